@@ -1,0 +1,3 @@
+from .buffers.replay import ReplayBuffer
+from .ops import statement_hook
+statement_hook.install()

@@ -1,0 +1,190 @@
+"""The two ways in which a call from Python reaches a buffer: native kernels on its memory, or compiled graphs.
+
+The buffer's methods hold its lock, wait for work in flight and check their arguments before they come here.
+"""
+
+import ctypes
+from typing import Any, Callable, Sequence
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor
+
+from ..columns import Columns, type_name
+from ..ops import native
+from .state import RingState
+
+
+class NativeHost:
+    """Calls the kernels on the Parameters' own memory, with no MindSpore in between.
+
+    The Parameters' addresses are looked up at each call, since loading a checkpoint moves them.
+
+    Args:
+        columns (Columns): Schema of the buffer.
+        state (RingState): Its Parameters.
+        sample_size (int): Rows of one draw.
+        replace (bool): Whether a row may come twice in one draw.
+        ordered (bool): Whether draws from all rows go through the head.
+    """
+
+    def __init__(self, columns: Columns, state: RingState, sample_size: int, replace: bool, ordered: bool) -> None:
+        self._columns = columns
+        self._state = state
+        self._ring = (*state.buffer, state.head, state.count, state.serials)
+        self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(columns.shapes, columns.numpy_types)]
+        self._staging = list(zip(self._staged, columns.numpy_types, columns.shapes))
+        self._make_insertions()
+        self._make_draw(sample_size, [state.buffer[0].shape[0], replace, ordered])
+        self._make_read()
+
+    def _make_insertions(self) -> None:
+        k = len(self._columns)
+        self._rows = range(k + 3, 2 * k + 3)
+        self._written = np.zeros((), np.int32)
+        self._insert_one = self._insertion(self._columns.shapes)
+        self._insert_many = self._insertion([(1, *shape) for shape in self._columns.shapes])
+        for i, staged in zip(self._rows, self._staged):
+            self._insert_one.addresses[i] = staged.ctypes.data
+
+    def _insertion(self, row_shapes: Sequence[tuple[int, ...]]) -> native.DirectCall:
+        given = [type_name(dtype) for dtype in self._columns.types]
+        shapes = [parameter.shape for parameter in self._ring]
+        types = [type_name(parameter.dtype) for parameter in self._ring]
+        call = native.DirectCall("replay_ring_write", [*shapes, *row_shapes, ()], [*types, *given, "int32"])
+        call.addresses[self._rows.stop] = self._written.ctypes.data
+        return call
+
+    def _make_draw(self, sample_size: int, options: Sequence[int]) -> None:
+        self._range = np.zeros(2, np.int64)
+        self._options = np.array(options, np.int64)
+        self._slots = np.zeros(sample_size, np.int64)
+        shapes = [(2,), (), (), (2,), (3,), (sample_size,)]
+        self._draw = native.DirectCall(
+            "replay_draw_uniform", shapes, ["int64", "int32", "int32", "int64", "int64", "int64"]
+        )
+        self._draw.addresses[3:] = [array.ctypes.data for array in (self._range, self._options, self._slots)]
+        self._gather = self._gathering("replay_gather_rows", [(sample_size,)], ["int64"])
+        self._gather.addresses[len(self._columns)] = self._slots.ctypes.data
+
+    def _make_read(self) -> None:
+        self._read = self._gathering("replay_ring_read", [(), (), (1,)], ["int32", "int32", "int64"])
+
+    def _gathering(self, kernel: str, shapes: Sequence[tuple[int, ...]], types: Sequence[str]) -> native.DirectCall:
+        """The call of a kernel that takes the columns and arguments of these shapes, and gives rows of each column."""
+        full = [column.shape for column in self._state.buffer]
+        stored = [type_name(dtype) for dtype in self._columns.stored_types]
+        given = [type_name(dtype) for dtype in self._columns.types]
+        rows = [(*shapes[-1], *shape) for shape in self._columns.shapes]
+        return native.DirectCall(kernel, [*full, *shapes, *rows], [*stored, *types, *given])
+
+    def count(self) -> int:
+        """Rows stored."""
+        return ctypes.c_int32.from_address(self._state.count.data_ptr()).value
+
+    def insert(self, exp: Sequence[Any], num_envs: int) -> None:
+        """Appends one row or a batch."""
+        call = self._insert_one if num_envs == 1 and self._stage(exp) else None
+        if call is None:
+            call, _arrays = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
+        call.addresses[: len(self._ring)] = [parameter.data_ptr() for parameter in self._ring]
+        call()
+
+    def _stage(self, exp: Sequence[Any]) -> bool:
+        """Copies one row to the staging area if each field is plainly right; ``False`` asks for a closer look."""
+        for value, (staged, dtype, shape) in zip(exp, self._staging):
+            kind = type(value)
+            if kind is np.ndarray:
+                if value.dtype != dtype or value.shape != shape:
+                    return False
+            elif shape or not (
+                (kind is float and dtype.kind == "f")
+                or (kind is bool and dtype.kind == "b")
+                or (kind is int and dtype.kind in "iuf" and 0 <= value < 128)
+            ):
+                return False
+            staged[...] = value
+        return True
+
+    def _prepare(self, exp: Sequence[Any], num_envs: int) -> tuple[native.DirectCall, list[np.ndarray]]:
+        """The call for rows in any form, and the arrays that hold them."""
+        arrays = [self._columns.to_array(i, value) for i, value in enumerate(exp)]
+        batch = self._columns.check([array.shape for array in arrays], [array.dtype.name for array in arrays], num_envs)
+        call = self._insert_one
+        if batch.single:
+            for staged, array in zip(self._staged, arrays):
+                staged[...] = array
+        else:
+            call = self._insert_many
+            call.set_leading(self._rows, batch.rows)
+            arrays = [np.ascontiguousarray(array) for array in arrays]
+            for i, array in zip(self._rows, arrays):
+                call.addresses[i] = array.ctypes.data
+        return call, arrays
+
+    def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
+        """A batch drawn from a range of logical rows."""
+        self._range[:] = bounds
+        addresses = self._draw.addresses
+        addresses[0] = self._state.random_state.data_ptr()
+        addresses[1] = self._state.head.data_ptr()
+        addresses[2] = self._state.count.data_ptr()
+        self._draw()
+        return self._rows_from(self._gather, len(self._columns) + 1, self._slots.shape)
+
+    def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
+        """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
+        k = len(self._columns)
+        index = np.ascontiguousarray(index) if index.ndim else index
+        self._read.set_leading(range(k + 2, 2 * k + 3), index.size)
+        self._read.addresses[k] = self._state.head.data_ptr()
+        self._read.addresses[k + 1] = self._state.count.data_ptr()
+        self._read.addresses[k + 2] = index.ctypes.data
+        return self._rows_from(self._read, k + 3, index.shape)
+
+    def _rows_from(self, call: native.DirectCall, first_output: int, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """Makes the call with new Tensors ``[*lead, *F]`` as its outputs."""
+        rows = [Tensor.from_numpy(np.empty(lead + shape, dtype)) for _, dtype, shape in self._staging]
+        k = len(rows)
+        call.addresses[:k] = [column.data_ptr() for column in self._ring[:k]]
+        call.addresses[first_output : first_output + k] = [row.data_ptr() for row in rows]
+        call()
+        return tuple(rows)
+
+
+class CompiledHost:
+    """Calls compiled graphs, on any device.
+
+    Args:
+        columns (Columns): Schema of the buffer.
+        count (Parameter): Rows stored, int32 ``[]``.
+        insert (Callable): Graph body that takes the rows as positional Tensors.
+        sample (Callable): Graph body that takes the bounds, int64 ``[2]``.
+        read (Callable): Graph body that takes logical positions, int64.
+    """
+
+    def __init__(self, columns: Columns, count: Parameter, insert: Callable, sample: Callable, read: Callable) -> None:
+        self._columns = columns
+        self._count = count
+        # One graph each: a compiled function that takes a tuple would be compiled anew at every call.
+        self._insert = ms.jit(insert)
+        self._sample = ms.jit(sample)
+        self._read = ms.jit(read)
+
+    def count(self) -> int:
+        """Rows stored."""
+        return int(self._count.asnumpy())
+
+    def insert(self, exp: Sequence[Any], num_envs: int) -> None:
+        """Appends one row or a batch."""
+        rows = self._columns.to_tensors(exp)
+        self._columns.check([row.shape for row in rows], [type_name(row.dtype) for row in rows], num_envs)
+        self._insert(*rows)
+
+    def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
+        """A batch drawn from a range of logical rows."""
+        return self._sample(Tensor(bounds, ms.int64))
+
+    def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
+        """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
+        return self._read(Tensor(index))

@@ -1,0 +1,429 @@
+"""Uniform experience replay."""
+
+import itertools
+import threading
+from typing import Any, Iterator, Mapping, Sequence
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+from ..columns import Columns, check_bool, check_seed, check_size, type_name
+from ..ops import native, random, ring
+from ..ops.eager import graph_body, wait_for_work
+from .host import CompiledHost, NativeHost
+from .state import RingState, check_cursors, check_layout, overwrite, state_parameter
+
+#: The layout that `state_dict` writes.
+STATE_VERSION = 1
+
+_numbers = itertools.count()
+
+
+class ReplayBuffer(nn.Cell):
+    r"""A ring of transitions on the device, sampled uniformly.
+
+    Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they do the
+    same at once, with NumPy arrays, Python scalars or Tensors; such calls hold the buffer's lock. An operation costs
+    O(rows touched), whatever the capacity.
+
+    Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
+
+    Args:
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
+        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column: bool, int8 to int64, uint8 to uint64, float16,
+            float32, float64, and bfloat16 with the native backend.
+        names (Union[Sequence[str], None]): Name of each column. With names, `insert` also takes a dict. Default: ``None``.
+        num_envs (int): Environments that write in step: an insertion holds a multiple of this many rows. Default: ``1``.
+        replace (bool): Whether a row may come twice in one sample. Default: ``True``.
+        ordered (bool): Whether drawn positions count from the oldest row; ``False`` takes them as slots of the ring. The
+            distribution is the same. Default: ``False``.
+        seed (Union[int, None]): Start of the random sequence. ``None`` takes one from NumPy's generator, which
+            ``mindspore.set_seed`` seeds. Default: ``None``.
+        backend (str): ``"native"`` (C++ kernels, CPU), ``"composite"`` (MindSpore's operators, every device) or ``"auto"``
+            (native where it can be had). Both give the same rows for the same state. Default: ``"auto"``.
+
+    Attributes:
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is kept as uint8.
+        head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
+        count (Parameter): Rows stored. Shape ``[]``, int32.
+        serials (Parameter): Rows ever inserted, and the serial number of the first row since the last `reset`. Shape
+            ``[2]``, int64.
+        random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If there is no column, a size is not positive, or the lengths of `shapes`, `types` and `names` differ.
+        RuntimeError: If the backend asked for cannot be had.
+
+    Examples:
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import ReplayBuffer
+        >>> buffer = ReplayBuffer(2, 6, [(4,), ()], [ms.float32, ms.int32], names=["observation", "action"], seed=0)
+        >>> for step in range(8):
+        ...     buffer = buffer.insert([np.full(4, step, np.float32), step])
+        >>> print(buffer.size(), buffer.head.asnumpy())
+        6 2
+        >>> observation, action = buffer.get_item(0)
+        >>> print(observation, action)
+        [2. 2. 2. 2.] 2
+        >>> observation, action = buffer.sample()
+        >>> print(observation.shape, action.shape)
+        (2, 4) (2,)
+    """
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        *,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        replace: bool = True,
+        ordered: bool = False,
+        seed: int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.sample_size = check_size(name, "sample_size", sample_size)
+        self.capacity = check_size(name, "capacity", capacity)
+        self.num_envs = check_size(name, "num_envs", num_envs)
+        self.replace = check_bool(name, "replace", replace)
+        self.ordered = check_bool(name, "ordered", ordered)
+        self.columns = Columns(name, shapes, types, names)
+        self.backend = native.choose_backend(backend, name)
+        if self.backend == "composite":
+            self.columns.check_composite()
+        self._make_state(check_seed(name, seed))
+        self._make_operators()
+        self._lock = threading.RLock()
+
+    def _make_state(self, seed: int) -> None:
+        self.buffer = self.columns.allocate(self.capacity)
+        self.head = state_parameter("head", np.int32(0))
+        self.count = state_parameter("count", np.int32(0))
+        self.serials = state_parameter("serials", np.zeros(2, np.int64))
+        self.random_state = state_parameter("random_state", random.initial_state(seed))
+        # A buffer outside of a Cell gets no prefix from its owner, and a graph that holds two needs different names.
+        prefix = f"{type(self).__name__}_{next(_numbers)}."
+        for key, parameter in super().parameters_and_names():
+            parameter.name = prefix + key
+
+    def _make_operators(self) -> None:
+        columns, draw = self.columns, (self.sample_size, self.capacity, self.replace, self.ordered)
+        self._host: Any
+        if self.backend == "native":
+            self._write = ring.NativeRingWrite()
+            self._read = ring.NativeRingRead(columns.types)
+            self._gather = ring.NativeGather(columns.types)
+            self._draw = random.NativeDraw(*draw)
+            state = RingState(self.buffer, self.head, self.count, self.serials, self.random_state)
+            self._host = NativeHost(columns, state, self.sample_size, self.replace, self.ordered)
+        else:
+            self._write = ring.CompositeRingWrite(self.capacity, columns.shapes)
+            self._read = ring.CompositeRingRead(self.capacity, columns.types)
+            self._gather = ring.CompositeGather(columns.types)
+            self._draw = random.CompositeDraw(*draw)
+            self._host = CompiledHost(columns, self.count, self._insert_rows, self._sample_between, self._read_rows)
+        # Constants of the graph bodies: a Tensor made inside a compiled body would leave the graph.
+        self._all_rows = Tensor(random.ALL_ROWS, ms.int64)
+        self._zero = Tensor(0, ms.int32)
+        # The compiler caches such checks by name, and each buffer has its own.
+        self._check_rows = ops.constexpr(self._check_in_graph, name=f"CheckRows{next(_numbers)}")
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns, or ``None`` if the buffer was made without."""
+        return self.columns.given_names
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shape of one row of each column."""
+        return self.columns.shapes
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """MindSpore dtype of each column."""
+        return self.columns.types
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns, cursors and random state at full capacity."""
+        state = (self.head, self.count, self.serials, self.random_state)
+        return self.capacity * self.columns.row_bytes() + sum(parameter.nbytes for parameter in state)
+
+    def extend_repr(self) -> str:
+        return f"sample_size={self.sample_size}, capacity={self.capacity}, backend={self.backend!r}"
+
+    # Bodies for the compiler.
+
+    def _check_in_graph(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
+        self.columns.check(shapes, [type_name(dtype) for dtype in types], self.num_envs)
+        return True
+
+    def _insert_rows(self, *rows):
+        return self._write(self.buffer, self.head, self.count, self.serials, rows)
+
+    def _read_rows(self, index):
+        return self._read(self.buffer, self.head, self.count, index)
+
+    def _sample_between(self, bounds):
+        return self._gather(self.buffer, self._draw(self.random_state, self.head, self.count, bounds))
+
+    def _insert_graph(self, exp):
+        if isinstance(exp, dict):
+            exp = [exp[name] for name in self.columns.names]
+        shapes = ()
+        types = ()
+        for row in exp:
+            shapes = shapes + (row.shape,)
+            types = types + (row.dtype,)
+        self._check_rows(shapes, types)
+        self._insert_rows(*exp)
+        return self
+
+    def _get_item_graph(self, index):
+        return self._read_rows(ops.cast(index, ms.int64))
+
+    def _sample_graph(self, sample_range=None, *, as_dict=False):
+        if as_dict:
+            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
+        if sample_range is None:
+            return self._sample_between(self._all_rows)
+        start, stop = sample_range
+        first = self._all_rows[0] if start is None else ops.cast(start, ms.int64)
+        last = self._all_rows[1] if stop is None else ops.cast(stop, ms.int64)
+        return self._sample_between(ops.stack((first, last)))
+
+    def _reset_graph(self):
+        ops.assign(self.head, self._zero)
+        ops.assign(self.count, self._zero)
+        ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
+        return self
+
+    def _size_graph(self):
+        return self.count + self._zero
+
+    def _full_graph(self):
+        return self.count >= self.capacity
+
+    def _can_sample_graph(self):
+        return self.count >= self.sample_size
+
+    # Methods, with the bodies that Python runs.
+
+    @graph_body(_insert_graph)
+    def insert(self, exp: Any) -> "ReplayBuffer":
+        """Appends one row or a batch; in a full buffer each new row replaces the oldest.
+
+        Of a batch longer than the capacity the newest rows stay. Nothing is stored if anything is wrong.
+
+        Args:
+            exp (Union[Sequence, dict]): One array for each column, or a dict of them by name. Each has the column's shape
+                ``[*F]``, for one row, or ``[n, *F]``, for n rows, n static in a graph, and the column's dtype. From Python
+                also NumPy arrays, and Python or NumPy scalars, which take the column's dtype.
+
+        Returns:
+            ReplayBuffer: The buffer itself.
+
+        Raises:
+            TypeError: If `exp` is no list, tuple or dict, or a column has another dtype; all such columns are listed.
+            ValueError: If columns, shapes or lengths do not fit, or the rows are no multiple of `num_envs`.
+        """
+        if type(exp) is not list or len(exp) != len(self.columns):
+            exp = self.columns.in_order(exp)
+        with self._lock:
+            wait_for_work()
+            self._host.insert(exp, self.num_envs)
+        return self
+
+    #: `insert` under a name that MindSpore's parser never takes for a list's method.
+    add = insert
+
+    @graph_body(_get_item_graph)
+    def get_item(self, index: Any) -> tuple[Tensor, ...]:
+        """Rows by logical position: 0 is the oldest, -1 the newest.
+
+        Args:
+            index (Union[int, Sequence[int], Tensor]): One position or k positions, int32 or int64. Shape ``[]`` or ``[k]``.
+
+        Returns:
+            tuple[Tensor, ...]: Copies of the rows, one Tensor for each column. Shape ``[*F]`` or ``[k, *F]``.
+
+        Raises:
+            TypeError: If `index` holds no ints.
+            ValueError: If `index` has more than one axis.
+            IndexError: If there is no such row. In a graph the operator fails with a RuntimeError.
+        """
+        positions = self._positions(index)
+        with self._lock:
+            wait_for_work()
+            count = self._host.count()
+            outside = positions[(positions < -count) | (positions >= count)]
+            if outside.size:
+                raise IndexError(
+                    f"For '{type(self).__name__}', 'index' must be in [-{count}, {count}), since {count} rows are "
+                    f"stored, but got {outside.flat[0]}."
+                )
+            return self._host.read(positions)
+
+    @graph_body(_sample_graph)
+    def sample(
+        self, sample_range: tuple[Any, Any] | None = None, *, as_dict: bool = False
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """Draws `sample_size` rows, each row of the range equally likely.
+
+        Args:
+            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows: negative bounds count from the
+                newest row, ``None`` is open, bounds outside are clamped. Default: ``None``, for all rows.
+            as_dict (bool): Whether to give a dict by column name; only from Python. Default: ``False``.
+
+        Returns:
+            tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
+
+        Raises:
+            TypeError: If `sample_range` is no pair, or `as_dict` is asked of a buffer without names.
+            RuntimeError: If the range holds fewer than `sample_size` rows, with or without replacement; `can_sample` tells.
+                In a graph the operator fails with a RuntimeError.
+        """
+        bounds = random.ALL_ROWS if sample_range is None else self._bounds(sample_range)
+        if as_dict and self.names is None:
+            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
+        with self._lock:
+            wait_for_work()
+            count = self._host.count()
+            rows = count if sample_range is None else len(range(*slice(*bounds).indices(count)))
+            if rows < self.sample_size:
+                raise RuntimeError(
+                    f"For '{type(self).__name__}', a sample needs sample_size={self.sample_size} rows, but got {rows} "
+                    f"in the range to draw from, of {count} stored. Wait until can_sample() is true."
+                )
+            batch = self._host.sample(bounds)
+        return dict(zip(self.columns.names, batch)) if as_dict else batch
+
+    @graph_body(_reset_graph)
+    def reset(self) -> "ReplayBuffer":
+        """Forgets all rows. Serial numbers and the random sequence go on; the next row lands in slot 0.
+
+        Returns:
+            ReplayBuffer: The buffer itself.
+        """
+        with self._lock:
+            wait_for_work()
+            inserted = self.serials.asnumpy()[0]
+            for parameter, value in ((self.head, 0), (self.count, 0), (self.serials, (inserted, inserted))):
+                overwrite(parameter, np.array(value, ms.dtype_to_nptype(parameter.dtype)))
+        return self
+
+    @graph_body(_size_graph)
+    def size(self) -> Tensor:
+        """Rows stored. Shape ``[]``, int32."""
+        return Tensor(self._count(), ms.int32)
+
+    @graph_body(_full_graph)
+    def full(self) -> Tensor:
+        """Whether `capacity` rows are stored. Shape ``[]``, bool."""
+        return Tensor(self._count() >= self.capacity)
+
+    @graph_body(_can_sample_graph)
+    def can_sample(self) -> Tensor:
+        """Whether `sample_size` rows are stored, so that `sample` succeeds. Shape ``[]``, bool."""
+        return Tensor(self._count() >= self.sample_size)
+
+    def _count(self) -> int:
+        with self._lock:
+            wait_for_work()
+            return self._host.count()
+
+    def _positions(self, index: Any) -> np.ndarray:
+        positions = np.asarray(index.asnumpy() if isinstance(index, Tensor) else index)
+        if positions.dtype.kind not in "iu":
+            raise TypeError(f"For '{type(self).__name__}', 'index' must be an int or hold ints, but got {index!r}.")
+        if positions.ndim > 1 or positions.size == 0:
+            raise ValueError(
+                f"For '{type(self).__name__}', 'index' must have shape [] or [k], but got {list(positions.shape)}."
+            )
+        return positions.astype(np.int64)
+
+    def _bounds(self, sample_range: Any) -> tuple[int, int]:
+        try:
+            start, stop = sample_range
+            return (
+                random.ALL_ROWS[0] if start is None else int(start),
+                random.ALL_ROWS[1] if stop is None else int(stop),
+            )
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"For '{type(self).__name__}', 'sample_range' must be (start, stop), each an int or None, "
+                f"but got {sample_range!r}."
+            ) from None
+
+    # Saving and loading.
+
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """The buffer's Parameters. A checkpoint of the buffer alone names them as below, whatever its owner calls it."""
+        for key, parameter in super().parameters_and_names(name_prefix, expand):
+            name, parameter.name = parameter.name, key
+            try:
+                yield key, parameter
+            finally:
+                if parameter.name == key:
+                    parameter.name = name
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The whole state as NumPy arrays: columns, cursors, serials, random state, capacity and the layout's version.
+
+        With arguments, as MindSpore calls it for a Cell that holds the buffer, it is ``nn.Cell.state_dict``.
+
+        Returns:
+            dict[str, numpy.ndarray]: Copies, by name. `load_state_dict` takes them, also into another buffer.
+        """
+        if args or kwargs:
+            return super().state_dict(*args, **kwargs)
+        with self._lock:
+            wait_for_work()
+            state = {key: parameter.asnumpy().copy() for key, parameter in self._state().items()}
+        return {"version": np.array(STATE_VERSION), "capacity": np.array(self.capacity), **state}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Takes over a state that `state_dict` gave. The same draws follow as would have there.
+
+        Args:
+            state_dict (Mapping[str, numpy.ndarray]): The state of a buffer with the same columns and capacity.
+
+        Raises:
+            ValueError: If version, keys, shapes, dtypes or cursors do not fit; then nothing is changed.
+        """
+        if "version" not in state_dict:
+            return super().load_state_dict(state_dict, *args, **kwargs)
+        name = type(self).__name__
+        parameters = self._state()
+        arrays = check_layout(name, state_dict, parameters)
+        for key, value in (("version", STATE_VERSION), ("capacity", self.capacity)):
+            if int(state_dict[key]) != value:
+                raise ValueError(f"For '{name}', '{key}' of 'state_dict' must be {value}, but got {state_dict[key]}.")
+        check_cursors(name, self.capacity, arrays)
+        with self._lock:
+            wait_for_work()
+            for key, parameter in parameters.items():
+                overwrite(parameter, arrays[key])
+        return None
+
+    def check_valid(self) -> None:
+        """Checks what must hold between any two operations.
+
+        Raises:
+            ValueError: If the cursors are outside the ring or contradict each other.
+        """
+        with self._lock:
+            wait_for_work()
+            cursors = {key: parameter.asnumpy().copy() for key, parameter in self._state().items() if "." not in key}
+        check_cursors(type(self).__name__, self.capacity, cursors)
+
+    def _state(self) -> dict[str, Parameter]:
+        return dict(super().parameters_and_names())

@@ -1,0 +1,60 @@
+"""The Parameters that hold a buffer's state: how they are made, overwritten and checked."""
+
+from typing import Any, Mapping, NamedTuple
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, ParameterTuple, Tensor
+
+
+class RingState(NamedTuple):
+    """The Parameters of a ring with uniform draws; `ReplayBuffer` documents each."""
+
+    buffer: ParameterTuple
+    head: Parameter
+    count: Parameter
+    serials: Parameter
+    random_state: Parameter
+
+
+def state_parameter(name: str, value: Any) -> Parameter:
+    """A Parameter that no optimizer touches."""
+    return Parameter(Tensor(value), name=name, requires_grad=False)
+
+
+def overwrite(parameter: Parameter, array: np.ndarray) -> None:
+    """Gives a Parameter other values of the same shape and dtype."""
+    if ms.get_context("device_target") == "CPU":
+        parameter.asnumpy()[...] = array  # on the CPU this is the Parameter's own memory
+    else:
+        parameter.set_data(Tensor(array))
+
+
+def check_layout(cls_name: str, state: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, np.ndarray]:
+    """The arrays for these Parameters out of a saved state, or a ValueError that lists every one that does not fit."""
+    arrays = {key: np.asarray(state[key]) for key in parameters if key in state}
+    wrong = []
+    for key, parameter in parameters.items():
+        expected = f"{np.dtype(ms.dtype_to_nptype(parameter.dtype)).name} {tuple(parameter.shape)}"
+        got = f"{arrays[key].dtype.name} {arrays[key].shape}" if key in arrays else "nothing"
+        if got != expected:
+            wrong.append(f"{key!r}: expected {expected}, but got {got}")
+    unknown = sorted(set(state) - set(parameters) - {"version", "capacity"})
+    if unknown:
+        wrong.append(f"unknown keys {unknown}")
+    if wrong:
+        raise ValueError(f"For '{cls_name}', 'state_dict' must be that of a buffer with the same columns. {'; '.join(wrong)}.")
+    return arrays
+
+
+def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if ``head``, ``count`` and ``serials`` contradict each other."""
+    head, count = int(cursors["head"]), int(cursors["count"])
+    inserted, base = (int(serial) for serial in cursors["serials"])
+    since_reset = inserted - base
+    if base < 0 or since_reset < 0 or count != min(since_reset, capacity) or head != (since_reset - count) % capacity:
+        raise ValueError(
+            f"For '{cls_name}', the cursors must describe a ring of capacity {capacity}: count = min(inserted - base, "
+            f"capacity) and head = (inserted - base - count) % capacity, but got head={head}, count={count}, "
+            f"inserted={inserted}, base={base}."
+        )

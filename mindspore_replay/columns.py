@@ -1,0 +1,244 @@
+"""The schema of a transition: names, shapes and dtypes of its columns, and the checks on what is put into them."""
+
+import math
+import numbers
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, ParameterTuple, Tensor
+from mindspore.common.initializer import Zero
+
+#: The dtypes that a column may have, by name.
+TYPES = {
+    **{name: getattr(ms, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
+    **{name: getattr(ms, name) for name in ("float16", "float32", "float64", "bfloat16")},
+    "bool": ms.bool_,
+}
+
+#: Rows that a buffer can hold: its cursors are int32.
+MAX_CAPACITY = 2**31 - 1
+
+
+def type_name(dtype: Any) -> str:
+    """The name of a MindSpore dtype, for example ``"float32"``."""
+    return str(dtype).lower()
+
+
+def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPACITY) -> int:
+    """A positive int, or a clear error."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"For '{cls_name}', '{argument}' must be an int, but got {value!r} ({type(value).__name__}).")
+    if not 1 <= value <= maximum:
+        raise ValueError(f"For '{cls_name}', '{argument}' must be in [1, {maximum}], but got {value}.")
+    return int(value)
+
+
+def check_bool(cls_name: str, argument: str, value: Any) -> bool:
+    """A bool, or a clear error."""
+    if not isinstance(value, bool):
+        raise TypeError(f"For '{cls_name}', '{argument}' must be a bool, but got {value!r} ({type(value).__name__}).")
+    return value
+
+
+def check_seed(cls_name: str, seed: Any) -> int:
+    """A seed in [0, 2^64); for ``None`` one from NumPy's generator, which ``mindspore.set_seed`` seeds."""
+    if seed is None:
+        return int(np.random.randint(2**63 - 1, dtype=np.int64))
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+        raise TypeError(f"For '{cls_name}', 'seed' must be an int or None, but got {seed!r} ({type(seed).__name__}).")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"For '{cls_name}', 'seed' must be in [0, 2^64), but got {seed}.")
+    return int(seed)
+
+
+class Batch(NamedTuple):
+    """The layout of what one insertion brings: one row without a leading axis, or ``rows`` rows with one."""
+
+    rows: int
+    single: bool
+
+
+class Columns:
+    """Names, shapes and dtypes of the columns of a buffer.
+
+    Args:
+        cls_name (str): The class that errors speak of.
+        shapes (Sequence[Sequence[int]]): Shape of one row of each column, ``()`` for a scalar.
+        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column.
+        names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for numbers.
+
+    Raises:
+        TypeError: If an argument, a shape, a dtype or a name is of another type.
+        ValueError: If there is no column, if the lengths differ, if an axis is not positive, or if a name comes twice.
+    """
+
+    def __init__(self, cls_name: str, shapes: Any, types: Any, names: Any = None) -> None:
+        self.cls_name = cls_name
+        self.shapes = tuple(self._shape(i, shape) for i, shape in enumerate(self._sequence("shapes", shapes)))
+        self.types = tuple(self._type(i, dtype) for i, dtype in enumerate(self._sequence("types", types)))
+        if not self.shapes:
+            raise ValueError(f"For '{cls_name}', 'shapes' must name at least one column, but got {shapes!r}.")
+        self.given_names = None if names is None else tuple(self._sequence("names", names))
+        self.names = self.given_names or tuple(str(i) for i in range(len(self.shapes)))
+        for argument, values in (("types", self.types), ("names", self.names)):
+            if len(values) != len(self.shapes):
+                raise ValueError(
+                    f"For '{cls_name}', '{argument}' must have one entry for each of the {len(self.shapes)} shapes, "
+                    f"but got {len(values)}."
+                )
+        self._check_names()
+        # MindSpore cannot scatter bool, so a bool column is kept as uint8.
+        self.stored_types = tuple(ms.uint8 if dtype == ms.bool_ else dtype for dtype in self.types)
+        self.numpy_types = tuple(np.dtype(ms.dtype_to_nptype(dtype)) for dtype in self.types)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def _sequence(self, argument: str, value: Any) -> Sequence[Any]:
+        if isinstance(value, (list, tuple)):
+            return value
+        raise TypeError(
+            f"For '{self.cls_name}', '{argument}' must be a list or tuple with one entry for each column, "
+            f"but got {value!r} ({type(value).__name__})."
+        )
+
+    def _shape(self, i: int, shape: Any) -> tuple[int, ...]:
+        if not isinstance(shape, (list, tuple)) or not all(
+            isinstance(axis, numbers.Integral) and not isinstance(axis, bool) for axis in shape
+        ):
+            raise TypeError(f"For '{self.cls_name}', 'shapes[{i}]' must be a tuple of ints, but got {shape!r}.")
+        if any(axis < 1 for axis in shape):
+            raise ValueError(f"For '{self.cls_name}', each axis of 'shapes[{i}]' must be positive, but got {shape!r}.")
+        return tuple(int(axis) for axis in shape)
+
+    def _type(self, i: int, dtype: Any) -> Any:
+        name = dtype if isinstance(dtype, str) else type_name(dtype)
+        if name not in TYPES:
+            raise TypeError(
+                f"For '{self.cls_name}', 'types[{i}]' must be one of {', '.join(TYPES)}, as a MindSpore dtype or its "
+                f"name, but got {dtype!r}."
+            )
+        return TYPES[name]
+
+    def _check_names(self) -> None:
+        for name in self.names:
+            if not isinstance(name, str) or not name:
+                raise TypeError(f"For '{self.cls_name}', each of 'names' must be a non-empty string, but got {name!r}.")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"For '{self.cls_name}', 'names' must differ from each other, but got {self.names}.")
+
+    def check_composite(self) -> None:
+        """Raises a TypeError if MindSpore's own operators cannot store a column."""
+        wrong = [self._label(i) for i, dtype in enumerate(self.types) if dtype == ms.bfloat16]
+        if wrong:
+            raise TypeError(
+                f"For '{self.cls_name}', {', '.join(wrong)} is bfloat16, which MindSpore's operators neither scatter nor "
+                f"gather: the composite backend cannot store it. Use float16 or float32, or backend='native' on a CPU."
+            )
+
+    def row_bytes(self) -> int:
+        """Bytes of one row over all columns."""
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.numpy_types))
+
+    def allocate(self, capacity: int) -> ParameterTuple:
+        """One Parameter ``[capacity, *shape]`` of zeros for each column. The system gives memory as rows are written."""
+        columns = []
+        for name, shape, dtype in zip(self.names, self.shapes, self.stored_types):
+            full = (capacity, *shape)
+            column = Parameter(Tensor(shape=full, dtype=dtype, init=Zero()), name=f"column.{name}", requires_grad=False)
+            column.set_data(Tensor.from_numpy(np.zeros(full, ms.dtype_to_nptype(dtype))))
+            columns.append(column)
+        return ParameterTuple(columns)
+
+    def in_order(self, exp: Any) -> Sequence[Any]:
+        """The fields of a transition in the order of the columns."""
+        if isinstance(exp, Mapping):
+            return self._from_mapping(exp)
+        if not isinstance(exp, (list, tuple)):
+            raise TypeError(
+                f"For '{self.cls_name}', 'exp' must be a list or tuple of {len(self)} arrays, but got "
+                f"{type(exp).__name__}."
+            )
+        if len(exp) != len(self):
+            raise ValueError(
+                f"For '{self.cls_name}', 'exp' must hold one array for each of the {len(self)} columns, "
+                f"but got {len(exp)}."
+            )
+        return exp
+
+    def _from_mapping(self, exp: Mapping[str, Any]) -> Sequence[Any]:
+        if self.given_names is None:
+            raise TypeError(f"For '{self.cls_name}', 'exp' can be a dict only of a buffer made with 'names'.")
+        if set(exp) != set(self.names):
+            missing = sorted(set(self.names) - set(exp))
+            unknown = sorted(set(map(str, exp)) - set(self.names))
+            raise ValueError(
+                f"For '{self.cls_name}', the keys of 'exp' must be the columns' names: missing {missing}, "
+                f"unknown {unknown}."
+            )
+        return [exp[name] for name in self.names]
+
+    def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
+        """The layout of rows with these shapes and dtype names, or an error that lists every bad column."""
+        wrong = [
+            f"{self._label(i)}: expected {type_name(expected)}, but got {got}"
+            for i, (expected, got) in enumerate(zip(self.types, types))
+            if type_name(expected) != got
+        ]
+        if wrong:
+            raise TypeError(f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}.")
+        single = len(shapes[0]) == len(self.shapes[0])
+        rows = 1 if single or not shapes[0] else shapes[0][0]
+        lead = () if single else (rows,)
+        wrong = [
+            f"{self._label(i)}: expected {(*lead, *expected)}, but got {tuple(got)}"
+            for i, (expected, got) in enumerate(zip(self.shapes, shapes))
+            if (*lead, *expected) != tuple(got)
+        ]
+        if wrong:
+            raise ValueError(
+                f"For '{self.cls_name}', 'exp' must hold one row in each column's shape, or a batch of rows with one "
+                f"leading axis more, the same in each column. {'; '.join(wrong)}."
+            )
+        if rows < 1 or rows % num_envs:
+            raise ValueError(
+                f"For '{self.cls_name}', 'exp' must hold a positive multiple of num_envs={num_envs} rows, but got {rows}."
+            )
+        return Batch(rows, single)
+
+    def _label(self, i: int) -> str:
+        return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
+
+    def to_tensors(self, exp: Iterable[Any]) -> list[Tensor]:
+        """Tensors for the fields of a transition; those that are Tensors stay where they are."""
+        return [
+            value if isinstance(value, Tensor) else Tensor(self.to_array(i, value)) for i, value in enumerate(exp)
+        ]
+
+    def to_array(self, i: int, value: Any) -> np.ndarray:
+        """A NumPy array for field `i`. Python and NumPy scalars take the column's dtype by value."""
+        if isinstance(value, Tensor):
+            return value.asnumpy()
+        if isinstance(value, (numbers.Number, np.generic)):
+            return self._scalar(i, value)
+        return np.asarray(value)
+
+    def _scalar(self, i: int, value: Any) -> np.ndarray:
+        dtype = self.numpy_types[i]
+        given = np.asarray(value)
+        if not np.can_cast(given.dtype, dtype, "same_kind") and not (
+            given.dtype.kind in "iu" and dtype.kind in "iuf"
+        ):
+            raise TypeError(
+                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {self._label(i)}: expected "
+                f"{type_name(self.types[i])}, but got the {type(value).__name__} {value!r}."
+            )
+        with np.errstate(over="ignore"):
+            array = given.astype(dtype)
+        if dtype.kind in "iu" and int(array) != int(value):
+            raise ValueError(
+                f"For '{self.cls_name}', {self._label(i)} is {type_name(self.types[i])} and cannot hold {value!r}."
+            )
+        return array
+

@@ -1,0 +1,77 @@
+// The arguments of a custom operator, with the checks that every kernel makes before it touches memory.
+#ifndef MINDSPORE_REPLAY_ARGUMENTS_H_
+#define MINDSPORE_REPLAY_ARGUMENTS_H_
+
+#include <cstdint>
+#include <cstring>
+
+namespace replay {
+
+// Bytes of one element, 0 for a dtype that no column may have.
+inline int64_t ElementBytes(const char *dtype) {
+  struct Size {
+    const char *name;
+    int64_t bytes;
+  };
+  static constexpr Size kSizes[] = {
+      {"float32", 4}, {"int32", 4},  {"uint8", 1},   {"bool", 1},    {"int64", 8},   {"float64", 8},  {"float16", 2},
+      {"int8", 1},    {"int16", 2},  {"uint16", 2},  {"uint32", 4},  {"uint64", 8},  {"bfloat16", 2}};
+  for (const Size &size : kSizes) {
+    if (std::strcmp(dtype, size.name) == 0) return size.bytes;
+  }
+  return 0;
+}
+
+class Arguments {
+ public:
+  Arguments(int size, void **params, int *ndims, int64_t **shapes, const char **dtypes)
+      : size_(size), params_(params), ndims_(ndims), shapes_(shapes), dtypes_(dtypes) {}
+
+  int size() const { return size_; }
+  int ndim(int i) const { return ndims_[i]; }
+  int64_t dim(int i, int axis) const { return shapes_[i][axis]; }
+
+  template <typename T>
+  T *data(int i) const {
+    return static_cast<T *>(params_[i]);
+  }
+
+  int64_t elements(int i) const {
+    int64_t n = 1;
+    for (int axis = 0; axis < ndims_[i]; ++axis) n *= shapes_[i][axis];
+    return n;
+  }
+
+  // Whether argument i has this dtype and this number of elements.
+  bool Is(int i, const char *dtype, int64_t n) const { return std::strcmp(dtypes_[i], dtype) == 0 && elements(i) == n; }
+
+  // Whether argument i is a column: a known dtype and at least a capacity axis.
+  bool IsColumn(int i) const { return ndims_[i] >= 1 && dim(i, 0) >= 1 && ElementBytes(dtypes_[i]) > 0; }
+
+  int64_t RowBytes(int column) const { return elements(column) / dim(column, 0) * ElementBytes(dtypes_[column]); }
+
+  // How many rows of a column argument i holds: 1 for the column's shape without its capacity axis, n with one more
+  // axis, -1 if dtype or shape do not fit. A bool column is kept as uint8, so each stands for the other.
+  int64_t RowsOf(int i, int column) const {
+    const int extra = ndims_[i] - ndims_[column] + 1;
+    if ((extra != 0 && extra != 1) || !SameDtype(i, column)) return -1;
+    for (int axis = 1; axis < ndims_[column]; ++axis) {
+      if (dim(i, axis - 1 + extra) != dim(column, axis)) return -1;
+    }
+    return extra == 0 ? 1 : dim(i, 0);
+  }
+
+ private:
+  static const char *Stored(const char *dtype) { return std::strcmp(dtype, "bool") == 0 ? "uint8" : dtype; }
+  bool SameDtype(int i, int j) const { return std::strcmp(Stored(dtypes_[i]), Stored(dtypes_[j])) == 0; }
+
+  int size_;
+  void **params_;
+  int *ndims_;
+  int64_t **shapes_;
+  const char **dtypes_;
+};
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_ARGUMENTS_H_

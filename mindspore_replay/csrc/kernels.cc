@@ -1,0 +1,156 @@
+// Adapters between the C interface of MindSpore's custom operators and the algorithms in the headers. Each checks its
+// arguments in every build and returns a Status; on any but kOk it has changed nothing. Inputs come first, outputs last.
+#include <cstdint>
+#include <vector>
+
+#include "arguments.h"
+#include "draw.h"
+#include "random.h"
+#include "ring.h"
+#include "status.h"
+
+#define MINDSPORE_REPLAY_KERNEL(name)                                                                               \
+  extern "C" __attribute__((visibility("default"))) int name(int nparam, void **params, int *ndims, int64_t **shapes, \
+                                                             const char **dtypes, void *, void *)
+
+namespace {
+
+using replay::Arguments;
+
+// Whether the first k arguments are columns of one capacity and the cursors after them are int32 scalars within it.
+bool IsRing(const Arguments &args, int k) {
+  if (k < 1) return false;
+  for (int i = 0; i < k; ++i) {
+    if (!args.IsColumn(i) || args.dim(i, 0) != args.dim(0, 0)) return false;
+  }
+  if (!args.Is(k, "int32", 1) || !args.Is(k + 1, "int32", 1)) return false;
+  const int64_t head = *args.data<int32_t>(k);
+  const int64_t count = *args.data<int32_t>(k + 1);
+  return head >= 0 && head < args.dim(0, 0) && count >= 0 && count <= args.dim(0, 0);
+}
+
+// Whether arguments first, ..., first + k - 1 hold n rows of the columns 0, ..., k - 1.
+bool HoldRows(const Arguments &args, int first, int k, int64_t n) {
+  for (int i = 0; i < k; ++i) {
+    if (args.RowsOf(first + i, i) != n) return false;
+  }
+  return n >= 1;
+}
+
+void GatherColumns(const Arguments &args, int k, const int64_t *slots, int64_t n, int first_output) {
+  for (int i = 0; i < k; ++i) {
+    replay::GatherRows(args.data<char>(i), args.RowBytes(i), slots, n, args.data<char>(first_output + i));
+  }
+}
+
+}  // namespace
+
+// (columns[k], head, count, serials, rows[k]) -> rows stored after it. Changes columns, head, count and serials.
+MINDSPORE_REPLAY_KERNEL(replay_ring_write) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int k = (nparam - 4) / 2;
+  if (nparam != 2 * k + 4 || !IsRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
+  const int rows = k + 3;
+  const int64_t n = args.RowsOf(rows, 0);
+  if (!HoldRows(args, rows, k, n) || !args.Is(nparam - 1, "int32", 1)) return replay::kBadArguments;
+
+  int32_t *head = args.data<int32_t>(k);
+  int32_t *count = args.data<int32_t>(k + 1);
+  const int64_t capacity = args.dim(0, 0);
+  const replay::RingWrite plan = replay::PlanWrite(n, *head, *count, capacity);
+  for (int i = 0; i < k; ++i) {
+    replay::WriteRows(plan, capacity, args.RowBytes(i), args.data<char>(rows + i), args.data<char>(i));
+  }
+  *head = static_cast<int32_t>(plan.head);
+  *count = static_cast<int32_t>(plan.count);
+  args.data<int64_t>(k + 2)[0] += n;
+  *args.data<int32_t>(nparam - 1) = *count;
+  return replay::kOk;
+}
+
+// (columns[k], head, count, index) -> rows[k] at logical positions; negative ones count from the newest.
+MINDSPORE_REPLAY_KERNEL(replay_ring_read) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int k = (nparam - 3) / 2;
+  if (nparam != 2 * k + 3 || !IsRing(args, k)) return replay::kBadArguments;
+  const int index = k + 2;
+  const int64_t n = args.elements(index);
+  if (!args.Is(index, "int64", n) || !HoldRows(args, index + 1, k, n)) return replay::kBadArguments;
+
+  const int64_t capacity = args.dim(0, 0);
+  const int64_t head = *args.data<int32_t>(k);
+  const int64_t count = *args.data<int32_t>(k + 1);
+  std::vector<int64_t> slots(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = args.data<int64_t>(index)[i];
+    if (row < -count || row >= count) return replay::kIndexOutOfRange;
+    slots[static_cast<size_t>(i)] = replay::SlotOf(row < 0 ? row + count : row, head, capacity);
+  }
+  GatherColumns(args, k, slots.data(), n, index + 1);
+  return replay::kOk;
+}
+
+// (columns[k], slots[n]) -> rows[k] at these slots.
+MINDSPORE_REPLAY_KERNEL(replay_gather_rows) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int k = (nparam - 1) / 2;
+  if (k < 1 || nparam != 2 * k + 1) return replay::kBadArguments;
+  for (int i = 0; i < k; ++i) {
+    if (!args.IsColumn(i) || args.dim(i, 0) != args.dim(0, 0)) return replay::kBadArguments;
+  }
+  const int64_t n = args.elements(k);
+  if (!args.Is(k, "int64", n) || !HoldRows(args, k + 1, k, n)) return replay::kBadArguments;
+
+  const int64_t *slots = args.data<int64_t>(k);
+  for (int64_t i = 0; i < n; ++i) {
+    if (slots[i] < 0 || slots[i] >= args.dim(0, 0)) return replay::kIndexOutOfRange;
+  }
+  GatherColumns(args, k, slots, n, k + 1);
+  return replay::kOk;
+}
+
+// (random_state, head, count, sample_range[2], options[3] = capacity, replace, ordered) -> slots[n]. Changes random_state.
+MINDSPORE_REPLAY_KERNEL(replay_draw_uniform) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  if (nparam != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
+      !args.Is(3, "int64", 2) || !args.Is(4, "int64", 3) || !args.Is(5, "int64", args.elements(5))) {
+    return replay::kBadArguments;
+  }
+  const int64_t capacity = args.data<int64_t>(4)[0];
+  const bool replace = args.data<int64_t>(4)[1] != 0;
+  const bool ordered = args.data<int64_t>(4)[2] != 0;
+  const int64_t head = *args.data<int32_t>(1);
+  const int64_t count = *args.data<int32_t>(2);
+  if (capacity < 1 || head < 0 || head >= capacity || count < 0 || count > capacity) return replay::kBadArguments;
+  const int64_t *bounds = args.data<int64_t>(3);
+  const replay::RowRange range = replay::SliceRows(bounds[0], bounds[1], count);
+  const int64_t n = args.elements(5);
+  if (range.size < n) return replay::kTooFewRows;
+
+  replay::RandomState *state = args.data<replay::RandomState>(0);
+  int64_t *slots = args.data<int64_t>(5);
+  if (replace) {
+    replay::DrawWithReplacement(state, range, n, slots);
+  } else {
+    replay::DrawWithoutReplacement(state, range, n, slots);
+  }
+  // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
+  if (ordered || range.size < capacity) {
+    for (int64_t i = 0; i < n; ++i) slots[i] = replay::SlotOf(slots[i], head, capacity);
+  }
+  return replay::kOk;
+}
+
+// (random_state) -> bits[n]. Changes random_state.
+MINDSPORE_REPLAY_KERNEL(replay_random_bits) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  if (nparam != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
+  replay::RandomState *state = args.data<replay::RandomState>(0);
+  uint64_t *bits = args.data<uint64_t>(1);
+  const int64_t n = args.elements(1);
+  for (int64_t i = 0; i < n; ++i) {
+    bits[i] = replay::RandomBits(static_cast<uint64_t>(state->key), static_cast<uint64_t>(state->counter + i));
+  }
+  state->counter += n;
+  return replay::kOk;
+}

@@ -1,0 +1,62 @@
+// A ring of rows: where a row lies, and how rows are copied in and out. Cost O(bytes of the rows touched).
+#ifndef MINDSPORE_REPLAY_RING_H_
+#define MINDSPORE_REPLAY_RING_H_
+
+#include <cstdint>
+#include <cstring>
+
+namespace replay {
+
+// Slot of the row at logical position `row` (0 is the oldest); row < 2 * capacity - head.
+inline int64_t SlotOf(int64_t row, int64_t head, int64_t capacity) {
+  const int64_t slot = head + row;
+  return slot < capacity ? slot : slot - capacity;
+}
+
+// Where an insertion of n rows lands, and the cursors after it.
+struct RingWrite {
+  int64_t skipped;  // rows at the front of the batch that the batch itself would overwrite
+  int64_t written;  // rows that stay
+  int64_t slot;     // slot of the first row that stays
+  int64_t head;
+  int64_t count;
+};
+
+inline RingWrite PlanWrite(int64_t n, int64_t head, int64_t count, int64_t capacity) {
+  const int64_t written = n < capacity ? n : capacity;
+  const int64_t total = count + n;
+  const int64_t kept = total < capacity ? total : capacity;
+  return {n - written, written, (head + count + n - written) % capacity, (head + total - kept) % capacity, kept};
+}
+
+// Copies the `written` rows of a plan into a column, around the ring's end.
+inline void WriteRows(const RingWrite &plan, int64_t capacity, int64_t row_bytes, const char *rows, char *column) {
+  rows += plan.skipped * row_bytes;
+  const int64_t before_end = capacity - plan.slot < plan.written ? capacity - plan.slot : plan.written;
+  std::memcpy(column + plan.slot * row_bytes, rows, static_cast<size_t>(before_end * row_bytes));
+  std::memcpy(column, rows + before_end * row_bytes, static_cast<size_t>((plan.written - before_end) * row_bytes));
+}
+
+template <int64_t kBytes>
+inline void GatherFixed(const char *column, const int64_t *slots, int64_t n, char *rows) {
+  for (int64_t i = 0; i < n; ++i) std::memcpy(rows + i * kBytes, column + slots[i] * kBytes, kBytes);
+}
+
+// Copies the rows at `slots`, each in [0, capacity), to `rows`.
+inline void GatherRows(const char *column, int64_t row_bytes, const int64_t *slots, int64_t n, char *rows) {
+  switch (row_bytes) {
+    case 1: return GatherFixed<1>(column, slots, n, rows);
+    case 2: return GatherFixed<2>(column, slots, n, rows);
+    case 4: return GatherFixed<4>(column, slots, n, rows);
+    case 8: return GatherFixed<8>(column, slots, n, rows);
+    case 16: return GatherFixed<16>(column, slots, n, rows);
+    default:
+      for (int64_t i = 0; i < n; ++i) {
+        std::memcpy(rows + i * row_bytes, column + slots[i] * row_bytes, static_cast<size_t>(row_bytes));
+      }
+  }
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_RING_H_

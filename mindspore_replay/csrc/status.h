@@ -1,0 +1,16 @@
+// What a kernel returns: 0, or why it did nothing. ops/native.py holds the same numbers.
+#ifndef MINDSPORE_REPLAY_STATUS_H_
+#define MINDSPORE_REPLAY_STATUS_H_
+
+namespace replay {
+
+enum Status : int {
+  kOk = 0,
+  kBadArguments = 1,     // number, dtype or shape of an argument
+  kTooFewRows = 2,       // fewer rows than the draw needs
+  kIndexOutOfRange = 3,  // a position that holds no row
+};
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_STATUS_H_

@@ -1,0 +1,1 @@
+"""The operators under the buffers, each with a native and a composite body."""

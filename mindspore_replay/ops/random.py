@@ -1,0 +1,195 @@
+r"""Counter-based random numbers and uniform draws of rows.
+
+Number :math:`c` of key :math:`k` is :math:`\mathrm{mix}(k + (c + 1) \gamma)` with SplitMix64's mixing function and
+constant: it depends on the state alone, so the native and the composite body give the same numbers on every device. The
+state is one int64 Parameter, ``[key, counter]``.
+
+Reference:
+    Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", https://doi.org/10.1145/2660193.2660195
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from . import native
+
+_GAMMA = 0x9E3779B97F4A7C15
+_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+_MASK = (1 << 64) - 1
+
+#: The range of all rows, as `sample_range` takes it.
+ALL_ROWS = (0, (1 << 63) - 1)
+
+
+def _signed(value: int) -> int:
+    """The int64 with the bits of an unsigned 64-bit number."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _constant(value: int) -> Tensor:
+    return Tensor(value, ms.int64)
+
+
+def initial_state(seed: int) -> np.ndarray:
+    """The state of a generator with this seed. Shape ``[2]``, int64: a key mixed from the seed, and counter 0."""
+    key = (seed + _GAMMA) & _MASK
+    for shift, factor in _MIX:
+        key = ((key ^ (key >> shift)) * factor) & _MASK
+    return np.array([_signed(key), 0], np.int64)
+
+
+class _LogicalShift(nn.Cell):
+    """Shifts the bits of an int64 Tensor to the right and fills up with zeros."""
+
+    def __init__(self, shift: int) -> None:
+        super().__init__()
+        self.shift = _constant(shift)
+        self.mask = _constant((1 << (64 - shift)) - 1)
+
+    def construct(self, x):
+        return ops.bitwise_and(ops.bitwise_right_shift(x, self.shift), self.mask)
+
+
+class _Bits(nn.Cell):
+    """``n`` times 64 random bits, and the state after them."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.steps = Tensor(np.array([_signed((i + 1) * _GAMMA & _MASK) for i in range(n)], np.int64))
+        self.gamma = _constant(_signed(_GAMMA))
+        self.advance = Tensor(np.array([0, n], np.int64))
+        self.shift_1, self.shift_2, self.shift_3 = (_LogicalShift(shift) for shift, _ in _MIX)
+        self.factor_1, self.factor_2 = (_constant(_signed(factor)) for _, factor in _MIX[:2])
+
+    def construct(self, state):
+        z = state[0] + state[1] * self.gamma + self.steps
+        z = ops.bitwise_xor(z, self.shift_1(z)) * self.factor_1
+        z = ops.bitwise_xor(z, self.shift_2(z)) * self.factor_2
+        return ops.bitwise_xor(z, self.shift_3(z)), state + self.advance
+
+
+class CompositeRandomBits(nn.Cell):
+    """``(state) -> bits [n] int64``. Changes the state."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.bits = _Bits(n)
+
+    def construct(self, state):
+        bits, advanced = self.bits(state)
+        ops.assign(state, advanced)
+        return bits
+
+
+class NativeRandomBits(nn.Cell):
+    """``(state) -> bits [n] int64``. Changes the state."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.bits = native.custom("replay_random_bits", lambda *_: (n,), ms.int64)
+
+    def construct(self, state):
+        return self.bits(state)
+
+
+class _Below(nn.Cell):
+    """``floor(bits * n / 2^64)`` for unsigned bits: numbers in ``[0, n)``, n in [1, 2^31)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.high = _LogicalShift(32)
+        self.low = _constant((1 << 32) - 1)
+
+    def construct(self, bits, n):
+        carry = self.high(ops.bitwise_and(bits, self.low) * n)
+        return self.high(self.high(bits) * n + carry)
+
+
+class _Shuffle(nn.Cell):
+    """The first ``n`` steps of a Fisher-Yates shuffle of the identity, all at once.
+
+    Step i swaps cell i with cell ``j[i] >= i`` and gives what cell j[i] held. What a cell holds was put there by the
+    latest earlier step that chose it, so chains of such steps lead back to a cell that nobody had touched; the chains
+    are followed by doubling. Cost O(n log n).
+    """
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n = _constant(n)
+        self.index = Tensor(np.arange(n), ms.int64)
+        self.zero = _constant(0)
+        self.one = _constant(1)
+        self.rounds = max(n - 1, 1).bit_length()
+
+    def latest_step(self, order, keys):
+        """For keys ``cell * n + step``: the latest step before `step` that chose `cell`, and whether there is one."""
+        position = ops.searchsorted(order, keys) - self.one
+        found = ops.gather(order, ops.maximum(position, self.zero), 0)
+        exists = ops.logical_and(position >= self.zero, ops.floor_divide(found, self.n) == ops.floor_divide(keys, self.n))
+        return ops.floor_mod(found, self.n), exists
+
+    def construct(self, j):
+        chosen = j * self.n + self.index
+        order, _ = ops.sort(chosen)
+        # What cell i held when step i moved it: itself, or what an earlier step had moved there.
+        parent, exists = self.latest_step(order, self.index * self.n + self.index)
+        parent = ops.select(exists, parent, self.index)
+        for _ in range(self.rounds):
+            parent = ops.gather(parent, parent, 0)
+        giver, exists = self.latest_step(order, chosen)
+        return ops.select(exists, ops.gather(parent, giver, 0), j)
+
+
+class CompositeDraw(nn.Cell):
+    """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
+
+    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
+        super().__init__()
+        self.capacity = _constant(capacity)
+        self.n = _constant(n)
+        self.zero = _constant(0)
+        self.one = _constant(1)
+        self.replace = replace
+        self.ordered = ordered
+        self.bits = _Bits(n)
+        self.below = _Below()
+        self.shuffle = _Shuffle(n)
+        self.index = Tensor(np.arange(n), ms.int64)
+        self.check = ops.Assert()
+
+    def bound(self, bound, count):
+        """A bound of a Python slice, as a position in ``[0, count]``."""
+        bound = ops.select(bound < self.zero, ops.maximum(bound, -count) + count, bound)
+        return ops.minimum(bound, count)
+
+    def construct(self, state, head, count, sample_range):
+        head = ops.cast(head, ms.int64)
+        count = ops.cast(count, ms.int64)
+        first = self.bound(sample_range[0], count)
+        size = ops.maximum(self.bound(sample_range[1], count) - first, self.zero)
+        self.check(size >= self.n, (size, self.n))
+        bits, advanced = self.bits(state)
+        size = ops.maximum(size, self.one)
+        if self.replace:
+            rows = self.below(bits, size)
+        else:
+            rows = self.shuffle(self.index + self.below(bits, ops.maximum(size - self.index, self.one)))
+        ops.assign(state, advanced)
+        rows = rows + first
+        slots = ops.floor_mod(rows + head, self.capacity)
+        if self.ordered:
+            return slots
+        return ops.select(size < self.capacity, slots, rows)
+
+
+class NativeDraw(nn.Cell):
+    """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
+
+    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
+        super().__init__()
+        self.options = Tensor(np.array([capacity, replace, ordered], np.int64))
+        self.draw = native.custom("replay_draw_uniform", lambda *_: (n,), ms.int64)
+
+    def construct(self, state, head, count, sample_range):
+        return self.draw(state, head, count, sample_range, self.options)

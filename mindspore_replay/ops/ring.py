@@ -1,0 +1,119 @@
+"""The ring of rows: write, read by logical position, gather by slot. Each costs O(rows touched), whatever the capacity.
+
+Columns are Parameters ``[C, *F]``; rows are Tensors ``[*F]`` (one row) or ``[n, *F]``. Axes: ``C`` capacity, ``*F`` a
+column's shape.
+"""
+
+from typing import Any, Callable, Sequence
+
+import mindspore as ms
+from mindspore import Tensor, nn, ops
+
+from . import native
+
+
+class CompositeRingWrite(nn.Cell):
+    """``(columns, head, count, serials, rows)``: appends rows. Changes columns, head, count and serials."""
+
+    def __init__(self, capacity: int, shapes: Sequence[tuple[int, ...]]) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.size = Tensor(capacity, ms.int64)
+        self.inserted = Tensor([1, 0], ms.int64)
+        self.rank = len(shapes[0])
+
+    def construct(self, columns, head, count, serials, rows):
+        single = ops.rank(rows[0]) == self.rank
+        n = 1 if single else rows[0].shape[0]
+        written = min(n, self.capacity)
+        total = ops.cast(count, ms.int64) + n
+        end = ops.cast(head, ms.int64) + total
+        slots = ops.floor_mod(end - written + ops.arange(written), self.size)
+        kept = ops.minimum(total, self.size)
+        for i in range(len(columns)):
+            batch = ops.expand_dims(rows[i], 0) if single else rows[i][n - written :]
+            ops.scatter_update(columns[i], slots, ops.cast(batch, columns[i].dtype))
+        ops.assign(head, ops.cast(ops.floor_mod(end - kept, self.size), ms.int32))
+        ops.assign(count, ops.cast(kept, ms.int32))
+        ops.assign(serials, serials + self.inserted * n)
+        return kept
+
+
+class NativeRingWrite(nn.Cell):
+    """``(columns, head, count, serials, rows)``: appends rows. Changes columns, head, count and serials."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write = native.custom("replay_ring_write", lambda *_: (), ms.int32)
+
+    def construct(self, columns, head, count, serials, rows):
+        return self.write(*columns, head, count, serials, *rows)
+
+
+class CompositeGather(nn.Cell):
+    """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]`` or ``[]``."""
+
+    def __init__(self, types: Sequence[Any]) -> None:
+        super().__init__()
+        self.types = tuple(types)
+
+    def construct(self, columns, slots):
+        rows = ()
+        for i in range(len(columns)):
+            rows = rows + (ops.cast(ops.gather(columns[i], slots, 0), self.types[i]),)
+        return rows
+
+
+class NativeGather(nn.Cell):
+    """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]``."""
+
+    def __init__(self, types: Sequence[Any]) -> None:
+        super().__init__()
+        self.gather = native.custom("replay_gather_rows", _row_shapes(len(types)), tuple(types))
+
+    def construct(self, columns, slots):
+        return self.gather(*columns, slots)
+
+
+class CompositeRingRead(nn.Cell):
+    """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest row, -1 the newest."""
+
+    def __init__(self, capacity: int, types: Sequence[Any]) -> None:
+        super().__init__()
+        self.size = Tensor(capacity, ms.int64)
+        self.zero = Tensor(0, ms.int64)
+        self.gather = CompositeGather(types)
+        self.check = ops.Assert()
+
+    def construct(self, columns, head, count, index):
+        stored = ops.cast(count, ms.int64)
+        inside = ops.logical_and(index >= -stored, index < stored)
+        self.check(ops.all(inside), (index, stored))
+        row = ops.select(index < self.zero, index + stored, index)
+        row = ops.select(inside, row, ops.zeros_like(row))
+        return self.gather(columns, ops.floor_mod(row + ops.cast(head, ms.int64), self.size))
+
+
+class NativeRingRead(nn.Cell):
+    """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest row, -1 the newest."""
+
+    def __init__(self, types: Sequence[Any]) -> None:
+        super().__init__()
+        self.read = native.custom("replay_ring_read", _row_shapes(len(types)), tuple(types))
+
+    def construct(self, columns, head, count, index):
+        if ops.rank(index) > 0:
+            return self.read(*columns, head, count, index)
+        rows = ()
+        for row in self.read(*columns, head, count, ops.reshape(index, (1,))):
+            rows = rows + (ops.reshape(row, row.shape[1:]),)
+        return rows
+
+
+def _row_shapes(columns: int) -> Callable[..., tuple[tuple[int, ...], ...]]:
+    """The shapes of rows gathered from the first `columns` inputs at the positions in the last input."""
+
+    def infer(*shapes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        return tuple((*shapes[-1], *shape[1:]) for shape in shapes[:columns])
+
+    return infer

@@ -1,0 +1,72 @@
+"""Keeps the compiler from taking ``buffer.insert(rows)`` for a list's ``insert``.
+
+MindSpore's parser rewrites a bare statement ``a.insert(...)`` into ``a = a.insert(...)``, since lists are values in a
+graph. On a buffer that loses the order of later reads. A list's ``insert`` takes two arguments and a buffer's takes one
+positional argument, so the hook answers "an ordinary call" for the latter and leaves everything else to MindSpore.
+"""
+
+import ast
+import importlib
+import warnings
+from types import ModuleType
+from typing import Any, Callable
+
+#: Modules in which the compiler looks the function up: MindSpore 2.10, and older ones.
+_PARSERS = ("mindspore.graph._parse", "mindspore._extends.parse")
+_FUNCTION = "expand_expr_statement"
+
+
+def is_buffer_insert(node: ast.AST) -> bool:
+    """Whether a statement is a call ``<something>.insert(<one positional argument>, ...)``."""
+    call = getattr(node, "value", None)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "insert"
+        and len(call.args) == 1
+        and not isinstance(call.args[0], ast.Starred)
+    )
+
+
+def _hooked(original: Callable[[ast.AST], Any]) -> Callable[[ast.AST], Any]:
+    def expand_expr_statement(node: ast.AST) -> Any:
+        if is_buffer_insert(node):
+            return True, node.value  # type: ignore[attr-defined]
+        return original(node)
+
+    expand_expr_statement.mindspore_replay = True  # type: ignore[attr-defined]
+    return expand_expr_statement
+
+
+def find_parser() -> ModuleType | None:
+    """The module of MindSpore's parser, or ``None`` where it is not known."""
+    for name in _PARSERS:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        if callable(getattr(module, _FUNCTION, None)):
+            return module
+    return None
+
+
+def installed() -> bool:
+    """Whether bare statements ``buffer.insert(rows)`` compile as they are written."""
+    return hasattr(getattr(find_parser(), _FUNCTION, None), "mindspore_replay")
+
+
+def install() -> bool:
+    """Installs the hook, once. Warns and returns ``False`` on a MindSpore whose parser is not known."""
+    parser = find_parser()
+    if parser is None:
+        warnings.warn(
+            "mindspore_replay does not know the parser of this MindSpore: in compiled code the statement "
+            "'buffer.insert(rows)' would be taken for a list's method. Write 'buffer.add(rows)' there.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    if not installed():
+        setattr(parser, _FUNCTION, _hooked(getattr(parser, _FUNCTION)))
+    return True
