@@ -1,3 +1,22 @@
+"""Device-side experience replay for MindSpore, in its compiled graph."""
+
+from ._version import __version__
 from .buffers.replay import ReplayBuffer
+from .config import create_buffer, get_buffer_cls, load_config
 from .ops import statement_hook
+from .ops.status import KernelStatus, kernel_status
+
+UniformReplayBuffer = ReplayBuffer
+
+__all__ = [
+    "KernelStatus",
+    "ReplayBuffer",
+    "UniformReplayBuffer",
+    "__version__",
+    "create_buffer",
+    "get_buffer_cls",
+    "kernel_status",
+    "load_config",
+]
+
 statement_hook.install()

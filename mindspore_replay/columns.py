@@ -11,9 +11,19 @@ from mindspore.common.initializer import Zero
 
 #: The dtypes that a column may have, by name.
 TYPES = {
-    **{name: getattr(ms, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
-    **{name: getattr(ms, name) for name in ("float16", "float32", "float64", "bfloat16")},
     "bool": ms.bool_,
+    "int8": ms.int8,
+    "int16": ms.int16,
+    "int32": ms.int32,
+    "int64": ms.int64,
+    "uint8": ms.uint8,
+    "uint16": ms.uint16,
+    "uint32": ms.uint32,
+    "uint64": ms.uint64,
+    "float16": ms.float16,
+    "float32": ms.float32,
+    "float64": ms.float64,
+    "bfloat16": ms.bfloat16,
 }
 
 #: Rows that a buffer can hold: its cursors are int32.
@@ -23,6 +33,13 @@ MAX_CAPACITY = 2**31 - 1
 def type_name(dtype: Any) -> str:
     """The name of a MindSpore dtype, for example ``"float32"``."""
     return str(dtype).lower()
+
+
+def numpy_type(dtype: Any) -> np.dtype:
+    """The NumPy dtype of a MindSpore dtype. NumPy has no bfloat16, and MindSpore brings its own."""
+    if dtype == ms.bfloat16:
+        return Tensor([0.0], ms.bfloat16).asnumpy().dtype
+    return np.dtype(type_name(dtype))
 
 
 def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPACITY) -> int:
@@ -90,7 +107,7 @@ class Columns:
         self._check_names()
         # MindSpore cannot scatter bool, so a bool column is kept as uint8.
         self.stored_types = tuple(ms.uint8 if dtype == ms.bool_ else dtype for dtype in self.types)
-        self.numpy_types = tuple(np.dtype(ms.dtype_to_nptype(dtype)) for dtype in self.types)
+        self.numpy_types = tuple(numpy_type(dtype) for dtype in self.types)
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -147,7 +164,7 @@ class Columns:
         for name, shape, dtype in zip(self.names, self.shapes, self.stored_types):
             full = (capacity, *shape)
             column = Parameter(Tensor(shape=full, dtype=dtype, init=Zero()), name=f"column.{name}", requires_grad=False)
-            column.set_data(Tensor.from_numpy(np.zeros(full, ms.dtype_to_nptype(dtype))))
+            column.set_data(Tensor.from_numpy(np.zeros(full, numpy_type(dtype))))
             columns.append(column)
         return ParameterTuple(columns)
 

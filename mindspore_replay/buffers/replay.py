@@ -315,9 +315,9 @@ class ReplayBuffer(nn.Cell):
         """
         with self._lock:
             wait_for_work()
-            inserted = self.serials.asnumpy()[0]
-            for parameter, value in ((self.head, 0), (self.count, 0), (self.serials, (inserted, inserted))):
-                overwrite(parameter, np.array(value, ms.dtype_to_nptype(parameter.dtype)))
+            overwrite(self.head, np.int32(0))
+            overwrite(self.count, np.int32(0))
+            overwrite(self.serials, np.repeat(self.serials.asnumpy()[:1], 2))
         return self
 
     @graph_body(_size_graph)

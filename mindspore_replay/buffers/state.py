@@ -6,6 +6,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor
 
+from ..columns import type_name
+
 
 class RingState(NamedTuple):
     """The Parameters of a ring with uniform draws; `ReplayBuffer` documents each."""
@@ -22,7 +24,7 @@ def state_parameter(name: str, value: Any) -> Parameter:
     return Parameter(Tensor(value), name=name, requires_grad=False)
 
 
-def overwrite(parameter: Parameter, array: np.ndarray) -> None:
+def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
     """Gives a Parameter other values of the same shape and dtype."""
     if ms.get_context("device_target") == "CPU":
         parameter.asnumpy()[...] = array  # on the CPU this is the Parameter's own memory
@@ -35,7 +37,7 @@ def check_layout(cls_name: str, state: Mapping[str, Any], parameters: Mapping[st
     arrays = {key: np.asarray(state[key]) for key in parameters if key in state}
     wrong = []
     for key, parameter in parameters.items():
-        expected = f"{np.dtype(ms.dtype_to_nptype(parameter.dtype)).name} {tuple(parameter.shape)}"
+        expected = f"{type_name(parameter.dtype)} {tuple(parameter.shape)}"
         got = f"{arrays[key].dtype.name} {arrays[key].shape}" if key in arrays else "nothing"
         if got != expected:
             wrong.append(f"{key!r}: expected {expected}, but got {got}")

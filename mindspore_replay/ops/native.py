@@ -25,13 +25,20 @@ class _Library(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def _library() -> _Library:
-    found = sorted(_FOLDER.glob("_kernels*.so"))
-    if not found:
-        return _Library(None, None, f"the kernel library was not built: no '_kernels*.so' in {_FOLDER}")
+    path = _FOLDER / "_kernels.so"
+    if not path.exists():
+        note = _FOLDER / "_kernels.txt"  # written by setup.py where it could not build the library
+        why = note.read_text(encoding="utf-8").strip() if note.exists() else f"there is no {path}"
+        return _Library(None, None, f"the kernel library was not built: {why}")
     try:
-        return _Library(found[0], ctypes.CDLL(str(found[0])), "")
+        return _Library(path, ctypes.CDLL(str(path)), "")
     except OSError as error:
         return _Library(None, None, f"the kernel library does not load: {error}")
+
+
+def library_path() -> str:
+    """Path of the kernel library; empty if there is none that loads."""
+    return str(_library().path or "")
 
 
 def why_not() -> str:

@@ -102,18 +102,28 @@ class NativeRingRead(nn.Cell):
         self.read = native.custom("replay_ring_read", _row_shapes(len(types)), tuple(types))
 
     def construct(self, columns, head, count, index):
+        rows = self.read(*columns, head, count, index)
         if ops.rank(index) > 0:
-            return self.read(*columns, head, count, index)
-        rows = ()
-        for row in self.read(*columns, head, count, ops.reshape(index, (1,))):
-            rows = rows + (ops.reshape(row, row.shape[1:]),)
-        return rows
+            return rows
+        single = ()
+        for i in range(len(columns)):
+            single = single + (rows[i] if ops.rank(columns[i]) > 1 else self.scalar(rows[i]),)
+        return single
+
+    def scalar(self, row):
+        """The element of a Tensor ``[1]``. MindSpore has no Reshape for bfloat16 on the CPU."""
+        if row.dtype == ms.bfloat16:
+            return ops.cast(ops.reshape(ops.cast(row, ms.float32), ()), ms.bfloat16)
+        return ops.reshape(row, ())
 
 
 def _row_shapes(columns: int) -> Callable[..., tuple[tuple[int, ...], ...]]:
-    """The shapes of rows gathered from the first `columns` inputs at the positions in the last input."""
+    """The shapes of rows gathered from the first `columns` inputs at the positions in the last input.
+
+    A scalar is given as ``(1,)``: an operator with several outputs makes Python numbers of those with shape ``()``.
+    """
 
     def infer(*shapes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        return tuple((*shapes[-1], *shape[1:]) for shape in shapes[:columns])
+        return tuple((*shapes[-1], *shape[1:]) or (1,) for shape in shapes[:columns])
 
     return infer

@@ -1,0 +1,44 @@
+"""What the operators run on here, in words."""
+
+from typing import NamedTuple
+
+from . import native, statement_hook
+
+
+class KernelStatus(NamedTuple):
+    """What ``backend="auto"`` gives here and now.
+
+    Attributes:
+        backend (str): ``"native"`` or ``"composite"``.
+        library (str): Path of the kernel library; empty if there is none.
+        reason (str): Why native kernels cannot run; empty if they can.
+        insert_statement (bool): Whether the bare statement ``buffer.insert(rows)`` compiles as it is written. If not, write
+            ``buffer.add(rows)`` in compiled code.
+    """
+
+    backend: str
+    library: str
+    reason: str
+    insert_statement: bool
+
+    def __str__(self) -> str:
+        kernels = self.library or "none"
+        statement = "compiles as written" if self.insert_statement else "is not safe in a graph: write buffer.add(rows)"
+        lines = [f"backend: {self.backend}", f"kernels: {kernels}", f"buffer.insert(rows): {statement}"]
+        return "\n".join(lines + ([f"reason: {self.reason}"] if self.reason else []))
+
+
+def kernel_status() -> KernelStatus:
+    """Which backend ``"auto"`` chooses on the current device target, and why.
+
+    Returns:
+        KernelStatus: Prints as a few lines.
+
+    Examples:
+        >>> from mindspore_replay import kernel_status
+        >>> kernel_status().insert_statement
+        True
+    """
+    reason = native.why_not()
+    backend = "composite" if reason else "native"
+    return KernelStatus(backend, native.library_path(), reason, statement_hook.installed())
