@@ -13,7 +13,7 @@ FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibil
 
 
 class BuildKernels(build_ext):
-    """Compiles a plain shared library, without Python's headers. Where that fails, the package is installed without it."""
+    """Compiles a plain shared library, without Python's headers. Where that fails, the package goes without it."""
 
     def get_ext_filename(self, ext_name):
         return os.path.join(*ext_name.split(".")) + ".so"
@@ -35,7 +35,9 @@ class BuildKernels(build_ext):
         if not compiler[0]:
             return "no C++ compiler was found (g++, c++, clang++ or $CXX)"
         try:
-            result = subprocess.run([*compiler, *FLAGS, *ext.sources, "-o", str(target)], capture_output=True, text=True)
+            result = subprocess.run(
+                [*compiler, *FLAGS, *ext.sources, "-o", str(target)], capture_output=True, text=True
+            )
         except OSError as error:
             return f"the C++ compiler does not start: {error}"
         return "" if result.returncode == 0 else f"{compiler[0]} failed: {result.stderr.strip()[-2000:]}"

@@ -2,7 +2,8 @@
 
 import math
 import numbers
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -44,7 +45,7 @@ def numpy_type(dtype: Any) -> np.dtype:
 
 def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPACITY) -> int:
     """A positive int, or a clear error."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be an int, but got {value!r} ({type(value).__name__}).")
     if not 1 <= value <= maximum:
         raise ValueError(f"For '{cls_name}', '{argument}' must be in [1, {maximum}], but got {value}.")
@@ -62,7 +63,7 @@ def check_seed(cls_name: str, seed: Any) -> int:
     """A seed in [0, 2^64); for ``None`` one from NumPy's generator, which ``mindspore.set_seed`` seeds."""
     if seed is None:
         return int(np.random.randint(2**63 - 1, dtype=np.int64))
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
         raise TypeError(f"For '{cls_name}', 'seed' must be an int or None, but got {seed!r} ({type(seed).__name__}).")
     if not 0 <= seed < 2**64:
         raise ValueError(f"For '{cls_name}', 'seed' must be in [0, 2^64), but got {seed}.")
@@ -97,7 +98,7 @@ class Columns:
         if not self.shapes:
             raise ValueError(f"For '{cls_name}', 'shapes' must name at least one column, but got {shapes!r}.")
         self.given_names = None if names is None else tuple(self._sequence("names", names))
-        self.names = self.given_names or tuple(str(i) for i in range(len(self.shapes)))
+        self.names = tuple(map(str, range(len(self.shapes)))) if self.given_names is None else self.given_names
         for argument, values in (("types", self.types), ("names", self.names)):
             if len(values) != len(self.shapes):
                 raise ValueError(
@@ -150,8 +151,8 @@ class Columns:
         wrong = [self._label(i) for i, dtype in enumerate(self.types) if dtype == ms.bfloat16]
         if wrong:
             raise TypeError(
-                f"For '{self.cls_name}', {', '.join(wrong)} is bfloat16, which MindSpore's operators neither scatter nor "
-                f"gather: the composite backend cannot store it. Use float16 or float32, or backend='native' on a CPU."
+                f"For '{self.cls_name}', {', '.join(wrong)} is bfloat16, which MindSpore's operators neither scatter "
+                "nor gather: the composite backend cannot store it. Use float16 or float32, or backend='native' on a CPU."
             )
 
     def row_bytes(self) -> int:
@@ -159,7 +160,7 @@ class Columns:
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.numpy_types))
 
     def allocate(self, capacity: int) -> ParameterTuple:
-        """One Parameter ``[capacity, *shape]`` of zeros for each column. The system gives memory as rows are written."""
+        """One Parameter ``[capacity, *shape]`` of zeros for each column. Memory comes as rows are written."""
         columns = []
         for name, shape, dtype in zip(self.names, self.shapes, self.stored_types):
             full = (capacity, *shape)
@@ -220,7 +221,8 @@ class Columns:
             )
         if rows < 1 or rows % num_envs:
             raise ValueError(
-                f"For '{self.cls_name}', 'exp' must hold a positive multiple of num_envs={num_envs} rows, but got {rows}."
+                f"For '{self.cls_name}', 'exp' must hold a positive multiple of num_envs={num_envs} rows, "
+                f"but got {rows}."
             )
         return Batch(rows, single)
 
@@ -229,9 +231,7 @@ class Columns:
 
     def to_tensors(self, exp: Iterable[Any]) -> list[Tensor]:
         """Tensors for the fields of a transition; those that are Tensors stay where they are."""
-        return [
-            value if isinstance(value, Tensor) else Tensor(self.to_array(i, value)) for i, value in enumerate(exp)
-        ]
+        return [value if isinstance(value, Tensor) else Tensor(self.to_array(i, value)) for i, value in enumerate(exp)]
 
     def to_array(self, i: int, value: Any) -> np.ndarray:
         """A NumPy array for field `i`. Python and NumPy scalars take the column's dtype by value."""
@@ -239,14 +239,13 @@ class Columns:
             return value.asnumpy()
         if isinstance(value, (numbers.Number, np.generic)):
             return self._scalar(i, value)
-        return np.asarray(value)
+        array = np.asarray(value)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def _scalar(self, i: int, value: Any) -> np.ndarray:
         dtype = self.numpy_types[i]
         given = np.asarray(value)
-        if not np.can_cast(given.dtype, dtype, "same_kind") and not (
-            given.dtype.kind in "iu" and dtype.kind in "iuf"
-        ):
+        if not np.can_cast(given.dtype, dtype, "same_kind") and not (given.dtype.kind in "iu" and dtype.kind in "iuf"):
             raise TypeError(
                 f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {self._label(i)}: expected "
                 f"{type_name(self.types[i])}, but got the {type(value).__name__} {value!r}."
@@ -258,4 +257,3 @@ class Columns:
                 f"For '{self.cls_name}', {self._label(i)} is {type_name(self.types[i])} and cannot hold {value!r}."
             )
         return array
-

@@ -2,8 +2,9 @@
 
 import difflib
 import inspect
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Iterable, Mapping
+from typing import Any
 
 from mindspore import nn
 
@@ -85,7 +86,8 @@ def create_buffer(config: Mapping[str, Any]) -> Any:
               configuration as above. Default: ``False``.
 
     Returns:
-        Union[Cell, CellList, dict]: A buffer; for `number` > 1 a ``CellList``; for `multi_type_replaybuffer` a dict of them.
+        Union[Cell, CellList, dict]: A buffer; for `number` > 1 a ``CellList``; for `multi_type_replaybuffer` a dict of
+        them.
 
     Raises:
         TypeError: If `config`, or a part of it that should be one, is no mapping, or `number` is no int.

@@ -4,7 +4,8 @@ The buffer's methods hold its lock, wait for work in flight and check their argu
 """
 
 import ctypes
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np

@@ -1,8 +1,10 @@
 """Uniform experience replay."""
 
 import itertools
+import operator
 import threading
-from typing import Any, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -23,9 +25,9 @@ _numbers = itertools.count()
 class ReplayBuffer(nn.Cell):
     r"""A ring of transitions on the device, sampled uniformly.
 
-    Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they do the
-    same at once, with NumPy arrays, Python scalars or Tensors; such calls hold the buffer's lock. An operation costs
-    O(rows touched), whatever the capacity.
+    Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they do
+    the same at once, with NumPy arrays, Python scalars or Tensors; such calls hold the buffer's lock. An operation
+    costs O(rows touched), whatever the capacity.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 
@@ -33,17 +35,19 @@ class ReplayBuffer(nn.Cell):
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column: bool, int8 to int64, uint8 to uint64, float16,
-            float32, float64, and bfloat16 with the native backend.
-        names (Union[Sequence[str], None]): Name of each column. With names, `insert` also takes a dict. Default: ``None``.
-        num_envs (int): Environments that write in step: an insertion holds a multiple of this many rows. Default: ``1``.
+        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column: bool, int8 to int64, uint8 to uint64,
+            float16, float32, float64, and bfloat16 with the native backend.
+        names (Union[Sequence[str], None]): Name of each column. With names, `insert` also takes a dict.
+            Default: ``None``.
+        num_envs (int): Environments that write in step: an insertion holds a multiple of this many rows.
+            Default: ``1``.
         replace (bool): Whether a row may come twice in one sample. Default: ``True``.
-        ordered (bool): Whether drawn positions count from the oldest row; ``False`` takes them as slots of the ring. The
-            distribution is the same. Default: ``False``.
+        ordered (bool): Whether drawn positions count from the oldest row; ``False`` takes them as slots of the ring.
+            The distribution is the same. Default: ``False``.
         seed (Union[int, None]): Start of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
-        backend (str): ``"native"`` (C++ kernels, CPU), ``"composite"`` (MindSpore's operators, every device) or ``"auto"``
-            (native where it can be had). Both give the same rows for the same state. Default: ``"auto"``.
+        backend (str): ``"native"`` (C++ kernels, CPU), ``"composite"`` (MindSpore's operators, every device) or
+            ``"auto"`` (native where it can be had). Both give the same rows for the same state. Default: ``"auto"``.
 
     Attributes:
         buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is kept as uint8.
@@ -55,7 +59,7 @@ class ReplayBuffer(nn.Cell):
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If there is no column, a size is not positive, or the lengths of `shapes`, `types` and `names` differ.
+        ValueError: If there is no column, a size is not positive, or `shapes`, `types` and `names` differ in length.
         RuntimeError: If the backend asked for cannot be had.
 
     Examples:
@@ -116,6 +120,10 @@ class ReplayBuffer(nn.Cell):
 
     def _make_operators(self) -> None:
         columns, draw = self.columns, (self.sample_size, self.capacity, self.replace, self.ordered)
+        self._write: Any
+        self._read: Any
+        self._gather: Any
+        self._draw: Any
         self._host: Any
         if self.backend == "native":
             self._write = ring.NativeRingWrite()
@@ -135,6 +143,7 @@ class ReplayBuffer(nn.Cell):
         self._zero = Tensor(0, ms.int32)
         # The compiler caches such checks by name, and each buffer has its own.
         self._check_rows = ops.constexpr(self._check_in_graph, name=f"CheckRows{next(_numbers)}")
+        self._check_keys = ops.constexpr(self._check_keys_in_graph, name=f"CheckKeys{next(_numbers)}")
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -162,7 +171,12 @@ class ReplayBuffer(nn.Cell):
 
     # Bodies for the compiler.
 
+    def _check_keys_in_graph(self, keys: tuple[str, ...]) -> bool:
+        self.columns.in_order(dict.fromkeys(keys))
+        return True
+
     def _check_in_graph(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
+        self.columns.in_order(types)
         self.columns.check(shapes, [type_name(dtype) for dtype in types], self.num_envs)
         return True
 
@@ -177,6 +191,7 @@ class ReplayBuffer(nn.Cell):
 
     def _insert_graph(self, exp):
         if isinstance(exp, dict):
+            self._check_keys(tuple(exp.keys()))
             exp = [exp[name] for name in self.columns.names]
         shapes = ()
         types = ()
@@ -224,8 +239,8 @@ class ReplayBuffer(nn.Cell):
         Of a batch longer than the capacity the newest rows stay. Nothing is stored if anything is wrong.
 
         Args:
-            exp (Union[Sequence, dict]): One array for each column, or a dict of them by name. Each has the column's shape
-                ``[*F]``, for one row, or ``[n, *F]``, for n rows, n static in a graph, and the column's dtype. From Python
+            exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Each has the column's
+                dtype and the shape ``[*F]``, for one row, or ``[n, *F]``, for n rows, n static in a graph. From Python
                 also NumPy arrays, and Python or NumPy scalars, which take the column's dtype.
 
         Returns:
@@ -250,7 +265,8 @@ class ReplayBuffer(nn.Cell):
         """Rows by logical position: 0 is the oldest, -1 the newest.
 
         Args:
-            index (Union[int, Sequence[int], Tensor]): One position or k positions, int32 or int64. Shape ``[]`` or ``[k]``.
+            index (Union[int, Sequence[int], Tensor]): One position or k positions, int32 or int64. Shape ``[]`` or
+                ``[k]``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor for each column. Shape ``[*F]`` or ``[k, *F]``.
@@ -270,7 +286,7 @@ class ReplayBuffer(nn.Cell):
                     f"For '{type(self).__name__}', 'index' must be in [-{count}, {count}), since {count} rows are "
                     f"stored, but got {outside.flat[0]}."
                 )
-            return self._host.read(positions)
+            return self._host.read(positions.astype(np.int64))
 
     @graph_body(_sample_graph)
     def sample(
@@ -279,8 +295,8 @@ class ReplayBuffer(nn.Cell):
         """Draws `sample_size` rows, each row of the range equally likely.
 
         Args:
-            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows: negative bounds count from the
-                newest row, ``None`` is open, bounds outside are clamped. Default: ``None``, for all rows.
+            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows: negative bounds count from
+                the newest row, ``None`` is open, bounds outside are clamped. Default: ``None``, for all rows.
             as_dict (bool): Whether to give a dict by column name; only from Python. Default: ``False``.
 
         Returns:
@@ -288,8 +304,8 @@ class ReplayBuffer(nn.Cell):
 
         Raises:
             TypeError: If `sample_range` is no pair, or `as_dict` is asked of a buffer without names.
-            RuntimeError: If the range holds fewer than `sample_size` rows, with or without replacement; `can_sample` tells.
-                In a graph the operator fails with a RuntimeError.
+            RuntimeError: If the range holds fewer than `sample_size` rows, with or without replacement; `can_sample`
+                tells. In a graph the operator fails with a RuntimeError.
         """
         bounds = random.ALL_ROWS if sample_range is None else self._bounds(sample_range)
         if as_dict and self.names is None:
@@ -348,25 +364,25 @@ class ReplayBuffer(nn.Cell):
             raise ValueError(
                 f"For '{type(self).__name__}', 'index' must have shape [] or [k], but got {list(positions.shape)}."
             )
-        return positions.astype(np.int64)
+        return positions
 
     def _bounds(self, sample_range: Any) -> tuple[int, int]:
         try:
             start, stop = sample_range
-            return (
-                random.ALL_ROWS[0] if start is None else int(start),
-                random.ALL_ROWS[1] if stop is None else int(stop),
-            )
+            start = random.ALL_ROWS[0] if start is None else operator.index(start)
+            stop = random.ALL_ROWS[1] if stop is None else operator.index(stop)
         except (TypeError, ValueError):
             raise TypeError(
                 f"For '{type(self).__name__}', 'sample_range' must be (start, stop), each an int or None, "
                 f"but got {sample_range!r}."
             ) from None
+        last = random.ALL_ROWS[1]
+        return max(-last, min(start, last)), max(-last, min(stop, last))
 
     # Saving and loading.
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """The buffer's Parameters. A checkpoint of the buffer alone names them as below, whatever its owner calls it."""
+        """The buffer's Parameters. A checkpoint of the buffer alone names them so, whatever its owner calls it."""
         for key, parameter in super().parameters_and_names(name_prefix, expand):
             name, parameter.name = parameter.name, key
             try:
@@ -405,8 +421,9 @@ class ReplayBuffer(nn.Cell):
         parameters = self._state()
         arrays = check_layout(name, state_dict, parameters)
         for key, value in (("version", STATE_VERSION), ("capacity", self.capacity)):
-            if int(state_dict[key]) != value:
-                raise ValueError(f"For '{name}', '{key}' of 'state_dict' must be {value}, but got {state_dict[key]}.")
+            if int(state_dict.get(key, 0)) != value:
+                got = state_dict.get(key, "nothing")
+                raise ValueError(f"For '{name}', '{key}' of 'state_dict' must be {value}, but got {got}.")
         check_cursors(name, self.capacity, arrays)
         with self._lock:
             wait_for_work()

@@ -1,6 +1,7 @@
 """The Parameters that hold a buffer's state: how they are made, overwritten and checked."""
 
-from typing import Any, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -45,7 +46,9 @@ def check_layout(cls_name: str, state: Mapping[str, Any], parameters: Mapping[st
     if unknown:
         wrong.append(f"unknown keys {unknown}")
     if wrong:
-        raise ValueError(f"For '{cls_name}', 'state_dict' must be that of a buffer with the same columns. {'; '.join(wrong)}.")
+        raise ValueError(
+            f"For '{cls_name}', 'state_dict' must be that of a buffer with the same columns. {'; '.join(wrong)}."
+        )
     return arrays
 
 

@@ -1,6 +1,7 @@
 """Joins the two bodies of a method: one for the compiler, one for Python."""
 
-from typing import Any, Callable, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 try:
     from mindspore.graph.api import _pynative_executor  # MindSpore 2.9 and newer

@@ -3,8 +3,9 @@
 import ctypes
 import functools
 import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import mindspore as ms
 from mindspore import ops
@@ -73,7 +74,7 @@ def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops
     """
     operator = ops.Custom(f"{_library().path}:{function}", out_shapes, lambda *_: out_types, func_type="aot")
     operator.add_prim_attr("side_effect_mem", True)
-    # MindSpore caches an operator's inferred results by its name, attributes and inputs; ours depend on more than these.
+    # MindSpore caches what it infers by an operator's name, attributes and inputs; ours depends on more than these.
     operator.add_prim_attr("instance", next(_instances))
     return operator
 

@@ -10,7 +10,7 @@ Reference:
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from . import native
 
@@ -39,74 +39,75 @@ def initial_state(seed: int) -> np.ndarray:
     return np.array([_signed(key), 0], np.int64)
 
 
-class _LogicalShift(nn.Cell):
+@ms.jit_class
+class _LogicalShift:
     """Shifts the bits of an int64 Tensor to the right and fills up with zeros."""
 
     def __init__(self, shift: int) -> None:
-        super().__init__()
         self.shift = _constant(shift)
         self.mask = _constant((1 << (64 - shift)) - 1)
 
-    def construct(self, x):
+    def __call__(self, x):
         return ops.bitwise_and(ops.bitwise_right_shift(x, self.shift), self.mask)
 
 
-class _Bits(nn.Cell):
+@ms.jit_class
+class _Bits:
     """``n`` times 64 random bits, and the state after them."""
 
     def __init__(self, n: int) -> None:
-        super().__init__()
         self.steps = Tensor(np.array([_signed((i + 1) * _GAMMA & _MASK) for i in range(n)], np.int64))
         self.gamma = _constant(_signed(_GAMMA))
         self.advance = Tensor(np.array([0, n], np.int64))
         self.shift_1, self.shift_2, self.shift_3 = (_LogicalShift(shift) for shift, _ in _MIX)
         self.factor_1, self.factor_2 = (_constant(_signed(factor)) for _, factor in _MIX[:2])
 
-    def construct(self, state):
+    def __call__(self, state):
         z = state[0] + state[1] * self.gamma + self.steps
         z = ops.bitwise_xor(z, self.shift_1(z)) * self.factor_1
         z = ops.bitwise_xor(z, self.shift_2(z)) * self.factor_2
         return ops.bitwise_xor(z, self.shift_3(z)), state + self.advance
 
 
-class CompositeRandomBits(nn.Cell):
+@ms.jit_class
+class CompositeRandomBits:
     """``(state) -> bits [n] int64``. Changes the state."""
 
     def __init__(self, n: int) -> None:
-        super().__init__()
         self.bits = _Bits(n)
 
-    def construct(self, state):
+    def __call__(self, state):
         bits, advanced = self.bits(state)
         ops.assign(state, advanced)
         return bits
 
 
-class NativeRandomBits(nn.Cell):
+@ms.jit_class
+class NativeRandomBits:
     """``(state) -> bits [n] int64``. Changes the state."""
 
     def __init__(self, n: int) -> None:
-        super().__init__()
         self.bits = native.custom("replay_random_bits", lambda *_: (n,), ms.int64)
 
-    def construct(self, state):
+    def __call__(self, state):
         return self.bits(state)
 
 
-class _Below(nn.Cell):
+@ms.jit_class
+class _Below:
     """``floor(bits * n / 2^64)`` for unsigned bits: numbers in ``[0, n)``, n in [1, 2^31)."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.high = _LogicalShift(32)
         self.low = _constant((1 << 32) - 1)
 
-    def construct(self, bits, n):
+    def __call__(self, bits, n):
         carry = self.high(ops.bitwise_and(bits, self.low) * n)
         return self.high(self.high(bits) * n + carry)
 
 
-class _Shuffle(nn.Cell):
+@ms.jit_class
+class _Shuffle:
     """The first ``n`` steps of a Fisher-Yates shuffle of the identity, all at once.
 
     Step i swaps cell i with cell ``j[i] >= i`` and gives what cell j[i] held. What a cell holds was put there by the
@@ -115,7 +116,6 @@ class _Shuffle(nn.Cell):
     """
 
     def __init__(self, n: int) -> None:
-        super().__init__()
         self.n = _constant(n)
         self.index = Tensor(np.arange(n), ms.int64)
         self.zero = _constant(0)
@@ -126,10 +126,12 @@ class _Shuffle(nn.Cell):
         """For keys ``cell * n + step``: the latest step before `step` that chose `cell`, and whether there is one."""
         position = ops.searchsorted(order, keys) - self.one
         found = ops.gather(order, ops.maximum(position, self.zero), 0)
-        exists = ops.logical_and(position >= self.zero, ops.floor_divide(found, self.n) == ops.floor_divide(keys, self.n))
+        exists = ops.logical_and(
+            position >= self.zero, ops.floor_divide(found, self.n) == ops.floor_divide(keys, self.n)
+        )
         return ops.floor_mod(found, self.n), exists
 
-    def construct(self, j):
+    def __call__(self, j):
         chosen = j * self.n + self.index
         order, _ = ops.sort(chosen)
         # What cell i held when step i moved it: itself, or what an earlier step had moved there.
@@ -141,11 +143,11 @@ class _Shuffle(nn.Cell):
         return ops.select(exists, ops.gather(parent, giver, 0), j)
 
 
-class CompositeDraw(nn.Cell):
+@ms.jit_class
+class CompositeDraw:
     """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
 
     def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
-        super().__init__()
         self.capacity = _constant(capacity)
         self.n = _constant(n)
         self.zero = _constant(0)
@@ -163,7 +165,7 @@ class CompositeDraw(nn.Cell):
         bound = ops.select(bound < self.zero, ops.maximum(bound, -count) + count, bound)
         return ops.minimum(bound, count)
 
-    def construct(self, state, head, count, sample_range):
+    def __call__(self, state, head, count, sample_range):
         head = ops.cast(head, ms.int64)
         count = ops.cast(count, ms.int64)
         first = self.bound(sample_range[0], count)
@@ -183,13 +185,13 @@ class CompositeDraw(nn.Cell):
         return ops.select(size < self.capacity, slots, rows)
 
 
-class NativeDraw(nn.Cell):
+@ms.jit_class
+class NativeDraw:
     """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
 
     def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
-        super().__init__()
         self.options = Tensor(np.array([capacity, replace, ordered], np.int64))
         self.draw = native.custom("replay_draw_uniform", lambda *_: (n,), ms.int64)
 
-    def construct(self, state, head, count, sample_range):
+    def __call__(self, state, head, count, sample_range):
         return self.draw(state, head, count, sample_range, self.options)

@@ -4,25 +4,26 @@ Columns are Parameters ``[C, *F]``; rows are Tensors ``[*F]`` (one row) or ``[n,
 column's shape.
 """
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from . import native
 
 
-class CompositeRingWrite(nn.Cell):
+@ms.jit_class
+class CompositeRingWrite:
     """``(columns, head, count, serials, rows)``: appends rows. Changes columns, head, count and serials."""
 
     def __init__(self, capacity: int, shapes: Sequence[tuple[int, ...]]) -> None:
-        super().__init__()
         self.capacity = capacity
         self.size = Tensor(capacity, ms.int64)
         self.inserted = Tensor([1, 0], ms.int64)
         self.rank = len(shapes[0])
 
-    def construct(self, columns, head, count, serials, rows):
+    def __call__(self, columns, head, count, serials, rows):
         single = ops.rank(rows[0]) == self.rank
         n = 1 if single else rows[0].shape[0]
         written = min(n, self.capacity)
@@ -39,53 +40,53 @@ class CompositeRingWrite(nn.Cell):
         return kept
 
 
-class NativeRingWrite(nn.Cell):
+@ms.jit_class
+class NativeRingWrite:
     """``(columns, head, count, serials, rows)``: appends rows. Changes columns, head, count and serials."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.write = native.custom("replay_ring_write", lambda *_: (), ms.int32)
 
-    def construct(self, columns, head, count, serials, rows):
+    def __call__(self, columns, head, count, serials, rows):
         return self.write(*columns, head, count, serials, *rows)
 
 
-class CompositeGather(nn.Cell):
+@ms.jit_class
+class CompositeGather:
     """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]`` or ``[]``."""
 
     def __init__(self, types: Sequence[Any]) -> None:
-        super().__init__()
         self.types = tuple(types)
 
-    def construct(self, columns, slots):
+    def __call__(self, columns, slots):
         rows = ()
         for i in range(len(columns)):
             rows = rows + (ops.cast(ops.gather(columns[i], slots, 0), self.types[i]),)
         return rows
 
 
-class NativeGather(nn.Cell):
+@ms.jit_class
+class NativeGather:
     """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]``."""
 
     def __init__(self, types: Sequence[Any]) -> None:
-        super().__init__()
         self.gather = native.custom("replay_gather_rows", _row_shapes(len(types)), tuple(types))
 
-    def construct(self, columns, slots):
+    def __call__(self, columns, slots):
         return self.gather(*columns, slots)
 
 
-class CompositeRingRead(nn.Cell):
-    """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest row, -1 the newest."""
+@ms.jit_class
+class CompositeRingRead:
+    """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
 
     def __init__(self, capacity: int, types: Sequence[Any]) -> None:
-        super().__init__()
         self.size = Tensor(capacity, ms.int64)
         self.zero = Tensor(0, ms.int64)
         self.gather = CompositeGather(types)
         self.check = ops.Assert()
 
-    def construct(self, columns, head, count, index):
+    def __call__(self, columns, head, count, index):
         stored = ops.cast(count, ms.int64)
         inside = ops.logical_and(index >= -stored, index < stored)
         self.check(ops.all(inside), (index, stored))
@@ -94,14 +95,14 @@ class CompositeRingRead(nn.Cell):
         return self.gather(columns, ops.floor_mod(row + ops.cast(head, ms.int64), self.size))
 
 
-class NativeRingRead(nn.Cell):
-    """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest row, -1 the newest."""
+@ms.jit_class
+class NativeRingRead:
+    """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
 
     def __init__(self, types: Sequence[Any]) -> None:
-        super().__init__()
         self.read = native.custom("replay_ring_read", _row_shapes(len(types)), tuple(types))
 
-    def construct(self, columns, head, count, index):
+    def __call__(self, columns, head, count, index):
         rows = self.read(*columns, head, count, index)
         if ops.rank(index) > 0:
             return rows

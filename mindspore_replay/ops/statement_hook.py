@@ -8,8 +8,9 @@ positional argument, so the hook answers "an ordinary call" for the latter and l
 import ast
 import importlib
 import warnings
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any
 
 #: Modules in which the compiler looks the function up: MindSpore 2.10, and older ones.
 _PARSERS = ("mindspore.graph._parse", "mindspore._extends.parse")

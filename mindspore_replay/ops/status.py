@@ -12,8 +12,8 @@ class KernelStatus(NamedTuple):
         backend (str): ``"native"`` or ``"composite"``.
         library (str): Path of the kernel library; empty if there is none.
         reason (str): Why native kernels cannot run; empty if they can.
-        insert_statement (bool): Whether the bare statement ``buffer.insert(rows)`` compiles as it is written. If not, write
-            ``buffer.add(rows)`` in compiled code.
+        insert_statement (bool): Whether the bare statement ``buffer.insert(rows)`` compiles as it is written. If not,
+            write ``buffer.add(rows)`` in compiled code.
     """
 
     backend: str

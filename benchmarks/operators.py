@@ -1,0 +1,212 @@
+"""What each operator of a uniform buffer costs, against its limits.
+
+    python benchmarks/operators.py [--rounds 9] [--json FILE]
+
+Compiled figures are differences: a compiled body that repeats the operator less the same body without it, so that
+neither the call of the graph nor the loop is counted. Rounds are interleaved, and medians are printed with quartiles.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from mindspore_replay import ReplayBuffer, kernel_status
+
+SHAPES = [(4,), (), (), (4,)]
+TYPES = ["float32", "int32", "float32", "float32"]
+ROW = [np.full(4, 0.5, np.float32), np.array(1, np.int32), np.array(1.0, np.float32), np.full(4, 0.25, np.float32)]
+BATCH = 64
+REPEAT = 50
+MICRO = 1e6
+
+#: The figures that the project promises, in microseconds or as a ratio.
+LIMITS = {
+    "compiled insert, 1 row": 5.0,
+    "compiled sample, 64 rows": 15.0,
+    "eager insert, 1 row, NumPy": 6.0,
+    "eager sample, 64 rows": 15.0,
+    "DQN step: insert + sample + update / update": 1.05,
+    "capacity 1e7 / 1e4: compiled insert": 1.5,
+    "capacity 1e7 / 1e4: compiled sample": 1.5,
+}
+
+
+def filled(capacity: int) -> ReplayBuffer:
+    """A buffer whose every row was written, so that its memory is really there."""
+    buffer = ReplayBuffer(BATCH, capacity, SHAPES, TYPES, seed=0)
+    chunk = min(capacity, 1_000_000)
+    rows = [np.zeros((chunk, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES, strict=True)]
+    for _ in range(capacity // chunk):
+        buffer.insert(rows)
+    return buffer
+
+
+class Repeat(nn.Cell):
+    """A compiled body that repeats an operator of the buffer, or nothing, `REPEAT` times."""
+
+    def __init__(self, buffer: ReplayBuffer, operator: str) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.operator = operator
+        self.row = tuple(Tensor(value) for value in ROW)
+
+    def step(self) -> None:
+        """The operator, once."""
+        if self.operator == "insert":
+            self.buffer.insert(self.row)
+        elif self.operator == "sample":
+            self.buffer.sample()
+
+    def construct(self, x):
+        for _ in range(REPEAT):
+            x = x + 1
+            self.step()
+        return x
+
+
+class WhileRepeat(Repeat):
+    """The same in a ``while`` loop, where MindSpore hands every Parameter of the body on in each turn."""
+
+    def construct(self, x):
+        while x < REPEAT:
+            x = x + 1
+            self.step()
+        return x
+
+
+class Update(nn.Cell):
+    """A DQN update, on a batch from the buffer after an insertion into it, or on a batch that is given."""
+
+    def __init__(self, buffer: ReplayBuffer | None) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.network, self.target = (nn.SequentialCell(nn.Dense(4, 128), nn.ReLU(), nn.Dense(128, 2)) for _ in range(2))
+        self.optimizer = nn.Adam(self.network.trainable_params(), 1e-3)
+        self.step = ops.value_and_grad(self.loss, None, self.optimizer.parameters)
+
+    def loss(self, observation, action, reward, next_observation):
+        value = ops.gather_elements(self.network(observation), 1, ops.expand_dims(action, 1))[:, 0]
+        target = reward + 0.99 * self.target(next_observation).max(1)
+        return ops.mean(ops.square(value - ops.stop_gradient(target)))
+
+    def construct(self, observation, action, reward, next_observation):
+        batch = (observation, action, reward, next_observation)
+        if self.buffer is not None:
+            self.buffer.insert(batch)
+            batch = self.buffer.sample()
+        loss, gradients = self.step(*batch)
+        self.optimizer(gradients)
+        return loss
+
+
+def once(function: Callable[[], Any], repeat: int) -> float:
+    """Seconds of one call, as the mean of `repeat` in a row."""
+    start = time.perf_counter()
+    for _ in range(repeat):
+        function()
+    return (time.perf_counter() - start) / repeat
+
+
+def compiled(body: Repeat, calls: int) -> Callable[[], float]:
+    """Times some calls of a body; seconds a repetition."""
+    start = Tensor(0, ms.int32)
+    return lambda: once(lambda: body(start).asnumpy(), calls) / REPEAT
+
+
+def cases() -> dict[str, Callable[[], float]]:
+    """What is timed in every round, each giving seconds an operation."""
+    timers = {}
+    for capacity in (10_000, 100_000, 1_000_000, 10_000_000):
+        buffer = filled(capacity)
+        for operator in ("nothing", "insert", "sample"):
+            timers[f"loop {operator} {capacity}"] = compiled(Repeat(buffer, operator), 40)
+            if capacity == 100_000:
+                timers[f"while {operator} {capacity}"] = compiled(WhileRepeat(buffer, operator), 10)
+        timers[f"eager insert {capacity}"] = lambda buffer=buffer: once(lambda: buffer.insert(ROW), 2000)
+        timers[f"eager sample {capacity}"] = lambda buffer=buffer: once(buffer.sample, 1000)
+    row = [Tensor(value) for value in ROW]
+    batch = [Tensor(np.stack([value] * BATCH)) for value in ROW]
+    with_buffer, without = Update(filled(100_000)), Update(None)
+    timers["update with buffer"] = lambda: once(lambda: with_buffer(*row).asnumpy(), 200)
+    timers["update alone"] = lambda: once(lambda: without(*batch).asnumpy(), 200)
+    wide = [np.random.rand(1_000_000, width).astype(np.float32) for width in (17, 6, 1, 17)]
+    million = ReplayBuffer(BATCH, 1_000_000, [(17,), (6,), (1,), (17,)], ["float32"] * 4)
+    timers["eager insert of 1e6 rows"] = lambda: once(lambda: million.insert(wide), 1)
+    copies = [array.copy() for array in wide]
+    timers["memcpy of 1e6 rows"] = lambda: once(lambda: [np.copyto(a, b) for a, b in zip(copies, wide, strict=True)], 1)
+    return timers
+
+
+def measure(timers: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every case in every round, the cases interleaved, after one round to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in timers}
+    for i in range(rounds + 1):
+        for name, timer in timers.items():
+            seconds = timer()
+            if i:
+                times[name].append(seconds)
+    return times
+
+
+def differences(times: dict[str, list[float]], operator: str, capacity: int, kind: str = "loop") -> list[float]:
+    """Microseconds of an operator in a compiled loop, by round."""
+    pairs = zip(times[f"{kind} {operator} {capacity}"], times[f"{kind} nothing {capacity}"], strict=True)
+    return [(with_it - without) * MICRO for with_it, without in pairs]
+
+
+def figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
+    """What is reported, by round."""
+    micro = {name: [seconds * MICRO for seconds in values] for name, values in times.items()}
+
+    def ratio(above: list[float], below: list[float]) -> list[float]:
+        return [statistics.median(above) / statistics.median(below)]
+
+    report = {
+        "compiled insert, 1 row": differences(times, "insert", 100_000),
+        "compiled sample, 64 rows": differences(times, "sample", 100_000),
+        "eager insert, 1 row, NumPy": micro["eager insert 100000"],
+        "eager sample, 64 rows": micro["eager sample 100000"],
+        "DQN step: insert + sample + update / update": ratio(times["update with buffer"], times["update alone"]),
+        "DQN update alone": micro["update alone"],
+        "insert, 1 row, in a while loop": differences(times, "insert", 100_000, "while"),
+        "sample, 64 rows, in a while loop": differences(times, "sample", 100_000, "while"),
+    }
+    for operator in ("insert", "sample"):
+        small, large = (differences(times, operator, capacity) for capacity in (10_000, 10_000_000))
+        report[f"capacity 1e7 / 1e4: compiled {operator}"] = ratio(large, small)
+        for capacity in (10_000, 1_000_000, 10_000_000):
+            report[f"compiled {operator}, capacity {capacity:.0e}"] = differences(times, operator, capacity)
+            report[f"eager {operator}, capacity {capacity:.0e}"] = micro[f"eager {operator} {capacity}"]
+    report["eager insert of 1e6 rows / memcpy"] = ratio(times["eager insert of 1e6 rows"], times["memcpy of 1e6 rows"])
+    report["eager insert of 1e6 rows, 17+6+1+17 float32"] = micro["eager insert of 1e6 rows"]
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="timed rounds (default: 9)")
+    parser.add_argument("--json", help="also write the figures of every round to this file")
+    options = parser.parse_args()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    print(f"MindSpore {ms.__version__}, Python {platform.python_version()}, backend {kernel_status().backend}")
+    report = figures(measure(cases(), options.rounds))
+    for name, values in report.items():
+        low, middle, high = np.percentile(values, (25, 50, 75))
+        limit = f"   limit {LIMITS[name]:g}: {'met' if middle <= LIMITS[name] else 'NOT met'}" if name in LIMITS else ""
+        unit = "  " if " / " in name else "us"
+        print(f"{name:50s} {middle:12.2f} {unit} [{low:.2f}, {high:.2f}]{limit}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

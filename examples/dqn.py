@@ -1,0 +1,324 @@
+"""Deep Q-learning on CartPole, with the replay buffer in the graph that learns.
+
+    python examples/dqn.py                      # about a minute on two CPU cores
+    python examples/dqn.py --seed 1 --num-envs 8
+    python examples/dqn.py --resume --steps 200000
+
+One call of a compiled graph inserts the newest transitions, samples a batch, computes double Q-learning's loss and its
+gradients, and updates the network and its target. A second graph chooses actions. Everything is written to
+``runs/dqn_cartpole_seed<seed>/``: the learning curve, the history, and checkpoints. ``--resume`` goes on from there with
+the network, optimizer, buffer and random states of the last checkpoint; only the environments start new episodes.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from tqdm import tqdm
+
+from mindspore_replay import create_buffer, load_config
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Evaluations take seeds of their own, far from those of training; the last evaluation takes others again.
+EVALUATION_SEED, FINAL_SEED = 1_000_000, 2_000_000
+
+
+def make_network(inputs: int, hidden: list[int], outputs: int) -> nn.SequentialCell:
+    """A multilayer perceptron: observations in, one value for each action out."""
+    layers: list[nn.Cell] = []
+    for units in hidden:
+        layers += [nn.Dense(inputs, units), nn.ReLU()]
+        inputs = units
+    return nn.SequentialCell(*layers, nn.Dense(inputs, outputs))
+
+
+class Policy(nn.Cell):
+    """The action of the largest value, for a batch of observations ``[E, 4]``."""
+
+    def __init__(self, network: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)  # the learner names the network's Parameters
+        self.network = network
+
+    def construct(self, observation: Tensor) -> Tensor:
+        return ops.argmax(self.network(observation), 1)
+
+
+class Learner(nn.Cell):
+    """Network, target, optimizer and buffer. One call stores transitions and learns from a batch.
+
+    Args:
+        network (nn.Cell): Gives the value of each action.
+        target (nn.Cell): Its slowly following copy, of the same form.
+        buffer (ReplayBuffer): Columns observation, action, reward, next_observation, terminated.
+        gamma (float): Discount of one step.
+        tau (float): Share of the network that the target takes over at each call.
+        learning_rate (float): Of Adam.
+    """
+
+    def __init__(
+        self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, gamma: float, tau: float, learning_rate: float
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.target = target
+        self.buffer = buffer
+        self.weights = network.trainable_params()
+        self.target_weights = target.trainable_params()
+        for weight, target_weight in zip(self.weights, self.target_weights):
+            target_weight.set_data(Tensor(weight.asnumpy().copy()))
+            target_weight.requires_grad = False
+        self.optimizer = nn.Adam(self.weights, learning_rate)
+        self.loss_and_gradients = ms.value_and_grad(self.loss, None, self.weights)
+        self.gamma = gamma
+        self.tau = tau
+
+    def construct(
+        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
+    ) -> Tensor:
+        self.buffer.insert([observation, action, reward, next_observation, terminated])
+        observation, action, reward, next_observation, terminated = self.buffer.sample()
+        # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
+        goes_on = 1.0 - terminated.astype(ms.float32)
+        wanted = reward + self.gamma * goes_on * self.next_value(next_observation)
+        loss, gradients = self.loss_and_gradients(observation, action, wanted)
+        self.optimizer(gradients)
+        for weight, target_weight in zip(self.weights, self.target_weights):
+            ops.assign(target_weight, target_weight + self.tau * (weight - target_weight))
+        return loss
+
+    def next_value(self, observation: Tensor) -> Tensor:
+        """Double Q-learning: the network chooses the action, the target says what it is worth."""
+        action = ops.argmax(self.network(observation), 1)
+        return ops.gather_elements(self.target(observation), 1, ops.expand_dims(action, 1))[:, 0]
+
+    def loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
+        """Huber loss between the values of the actions taken and those wanted."""
+        index = ops.expand_dims(action, 1)
+        value = ops.gather_elements(self.network(observation), 1, index)[:, 0]
+        return ops.huber_loss(value, wanted)
+
+
+class Run:
+    """One training run: its Cells, environments, random numbers, history and files."""
+
+    def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
+        ms.set_seed(seed)
+        self.config = config
+        self.folder = folder
+        self.rng = np.random.default_rng(seed)
+        self.envs = make_envs(config, config["num_envs"])
+        self.observation, _ = self.envs.reset(seed=seed)
+        settings = config["learner"]
+        size = self.envs.single_observation_space.shape[0], settings["hidden"], int(self.envs.single_action_space.n)
+        buffer = create_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
+        network, target = make_network(*size), make_network(*size)
+        self.learner = Learner(network, target, buffer, config["gamma"], settings["tau"], settings["learning_rate"])
+        self.policy = Policy(network)
+        self.step = 0
+        self.best = -np.inf
+        self.seconds = 0.0
+        self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
+
+    def epsilon(self) -> float:
+        """Probability of a random action now."""
+        plan = self.config["exploration"]
+        return plan["start"] + min(self.step / plan["steps"], 1.0) * (plan["end"] - plan["start"])
+
+    def act(self) -> np.ndarray:
+        """Epsilon-greedy actions, one for each environment."""
+        actions = self.rng.integers(self.envs.single_action_space.n, size=len(self.observation))
+        greedy = self.rng.random(len(actions)) >= self.epsilon()
+        if greedy.any():
+            actions[greedy] = self.policy(Tensor(self.observation)).asnumpy()[greedy]
+        return actions
+
+    def advance(self, returns: np.ndarray) -> list[np.ndarray]:
+        """Steps the environments and gives their transitions, as the buffer's columns; `returns` adds up rewards."""
+        actions = self.act()
+        observation, reward, terminated, truncated, infos = self.envs.step(actions)
+        done = terminated | truncated
+        next_observation = observation.copy()
+        for i in np.flatnonzero(done):  # `observation` is already the first of the next episode
+            next_observation[i] = infos["final_obs"][i]
+        transition = [self.observation, actions, reward, next_observation, terminated]
+        types = [np.float32, np.int32, np.float32, np.float32, np.bool_]
+        self.observation = observation
+        self.step += len(actions)
+        returns += reward
+        self.history["episodes"] += [(self.step, float(value)) for value in returns[done]]
+        returns[done] = 0
+        return [column.astype(dtype) for column, dtype in zip(transition, types)]
+
+    def train(self) -> None:
+        """Acts and learns until the last step, or until an evaluation is good enough."""
+        plan = self.config["evaluation"]
+        starts = self.config["learner"]["learning_starts"]
+        returns = np.zeros(len(self.observation))
+        loss = None
+        start = time.perf_counter() - self.seconds
+        bar = tqdm(total=self.config["steps"], initial=self.step, unit="step", dynamic_ncols=True)
+        while self.step < self.config["steps"]:
+            before = self.step
+            transition = self.advance(returns)
+            if self.step > starts and bool(self.learner.buffer.can_sample()):
+                loss = self.learner(*map(Tensor, transition))
+            else:
+                self.learner.buffer.insert(transition)
+            bar.update(self.step - before)
+            if passed(500, before, self.step):  # seldom, since reading the loss waits for the graph
+                self.show(bar, loss)
+            if passed(plan["every"], before, self.step):
+                self.seconds = time.perf_counter() - start
+                if self.evaluate() >= plan["stop_at_return"]:
+                    break
+        self.seconds = time.perf_counter() - start
+        self.show(bar, loss)
+        bar.close()
+
+    def show(self, bar: tqdm, loss: Tensor | None) -> None:
+        """Writes the mean of the last returns, the loss and the best evaluation to the progress bar."""
+        recent = [value for _, value in self.history["episodes"][-20:]]
+        bar.set_postfix_str(
+            f"return {np.mean(recent or [0]):.0f}, loss {0.0 if loss is None else float(loss):.4f}, best {self.best:.0f}"
+        )
+
+    def evaluate(self) -> float:
+        """Mean return of greedy episodes. Keeps the network if it is the best so far, and writes a checkpoint."""
+        seed = EVALUATION_SEED + self.step
+        mean = float(np.mean(greedy_returns(self.config, self.policy, self.config["evaluation"]["episodes"], seed)))
+        self.history["evaluations"].append((self.step, mean))
+        if mean >= self.best:
+            self.best = mean
+            ms.save_checkpoint(self.learner.network, str(self.folder / "best.ckpt"))
+        self.save()
+        return mean
+
+    def finish(self) -> float:
+        """Mean return of the kept network in the final evaluation; also draws the learning curve."""
+        if not self.history["evaluations"] or self.history["evaluations"][-1][0] != self.step:
+            self.evaluate()
+        self.save()
+        ms.load_checkpoint(str(self.folder / "best.ckpt"), self.learner.network)
+        returns = greedy_returns(self.config, self.policy, self.config["evaluation"]["final_episodes"], FINAL_SEED)
+        self.history["final"] = float(np.mean(returns))
+        (self.folder / "history.json").write_text(json.dumps(self.history))
+        plot({self.folder.name: self.history}, self.folder / "learning_curve.png", self.config)
+        return self.history["final"]
+
+    def save(self) -> None:
+        """Writes a checkpoint: the learner with its buffer and optimizer, and all that is not a Parameter."""
+        ms.save_checkpoint(self.learner, str(self.folder / "learner.ckpt"))
+        state = {
+            "step": self.step, "best": self.best, "seconds": self.seconds, "rng": self.rng.bit_generator.state,
+            "history": self.history, "config": self.config,
+        }  # fmt: skip
+        (self.folder / "state.json").write_text(json.dumps(state))
+
+    def load(self) -> None:
+        """Goes on from the checkpoint in the run's folder."""
+        state = json.loads((self.folder / "state.json").read_text())
+        if {**state["config"], "steps": 0} != {**self.config, "steps": 0}:
+            raise SystemExit(f"{self.folder} was made with another configuration: {state['config']}")
+        missing, _ = ms.load_param_into_net(
+            self.learner, ms.load_checkpoint(str(self.folder / "learner.ckpt")), strict_load=True
+        )
+        if missing:
+            raise SystemExit(f"{self.folder / 'learner.ckpt'} lacks {missing}")
+        self.step, self.best, self.seconds = state["step"], state["best"], state["seconds"]
+        self.history = state["history"]
+        self.rng.bit_generator.state = state["rng"]
+
+
+def make_envs(config: dict[str, Any], number: int) -> gym.vector.VectorEnv:
+    """Environments that start the next episode in the step that ends one, and give its final observation in `infos`."""
+    mode = gym.vector.AutoresetMode.SAME_STEP
+    return gym.make_vec(
+        config["environment"], number, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
+    )
+
+
+def greedy_returns(config: dict[str, Any], policy: Policy, episodes: int, seed: int) -> np.ndarray:
+    """Returns of the first episode of each of `episodes` environments, without exploration. Shape ``[episodes]``."""
+    envs = make_envs(config, episodes)
+    observation, _ = envs.reset(seed=seed)
+    returns, running = np.zeros(episodes), np.ones(episodes, bool)
+    while running.any():
+        observation, reward, terminated, truncated, _ = envs.step(policy(Tensor(observation)).asnumpy())
+        returns += reward * running
+        running &= ~(terminated | truncated)
+    envs.close()
+    return returns
+
+
+def passed(every: int, before: int, now: int) -> bool:
+    """Whether the step counter went over a multiple of `every`."""
+    return now // every > before // every
+
+
+def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
+    """Draws learning curves: the return of each episode, its mean over 50 episodes, and the greedy evaluations."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    for i, (name, history) in enumerate(runs.items()):
+        steps, values = np.array(history["episodes"] or [(0, 0)], float).T
+        color = f"C{i}"
+        mean = [values[max(0, j - 49) : j + 1].mean() for j in range(len(values))]
+        axes.plot(steps, values, ".", color=color, alpha=0.15, markersize=3, markeredgewidth=0)
+        axes.plot(steps, mean, color=color, label=f"{name}: mean of 50 training episodes")
+        axes.plot(*np.array(history["evaluations"]).T, "D--", color=color, markersize=5, linewidth=0.8, alpha=0.8)
+    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
+    axes.set(xlabel="environment steps", ylabel="return", title=f"DQN on {config['environment']}", ylim=(0, 515))
+    axes.plot([], [], "D--", color="black", markersize=5, linewidth=0.8, label="greedy evaluation")
+    axes.legend(loc="upper left", fontsize="small")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "dqn_cartpole.yaml")
+    parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mode", choices=["graph", "pynative"], default="graph")
+    parser.add_argument("--device", choices=["CPU", "GPU", "Ascend"], default="CPU")
+    parser.add_argument("--num-envs", type=int, help="default: from the configuration")
+    parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
+    parser.add_argument("--out", type=Path, help="folder of the run; default: runs/dqn_cartpole_seed<seed>")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
+    return parser.parse_args()
+
+
+def main() -> None:
+    begin = time.perf_counter()
+    arguments = parse_arguments()
+    ms.set_context(mode=ms.GRAPH_MODE if arguments.mode == "graph" else ms.PYNATIVE_MODE)
+    ms.set_device(arguments.device)
+    config = load_config(arguments.config)
+    given = {"steps": arguments.steps, "num_envs": arguments.num_envs}
+    config.update({key: value for key, value in given.items() if value is not None})
+    folder = arguments.out or Path("runs") / f"dqn_cartpole_seed{arguments.seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(config, arguments.seed, arguments.backend, folder)
+    if arguments.resume:
+        run.load()
+    run.train()
+    mean = run.finish()
+    solved = "solved" if mean >= config["evaluation"]["solved_at"] else "not solved"
+    print(f"{run.step} steps, {len(run.history['episodes'])} episodes, {time.perf_counter() - begin:.0f} s in all")
+    print(f"mean return of {config['evaluation']['final_episodes']} greedy episodes: {mean:.1f} ({solved})")
+    print(f"learning curve, history and checkpoints: {folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Comparisons that several test files make. Each raises an AssertionError."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from reference import ReferenceRing
+
+from mindspore_replay.ops.eager import wait_for_work
+
+
+def assert_rows(got: Iterable[Any], expected: Iterable[Any]) -> None:
+    """Columns are equal bit for bit: dtype, shape and values."""
+    for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+        a = a if isinstance(a, np.ndarray) else a.asnumpy()
+        b = np.asarray(b)
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), f"column {i}"
+        np.testing.assert_array_equal(a, b, err_msg=f"column {i}")
+
+
+def assert_state(buffer: Any, twin: ReferenceRing) -> None:
+    """Cursors, random state and stored rows are those of the twin, and contradict each other nowhere."""
+    buffer.check_valid()
+    assert cursors(buffer) == (twin.head, twin.size, *twin.serials)
+    assert random_state(buffer) == twin.random_state
+    for i, column in enumerate(buffer.buffer):
+        stored = column.asnumpy()
+        for slot, row in enumerate(twin.slots):
+            if row is not None:
+                np.testing.assert_array_equal(stored[slot], row[i], err_msg=f"column {i}, slot {slot}")
+
+
+def cursors(buffer: Any) -> tuple[int, int, int, int]:
+    """Head, count, rows ever inserted, and the serial of the first row since the last reset."""
+    wait_for_work()
+    return int(buffer.head.asnumpy()), int(buffer.count.asnumpy()), *buffer.serials.asnumpy().tolist()
+
+
+def random_state(buffer: Any) -> list[int]:
+    """Key and counter."""
+    wait_for_work()
+    return buffer.random_state.asnumpy().tolist()
+
+
+def assert_frequencies(outcomes: Iterable[Any], probabilities: dict[Any, float]) -> None:
+    """Each outcome came as often as its probability says, within five standard deviations; n*p is at least 25."""
+    counts = dict.fromkeys(probabilities, 0)
+    n = 0
+    for outcome in outcomes:
+        assert outcome in counts, f"{outcome} has probability zero"
+        counts[outcome] += 1
+        n += 1
+    assert abs(sum(probabilities.values()) - 1) < 1e-9
+    for outcome, p in probabilities.items():
+        expected = n * p
+        assert expected >= 25, f"{n} draws are too few to tell anything about p={p}"
+        sigma = (expected * (1 - p)) ** 0.5
+        assert abs(counts[outcome] - expected) <= 5 * sigma, f"{outcome}: {counts[outcome]} of {n}, expected {expected}"
+
+
+def uniform(outcomes: Iterable[Any]) -> dict[Any, float]:
+    """The uniform distribution over these outcomes."""
+    outcomes = list(outcomes)
+    return dict.fromkeys(outcomes, 1 / len(outcomes))
+
+
+def assert_uniform_without_replacement(batches: Sequence[Sequence[int]], rows: int) -> None:
+    """Batches hold different rows; each position of a batch and each pair of positions is uniform."""
+    draws = len(batches[0])
+    assert all(len(set(batch)) == draws for batch in batches), "a row came twice in a batch"
+    for i in range(draws):
+        assert_frequencies([batch[i] for batch in batches], uniform(range(rows)))
+    for i, j in itertools.combinations(range(draws), 2):
+        pairs = uniform(itertools.permutations(range(rows), 2))
+        assert_frequencies([(batch[i], batch[j]) for batch in batches], pairs)

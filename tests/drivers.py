@@ -1,0 +1,184 @@
+"""One way of calling a buffer for each combination of mode, backend and call: from Python, or inside a compiled body."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+
+from mindspore_replay import ReplayBuffer
+
+MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
+
+
+class Combination(NamedTuple):
+    """Where a behaviour is tested."""
+
+    mode: str
+    backend: str
+    call: str
+
+    def __str__(self) -> str:
+        return "-".join(self)
+
+
+COMBINATIONS = [
+    Combination(*values) for values in itertools.product(MODES, ("native", "composite"), ("eager", "compiled"))
+]
+
+
+class JitCalls:
+    """Each method of a buffer inside a compiled function of its own, for PYNATIVE_MODE."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def insert(self, *rows):
+        self.buffer.insert(rows)
+        return self.buffer.size()
+
+    @ms.jit
+    def get_item(self, index):
+        return self.buffer.get_item(index)
+
+    @ms.jit
+    def sample(self):
+        return self.buffer.sample()
+
+    @ms.jit
+    def sample_between(self, start, stop):
+        return self.buffer.sample((start, stop))
+
+    @ms.jit
+    def reset(self):
+        self.buffer.reset()
+        return self.buffer.size()
+
+    @ms.jit
+    def status(self):
+        return self.buffer.size(), self.buffer.full(), self.buffer.can_sample()
+
+
+class _Call(nn.Cell):
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+
+class _Insert(_Call):
+    def construct(self, *rows):
+        self.buffer.insert(rows)
+        return self.buffer.size()
+
+
+class _GetItem(_Call):
+    def construct(self, index):
+        return self.buffer.get_item(index)
+
+
+class _Sample(_Call):
+    def construct(self):
+        return self.buffer.sample()
+
+
+class _SampleBetween(_Call):
+    def construct(self, start, stop):
+        return self.buffer.sample((start, stop))
+
+
+class _Reset(_Call):
+    def construct(self):
+        self.buffer.reset()
+        return self.buffer.size()
+
+
+class _Status(_Call):
+    def construct(self):
+        return self.buffer.size(), self.buffer.full(), self.buffer.can_sample()
+
+
+class CellCalls:
+    """Each method of a buffer inside the `construct` of a Cell of its own, for GRAPH_MODE."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self.insert = _Insert(buffer)
+        self.get_item = _GetItem(buffer)
+        self.sample = _Sample(buffer)
+        self.sample_between = _SampleBetween(buffer)
+        self.reset = _Reset(buffer)
+        self.status = _Status(buffer)
+
+
+class Eager:
+    """Calls the methods from Python. Takes and gives NumPy arrays."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self.buffer = buffer
+
+    def insert(self, rows: Sequence[Any]) -> None:
+        assert self.buffer.insert(list(rows)) is self.buffer
+
+    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
+        return arrays(self.buffer.get_item(index))
+
+    def sample(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
+        return arrays(self.buffer.sample(sample_range))
+
+    def reset(self) -> None:
+        assert self.buffer.reset() is self.buffer
+
+    def status(self) -> tuple[int, bool, bool]:
+        return plain(self.buffer.size(), self.buffer.full(), self.buffer.can_sample())
+
+
+class Compiled:
+    """Calls the methods inside compiled bodies. Takes and gives NumPy arrays."""
+
+    def __init__(self, buffer: ReplayBuffer, calls: Any) -> None:
+        self.buffer = buffer
+        self.calls = calls
+
+    def insert(self, rows: Sequence[Any]) -> None:
+        types = self.buffer.columns.numpy_types
+        rows = [
+            Tensor(np.asarray(row, dtype) if isinstance(row, (bool, int, float)) else row)
+            for row, dtype in zip(rows, types, strict=True)
+        ]
+        self.calls.insert(*rows).asnumpy()
+
+    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
+        return arrays(self.calls.get_item(Tensor(index, ms.int64)))
+
+    def sample(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
+        if sample_range is None:
+            return arrays(self.calls.sample())
+        return arrays(self.calls.sample_between(*(None if b is None else Tensor(b, ms.int64) for b in sample_range)))
+
+    def reset(self) -> None:
+        assert int(self.calls.reset()) == 0
+
+    def status(self) -> tuple[int, bool, bool]:
+        return plain(*self.calls.status())
+
+
+def arrays(rows: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
+    """Copies of Tensors as NumPy arrays."""
+    return tuple(row.asnumpy().copy() for row in rows)
+
+
+def plain(size: Tensor, full: Tensor, can_sample: Tensor) -> tuple[int, bool, bool]:
+    """Size and the two conditions, as Python values; their dtypes and shapes are checked."""
+    assert (size.dtype, full.dtype, can_sample.dtype) == (ms.int32, ms.bool_, ms.bool_)
+    assert size.shape == full.shape == can_sample.shape == ()
+    return int(size), bool(full), bool(can_sample)
+
+
+def make_driver(combination: Combination, *args: Any, **kwargs: Any) -> Any:
+    """A new buffer and the calls of this combination."""
+    buffer = ReplayBuffer(*args, backend=combination.backend, **kwargs)
+    if combination.call == "eager":
+        return Eager(buffer)
+    return Compiled(buffer, CellCalls(buffer) if combination.mode == "graph" else JitCalls(buffer))

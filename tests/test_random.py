@@ -1,0 +1,237 @@
+"""Random bits and uniform draws: native and composite against the twin, to the last bit, and their distribution."""
+
+import itertools
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checks import assert_frequencies, assert_uniform_without_replacement, uniform
+from mindspore import Parameter, Tensor, nn
+from reference import ReferenceRing, below, draw_rows, initial_key, random_bits, signed
+
+from mindspore_replay.ops import random
+from mindspore_replay.ops.eager import wait_for_work
+
+INT64 = range(-(2**63), 2**63)
+
+
+class Held(nn.Cell):
+    """An operator with the Parameters that it works on."""
+
+    def __init__(self, operator: nn.Cell) -> None:
+        super().__init__()
+        self.operator = operator
+        self.state = Parameter(Tensor([0, 0], ms.int64), name="state", requires_grad=False)
+        self.head = Parameter(Tensor(0, ms.int32), name="head", requires_grad=False)
+        self.count = Parameter(Tensor(0, ms.int32), name="count", requires_grad=False)
+
+    def put(self, **values: Any) -> None:
+        wait_for_work()
+        for name, value in values.items():
+            getattr(self, name).asnumpy()[...] = value
+
+
+class HeldBits(Held):
+    @ms.jit
+    def construct(self):
+        return self.operator(self.state)
+
+
+class HeldDraw(Held):
+    @ms.jit
+    def construct(self, bounds):
+        return self.operator(self.state, self.head, self.count, bounds)
+
+
+class HeldBelow(Held):
+    @ms.jit
+    def construct(self, bits, n):
+        return self.operator(bits, n)
+
+
+def make_bits(backend: str, n: int) -> HeldBits:
+    return HeldBits({"native": random.NativeRandomBits, "composite": random.CompositeRandomBits}[backend](n))
+
+
+def make_draw(backend: str, *args: Any) -> HeldDraw:
+    return HeldDraw({"native": random.NativeDraw, "composite": random.CompositeDraw}[backend](*args))
+
+
+# Hand-worked: the published outputs of SplitMix64 for seed 0.
+SPLITMIX_0 = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
+
+
+def test_the_twin_gives_the_published_numbers():
+    assert [random_bits(0, counter) for counter in range(4)] == SPLITMIX_0
+    assert initial_key(0) == SPLITMIX_0[0]
+
+
+def test_known_numbers(backend: str):
+    held = make_bits(backend, 4)
+    assert held().asnumpy().astype(np.uint64).tolist() == SPLITMIX_0
+    assert held.state.asnumpy().tolist() == [0, 4]
+
+
+def test_initial_state():
+    assert random.initial_state(0).tolist() == [signed(0xE220A8397B1DCDAF), 0]
+    assert random.initial_state(2**64 - 1).tolist() == [signed(initial_key(2**64 - 1)), 0]
+    assert random.initial_state(1).tolist() != random.initial_state(2).tolist()
+
+
+def test_random_bits_equal_the_twin(backend: str):
+    held = make_bits(backend, 7)
+    generator = np.random.default_rng(1)
+    for key in [0, 1, -1, INT64[0], INT64[-1], *generator.integers(INT64[0], INT64[-1], 20)]:
+        for counter in (0, 1, 2**31 - 3, 2**32 - 3, 2**40, 2**62):
+            held.put(state=[key, counter])
+            expected = [random_bits(int(key) % 2**64, counter + i) for i in range(7)]
+            assert held().asnumpy().astype(np.uint64).tolist() == expected
+            assert held.state.asnumpy().tolist() == [key, counter + 7]
+
+
+def test_below_equals_the_exact_product():
+    held = HeldBelow(random._Below())
+    generator = np.random.default_rng(2)
+    bits = [
+        0,
+        1,
+        2**32 - 1,
+        2**32,
+        2**63 - 1,
+        2**63,
+        2**64 - 1,
+        *map(int, generator.integers(0, 2**64 - 1, 200, np.uint64)),
+    ]
+    for n in (1, 2, 3, 1000, 2**30 + 1, 2**31 - 1):
+        got = held(Tensor(np.array(bits, np.uint64).astype(np.int64)), Tensor(n, ms.int64)).asnumpy().tolist()
+        assert got == [below(b, n) for b in bits]
+        assert all(0 <= row < n for row in got)
+
+
+def test_the_twin_shuffles():
+    """The draw that stores only the cells that moved is the textbook shuffle of a whole list."""
+    for size, counter in itertools.product((1, 2, 5, 9), range(20)):
+        cells = list(range(size))
+        for i in range(size):
+            j = i + below(random_bits(42, counter + i), size - i)
+            cells[i], cells[j] = cells[j], cells[i]
+        assert draw_rows(42, counter, range(size), size, replace=False) == cells
+
+
+def test_a_draw_by_hand(backend: str):
+    """Bits 0xE220..., 0x6E78..., 0x06C4..., 0xF88B... are 0.883, 0.431, 0.026, 0.971 of 2^64."""
+    with_replacement = make_draw(backend, 4, 10, True, True)
+    with_replacement.put(head=0, count=10)
+    assert with_replacement(Tensor(random.ALL_ROWS)).asnumpy().tolist() == [8, 4, 0, 9]
+    without = make_draw(backend, 4, 4, False, True)
+    without.put(head=0, count=4)
+    # [0 1 2 3], swap 0 with 0 + int(0.883 * 4) = 3: [3 1 2 0]; 1 with 1 + int(0.431 * 3) = 2: [3 2 1 0];
+    # 2 with 2 + int(0.026 * 2) = 2; 3 with 3.
+    assert without(Tensor(random.ALL_ROWS)).asnumpy().tolist() == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize(("draws", "capacity"), [(1, 1), (5, 5), (6, 40), (33, 40), (64, 2**31 - 1)])
+def test_draws_equal_the_twin(backend: str, draws: int, capacity: int, replace: bool, ordered: bool):
+    held = make_draw(backend, draws, capacity, replace, ordered)
+    generator = np.random.default_rng(3)
+    for case in range(25):
+        count = capacity if case < 8 else int(generator.integers(draws, capacity + 1))
+        head = int(generator.integers(capacity)) if case else capacity - 1
+        start = None if case % 3 == 0 else int(generator.integers(-count - 3, count - draws + 1))
+        stop = None if case % 2 == 0 else (start or 0) + draws + case
+        if start is not None and start < 0 <= (stop or -1):
+            stop = None
+        if len(range(count)[start:stop]) < draws:
+            start, stop = None, None
+        key, counter = int(generator.integers(INT64[0], INT64[-1])), int(generator.integers(2**40))
+        held.put(state=[key, counter], head=head, count=count)
+        bounds = [random.ALL_ROWS[0] if start is None else start, random.ALL_ROWS[1] if stop is None else stop]
+        slots = held(Tensor(bounds, ms.int64)).asnumpy().tolist()
+        rows = range(count)[start:stop]
+        drawn = draw_rows(key % 2**64, counter, rows, draws, replace)
+        whole_ring = not ordered and len(rows) == capacity
+        assert slots == (drawn if whole_ring else [(head + row) % capacity for row in drawn])
+        assert held.state.asnumpy().tolist() == [key, counter + draws]
+
+
+def draw_many(backend: str, draws: int, rows: int, replace: bool, batches: int) -> list[list[int]]:
+    """Batches of logical rows of a ring whose head is not slot 0."""
+    held = make_draw(backend, draws, rows + 3, replace, True)
+    held.put(state=random.initial_state(5), head=rows, count=rows)
+    bounds = Tensor(random.ALL_ROWS)
+    return [[(slot - rows) % (rows + 3) for slot in held(bounds).asnumpy().tolist()] for _ in range(batches)]
+
+
+def test_with_replacement_each_row_and_each_pair_is_equally_likely(backend: str):
+    rows = [row for batch in draw_many(backend, 50, 50, True, 80) for row in batch]
+    assert_frequencies(rows, uniform(range(50)))
+    neighbours = [(a // 10, b // 10) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    assert_frequencies(neighbours, uniform(itertools.product(range(5), repeat=2)))
+
+
+def test_without_replacement_each_position_and_each_pair_is_equally_likely(backend: str):
+    assert_uniform_without_replacement(draw_many(backend, 3, 5, False, 900), 5)
+
+
+def wrong_batches(sampler: str, batches: int) -> list[list[int]]:
+    """Batches of 3 of 5 rows from samplers with one fault each."""
+    generator = np.random.default_rng(4)
+    give = {
+        "never the newest": lambda: generator.permutation(4)[:3],
+        "oldest first": lambda: np.sort(generator.permutation(5)[:3]),
+        "neighbours": lambda: (generator.integers(5) + np.arange(3)) % 5,
+        "with replacement": lambda: generator.integers(5, size=3),
+        "swaps with any cell": lambda: naive_shuffle(generator),
+    }[sampler]
+    return [give().tolist() for _ in range(batches)]
+
+
+def naive_shuffle(generator: np.random.Generator) -> np.ndarray:
+    """The well-known wrong shuffle: cell i is swapped with any cell, not only with those from i on."""
+    cells = np.arange(5)
+    for i in range(3):
+        j = generator.integers(5)
+        cells[[i, j]] = cells[[j, i]]
+    return cells[:3]
+
+
+@pytest.mark.parametrize(
+    "sampler", ["never the newest", "oldest first", "neighbours", "with replacement", "swaps with any cell"]
+)
+def test_the_check_without_replacement_rejects_a_wrong_sampler(sampler: str):
+    with pytest.raises(AssertionError):
+        assert_uniform_without_replacement(wrong_batches(sampler, 900), 5)
+
+
+def test_the_check_without_replacement_takes_a_right_sampler():
+    generator = np.random.default_rng(4)
+    assert_uniform_without_replacement([generator.permutation(5)[:3].tolist() for _ in range(900)], 5)
+
+
+def test_the_check_of_frequencies_rejects_a_wrong_sampler():
+    generator = np.random.default_rng(5)
+    right = generator.integers(6, size=4000).tolist()
+    assert_frequencies(right, uniform(range(6)))
+    with pytest.raises(AssertionError, match="expected"):
+        assert_frequencies([row if row != 5 or i % 3 else 0 for i, row in enumerate(right)], uniform(range(6)))
+    with pytest.raises(AssertionError, match="probability zero"):
+        assert_frequencies([*right, 6], uniform(range(6)))
+    with pytest.raises(AssertionError, match="too few"):
+        assert_frequencies(right[:100], uniform(range(6)))
+    neighbours = [
+        (a, a) if i % 9 == 0 else (a, b) for i, (a, b) in enumerate(zip(right[::2], right[1::2], strict=True))
+    ]
+    with pytest.raises(AssertionError, match="expected"):
+        assert_frequencies(neighbours, uniform(itertools.product(range(6), repeat=2)))
+
+
+def test_the_twin_ring_by_hand():
+    ring = ReferenceRing(3)
+    ring.insert([10, 11, 12, 13])
+    assert (ring.slots, ring.rows, ring.head, ring.size) == ([13, 11, 12], [11, 12, 13], 1, 3)
+    ring.reset()
+    ring.insert([14])
+    assert (ring.slots, ring.rows, ring.head, ring.serials) == ([14, 11, 12], [14], 0, [5, 4])

@@ -1,0 +1,275 @@
+"""ReplayBuffer's behaviour, in {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checks import assert_frequencies, assert_rows, assert_state, assert_uniform_without_replacement, cursors, uniform
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reference import ReferenceRing, stack
+
+Make = Callable[..., Any]
+
+SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
+
+
+def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
+    """The row with this serial number: its number in every field."""
+    return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
+
+
+def rows(*serials: int) -> tuple[np.ndarray, ...]:
+    return stack([row(serial) for serial in serials])
+
+
+def serials_of(batch: tuple[np.ndarray, ...]) -> list[int]:
+    """The serials of rows, after a check that their fields belong together."""
+    serials = np.atleast_1d(batch[1]).tolist()
+    assert_rows(batch, rows(*serials) if batch[1].ndim else row(serials[0]))
+    return serials
+
+
+def test_the_picture_of_four_steps(make: Make):
+    """Capacity 6: insert 2, insert 4, insert 2; the last two take the place of the two oldest."""
+    driver = make(2, 6, SHAPES, TYPES)
+    assert (cursors(driver.buffer), driver.status()) == ((0, 0, 0, 0), (0, False, False))
+    driver.insert(rows(0, 1))
+    assert (cursors(driver.buffer), driver.status()) == ((0, 2, 2, 0), (2, False, True))
+    driver.insert(rows(2, 3, 4, 5))
+    assert (cursors(driver.buffer), driver.status()) == ((0, 6, 6, 0), (6, True, True))
+    driver.insert(rows(6, 7))
+    assert (cursors(driver.buffer), driver.status()) == ((2, 6, 8, 0), (6, True, True))
+    assert serials_of(driver.get_item(0)) == [2]  # the third row ever inserted
+    assert serials_of(driver.get_item(-1)) == [7]
+    assert driver.buffer.buffer[1].asnumpy().tolist() == [6, 7, 2, 3, 4, 5]
+    driver.buffer.check_valid()
+
+
+def test_single_rows_fill_and_wrap(make: Make):
+    driver = make(2, 6, SHAPES, TYPES)
+    for serial in range(14):
+        driver.insert(row(serial))
+        assert cursors(driver.buffer) == (max(0, serial - 5) % 6, min(serial + 1, 6), serial + 1, 0)
+        assert serials_of(driver.get_item(-1)) == [serial]
+        assert serials_of(driver.get_item(0)) == [max(0, serial - 5)]
+
+
+def test_a_batch_that_crosses_the_end(make: Make):
+    driver = make(2, 6, SHAPES, TYPES)
+    driver.insert(rows(0, 1, 2, 3))
+    driver.insert(rows(4, 5, 6, 7))
+    assert cursors(driver.buffer) == (2, 6, 8, 0)
+    assert driver.buffer.buffer[1].asnumpy().tolist() == [6, 7, 2, 3, 4, 5]
+    assert serials_of(driver.get_item([0, 1, 2, 3])) == [2, 3, 4, 5]
+
+
+def test_a_batch_as_long_as_the_ring_and_longer(make: Make):
+    driver = make(2, 6, SHAPES, TYPES)
+    driver.insert(row(0))
+    driver.insert(rows(*range(1, 7)))
+    assert cursors(driver.buffer) == (1, 6, 7, 0)
+    driver.insert(rows(*range(7, 22)))  # 15 rows; the newest 6 stay, and the serials count all
+    assert cursors(driver.buffer) == (22 % 6, 6, 22, 0)
+    assert driver.buffer.buffer[1].asnumpy().tolist() == [18, 19, 20, 21, 16, 17]
+    assert serials_of(driver.get_item([0, 1, 2, -1])) == [16, 17, 18, 21]
+
+
+def test_a_leading_axis_of_one_is_a_batch_of_one(make: Make):
+    driver = make(2, 6, SHAPES, TYPES)
+    driver.insert(rows(0))
+    driver.insert(row(1))
+    assert cursors(driver.buffer) == (0, 2, 2, 0)
+    assert [a.shape for a in driver.get_item([1])] == [(1, 2), (1,)]
+    assert [a.shape for a in driver.get_item(1)] == [(2,), ()]
+    assert serials_of(driver.get_item([1])) == serials_of(driver.get_item(1)) == [1]
+
+
+def test_columns_of_one_element_are_no_batches(make: Make):
+    driver = make(1, 3, [(1,), (1, 1)], ["int32", "float32"])
+    driver.insert([np.array([7], np.int32), np.array([[7]], np.float32)])
+    assert cursors(driver.buffer) == (0, 1, 1, 0)
+    driver.insert([np.array([[8], [9]], np.int32), np.array([[[8]], [[9]]], np.float32)])
+    assert cursors(driver.buffer) == (0, 3, 3, 0)
+    assert_rows(driver.get_item(2), (np.array([9], np.int32), np.array([[9]], np.float32)))
+
+
+def test_scalar_columns_and_bool(make: Make):
+    driver = make(2, 4, [(), (), (2,)], [ms.bool_, "float32", "bool"])
+    driver.insert([True, 1.5, np.array([True, False])])
+    driver.insert([False, -2, np.array([False, True])])
+    expected = np.array([True, False]), np.array([1.5, -2], np.float32), np.array([[True, False], [False, True]])
+    assert_rows(driver.get_item([0, 1]), expected)
+    assert_rows(driver.get_item(0), [column[0] for column in expected])
+    assert [column.dtype for column in driver.buffer.buffer] == [ms.uint8, ms.float32, ms.uint8]
+    drawn = driver.sample()
+    assert [column.dtype for column in drawn] == [np.bool_, np.float32, np.bool_]
+
+
+def test_reset_forgets_rows_and_keeps_serials_and_the_random_sequence(make: Make):
+    driver = make(2, 6, SHAPES, TYPES)
+    driver.insert(rows(0, 1, 2, 3))
+    driver.insert(rows(4, 5, 6, 7))
+    driver.sample()
+    driver.reset()
+    assert (cursors(driver.buffer), driver.status()) == ((0, 0, 8, 8), (0, False, False))
+    assert driver.buffer.random_state.asnumpy()[1] == 2
+    driver.insert(rows(8, 9))
+    assert cursors(driver.buffer) == (0, 2, 10, 8)
+    assert driver.buffer.buffer[1].asnumpy().tolist()[:2] == [8, 9]  # in time order, from slot 0
+    assert serials_of(driver.get_item([0, 1])) == [8, 9]
+    driver.buffer.check_valid()
+
+
+def test_samples_are_copies(make: Make):
+    driver = make(2, 6, SHAPES, TYPES)
+    driver.insert(rows(0, 1, 2, 3))
+    one, drawn = driver.buffer.get_item(0), driver.buffer.sample()
+    before = [a.asnumpy().copy() for a in (*one, *drawn)]
+    for _ in range(2):
+        driver.insert(rows(4, 5, 6, 7))
+    assert_rows([*one, *drawn], before)
+
+
+OPTIONS = {
+    "default": {},
+    "ordered": {"ordered": True},
+    "distinct": {"replace": False},
+    "ordered-distinct": {"ordered": True, "replace": False},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_draws_equal_the_twin(make: Make, options: dict[str, bool]):
+    """Before the ring is full, after it wrapped, from ranges, and after a reset: the same rows for the same seed."""
+    driver, twin = make(3, 6, SHAPES, TYPES, seed=17, **options), ReferenceRing(6, seed=17)
+    arguments = {"replace": True, "ordered": False} | options
+
+    def same(*sample_range: Any) -> None:
+        expected = [int(r[1]) for r in twin.sample(3, **arguments, sample_range=sample_range or (None, None))]
+        assert serials_of(driver.sample(sample_range or None)) == expected
+        assert_state(driver.buffer, twin)
+
+    def insert(*serials: int) -> None:
+        driver.insert(rows(*serials))
+        twin.insert([row(serial) for serial in serials])
+
+    insert(0, 1, 2, 3)
+    same()
+    insert(4, 5, 6, 7)
+    for sample_range in ((), (0, 3), (3, 6), (-3, None), (None, -2), (-100, 100), (1, 5), (0, 6)):
+        same(*sample_range)
+    driver.reset()
+    twin.reset()
+    insert(8, 9, 10, 11)
+    same()
+
+
+def test_a_range_survives_the_wrap(make: Make):
+    """With head 2, logical rows 3 to 5 lie in slots 5, 0 and 1."""
+    driver = make(3, 6, SHAPES, TYPES, replace=False)
+    driver.insert(rows(0, 1, 2, 3))
+    driver.insert(rows(4, 5, 6, 7))
+    for _ in range(5):
+        assert sorted(serials_of(driver.sample((3, 6)))) == [5, 6, 7]
+        assert sorted(serials_of(driver.sample((-3, None)))) == [5, 6, 7]
+        assert sorted(serials_of(driver.sample((None, 3)))) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_with_replacement_each_row_is_equally_likely(make: Make, ordered: bool):
+    driver = make(20, 20, [()], ["int32"], ordered=ordered)
+    driver.insert([np.arange(15, dtype=np.int32)])
+    driver.insert([np.arange(15, 30, dtype=np.int32)])  # rows 10 to 29, head 10
+    drawn = [serial for _ in range(60) for serial in driver.sample()[0].tolist()]
+    assert_frequencies(drawn, uniform(range(10, 30)))
+    with pytest.raises(AssertionError):
+        assert_frequencies([serial if serial > 10 else 29 for serial in drawn], uniform(range(10, 30)))
+
+
+def test_a_range_is_drawn_from_evenly(make: Make):
+    driver = make(5, 20, [()], ["int32"])
+    driver.insert([np.arange(15, dtype=np.int32)])
+    driver.insert([np.arange(15, 30, dtype=np.int32)])
+    drawn = [serial for _ in range(120) for serial in driver.sample((5, 15))[0].tolist()]
+    assert_frequencies(drawn, uniform(range(15, 25)))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_without_replacement_positions_and_pairs_are_uniform(make: Make, ordered: bool):
+    driver = make(3, 4, [()], ["int32"], replace=False, ordered=ordered)
+    driver.insert([np.arange(3, dtype=np.int32)])
+    driver.insert([np.arange(3, 6, dtype=np.int32)])  # rows 2 to 5, head 2
+    batches = [(driver.sample()[0] - 2).tolist() for _ in range(420)]
+    assert_uniform_without_replacement(batches, 4)
+    with pytest.raises(AssertionError):
+        assert_uniform_without_replacement([sorted(batch) for batch in batches], 4)
+
+
+def test_without_replacement_a_sample_of_all_rows_is_a_permutation(make: Make):
+    driver = make(4, 4, [()], ["int32"], replace=False)
+    driver.insert([np.arange(3, dtype=np.int32)])
+    driver.insert([np.arange(3, 6, dtype=np.int32)])
+    batches = {tuple(driver.sample()[0].tolist()) for _ in range(30)}
+    assert all(sorted(batch) == [2, 3, 4, 5] for batch in batches)
+    assert len(batches) > 8
+
+
+def test_environments_in_step(make: Make):
+    driver = make(2, 6, SHAPES, TYPES, num_envs=2)
+    driver.insert(rows(0, 1))
+    driver.insert(rows(2, 3, 4, 5))
+    driver.insert(rows(6, 7))
+    assert cursors(driver.buffer) == (2, 6, 8, 0)
+    assert serials_of(driver.get_item([0, 1, -2, -1])) == [2, 3, 6, 7]
+
+
+def test_a_ring_of_one_row(make: Make):
+    driver = make(1, 1, SHAPES, TYPES)
+    for serial in range(3):
+        driver.insert(row(serial))
+        assert (cursors(driver.buffer), driver.status()) == ((0, 1, serial + 1, 0), (1, True, True))
+        assert serials_of(driver.sample()) == serials_of(driver.get_item(-1)) == [serial]
+    driver.insert(rows(3, 4, 5, 6))
+    assert serials_of(driver.get_item(0)) == [6]
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.sampled_from([None, 1, 2, 4, 15])),
+        st.tuples(st.just("reset")),
+        st.tuples(st.just("sample"), st.just(None)),
+        st.tuples(st.just("sample"), st.tuples(st.integers(-8, 8), st.integers(-8, 8))),
+        st.tuples(st.just("get_item"), st.integers(-6, 5)),
+    ),
+    max_size=12,
+)
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(operations=OPERATIONS)
+def test_random_operations_against_the_twin(make: Make, operations: list[tuple[Any, ...]]):
+    driver, twin = make(2, 6, SHAPES, TYPES), ReferenceRing(6)
+    for name, *arguments in operations:
+        if name == "insert":
+            batch = [row(twin.inserted + i) for i in range(arguments[0] or 1)]
+            driver.insert(batch[0] if arguments[0] is None else stack(batch))
+            twin.insert(batch)
+        elif name == "reset":
+            driver.reset()
+            twin.reset()
+        elif name == "get_item" and -twin.size <= arguments[0] < twin.size:
+            assert serials_of(driver.get_item(arguments[0])) == [int(twin.get_item(arguments[0])[1])]
+        elif name == "sample" and len(range(twin.size)[slice(*(arguments[0] or (None,)))]) >= 2:
+            expected = [int(r[1]) for r in twin.sample(2, True, False, arguments[0] or (None, None))]
+            assert serials_of(driver.sample(arguments[0])) == expected
+        assert_state(driver.buffer, twin)
+        assert driver.status() == (twin.size, twin.size == 6, twin.size >= 2)
