@@ -151,8 +151,8 @@ class Columns:
         wrong = [self._label(i) for i, dtype in enumerate(self.types) if dtype == ms.bfloat16]
         if wrong:
             raise TypeError(
-                f"For '{self.cls_name}', {', '.join(wrong)} is bfloat16, which MindSpore's operators neither scatter "
-                "nor gather: the composite backend cannot store it. Use float16 or float32, or backend='native' on a CPU."
+                f"For '{self.cls_name}', {', '.join(wrong)} is bfloat16, which MindSpore's operators neither "
+                "scatter nor gather: the composite backend cannot store it. Use float16, or native on a CPU."
             )
 
     def row_bytes(self) -> int:

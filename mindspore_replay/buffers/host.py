@@ -81,14 +81,14 @@ class NativeHost:
 
     def count(self) -> int:
         """Rows stored."""
-        return ctypes.c_int32.from_address(self._state.count.data_ptr()).value
+        return ctypes.c_int32.from_address(native.address(self._state.count)).value
 
     def insert(self, exp: Sequence[Any], num_envs: int) -> None:
         """Appends one row or a batch."""
         call = self._insert_one if num_envs == 1 and self._stage(exp) else None
         if call is None:
             call, _arrays = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
-        call.addresses[: len(self._ring)] = [parameter.data_ptr() for parameter in self._ring]
+        call.addresses[: len(self._ring)] = [native.address(parameter) for parameter in self._ring]
         call()
 
     def _stage(self, exp: Sequence[Any]) -> bool:
@@ -127,9 +127,9 @@ class NativeHost:
         """A batch drawn from a range of logical rows."""
         self._range[:] = bounds
         addresses = self._draw.addresses
-        addresses[0] = self._state.random_state.data_ptr()
-        addresses[1] = self._state.head.data_ptr()
-        addresses[2] = self._state.count.data_ptr()
+        addresses[0] = native.address(self._state.random_state)
+        addresses[1] = native.address(self._state.head)
+        addresses[2] = native.address(self._state.count)
         self._draw()
         return self._rows_from(self._gather, len(self._columns) + 1, self._slots.shape)
 
@@ -138,8 +138,8 @@ class NativeHost:
         k = len(self._columns)
         index = np.ascontiguousarray(index) if index.ndim else index
         self._read.set_leading(range(k + 2, 2 * k + 3), index.size)
-        self._read.addresses[k] = self._state.head.data_ptr()
-        self._read.addresses[k + 1] = self._state.count.data_ptr()
+        self._read.addresses[k] = native.address(self._state.head)
+        self._read.addresses[k + 1] = native.address(self._state.count)
         self._read.addresses[k + 2] = index.ctypes.data
         return self._rows_from(self._read, k + 3, index.shape)
 
@@ -147,8 +147,8 @@ class NativeHost:
         """Makes the call with new Tensors ``[*lead, *F]`` as its outputs."""
         rows = [Tensor.from_numpy(np.empty(lead + shape, dtype)) for _, dtype, shape in self._staging]
         k = len(rows)
-        call.addresses[:k] = [column.data_ptr() for column in self._ring[:k]]
-        call.addresses[first_output : first_output + k] = [row.data_ptr() for row in rows]
+        call.addresses[:k] = [native.address(column) for column in self._ring[:k]]
+        call.addresses[first_output : first_output + k] = [native.address(row) for row in rows]
         call()
         return tuple(rows)
 

@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mindspore as ms
-from mindspore import ops
+from mindspore import Tensor, ops
 
 #: What a kernel returns when it has done its work; csrc/status.h has the other values.
 OK = 0
 
 _instances = itertools.count()
+
+
+def _host_address(tensor: Tensor) -> int:
+    return tensor.asnumpy().ctypes.data
+
+
+#: The address of a Tensor's memory on the CPU. MindSpore 2.7 knows none before a graph has used the Tensor.
+address = _host_address if ms.__version__.startswith("2.7") else Tensor.data_ptr
 
 _FOLDER = Path(__file__).resolve().parent.parent
 
