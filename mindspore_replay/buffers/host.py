@@ -36,7 +36,7 @@ class NativeHost:
         self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(columns.shapes, columns.numpy_types)]
         self._staging = list(zip(self._staged, columns.numpy_types, columns.shapes))
         self._make_insertions()
-        self._make_draw(sample_size, [state.buffer[0].shape[0], replace, ordered])
+        self._make_sample(sample_size, [state.buffer[0].shape[0], replace, ordered])
         self._make_read()
 
     def _make_insertions(self) -> None:
@@ -56,27 +56,26 @@ class NativeHost:
         call.addresses[self._rows.stop] = self._written.ctypes.data
         return call
 
-    def _make_draw(self, sample_size: int, options: Sequence[int]) -> None:
+    def _make_sample(self, sample_size: int, options: Sequence[int]) -> None:
+        k = len(self._columns)
+        self._lead = (sample_size,)
         self._range = np.zeros(2, np.int64)
         self._options = np.array(options, np.int64)
-        self._slots = np.zeros(sample_size, np.int64)
-        shapes = [(2,), (), (), (2,), (3,), (sample_size,)]
-        self._draw = native.DirectCall(
-            "replay_draw_uniform", shapes, ["int64", "int32", "int32", "int64", "int64", "int64"]
-        )
-        self._draw.addresses[3:] = [array.ctypes.data for array in (self._range, self._options, self._slots)]
-        self._gather = self._gathering("replay_gather_rows", [(sample_size,)], ["int64"])
-        self._gather.addresses[len(self._columns)] = self._slots.ctypes.data
+        shapes, types = [(), (), (2,), (2,), (3,)], ["int32", "int32", "int64", "int64", "int64"]
+        self._sample = self._gathering("replay_sample_uniform", shapes, types, self._lead)
+        self._sample.addresses[k + 3 : k + 5] = [self._range.ctypes.data, self._options.ctypes.data]
 
     def _make_read(self) -> None:
-        self._read = self._gathering("replay_ring_read", [(), (), (1,)], ["int32", "int32", "int64"])
+        self._read = self._gathering("replay_ring_read", [(), (), (1,)], ["int32", "int32", "int64"], (1,))
 
-    def _gathering(self, kernel: str, shapes: Sequence[tuple[int, ...]], types: Sequence[str]) -> native.DirectCall:
-        """The call of a kernel that takes the columns and arguments of these shapes, and gives rows of each column."""
+    def _gathering(
+        self, kernel: str, shapes: Sequence[tuple[int, ...]], types: Sequence[str], lead: tuple[int, ...]
+    ) -> native.DirectCall:
+        """The call of a kernel that takes the columns and arguments of these shapes, and gives rows ``[*lead, *F]``."""
         full = [column.shape for column in self._state.buffer]
         stored = [type_name(dtype) for dtype in self._columns.stored_types]
         given = [type_name(dtype) for dtype in self._columns.types]
-        rows = [(*shapes[-1], *shape) for shape in self._columns.shapes]
+        rows = [(*lead, *shape) for shape in self._columns.shapes]
         return native.DirectCall(kernel, [*full, *shapes, *rows], [*stored, *types, *given])
 
     def count(self) -> int:
@@ -125,30 +124,25 @@ class NativeHost:
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch drawn from a range of logical rows."""
+        k = len(self._columns)
         self._range[:] = bounds
-        addresses = self._draw.addresses
-        addresses[0] = native.address(self._state.random_state)
-        addresses[1] = native.address(self._state.head)
-        addresses[2] = native.address(self._state.count)
-        self._draw()
-        return self._rows_from(self._gather, len(self._columns) + 1, self._slots.shape)
+        self._sample.addresses[k + 2] = native.address(self._state.random_state)
+        return self._rows_from(self._sample, k + 5, self._lead)
 
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
         """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
         k = len(self._columns)
         index = np.ascontiguousarray(index) if index.ndim else index
         self._read.set_leading(range(k + 2, 2 * k + 3), index.size)
-        self._read.addresses[k] = native.address(self._state.head)
-        self._read.addresses[k + 1] = native.address(self._state.count)
         self._read.addresses[k + 2] = index.ctypes.data
         return self._rows_from(self._read, k + 3, index.shape)
 
     def _rows_from(self, call: native.DirectCall, first_output: int, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
-        """Makes the call with new Tensors ``[*lead, *F]`` as its outputs."""
+        """Makes a call that begins with columns, head and count, with new Tensors ``[*lead, *F]`` as its outputs."""
         rows = [Tensor.from_numpy(np.empty(lead + shape, dtype)) for _, dtype, shape in self._staging]
-        k = len(rows)
-        call.addresses[:k] = [native.address(column) for column in self._ring[:k]]
-        call.addresses[first_output : first_output + k] = [native.address(row) for row in rows]
+        inputs = self._ring[:-1]
+        call.addresses[: len(inputs)] = [native.address(parameter) for parameter in inputs]
+        call.addresses[first_output : first_output + len(rows)] = [native.address(row) for row in rows]
         call()
         return tuple(rows)
 

@@ -13,6 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from ..columns import Columns, check_bool, check_seed, check_size, type_name
 from ..ops import native, random, ring
 from ..ops.eager import graph_body, wait_for_work
+from ..ops.sample import CompositeSample, NativeSample
 from .host import CompiledHost, NativeHost
 from .state import RingState, check_cursors, check_layout, overwrite, state_parameter
 
@@ -122,21 +123,18 @@ class ReplayBuffer(nn.Cell):
         columns, draw = self.columns, (self.sample_size, self.capacity, self.replace, self.ordered)
         self._write: Any
         self._read: Any
-        self._gather: Any
-        self._draw: Any
+        self._sample: Any
         self._host: Any
         if self.backend == "native":
             self._write = ring.NativeRingWrite()
             self._read = ring.NativeRingRead(columns.types)
-            self._gather = ring.NativeGather(columns.types)
-            self._draw = random.NativeDraw(*draw)
+            self._sample = NativeSample(*draw, columns.types)
             state = RingState(self.buffer, self.head, self.count, self.serials, self.random_state)
             self._host = NativeHost(columns, state, self.sample_size, self.replace, self.ordered)
         else:
             self._write = ring.CompositeRingWrite(self.capacity, columns.shapes)
             self._read = ring.CompositeRingRead(self.capacity, columns.types)
-            self._gather = ring.CompositeGather(columns.types)
-            self._draw = random.CompositeDraw(*draw)
+            self._sample = CompositeSample(*draw, columns.types)
             self._host = CompiledHost(columns, self.count, self._insert_rows, self._sample_between, self._read_rows)
         # Constants of the graph bodies: a Tensor made inside a compiled body would leave the graph.
         self._all_rows = Tensor(random.ALL_ROWS, ms.int64)
@@ -187,7 +185,7 @@ class ReplayBuffer(nn.Cell):
         return self._read(self.buffer, self.head, self.count, index)
 
     def _sample_between(self, bounds):
-        return self._gather(self.buffer, self._draw(self.random_state, self.head, self.count, bounds))
+        return self._sample(self.buffer, self.head, self.count, self.random_state, bounds)
 
     def _insert_graph(self, exp):
         if isinstance(exp, dict):

@@ -36,7 +36,8 @@ inline void DrawWithReplacement(RandomState *state, RowRange range, int64_t draw
   state->counter += draws;
 }
 
-// The cells of an array that holds its own indices, kept only where they were changed: a hash table with open addressing.
+// The cells of an array that holds its own indices, kept only where they were changed, in a hash table with open
+// addressing.
 class SparseIdentity {
  public:
   explicit SparseIdentity(int64_t changes) {

@@ -1,5 +1,6 @@
 // Adapters between the C interface of MindSpore's custom operators and the algorithms in the headers. Each checks its
 // arguments in every build and returns a Status; on any but kOk it has changed nothing. Inputs come first, outputs last.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -37,10 +38,43 @@ bool HoldRows(const Arguments &args, int first, int k, int64_t n) {
   return n >= 1;
 }
 
+// Copies the rows at `slots` of the columns 0, ..., k - 1 to the outputs, a few at a time: while those are copied, the
+// memory of the next ones is on its way.
 void GatherColumns(const Arguments &args, int k, const int64_t *slots, int64_t n, int first_output) {
-  for (int i = 0; i < k; ++i) {
-    replay::GatherRows(args.data<char>(i), args.RowBytes(i), slots, n, args.data<char>(first_output + i));
+  constexpr int64_t kRowsAtOnce = 32;
+  auto prefetch = [&](int64_t begin) {
+    const int64_t rows = std::min(kRowsAtOnce, n - begin);
+    for (int i = 0; i < k; ++i) replay::PrefetchRows(args.data<char>(i), args.RowBytes(i), slots + begin, rows);
+  };
+  prefetch(0);
+  for (int64_t begin = 0; begin < n; begin += kRowsAtOnce) {
+    if (begin + kRowsAtOnce < n) prefetch(begin + kRowsAtOnce);
+    const int64_t rows = std::min(kRowsAtOnce, n - begin);
+    for (int i = 0; i < k; ++i) {
+      const int64_t bytes = args.RowBytes(i);
+      char *output = args.data<char>(first_output + i) + begin * bytes;
+      replay::GatherRows(args.data<char>(i), bytes, slots + begin, rows, output);
+    }
   }
+}
+
+// Draws n slots of a ring uniformly. `range` is a slice of logical rows, `options` = capacity, replace, ordered.
+replay::Status DrawUniform(replay::RandomState *state, int64_t head, int64_t count, const int64_t *range,
+                           const int64_t *options, int64_t n, int64_t *slots) {
+  const int64_t capacity = options[0];
+  if (capacity < 1 || head < 0 || head >= capacity || count < 0 || count > capacity) return replay::kBadArguments;
+  const replay::RowRange rows = replay::SliceRows(range[0], range[1], count);
+  if (rows.size < n) return replay::kTooFewRows;
+  if (options[1] != 0) {
+    replay::DrawWithReplacement(state, rows, n, slots);
+  } else {
+    replay::DrawWithoutReplacement(state, rows, n, slots);
+  }
+  // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
+  if (options[2] != 0 || rows.size < capacity) {
+    for (int64_t i = 0; i < n; ++i) slots[i] = replay::SlotOf(slots[i], head, capacity);
+  }
+  return replay::kOk;
 }
 
 }  // namespace
@@ -109,36 +143,35 @@ MINDSPORE_REPLAY_KERNEL(replay_gather_rows) {
   return replay::kOk;
 }
 
-// (random_state, head, count, sample_range[2], options[3] = capacity, replace, ordered) -> slots[n]. Changes random_state.
+// (columns[k], head, count, random_state, sample_range[2], options[3]) -> rows[k], drawn uniformly. Changes
+// random_state.
+MINDSPORE_REPLAY_KERNEL(replay_sample_uniform) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int k = (nparam - 5) / 2;
+  if (nparam != 2 * k + 5 || !IsRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) ||
+      !args.Is(k + 4, "int64", 3) || args.data<int64_t>(k + 4)[0] != args.dim(0, 0)) {
+    return replay::kBadArguments;
+  }
+  const int64_t n = args.RowsOf(k + 5, 0);
+  if (!HoldRows(args, k + 5, k, n)) return replay::kBadArguments;
+
+  std::vector<int64_t> slots(static_cast<size_t>(n));
+  const replay::Status status =
+      DrawUniform(args.data<replay::RandomState>(k + 2), *args.data<int32_t>(k), *args.data<int32_t>(k + 1),
+                  args.data<int64_t>(k + 3), args.data<int64_t>(k + 4), n, slots.data());
+  if (status == replay::kOk) GatherColumns(args, k, slots.data(), n, k + 5);
+  return status;
+}
+
+// (random_state, head, count, sample_range[2], options[3]) -> slots[n], drawn uniformly. Changes random_state.
 MINDSPORE_REPLAY_KERNEL(replay_draw_uniform) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   if (nparam != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
       !args.Is(3, "int64", 2) || !args.Is(4, "int64", 3) || !args.Is(5, "int64", args.elements(5))) {
     return replay::kBadArguments;
   }
-  const int64_t capacity = args.data<int64_t>(4)[0];
-  const bool replace = args.data<int64_t>(4)[1] != 0;
-  const bool ordered = args.data<int64_t>(4)[2] != 0;
-  const int64_t head = *args.data<int32_t>(1);
-  const int64_t count = *args.data<int32_t>(2);
-  if (capacity < 1 || head < 0 || head >= capacity || count < 0 || count > capacity) return replay::kBadArguments;
-  const int64_t *bounds = args.data<int64_t>(3);
-  const replay::RowRange range = replay::SliceRows(bounds[0], bounds[1], count);
-  const int64_t n = args.elements(5);
-  if (range.size < n) return replay::kTooFewRows;
-
-  replay::RandomState *state = args.data<replay::RandomState>(0);
-  int64_t *slots = args.data<int64_t>(5);
-  if (replace) {
-    replay::DrawWithReplacement(state, range, n, slots);
-  } else {
-    replay::DrawWithoutReplacement(state, range, n, slots);
-  }
-  // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
-  if (ordered || range.size < capacity) {
-    for (int64_t i = 0; i < n; ++i) slots[i] = replay::SlotOf(slots[i], head, capacity);
-  }
-  return replay::kOk;
+  return DrawUniform(args.data<replay::RandomState>(0), *args.data<int32_t>(1), *args.data<int32_t>(2),
+                     args.data<int64_t>(3), args.data<int64_t>(4), args.elements(5), args.data<int64_t>(5));
 }
 
 // (random_state) -> bits[n]. Changes random_state.

@@ -37,21 +37,14 @@ inline void WriteRows(const RingWrite &plan, int64_t capacity, int64_t row_bytes
   std::memcpy(column, rows + before_end * row_bytes, static_cast<size_t>((plan.written - before_end) * row_bytes));
 }
 
-// Rows whose memory is asked for before they are copied: rows of a large column are far apart, and each is a cache miss.
-constexpr int64_t kRowsAhead = 16;
-
-template <typename Copy>
-inline void GatherEach(const char *column, int64_t row_bytes, const int64_t *slots, int64_t n, Copy copy) {
-  for (int64_t i = 0; i < n && i < kRowsAhead; ++i) __builtin_prefetch(column + slots[i] * row_bytes);
-  for (int64_t i = 0; i < n; ++i) {
-    if (i + kRowsAhead < n) __builtin_prefetch(column + slots[i + kRowsAhead] * row_bytes);
-    copy(i, column + slots[i] * row_bytes);
-  }
+// Asks for the memory of rows that are about to be copied: in a large column each is a cache miss, and misses overlap.
+inline void PrefetchRows(const char *column, int64_t row_bytes, const int64_t *slots, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) __builtin_prefetch(column + slots[i] * row_bytes);
 }
 
 template <int64_t kBytes>
 inline void GatherFixed(const char *column, const int64_t *slots, int64_t n, char *rows) {
-  GatherEach(column, kBytes, slots, n, [rows](int64_t i, const char *row) { std::memcpy(rows + i * kBytes, row, kBytes); });
+  for (int64_t i = 0; i < n; ++i) std::memcpy(rows + i * kBytes, column + slots[i] * kBytes, kBytes);
 }
 
 // Copies the rows at `slots`, each in [0, capacity), to `rows`.
@@ -63,9 +56,9 @@ inline void GatherRows(const char *column, int64_t row_bytes, const int64_t *slo
     case 8: return GatherFixed<8>(column, slots, n, rows);
     case 16: return GatherFixed<16>(column, slots, n, rows);
     default:
-      GatherEach(column, row_bytes, slots, n, [rows, row_bytes](int64_t i, const char *row) {
-        std::memcpy(rows + i * row_bytes, row, static_cast<size_t>(row_bytes));
-      });
+      for (int64_t i = 0; i < n; ++i) {
+        std::memcpy(rows + i * row_bytes, column + slots[i] * row_bytes, static_cast<size_t>(row_bytes));
+      }
   }
 }
 
