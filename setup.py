@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden"]
+FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"]
 
 
 class BuildKernels(build_ext):
@@ -24,6 +24,7 @@ class BuildKernels(build_ext):
         reason = self.compile(ext, target)
         note = target.with_suffix(".txt")
         if reason:
+            target.unlink(missing_ok=True)
             note.write_text(reason + "\n", encoding="utf-8")
             self.warn(f"the native kernels are left out, the composite backend serves: {reason}")
         else:

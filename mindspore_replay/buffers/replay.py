@@ -28,7 +28,8 @@ class ReplayBuffer(nn.Cell):
 
     Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they do
     the same at once, with NumPy arrays, Python scalars or Tensors; such calls hold the buffer's lock. An operation
-    costs O(rows touched), whatever the capacity.
+    costs O(rows touched), whatever the capacity. With the native backend threads may also call compiled graphs and
+    methods side by side: every row stays whole.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 

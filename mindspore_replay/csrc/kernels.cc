@@ -1,11 +1,13 @@
 // Adapters between the C interface of MindSpore's custom operators and the algorithms in the headers. Each checks its
 // arguments in every build and returns a Status; on any but kOk it has changed nothing. Inputs come first, outputs last.
+// A buffer's first column chooses the lock that a kernel holds while it works.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "arguments.h"
 #include "draw.h"
+#include "exclusive.h"
 #include "random.h"
 #include "ring.h"
 #include "status.h"
@@ -20,7 +22,6 @@ using replay::Arguments;
 
 // Whether the first k arguments are columns of one capacity and the cursors after them are int32 scalars within it.
 bool IsRing(const Arguments &args, int k) {
-  if (k < 1) return false;
   for (int i = 0; i < k; ++i) {
     if (!args.IsColumn(i) || args.dim(i, 0) != args.dim(0, 0)) return false;
   }
@@ -83,7 +84,9 @@ replay::Status DrawUniform(replay::RandomState *state, int64_t head, int64_t cou
 MINDSPORE_REPLAY_KERNEL(replay_ring_write) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   const int k = (nparam - 4) / 2;
-  if (nparam != 2 * k + 4 || !IsRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
+  if (k < 1 || nparam != 2 * k + 4) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
   const int rows = k + 3;
   const int64_t n = args.RowsOf(rows, 0);
   if (!HoldRows(args, rows, k, n) || !args.Is(nparam - 1, "int32", 1)) return replay::kBadArguments;
@@ -106,7 +109,9 @@ MINDSPORE_REPLAY_KERNEL(replay_ring_write) {
 MINDSPORE_REPLAY_KERNEL(replay_ring_read) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   const int k = (nparam - 3) / 2;
-  if (nparam != 2 * k + 3 || !IsRing(args, k)) return replay::kBadArguments;
+  if (k < 1 || nparam != 2 * k + 3) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsRing(args, k)) return replay::kBadArguments;
   const int index = k + 2;
   const int64_t n = args.elements(index);
   if (!args.Is(index, "int64", n) || !HoldRows(args, index + 1, k, n)) return replay::kBadArguments;
@@ -129,6 +134,7 @@ MINDSPORE_REPLAY_KERNEL(replay_gather_rows) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   const int k = (nparam - 1) / 2;
   if (k < 1 || nparam != 2 * k + 1) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
   for (int i = 0; i < k; ++i) {
     if (!args.IsColumn(i) || args.dim(i, 0) != args.dim(0, 0)) return replay::kBadArguments;
   }
@@ -148,8 +154,10 @@ MINDSPORE_REPLAY_KERNEL(replay_gather_rows) {
 MINDSPORE_REPLAY_KERNEL(replay_sample_uniform) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   const int k = (nparam - 5) / 2;
-  if (nparam != 2 * k + 5 || !IsRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) ||
-      !args.Is(k + 4, "int64", 3) || args.data<int64_t>(k + 4)[0] != args.dim(0, 0)) {
+  if (k < 1 || nparam != 2 * k + 5) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) || !args.Is(k + 4, "int64", 3) ||
+      args.data<int64_t>(k + 4)[0] != args.dim(0, 0)) {
     return replay::kBadArguments;
   }
   const int64_t n = args.RowsOf(k + 5, 0);
@@ -170,6 +178,7 @@ MINDSPORE_REPLAY_KERNEL(replay_draw_uniform) {
       !args.Is(3, "int64", 2) || !args.Is(4, "int64", 3) || !args.Is(5, "int64", args.elements(5))) {
     return replay::kBadArguments;
   }
+  const replay::Exclusive exclusive(params[0]);
   return DrawUniform(args.data<replay::RandomState>(0), *args.data<int32_t>(1), *args.data<int32_t>(2),
                      args.data<int64_t>(3), args.data<int64_t>(4), args.elements(5), args.data<int64_t>(5));
 }
@@ -178,6 +187,7 @@ MINDSPORE_REPLAY_KERNEL(replay_draw_uniform) {
 MINDSPORE_REPLAY_KERNEL(replay_random_bits) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   if (nparam != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
   replay::RandomState *state = args.data<replay::RandomState>(0);
   uint64_t *bits = args.data<uint64_t>(1);
   const int64_t n = args.elements(1);

@@ -1,0 +1,28 @@
+// Kernels on one buffer exclude each other, so that threads may call compiled graphs and Python methods side by side.
+#ifndef MINDSPORE_REPLAY_EXCLUSIVE_H_
+#define MINDSPORE_REPLAY_EXCLUSIVE_H_
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+
+namespace replay {
+
+// Holds one of a few locks of the process, chosen by an address that all kernels on a buffer are given.
+class Exclusive {
+ public:
+  explicit Exclusive(const void *address) : guard_(LockOf(address)) {}
+
+ private:
+  static std::mutex &LockOf(const void *address) {
+    static std::array<std::mutex, 64> locks;
+    const uint64_t bits = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address)) * 0x9E3779B97F4A7C15ULL;
+    return locks[bits >> 58];
+  }
+
+  std::lock_guard<std::mutex> guard_;
+};
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_EXCLUSIVE_H_
