@@ -1,13 +1,16 @@
 """Deep Q-learning on CartPole, with the replay buffer in the graph that learns.
 
-    python examples/dqn.py                      # about a minute on two CPU cores
-    python examples/dqn.py --seed 1 --num-envs 8
+    python examples/dqn.py                      # at most a minute on two CPU cores
+    python examples/dqn.py --seed 1 --num-envs 4
     python examples/dqn.py --resume --steps 200000
 
 One call of a compiled graph inserts the newest transitions, samples a batch, computes double Q-learning's loss and its
 gradients, and updates the network and its target. A second graph chooses actions. Everything is written to
-``runs/dqn_cartpole_seed<seed>/``: the learning curve, the history, and checkpoints. ``--resume`` goes on from there with
-the network, optimizer, buffer and random states of the last checkpoint; only the environments start new episodes.
+``runs/dqn_cartpole_seed<seed>/``: the learning curve, the history, and checkpoints. ``--resume`` goes on from there
+with the network, optimizer, buffer and random states of the last checkpoint; the environments start new episodes.
+
+DQN forgets: a network that balances the pole for 500 steps may be much worse 1000 steps later. Training therefore keeps
+the network of the best greedy evaluation, and stops as soon as one reaches ``stop_at_return`` of the configuration.
 """
 
 import argparse
@@ -19,7 +22,7 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
 from mindspore_replay import create_buffer, load_config
@@ -29,9 +32,21 @@ ROOT = Path(__file__).resolve().parent.parent
 EVALUATION_SEED, FINAL_SEED = 1_000_000, 2_000_000
 
 
-def make_network(inputs: int, hidden: list[int], outputs: int) -> nn.SequentialCell:
+class Scale(nn.Cell):
+    """Multiplies by a constant."""
+
+    def __init__(self, factor: list[float]) -> None:
+        super().__init__()
+        self.factor = Tensor(factor, ms.float32)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+def make_network(scale: list[float], hidden: list[int], outputs: int) -> nn.SequentialCell:
     """A multilayer perceptron: observations in, one value for each action out."""
-    layers: list[nn.Cell] = []
+    layers: list[nn.Cell] = [Scale(scale)]
+    inputs = len(scale)
     for units in hidden:
         layers += [nn.Dense(inputs, units), nn.ReLU()]
         inputs = units
@@ -115,7 +130,7 @@ class Run:
         self.envs = make_envs(config, config["num_envs"])
         self.observation, _ = self.envs.reset(seed=seed)
         settings = config["learner"]
-        size = self.envs.single_observation_space.shape[0], settings["hidden"], int(self.envs.single_action_space.n)
+        size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
         buffer = create_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
         network, target = make_network(*size), make_network(*size)
         self.learner = Learner(network, target, buffer, config["gamma"], settings["tau"], settings["learning_rate"])
@@ -184,9 +199,8 @@ class Run:
     def show(self, bar: tqdm, loss: Tensor | None) -> None:
         """Writes the mean of the last returns, the loss and the best evaluation to the progress bar."""
         recent = [value for _, value in self.history["episodes"][-20:]]
-        bar.set_postfix_str(
-            f"return {np.mean(recent or [0]):.0f}, loss {0.0 if loss is None else float(loss):.4f}, best {self.best:.0f}"
-        )
+        loss_text = "-" if loss is None else f"{float(loss):.4f}"
+        bar.set_postfix_str(f"return {np.mean(recent or [0]):.0f}, loss {loss_text}, best {self.best:.0f}")
 
     def evaluate(self) -> float:
         """Mean return of greedy episodes. Keeps the network if it is the best so far, and writes a checkpoint."""
@@ -233,6 +247,7 @@ class Run:
         self.step, self.best, self.seconds = state["step"], state["best"], state["seconds"]
         self.history = state["history"]
         self.rng.bit_generator.state = state["rng"]
+        self.observation, _ = self.envs.reset(seed=int(self.rng.integers(EVALUATION_SEED)))  # not the first ones again
 
 
 def make_envs(config: dict[str, Any], number: int) -> gym.vector.VectorEnv:
@@ -262,24 +277,25 @@ def passed(every: int, before: int, now: int) -> bool:
 
 
 def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
-    """Draws learning curves: the return of each episode, its mean over 50 episodes, and the greedy evaluations."""
+    """Draws learning curves: the return of each episode, its mean over 20 episodes, and the greedy evaluations."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
     for i, (name, history) in enumerate(runs.items()):
         steps, values = np.array(history["episodes"] or [(0, 0)], float).T
-        color = f"C{i}"
-        mean = [values[max(0, j - 49) : j + 1].mean() for j in range(len(values))]
-        axes.plot(steps, values, ".", color=color, alpha=0.15, markersize=3, markeredgewidth=0)
-        axes.plot(steps, mean, color=color, label=f"{name}: mean of 50 training episodes")
-        axes.plot(*np.array(history["evaluations"]).T, "D--", color=color, markersize=5, linewidth=0.8, alpha=0.8)
-    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
+        mean = [values[max(0, j - 19) : j + 1].mean() for j in range(len(values))]
+        axes.plot(steps, values, ".", color=f"C{i}", alpha=0.35, markersize=4, markeredgewidth=0)
+        axes.plot(steps, mean, color=f"C{i}", label=name)
+        axes.plot(*np.array(history["evaluations"]).T, "D--", color=f"C{i}", markersize=5, linewidth=0.8, alpha=0.8)
+    axes.plot([], [], "k.", alpha=0.5, label="training episode")
+    axes.plot([], [], "k", label="mean of 20 of them")
+    axes.plot([], [], "kD--", markersize=5, linewidth=0.8, label="greedy evaluation")
     axes.set(xlabel="environment steps", ylabel="return", title=f"DQN on {config['environment']}", ylim=(0, 515))
-    axes.plot([], [], "D--", color="black", markersize=5, linewidth=0.8, label="greedy evaluation")
-    axes.legend(loc="upper left", fontsize="small")
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=100)
     plt.close(figure)

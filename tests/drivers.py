@@ -1,4 +1,4 @@
-"""One way of calling a buffer for each combination of mode, backend and call: from Python, or inside a compiled body."""
+"""One way of calling a buffer for each combination of mode, backend and call: from Python, or in a compiled body."""
 
 import itertools
 from collections.abc import Sequence

@@ -172,9 +172,9 @@ class CompiledHost:
 
     def insert(self, exp: Sequence[Any], num_envs: int) -> None:
         """Appends one row or a batch."""
-        rows = self._columns.to_tensors(exp)
-        self._columns.check([row.shape for row in rows], [type_name(row.dtype) for row in rows], num_envs)
-        self._insert(*rows)
+        exp = [value if isinstance(value, Tensor) else self._columns.to_array(i, value) for i, value in enumerate(exp)]
+        self._columns.check([value.shape for value in exp], [type_name(value.dtype) for value in exp], num_envs)
+        self._insert(*self._columns.to_tensors(exp))
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch drawn from a range of logical rows."""

@@ -15,7 +15,7 @@ from ..ops import native, random, ring
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.sample import CompositeSample, NativeSample
 from .host import CompiledHost, NativeHost
-from .state import RingState, check_cursors, check_layout, overwrite, state_parameter
+from .state import RingState, check_cursors, check_layout, load_in_place, overwrite, state_parameter
 
 #: The layout that `state_dict` writes.
 STATE_VERSION = 1
@@ -119,6 +119,7 @@ class ReplayBuffer(nn.Cell):
         prefix = f"{type(self).__name__}_{next(_numbers)}."
         for key, parameter in super().parameters_and_names():
             parameter.name = prefix + key
+            load_in_place(parameter)
 
     def _make_operators(self) -> None:
         columns, draw = self.columns, (self.sample_size, self.capacity, self.replace, self.ordered)

@@ -1,5 +1,6 @@
 """The Parameters that hold a buffer's state: how they are made, overwritten and checked."""
 
+import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -7,7 +8,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor
 
-from ..columns import type_name
+from ..columns import numpy_type, type_name
+from ..ops.eager import wait_for_work
 
 
 class RingState(NamedTuple):
@@ -25,6 +27,25 @@ def state_parameter(name: str, value: Any) -> Parameter:
     return Parameter(Tensor(value), name=name, requires_grad=False)
 
 
+def load_in_place(parameter: Parameter) -> None:
+    """Makes ``set_data``, by which checkpoints are loaded, write into the memory that is there.
+
+    MindSpore would give the Parameter other memory, and a compiled graph may go on reading what it first read.
+    """
+    reference = weakref.ref(parameter)
+
+    def set_data(data: Any, slice_shape: bool = False) -> Parameter:
+        own: Any = reference()
+        same = isinstance(data, Tensor) and data.dtype == own.dtype and data.shape == own.shape
+        if not same or ms.get_context("device_target") != "CPU":
+            return Parameter.set_data(own, data, slice_shape)
+        wait_for_work()
+        overwrite(own, data.asnumpy())
+        return own
+
+    parameter.set_data = set_data
+
+
 def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
     """Gives a Parameter other values of the same shape and dtype."""
     if ms.get_context("device_target") == "CPU":
@@ -36,6 +57,9 @@ def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
 def check_layout(cls_name: str, state: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, np.ndarray]:
     """The arrays for these Parameters out of a saved state, or a ValueError that lists every one that does not fit."""
     arrays = {key: np.asarray(state[key]) for key in parameters if key in state}
+    for key, array in arrays.items():
+        if parameters[key].dtype == ms.bfloat16 and array.dtype == "V2":  # what a NumPy file makes of bfloat16
+            arrays[key] = array.view(numpy_type(ms.bfloat16))
     wrong = []
     for key, parameter in parameters.items():
         expected = f"{type_name(parameter.dtype)} {tuple(parameter.shape)}"

@@ -170,14 +170,15 @@ class CompositeDraw:
         count = ops.cast(count, ms.int64)
         first = self.bound(sample_range[0], count)
         size = ops.maximum(self.bound(sample_range[1], count) - first, self.zero)
-        self.check(size >= self.n, (size, self.n))
+        enough = size >= self.n
+        self.check(enough, (size, self.n))
         bits, advanced = self.bits(state)
         size = ops.maximum(size, self.one)
         if self.replace:
             rows = self.below(bits, size)
         else:
             rows = self.shuffle(self.index + self.below(bits, ops.maximum(size - self.index, self.one)))
-        ops.assign(state, advanced)
+        ops.assign(state, ops.select(enough, advanced, state))  # a check that failed does not stop what follows it
         rows = rows + first
         slots = ops.floor_mod(rows + head, self.capacity)
         if self.ordered:

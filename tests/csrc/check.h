@@ -1,0 +1,17 @@
+// Counts what was checked.
+#ifndef MINDSPORE_REPLAY_TESTS_CHECK_H_
+#define MINDSPORE_REPLAY_TESTS_CHECK_H_
+
+#include <cstdio>
+
+inline int passed = 0;
+inline int failed = 0;
+
+inline void Check(bool ok, const char *what, int line) {
+  ok ? ++passed : ++failed;
+  if (!ok) std::printf("line %d failed: %s\n", line, what);
+}
+
+#define CHECK(condition) Check(static_cast<bool>(condition), #condition, __LINE__)
+
+#endif  // MINDSPORE_REPLAY_TESTS_CHECK_H_

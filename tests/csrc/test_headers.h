@@ -1,0 +1,205 @@
+// Tests of the algorithms: exhaustive for small rings, against models written the plainest way.
+#ifndef MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_
+#define MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <list>
+#include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "arguments.h"
+#include "check.h"
+#include "draw.h"
+#include "random.h"
+#include "ring.h"
+
+namespace {
+
+// --- ring.h ---
+
+// Rows as a list, oldest first, and what lies in each slot: written one row at a time.
+struct NaiveRing {
+  explicit NaiveRing(int64_t size) : capacity(size), slots(static_cast<size_t>(size), -1) {}
+
+  void Insert(int64_t row) {
+    slots[static_cast<size_t>(next)] = row;
+    next = (next + 1) % capacity;
+    rows.push_back(row);
+    if (static_cast<int64_t>(rows.size()) > capacity) rows.pop_front();
+  }
+
+  int64_t count() const { return static_cast<int64_t>(rows.size()); }
+  int64_t head() const { return count() == capacity ? next : 0; }
+
+  int64_t capacity;
+  int64_t next = 0;
+  std::vector<int64_t> slots;
+  std::list<int64_t> rows;
+};
+
+// Every capacity to 6, every number of rows before, every batch to 3 times the capacity.
+void TestRingWrite() {
+  for (int64_t capacity = 1; capacity <= 6; ++capacity) {
+    for (int64_t before = 0; before <= 2 * capacity; ++before) {
+      for (int64_t n = 1; n <= 3 * capacity; ++n) {
+        NaiveRing naive(capacity);
+        for (int64_t row = 0; row < before; ++row) naive.Insert(row);
+        std::vector<int64_t> column = naive.slots;
+        std::vector<int64_t> batch(static_cast<size_t>(n));
+        std::iota(batch.begin(), batch.end(), before);
+        const replay::RingWrite plan = replay::PlanWrite(n, naive.head(), naive.count(), capacity);
+        replay::WriteRows(plan, capacity, 8, reinterpret_cast<const char *>(batch.data()),
+                          reinterpret_cast<char *>(column.data()));
+        for (int64_t row : batch) naive.Insert(row);
+        CHECK(column == naive.slots);
+        CHECK(plan.head == naive.head());
+        CHECK(plan.count == naive.count());
+        CHECK(plan.written + plan.skipped == n);
+        int64_t position = 0;
+        for (int64_t row : naive.rows) {
+          CHECK(column[static_cast<size_t>(replay::SlotOf(position++, plan.head, capacity))] == row);
+        }
+      }
+    }
+  }
+}
+
+// The four steps of the picture: capacity 6, batches of 2, 4 and 2.
+void TestRingByHand() {
+  replay::RingWrite plan = replay::PlanWrite(2, 0, 0, 6);
+  CHECK(plan.slot == 0 && plan.head == 0 && plan.count == 2);
+  plan = replay::PlanWrite(4, 0, 2, 6);
+  CHECK(plan.slot == 2 && plan.head == 0 && plan.count == 6);
+  plan = replay::PlanWrite(2, 0, 6, 6);
+  CHECK(plan.slot == 0 && plan.head == 2 && plan.count == 6);
+  plan = replay::PlanWrite(15, 1, 6, 6);  // 9 rows are skipped; the other 6 end where 15 rows would have ended
+  CHECK(plan.skipped == 9 && plan.written == 6 && plan.slot == 4 && plan.head == 4 && plan.count == 6);
+  constexpr int64_t kMax = 2147483647;
+  plan = replay::PlanWrite(3, kMax - 1, kMax, kMax);
+  CHECK(plan.slot == kMax - 1 && plan.head == 2 && plan.count == kMax);
+  CHECK(replay::SlotOf(kMax - 1, kMax - 1, kMax) == kMax - 2);
+}
+
+void TestGather() {
+  for (int64_t bytes : {1, 2, 3, 4, 5, 8, 12, 16, 17, 100}) {
+    std::vector<char> column(static_cast<size_t>(bytes * 7));
+    for (size_t i = 0; i < column.size(); ++i) column[i] = static_cast<char>(i * 37 + 11);
+    const std::vector<int64_t> slots = {6, 0, 3, 3, 6};
+    std::vector<char> rows(static_cast<size_t>(bytes) * slots.size());
+    replay::PrefetchRows(column.data(), bytes, slots.data(), 5);
+    replay::GatherRows(column.data(), bytes, slots.data(), 5, rows.data());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const auto row = rows.begin() + static_cast<int64_t>(i) * bytes;
+      CHECK(std::equal(row, row + bytes, column.begin() + slots[i] * bytes));
+    }
+  }
+}
+
+// --- random.h ---
+
+void TestRandomBits() {
+  const uint64_t published[] = {0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC};
+  for (uint64_t i = 0; i < 4; ++i) CHECK(replay::RandomBits(0, i) == published[i]);
+  CHECK(replay::RandomBits(0x9E3779B97F4A7C15ULL, 0) == published[1]);
+  CHECK(replay::RandomBits(~0ULL, ~0ULL) == replay::MixBits(~0ULL));
+}
+
+void TestBelow() {
+  CHECK(replay::Below(0, 1) == 0);
+  CHECK(replay::Below(~0ULL, 1) == 0);
+  CHECK(replay::Below(~0ULL, 2147483647) == 2147483646);
+  CHECK(replay::Below(1ULL << 63, 10) == 5);
+  CHECK(replay::Below((1ULL << 63) - 1, 10) == 4);
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const uint64_t bits = replay::RandomBits(7, i);
+    for (int64_t n : {1LL, 2LL, 3LL, 1000LL, 1073741825LL, 2147483647LL}) {
+      const auto exact = static_cast<int64_t>((static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(n)) >> 64);
+      CHECK(replay::Below(bits, n) == exact);
+      CHECK(exact >= 0 && exact < n);
+    }
+  }
+}
+
+// --- draw.h ---
+
+// Python's slice, position by position: which of `count` rows have start <= row < stop after negatives are counted.
+void TestSliceRows() {
+  constexpr int64_t kMin = INT64_MIN;
+  constexpr int64_t kMax = INT64_MAX;
+  for (int64_t count = 0; count <= 5; ++count) {
+    for (int64_t start : std::vector<int64_t>{kMin, -7, -5, -2, 0, 1, 4, 9, kMax}) {
+      for (int64_t stop : std::vector<int64_t>{kMin, -6, -1, 0, 2, 5, 6, kMax}) {
+        std::vector<int64_t> expected;
+        for (int64_t row = 0; row < count; ++row) {
+          const bool after = start < 0 ? row - count >= start : row >= start;
+          const bool before = stop < 0 ? row - count < stop : row < stop;
+          if (after && before) expected.push_back(row);
+        }
+        const replay::RowRange range = replay::SliceRows(start, stop, count);
+        CHECK(range.size == static_cast<int64_t>(expected.size()));
+        CHECK(expected.empty() || range.first == expected.front());
+        CHECK(range.first >= 0 && range.first <= count);
+      }
+    }
+  }
+}
+
+void TestDraws() {
+  for (int64_t size : {1, 2, 3, 8, 100, 5000}) {
+    for (int64_t draws : {int64_t{1}, size / 2 + 1, size}) {
+      for (int64_t seed = 0; seed < 10; ++seed) {
+        std::vector<int64_t> rows(static_cast<size_t>(draws));
+        replay::RandomState state{seed, 5};
+        replay::DrawWithoutReplacement(&state, {1000, size}, draws, rows.data());
+        CHECK(state.key == seed && state.counter == 5 + draws);
+        CHECK(static_cast<int64_t>(std::set<int64_t>(rows.begin(), rows.end()).size()) == draws);
+        CHECK(*std::min_element(rows.begin(), rows.end()) >= 1000);
+        CHECK(*std::max_element(rows.begin(), rows.end()) < 1000 + size);
+        // The textbook shuffle of the whole range.
+        std::vector<int64_t> cells(static_cast<size_t>(size));
+        std::iota(cells.begin(), cells.end(), 1000);
+        for (int64_t i = 0; i < draws; ++i) {
+          const uint64_t bits = replay::RandomBits(static_cast<uint64_t>(seed), static_cast<uint64_t>(5 + i));
+          std::swap(cells[static_cast<size_t>(i)], cells[static_cast<size_t>(i + replay::Below(bits, size - i))]);
+        }
+        CHECK(std::equal(rows.begin(), rows.end(), cells.begin()));
+
+        replay::RandomState again{seed, 5};
+        replay::DrawWithReplacement(&again, {1000, size}, draws, rows.data());
+        CHECK(again.counter == 5 + draws);
+        for (int64_t i = 0; i < draws; ++i) {
+          const uint64_t bits = replay::RandomBits(static_cast<uint64_t>(seed), static_cast<uint64_t>(5 + i));
+          CHECK(rows[static_cast<size_t>(i)] == 1000 + replay::Below(bits, size));
+        }
+      }
+    }
+  }
+}
+
+// --- arguments.h ---
+
+void TestElementBytes() {
+  const std::pair<const char *, int64_t> sizes[] = {
+      {"bool", 1},   {"int8", 1},   {"int16", 2},  {"int32", 4},   {"int64", 8},   {"uint8", 1},    {"uint16", 2},
+      {"uint32", 4}, {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}};
+  for (const auto &[name, bytes] : sizes) CHECK(replay::ElementBytes(name) == bytes);
+  for (const char *name : {"", "complex64", "int", "Float32", "float320"}) CHECK(replay::ElementBytes(name) == 0);
+}
+
+void TestHeaders() {
+  TestRingWrite();
+  TestRingByHand();
+  TestGather();
+  TestRandomBits();
+  TestBelow();
+  TestSliceRows();
+  TestDraws();
+  TestElementBytes();
+}
+
+}  // namespace
+
+#endif  // MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_

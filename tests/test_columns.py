@@ -1,0 +1,135 @@
+"""The schema of a transition: names, shapes, dtypes, bytes, and how fields become arrays."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+from mindspore_replay import ReplayBuffer
+from mindspore_replay.columns import TYPES, Batch, Columns, numpy_type, type_name
+
+NAMES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+NAMES += ["float16", "float32", "float64", "bfloat16"]
+BYTES = [1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 2]
+
+
+def columns(shapes: Any = ((4,), ()), types: Any = (ms.float32, "int32"), names: Any = None) -> Columns:
+    return Columns("Buffer", shapes, types, names)
+
+
+def test_every_dtype_has_a_name_and_a_size():
+    assert list(TYPES) == NAMES
+    assert [type_name(dtype) for dtype in TYPES.values()] == NAMES
+    assert [numpy_type(dtype).itemsize for dtype in TYPES.values()] == BYTES
+    assert [numpy_type(dtype).name for dtype in TYPES.values()] == NAMES
+
+
+def test_dtypes_as_objects_and_as_names():
+    objects = columns([()] * 13, list(TYPES.values()))
+    names = columns([()] * 13, NAMES)
+    assert objects.types == names.types == tuple(TYPES.values())
+    assert objects.stored_types[0] == ms.uint8
+    assert objects.stored_types[1:] == objects.types[1:]
+    assert columns([()], [ms.bool_]).types == columns([()], ["bool"]).types
+
+
+def test_names_default_to_numbers():
+    assert columns().names == ("0", "1")
+    assert columns().given_names is None
+    assert columns(names=["x", "y"]).names == columns(names=["x", "y"]).given_names == ("x", "y")
+
+
+def test_shapes_take_any_ints():
+    assert columns([[np.int64(2), 3], ()]).shapes == ((2, 3), ())
+    assert all(type(axis) is int for axis in columns([[np.int64(2), 3], ()]).shapes[0])
+
+
+def test_bytes_of_a_row():
+    assert columns().row_bytes() == 4 * 4 + 4
+    assert columns([(84, 84, 4), (), (3,)], ["uint8", "bool", "float16"]).row_bytes() == 28224 + 1 + 6
+
+
+def test_bytes_of_a_buffer():
+    """Ten rows of 20 bytes, head and count of 4, serials and random state of 16."""
+    assert ReplayBuffer(1, 10, [(4,), ()], ["float32", "int32"]).nbytes == 10 * 20 + 4 + 4 + 16 + 16
+
+
+def test_columns_start_as_zeros():
+    x, y = columns([(2,), ()], ["float32", "bool"]).allocate(3)
+    assert (x.shape, x.dtype, y.shape, y.dtype) == ((3, 2), ms.float32, (3,), ms.uint8)
+    assert x.asnumpy().tolist() == [[0, 0]] * 3
+    assert y.asnumpy().tolist() == [0] * 3
+    assert not x.requires_grad
+    assert not y.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("shapes", "batch"),
+    [
+        ([(4,), ()], Batch(1, True)),
+        ([(1, 4), (1,)], Batch(1, False)),
+        ([(7, 4), (7,)], Batch(7, False)),
+    ],
+)
+def test_the_layout_of_rows(shapes: Any, batch: Batch):
+    assert columns().check(shapes, ["float32", "int32"]) == batch
+
+
+def test_the_layout_where_the_first_column_is_scalar():
+    two = columns([(), (4,)], ["int32", "float32"])
+    assert two.check([(), (4,)], ["int32", "float32"]) == Batch(1, True)
+    assert two.check([(4,), (4, 4)], ["int32", "float32"]) == Batch(4, False)
+
+
+@pytest.mark.parametrize(("num_envs", "rows"), [(1, 3), (3, 3), (3, 6)])
+def test_environments_divide_the_rows(num_envs: int, rows: int):
+    assert columns().check([(rows, 4), (rows,)], ["float32", "int32"], num_envs).rows == rows
+
+
+def test_fields_in_the_order_of_the_columns():
+    named = columns(names=["x", "y"])
+    assert named.in_order({"y": 2, "x": 1}) == [1, 2]
+    assert named.in_order([1, 2]) == [1, 2]
+    assert columns().in_order((1, 2)) == (1, 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scalars_take_the_columns_dtype(name: str):
+    one = columns([()], [name])
+    values: list[Any] = [True, np.bool_(False)]
+    if name != "bool":
+        values += [1, 100, np.int64(3), np.uint8(200) if name != "int8" else np.uint8(7)]
+    if "float" in name:
+        values += [1.5, -0.25, np.float64(3), np.float32(0.5)]
+    elif not name.startswith("u") and name != "bool":
+        values += [-1, -100]
+    for value in values:
+        array = one.to_array(0, value)
+        assert (array.dtype, array.shape) == (one.numpy_types[0], ())
+        assert float(array) == float(value)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "int" in name])
+def test_the_limits_of_ints(name: str):
+    one, limits = columns([()], [name]), np.iinfo(name)
+    for limit in (limits.min, limits.max):
+        assert int(one.to_array(0, limit)) == limit
+    for outside in (limits.min - 1, limits.max + 1):
+        with pytest.raises((TypeError, ValueError), match=f"column 0.*{name}"):
+            one.to_array(0, outside)
+
+
+def test_tensors_and_arrays_stay_as_they_are():
+    tensor, array = Tensor([1.0], ms.float32), np.ones(3, np.float32)
+    assert columns().to_array(0, array) is array
+    assert columns().to_array(0, tensor).tolist() == [1.0]
+    assert columns().to_array(0, [1, 2]).dtype == np.int64
+
+
+def test_arrays_of_the_other_byte_order_keep_their_values():
+    swapped = np.arange(4, dtype=np.dtype(np.float32).newbyteorder())
+    array = columns().to_array(0, swapped)
+    assert array.dtype == np.float32
+    assert array.tolist() == [0, 1, 2, 3]

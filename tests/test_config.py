@@ -1,0 +1,250 @@
+"""Buffers from configurations: a dict in MindSpore RL's keys, or a YAML file."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+import mindspore_replay
+from mindspore_replay import ReplayBuffer, UniformReplayBuffer, create_buffer, get_buffer_cls, load_config
+
+CONFIG = {
+    "type": "uniform",
+    "capacity": 100,
+    "sample_size": 8,
+    "data_shape": [(4,), (), (4,)],
+    "data_type": [ms.float32, ms.int32, ms.bool_],
+}
+
+
+class MyBuffer(ReplayBuffer):
+    """A user's class."""
+
+
+class FreeBuffer(ReplayBuffer):
+    """A user's class that takes any argument."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.extra = kwargs.pop("extra")
+        super().__init__(**kwargs)
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The configuration with these keys, less those that are None."""
+    return {key: value for key, value in (CONFIG | changes).items() if value is not None}
+
+
+def test_a_buffer():
+    buffer = create_buffer(CONFIG)
+    assert type(buffer) is ReplayBuffer
+    assert (buffer.capacity, buffer.sample_size) == (100, 8)
+    assert buffer.shapes == ((4,), (), (4,))
+    assert buffer.types == (ms.float32, ms.int32, ms.bool_)
+
+
+def test_defaults():
+    buffer = create_buffer({key: CONFIG[key] for key in ("capacity", "data_shape", "data_type")})
+    assert (type(buffer), buffer.sample_size, buffer.num_envs) == (ReplayBuffer, 1, 1)
+    assert (buffer.replace, buffer.ordered, buffer.names) == (True, False, None)
+
+
+def test_dtypes_as_names():
+    assert create_buffer(changed(data_type=["float32", "int32", "bool"])).types == create_buffer(CONFIG).types
+
+
+@pytest.mark.parametrize("name", ["uniform", "naive", "deque", ReplayBuffer, UniformReplayBuffer])
+def test_a_type_by_name_or_class(name: Any):
+    assert get_buffer_cls({"type": name}) is ReplayBuffer
+    assert type(create_buffer(changed(type=name))) is ReplayBuffer
+
+
+def test_a_class_of_the_users():
+    assert get_buffer_cls({"type": MyBuffer}) is MyBuffer
+    assert type(create_buffer(changed(type=MyBuffer, seed=3))) is MyBuffer
+    buffer = create_buffer(changed(type=FreeBuffer, extra=5))
+    assert (type(buffer), buffer.extra, buffer.capacity) == (FreeBuffer, 5, 100)
+
+
+def test_params():
+    """MindSpore RL puts capacity and sample_size there."""
+    config = changed(capacity=None, sample_size=None, params={"capacity": 50, "sample_size": 4, "ordered": True})
+    buffer = create_buffer(config)
+    assert (buffer.capacity, buffer.sample_size, buffer.ordered) == (50, 4, True)
+    assert create_buffer(changed(params=None)).capacity == 100
+    assert create_buffer(changed(params={})).capacity == 100
+
+
+def test_other_arguments_of_the_class():
+    buffer = create_buffer(changed(names=["x", "y", "z"], replace=False, num_envs=2, backend="composite", seed=1))
+    assert (buffer.names, buffer.replace, buffer.num_envs, buffer.backend) == (("x", "y", "z"), False, 2, "composite")
+
+
+def test_several_buffers():
+    buffers = create_buffer(changed(number=3, seed=5))
+    assert isinstance(buffers, nn.CellList)
+    assert [type(buffer) for buffer in buffers] == [ReplayBuffer] * 3
+    expected = [ReplayBuffer(1, 1, [()], ["int32"], seed=5 + i).random_state.asnumpy().tolist() for i in range(3)]
+    assert [buffer.random_state.asnumpy().tolist() for buffer in buffers] == expected
+    names = [parameter.name for parameter in buffers.get_parameters()]
+    assert len(set(names)) == len(names) == 3 * 7
+    unseeded = create_buffer(changed(number=2))
+    assert unseeded[0].random_state.asnumpy().tolist() != unseeded[1].random_state.asnumpy().tolist()
+
+
+def test_several_types():
+    config = {
+        "multi_type_replaybuffer": True,
+        "policy": changed(type=MyBuffer, capacity=10),
+        "value": changed(number=2),
+        "expert": changed(number=2),
+    }
+    buffers = create_buffer(config)
+    assert list(buffers) == ["policy", "value", "expert"]
+    assert (type(buffers["policy"]), buffers["policy"].capacity) == (MyBuffer, 10)
+    assert [buffer.capacity for buffer in buffers["value"]] == [100, 100]
+    names = [parameter.name for name in ("value", "expert") for buffer in buffers[name] for parameter in buffer.buffer]
+    assert len(set(names)) == len(names) == 12
+
+
+def test_multi_type_replaybuffer_may_be_false():
+    assert type(create_buffer(changed(multi_type_replaybuffer=False))) is ReplayBuffer
+
+
+def test_the_configuration_is_left_as_it_is():
+    config = changed(params={"seed": 1}, number=2)
+    before = {**config, "params": dict(config["params"])}
+    create_buffer(config)
+    assert config == before
+
+
+YAML = """
+replay_buffer:
+  type: uniform
+  capacity: 20
+  sample_size: 2
+  data_shape: [[4], [], [1]]
+  data_type: [float32, int32, bool]
+  seed: 3
+other: [1, 2]
+"""
+
+
+def test_yaml(tmp_path: Path):
+    path = tmp_path / "config.yaml"
+    path.write_text(YAML, encoding="utf-8")
+    config = load_config(path)
+    assert config == load_config(str(path))
+    assert config["other"] == [1, 2]
+    buffer = create_buffer(config["replay_buffer"])
+    assert (buffer.capacity, buffer.shapes, buffer.types) == (20, ((4,), (), (1,)), (ms.float32, ms.int32, ms.bool_))
+    buffer.insert([np.zeros(4, np.float32), 1, np.array([True])])
+    assert buffer.size() == 1
+
+
+@pytest.mark.parametrize(("content", "name"), [("- 1\n- 2", "list"), ("text", "str"), ("", "NoneType")])
+def test_yaml_that_holds_no_mapping(tmp_path: Path, content: str, name: str):
+    path = tmp_path / "config.yaml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^For 'load_config', .*config.yaml must hold a mapping, but got {name}.$"):
+        load_config(path)
+
+
+def test_yaml_that_is_not_there(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match=r"nothing.yaml"):
+        load_config(tmp_path / "nothing.yaml")
+
+
+def test_yaml_is_optional(tmp_path: Path):
+    script = (
+        "import sys; sys.modules['yaml'] = None\n"
+        "from mindspore_replay import load_config\n"
+        "try:\n    load_config('x.yaml')\nexcept ImportError as error:\n    print(error)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert result.stdout.strip() == "'load_config' needs PyYAML: pip install 'mindspore_replay[examples]'"
+
+
+UNKNOWN = {
+    "capcity": "'capcity' (the nearest is 'capacity')",
+    "samplesize": "'samplesize' (the nearest is 'sample_size')",
+    "data_shapes": "'data_shapes' (the nearest is 'data_shape')",
+    "data_types": "'data_types' (the nearest is 'data_type')",
+    "shapes": "'shapes' (the nearest is",
+    "Number": "'Number' (the nearest is 'number')",
+    "param": "'param' (the nearest is 'params')",
+    "sed": "'sed' (the nearest is 'seed')",
+    "max_use": "'max_use' (the nearest is",
+}
+
+
+@pytest.mark.parametrize("key", UNKNOWN)
+def test_an_unknown_key_names_the_nearest(key: str):
+    message = re.escape(f"For 'create_buffer', the configuration has unknown keys: {UNKNOWN[key]}")
+    with pytest.raises(ValueError, match=f"^{message}"):
+        create_buffer(changed(**{key: 1}))
+    with pytest.raises(ValueError, match=f"^{message}"):
+        create_buffer(changed(params={key: 1}))
+    with pytest.raises(ValueError, match=f"^{message}"):
+        create_buffer({"multi_type_replaybuffer": True, "policy": CONFIG, "value": changed(**{key: 1})})
+
+
+def test_all_unknown_keys_come_in_one_message():
+    with pytest.raises(ValueError, match=r"'capcity' .*'capacity'.*; 'sed' .*'seed'"):
+        create_buffer(changed(capcity=1, sed=2))
+
+
+ERRORS = {
+    "missing": (ValueError, changed(data_type=None), "the configuration lacks ['data_type']; it has ['capacity', "),
+    "all missing": (ValueError, {}, "the configuration lacks ['capacity', 'data_shape', 'data_type']; it has []."),
+    "twice": (
+        ValueError,
+        changed(params={"capacity": 3}),
+        "['capacity'] stand both in the configuration and in its 'params'.",
+    ),
+    "no mapping": (TypeError, [CONFIG], "'config' must be a mapping, but got ["),
+    "params": (TypeError, changed(params=[1]), "'params' must be a mapping, but got [1] (list)."),
+    "part": (
+        TypeError,
+        {"multi_type_replaybuffer": True, "policy": 3},
+        "'policy' must be a mapping, but got 3 (int).",
+    ),
+    "number": (TypeError, changed(number=2.0), "'number' must be an int, but got 2.0 (float)."),
+    "bool as number": (TypeError, changed(number=True), "'number' must be an int, but got True (bool)."),
+    "zero": (ValueError, changed(number=0), "'number' must be positive, but got 0."),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(case: str):
+    error, config, message = ERRORS[case]
+    with pytest.raises(error, match=f"^{re.escape(f'For {chr(39)}create_buffer{chr(39)}, {message}')}"):
+        create_buffer(config)
+
+
+def test_a_type_that_is_not_known():
+    message = (
+        "For 'get_buffer_cls', 'type' must be one of uniform, naive, deque, but got 'unifrom' (the nearest is "
+        "'uniform')."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        create_buffer(changed(type="unifrom"))
+    with pytest.raises(TypeError, match=r"^For 'get_buffer_cls', 'type' must be a class or a name, but got 3.$"):
+        get_buffer_cls({"type": 3})
+
+
+def test_errors_of_the_class_come_through():
+    with pytest.raises(ValueError, match=r"^For 'ReplayBuffer', 'capacity' must be in"):
+        create_buffer(changed(capacity=0))
+    with pytest.raises(TypeError, match=r"^For 'ReplayBuffer', 'types\[0\]' must be one of bool, int8"):
+        create_buffer(changed(data_type=["float23", "int32", "bool"]))
+
+
+def test_the_public_names_are_sorted_and_there():
+    assert mindspore_replay.__all__ == sorted(mindspore_replay.__all__)
+    assert all(hasattr(mindspore_replay, name) for name in mindspore_replay.__all__)

@@ -1,0 +1,48 @@
+"""Every example in a docstring of the package runs and prints what it says."""
+
+import doctest
+import importlib
+import pkgutil
+from types import ModuleType
+
+import pytest
+
+import mindspore_replay
+
+MODULES = sorted(
+    ["mindspore_replay"]
+    + [module.name for module in pkgutil.walk_packages(mindspore_replay.__path__, "mindspore_replay.")]
+)
+MODULES.remove("mindspore_replay._kernels")  # a plain library, with nothing of Python in it
+#: Modules that are known to hold examples: a module whose examples are no longer found is an error.
+WITH_EXAMPLES = {"mindspore_replay.buffers.replay", "mindspore_replay.ops.status"}
+
+
+def examples(module: ModuleType) -> list[doctest.DocTest]:
+    return [test for test in doctest.DocTestFinder(exclude_empty=True).find(module) if test.examples]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name: str):
+    module = importlib.import_module(name)
+    found = examples(module)
+    assert found or name not in WITH_EXAMPLES
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for test in found:
+        report: list[str] = []
+        runner.run(test, out=report.append)
+        assert runner.failures == 0, "".join(report)
+
+
+def test_the_runner_rejects_a_wrong_example():
+    test = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
+    report: list[str] = []
+    runner = doctest.DocTestRunner()
+    runner.run(test, out=report.append)
+    assert runner.failures == 1
+    assert "Got:\n    2" in "".join(report)
+
+
+@pytest.mark.parametrize("name", sorted(set(mindspore_replay.__all__) - {"__version__"}))
+def test_every_public_name_has_a_docstring(name: str):
+    assert (getattr(mindspore_replay, name).__doc__ or "").strip()

@@ -1,0 +1,134 @@
+"""What an insertion takes and a sample gives: arrays, scalars and Tensors, names and dicts, every dtype."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checks import assert_rows, cursors
+from mindspore import Tensor
+
+from mindspore_replay import ReplayBuffer
+from mindspore_replay.columns import TYPES
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+Y = np.array([5, 6, 7], np.int32)
+
+
+@pytest.fixture
+def buffer(backend: str) -> ReplayBuffer:
+    return ReplayBuffer(2, 6, [(4,), ()], [ms.float32, ms.int32], names=["x", "y"], seed=0, backend=backend)
+
+
+FORMS = {
+    "arrays": [X, Y],
+    "Tensors": [Tensor(X), Tensor(Y)],
+    "an array and a Tensor": (X, Tensor(Y)),
+    "dict": {"y": Y, "x": X},
+    "dict of Tensors": {"x": Tensor(X), "y": Y},
+    "column order": [np.asfortranarray(X), Y],
+    "a view": [np.repeat(X, 2, axis=0)[::2], Y[::-1][::-1]],
+    "columns of a wider array": [np.concatenate([X, X], 1)[:, :4], np.stack([Y, Y], 1)[:, 0]],
+    "the other byte order": [X.astype(X.dtype.newbyteorder()), Y.astype(Y.dtype.newbyteorder())],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_a_batch(buffer: ReplayBuffer, form: str):
+    assert buffer.insert(FORMS[form]) is buffer
+    assert cursors(buffer) == (0, 3, 3, 0)
+    assert_rows(buffer.get_item([0, 1, 2]), [X, Y])
+
+
+ROWS = {
+    "an array and an int": [X[1], 6],
+    "an array and a NumPy scalar": [X[1], np.int32(6)],
+    "another NumPy scalar": [X[1], np.uint8(6)],
+    "an array of no axis": [X[1], np.array(6, np.int32)],
+    "Tensors": [Tensor(X[1]), Tensor(6, ms.int32)],
+    "a view": [np.repeat(X, 2, axis=1)[1, ::2], 6],
+    "the other byte order": [X[1].astype(X.dtype.newbyteorder()), Y[1:2].astype(Y.dtype.newbyteorder())[0]],
+    "dict": {"y": 6, "x": X[1]},
+}
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_forms_of_a_row(buffer: ReplayBuffer, form: str):
+    buffer.insert(ROWS[form]).add(ROWS[form])
+    assert cursors(buffer) == (0, 2, 2, 0)
+    assert_rows(buffer.get_item(-1), [X[1], Y[1]])
+
+
+def test_what_is_inserted_is_copied(buffer: ReplayBuffer):
+    x, y = X.copy(), Y.copy()
+    buffer.insert([x, y])
+    one, number = x[0].copy(), np.array(9, np.int32)
+    buffer.insert([one, number])
+    x[:], y[:], one[:], number[...] = 0, 0, 0, 0
+    assert_rows(buffer.get_item([0, 1, 2]), [X, Y])
+    assert_rows(buffer.get_item(3), [X[0], np.int32(9)])
+
+
+def test_a_dict_of_a_sample(buffer: ReplayBuffer):
+    buffer.insert([X, Y])
+    assert list(buffer.sample(as_dict=True)) == ["x", "y"]
+    batch = buffer.sample((1, None), as_dict=True)
+    assert set(batch["y"].asnumpy().tolist()) <= {6, 7}
+    for x, y in zip(batch["x"].asnumpy(), batch["y"].asnumpy(), strict=True):
+        assert x.tolist() == X[y - 5].tolist()
+
+
+@pytest.mark.parametrize(
+    "index", [-1, np.int8(-1), np.uint64(2), Tensor(2, ms.int32), Tensor(-1, ms.int64), np.array(2)]
+)
+def test_forms_of_a_position(buffer: ReplayBuffer, index: Any):
+    buffer.insert([X, Y])
+    assert_rows(buffer.get_item(index), [X[2], Y[2]])
+
+
+@pytest.mark.parametrize(
+    "index", [[2, 0], (2, -3), np.array([2, 0], np.uint8), Tensor([-1, 0]), np.array([9, 2, 9, 0])[1::2]]
+)
+def test_forms_of_positions(buffer: ReplayBuffer, index: Any):
+    buffer.insert([X, Y])
+    assert_rows(buffer.get_item(index), [X[[2, 0]], Y[[2, 0]]])
+
+
+@pytest.mark.parametrize("sample_range", [(1, 3), [1, None], (np.int64(1), 3), (Tensor(1), Tensor(3)), (-2, 100)])
+def test_forms_of_a_range(buffer: ReplayBuffer, sample_range: Any):
+    buffer.insert([X, Y])
+    drawn = [number for _ in range(10) for number in buffer.sample(sample_range)[1].asnumpy().tolist()]
+    assert set(drawn) == {6, 7}
+
+
+def test_the_description(buffer: ReplayBuffer):
+    assert buffer.names == ("x", "y")
+    assert repr(buffer) == f"ReplayBuffer(sample_size=2, capacity=6, backend='{buffer.backend}')"
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_dtype_by_rows_and_batches(name: str, backend: str):
+    """One row, a batch that wraps, reads and samples, from NumPy and from Tensors."""
+    if name == "bfloat16" and backend == "composite":
+        with pytest.raises(
+            TypeError, match=r"column 0, column 1 is bfloat16, .* the composite backend cannot store it"
+        ):
+            ReplayBuffer(2, 4, [(2,), ()], [name, name], backend=backend)
+        return
+    buffer = ReplayBuffer(2, 4, [(2,), ()], [name, name], seed=0, backend=backend)
+    dtype = buffer.columns.numpy_types[0]
+    wide = np.array([[i, i + 1] for i in range(6)]) % 2 if name == "bool" else np.array([[i, i + 1] for i in range(6)])
+    wide = wide.astype(np.float32).astype(dtype)
+    narrow = wide[:, 0]
+    buffer.insert([wide[0], narrow[0]])
+    buffer.insert([Tensor.from_numpy(wide[1:3].copy()), Tensor.from_numpy(narrow[1:3].copy())])
+    buffer.insert([wide[3:], narrow[3:]])
+    assert cursors(buffer) == (2, 4, 6, 0)
+    assert_rows(buffer.get_item([0, 1, 2, 3]), [wide[2:], narrow[2:]])
+    one = buffer.get_item(-1)
+    assert_rows(one, [wide[5], narrow[5]])
+    assert [part.dtype for part in one] == [TYPES[name]] * 2
+    drawn = buffer.sample()
+    assert [(part.dtype, part.shape) for part in drawn] == [(TYPES[name], (2, 2)), (TYPES[name], (2,))]
+    np.testing.assert_array_equal(drawn[0].asnumpy()[:, 0], drawn[1].asnumpy())
+    assert buffer.buffer[0].dtype == (ms.uint8 if name == "bool" else TYPES[name])

@@ -1,0 +1,179 @@
+"""Large columns: a whole dataset at once, slots beyond 2^31 bytes and elements, and writes that copy nothing else.
+
+Memory of a column comes from the system as rows are written, so that columns of gigabytes cost little here.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checks import assert_rows, cursors
+from drivers import CellCalls, Compiled, Eager, JitCalls
+from mindspore import Parameter, Tensor, nn, ops
+
+from mindspore_replay import ReplayBuffer
+from mindspore_replay.ops.eager import wait_for_work
+
+
+def test_a_dataset_of_a_million_rows(backend: str):
+    n = 1_000_000
+    generator = np.random.default_rng(0)
+    columns = [generator.random(shape, np.float32) for shape in ((n, 17), (n, 6), (n,), (n, 17))]
+    buffer = ReplayBuffer(256, n, [(17,), (6,), (), (17,)], [ms.float32] * 4, seed=0, backend=backend)
+    buffer.insert(columns)
+    assert cursors(buffer) == (0, n, n, 0)
+    assert_rows(buffer.buffer, columns)
+    buffer.insert([column[:3] for column in columns])
+    assert cursors(buffer) == (3, n, n + 3, 0)
+    assert_rows(buffer.get_item([0, n - 1]), [column[[3, 2]] for column in columns])
+
+
+def put_cursors(buffer: ReplayBuffer, head: int, count: int) -> None:
+    wait_for_work()
+    buffer.head.asnumpy()[...] = head
+    buffer.count.asnumpy()[...] = count
+    buffer.serials.asnumpy()[...] = [head + count, 0]
+    buffer.check_valid()
+
+
+def drivers(buffer: ReplayBuffer) -> dict[str, Any]:
+    return {
+        "eager": Eager(buffer),
+        "jit": Compiled(buffer, JitCalls(buffer)),
+        "cell": Compiled(buffer, CellCalls(buffer)),
+    }
+
+
+WIDTHS = {
+    "2^31 bytes": (2**21 + 5, 1024, np.uint8),  # also as many elements
+    "2^31 elements of 4 bytes": (2**21 + 5, 1024, np.float32),
+    "2^31 - 1 rows": (2**31 - 1, None, np.uint8),
+}
+
+
+@pytest.mark.parametrize("call", ["eager", "jit", "cell"])
+@pytest.mark.parametrize("case", WIDTHS)
+def test_rows_at_the_end_of_a_large_column(backend: str, case: str, call: str):
+    """Rows that cross the ring's end land in the last slots and the first, and are read back from there."""
+    capacity, width, dtype = WIDTHS[case]
+    shape = () if width is None else (width,)
+    mode = ms.get_context("mode")
+    buffer = ReplayBuffer(4, capacity, [shape], [np.dtype(dtype).name], seed=0, backend=backend)
+    driver = drivers(buffer)[call]
+    put_cursors(buffer, capacity - 3, capacity)
+    batch = np.arange(1, 6, dtype=dtype).reshape(5, *[1] * len(shape)) * np.ones(shape, dtype)
+    ms.set_context(mode=ms.GRAPH_MODE if call == "cell" else ms.PYNATIVE_MODE)
+    try:
+        driver.insert([batch])
+        assert cursors(buffer)[:2] == (2, capacity)
+        assert_rows(driver.get_item([-5, -4, -3, -2, -1]), [batch])
+        column = buffer.buffer[0].asnumpy()
+        np.testing.assert_array_equal(column[[capacity - 3, capacity - 2, capacity - 1, 0, 1]], batch)
+        assert not column[[2, 3, capacity // 2, capacity - 5, capacity - 4]].any()
+        (drawn,) = driver.sample((-4, None))
+        assert set(drawn.reshape(4, -1)[:, 0].tolist()) <= {2, 3, 4, 5}
+        (drawn,) = driver.sample((-5, -1))
+        assert set(drawn.reshape(4, -1)[:, -1].tolist()) <= {1, 2, 3, 4}
+    finally:
+        ms.set_context(mode=mode)
+
+
+# Which memory a call touches: Linux marks pages as referenced, and can be told to forget the marks.
+CLEAR, MAPS = Path("/proc/self/clear_refs"), Path("/proc/self/smaps")
+
+
+def forget_references() -> None:
+    CLEAR.write_text("1")
+
+
+def referenced_kilobytes(array: np.ndarray) -> int:
+    """Kilobytes touched since `forget_references` in the mappings that hold this array."""
+    first, last = array.ctypes.data, array.ctypes.data + array.nbytes - 1
+    total, inside = 0, False
+    for line in MAPS.read_text().splitlines():
+        if bounds := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            low, high = (int(bound, 16) for bound in bounds.groups())
+            inside = low <= last and high > first
+        elif inside and line.startswith("Referenced:"):
+            total += int(line.split()[1])
+    return total
+
+
+def can_forget() -> bool:
+    try:
+        forget_references()
+    except OSError:
+        return False
+    return MAPS.exists()
+
+
+needs_marks = pytest.mark.skipif(not can_forget(), reason="/proc/self/clear_refs cannot be written here")
+
+ROW = (1024,)
+LARGE, SMALL = 2**21, 2**11  # rows: columns of 2 GiB and 2 MiB
+LIMIT = 3 * 2048 + 512  # kilobytes: the pages of a few rows, should the system give pages of 2 MiB
+
+
+def touched(insert: Callable[[np.ndarray], Any], column: Callable[[], np.ndarray]) -> int:
+    """Kilobytes of the column that one call touches, after some that compile and warm up."""
+    row = np.ones(ROW, np.uint8)
+    for _ in range(2):
+        insert(row)
+    wait_for_work()
+    forget_references()
+    insert(row)
+    wait_for_work()
+    return referenced_kilobytes(column())
+
+
+@needs_marks
+@pytest.mark.parametrize("call", ["eager", "cell"])
+def test_a_write_touches_its_rows_alone(backend: str, call: str):
+    """One row into 2 GiB costs what one into 2 MiB does, also where every page of the column was in use before."""
+    mode = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE if call == "cell" else ms.PYNATIVE_MODE)
+    try:
+        costs = []
+        for capacity in (SMALL, LARGE):
+            buffer = ReplayBuffer(4, capacity, [ROW], ["uint8"], seed=0, backend=backend)
+            buffer.buffer[0].asnumpy()[:: 4096 // ROW[0]] = 1  # touches each page
+            driver = drivers(buffer)[call]
+            costs.append(touched(lambda row, to=driver: to.insert([row]), buffer.buffer[0].asnumpy))
+            assert cursors(buffer)[1] == 3
+        assert max(costs) <= LIMIT
+    finally:
+        ms.set_context(mode=mode)
+
+
+class Copying(nn.Cell):
+    """Rings that copy the column, or the batch of all rows, at each write."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.column = Parameter(Tensor.from_numpy(np.zeros((LARGE // 8, *ROW), np.uint8)), requires_grad=False)
+        self.slot = Tensor([[3]], ms.int64)
+
+    @ms.jit
+    def construct(self, row):
+        if self.way == "item":
+            self.column[3] = row
+        else:
+            ops.assign(
+                self.column, ops.tensor_scatter_elements(self.column, self.slot + 0 * self.index(row), row[None])
+            )
+        return row.sum()
+
+    def index(self, row):
+        return ops.zeros((1, *ROW), ms.int64)
+
+
+@needs_marks
+@pytest.mark.parametrize("way", ["item", "assign"])
+def test_the_check_rejects_a_write_that_copies_the_column(way: str):
+    ring = Copying(way)
+    assert touched(lambda row: ring(Tensor(row)).asnumpy(), ring.column.asnumpy) > 10 * LIMIT

@@ -1,0 +1,170 @@
+"""What trainers written for MindSpore RL do with a buffer: keyword arguments, bound methods, loops in `jit` methods."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checks import assert_rows, cursors
+from mindspore import Tensor, nn, ops
+
+from mindspore_replay import create_buffer, get_buffer_cls
+
+pytestmark = pytest.mark.usefixtures("mode")
+
+
+def make_buffer(
+    backend: str, capacity: int = 5, sample_size: int = 2, shapes: Any = ((1, 4), (1,)), **params: Any
+) -> Any:
+    """In the words of a MindSpore RL configuration."""
+    config = {"type": "uniform", "params": {"capacity": capacity, "sample_size": sample_size, **params}}
+    return get_buffer_cls(config)(
+        **config["params"], shapes=shapes, types=[ms.float32, ms.int32][: len(shapes)], backend=backend
+    )
+
+
+class Trainer:
+    """An episode loop with everything in one compiled method."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+        self.replay_buffer_insert = buffer.insert
+        self.replay_buffer_sample = buffer.sample
+        self.replay_buffer_full = buffer.full
+        self.replay_buffer_reset = buffer.reset
+        self.less = ops.Less()
+        self.zero = Tensor(0, ms.int32)
+        self.one = Tensor(1, ms.int32)
+        self.false = Tensor(False, ms.bool_)
+
+    @ms.jit
+    def fill(self, state, action):
+        """Inserts until the buffer is full; gives the steps taken."""
+        steps = self.zero
+        while not self.replay_buffer_full():
+            self.replay_buffer_insert([state + steps, action + steps])
+            steps = steps + self.one
+        return steps
+
+    @ms.jit
+    def train_one_episode(self, state, action, length):
+        """Inserts and, once there is enough, samples in each step; gives the numbers drawn and the rows stored."""
+        done = self.false
+        total = self.zero
+        steps = self.zero
+        while self.less(steps, length):
+            self.replay_buffer_insert([state, action])
+            if self.buffer.count >= 2:
+                _, drawn = self.replay_buffer_sample()
+                total = total + ops.cast(drawn.sum(), ms.int32)
+            steps = steps + self.one
+        return done, total, self.buffer.count
+
+    @ms.jit
+    def all_rows(self):
+        """On-policy learners read every row and start anew."""
+        states, actions = self.buffer.buffer
+        returns = states.sum(), actions.sum(), self.buffer.count + self.zero
+        self.replay_buffer_reset()
+        return returns, self.buffer.count
+
+
+STATE, ACTION = Tensor(np.full((1, 4), 10, np.float32)), Tensor([3], ms.int32)
+
+
+def test_an_episode_in_a_loop(backend: str):
+    buffer = make_buffer(backend)
+    trainer = Trainer(buffer)
+    done, total, count = trainer.train_one_episode(STATE, ACTION, Tensor(4, ms.int32))
+    assert (bool(done), int(total), int(count)) == (False, 3 * 2 * 3, 4)
+    done, total, count = trainer.train_one_episode(STATE, ACTION, Tensor(4, ms.int32))
+    assert (int(total), int(count)) == (4 * 2 * 3, 5)
+    assert cursors(buffer) == (3, 5, 8, 0)
+
+
+def test_fill_read_all_and_reset(backend: str):
+    """Rows of an emptied buffer lie in time order from slot 0."""
+    buffer = make_buffer(backend)
+    trainer = Trainer(buffer)
+    for round_ in range(3):
+        assert int(trainer.fill(STATE, ACTION)) == 5
+        assert buffer.full()
+        assert buffer.buffer[1].asnumpy().ravel().tolist() == [3, 4, 5, 6, 7]
+        (states, actions, before), count = trainer.all_rows()
+        assert (float(states), int(actions), int(before), int(count)) == (4 * (50 + 10), 25, 5, 0)
+        assert cursors(buffer) == (0, 0, 5 * (round_ + 1), 5 * (round_ + 1))
+
+
+def test_a_leading_axis_of_one_in_the_shape(backend: str):
+    """A row of shape (1, 4) is one row, and (3, 1, 4) are three."""
+    buffer = make_buffer(backend)
+    buffer.insert([np.ones((1, 4), np.float32), np.array([1], np.int32)])
+    buffer.insert([np.ones((3, 1, 4), np.float32), np.array([[2], [3], [4]], np.int32)])
+    assert buffer.size() == 4
+    state, action = buffer.sample()
+    assert (state.shape, action.shape) == ((2, 1, 4), (2, 1))
+    assert [buffer.get_item(i)[1].asnumpy().tolist() for i in range(4)] == [[1], [2], [3], [4]]
+
+
+def test_an_environment_axis_in_the_shape(backend: str):
+    """30 environments of 17 numbers are one row, as on-policy trainers have it."""
+    buffer = make_buffer(backend, capacity=3, shapes=((30, 17),))
+    steps = [np.random.default_rng(i).random((30, 17), np.float32) for i in range(5)]
+    for step in steps:
+        buffer.insert([Tensor(step)])
+    assert_rows(buffer.get_item([0, 1, 2]), [np.stack(steps[2:])])
+    assert buffer.sample()[0].shape == (2, 30, 17)
+
+
+def test_get_item_with_a_tensor_and_insert_of_what_it_gave(backend: str):
+    buffer, other = make_buffer(backend), make_buffer(backend)
+    for number in range(7):
+        buffer.insert([STATE, Tensor([number], ms.int32)])
+    row = buffer.get_item(Tensor(-2, ms.int64))
+    assert [(a.shape, a.dtype) for a in row] == [((1, 4), ms.float32), ((1,), ms.int32)]
+    assert row[1].asnumpy().tolist() == [5]
+    other.insert(row)
+    other.insert(buffer.get_item(Tensor([0, 1], ms.int64)))
+    other.insert(buffer.sample())
+    buffer.insert(buffer.get_item(0))
+    assert [int(other.get_item(i)[1]) for i in range(3)] == [5, 2, 3]
+    assert other.size() == 5
+    assert int(buffer.get_item(-1)[1]) == 2
+
+
+class Copies(nn.Cell):
+    """Takes a row from one buffer and puts it into another, in a graph."""
+
+    def __init__(self, source: Any, target: Any) -> None:
+        super().__init__()
+        self.source, self.target = source, target
+
+    @ms.jit
+    def construct(self, index):
+        row = self.source.get_item(index)
+        self.target.insert(row)
+        self.target.insert(self.source.get_item(-1))
+        return self.target.get_item(0)[1], self.target.get_item(-1)[1]
+
+
+def test_insert_of_what_get_item_gave_in_a_graph(backend: str):
+    source, target = make_buffer(backend), make_buffer(backend)
+    for number in range(7):
+        source.insert([STATE, Tensor([number], ms.int32)])
+    assert [part.asnumpy().tolist() for part in Copies(source, target)(Tensor(1, ms.int64))] == [[3], [6]]
+
+
+def test_several_agents(backend: str):
+    config = {
+        "number": 2,
+        "type": "uniform",
+        "capacity": 4,
+        "sample_size": 2,
+        "data_shape": [(2,)],
+        "data_type": [ms.float32],
+        "params": {"backend": backend},
+    }
+    for agent, buffer in enumerate(create_buffer(config)):
+        for _ in range(agent + 1):
+            buffer.insert([Tensor([1.0, 2.0])])
+        assert buffer.size() == agent + 1

@@ -1,0 +1,128 @@
+"""The kernel library: what is said about it, what happens without it, and how a kernel refuses."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+
+import mindspore_replay
+from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status
+from mindspore_replay.ops import native
+
+PACKAGE = Path(mindspore_replay.__file__).parent
+
+
+def test_the_status_where_the_kernels_are():
+    status = kernel_status()
+    assert (status.backend, status.reason, status.insert_statement) == ("native", "", True)
+    assert Path(status.library).is_file()
+    assert Path(status.library).parent == PACKAGE
+    assert str(status) == (f"backend: native\nkernels: {status.library}\nbuffer.insert(rows): compiles as written")
+
+
+def test_the_status_in_words():
+    status = KernelStatus("composite", "", "there is no compiler", False)
+    assert str(status) == (
+        "backend: composite\nkernels: none\n"
+        "buffer.insert(rows): is not safe in a graph: write buffer.add(rows)\nreason: there is no compiler"
+    )
+
+
+def make_buffer(**options: Any) -> ReplayBuffer:
+    return ReplayBuffer(1, 4, [()], ["int32"], **options)
+
+
+def test_the_choice_of_a_backend():
+    assert [make_buffer(backend=name).backend for name in ("auto", "native", "composite")] == [
+        *("native", "native", "composite")
+    ]
+    assert make_buffer().backend == "native"
+
+
+def test_another_device_has_no_native_kernels(monkeypatch: pytest.MonkeyPatch):
+    get = ms.get_context
+    monkeypatch.setattr(ms, "get_context", lambda key: "Ascend" if key == "device_target" else get(key))
+    reason = "native kernels run on the CPU, and the device target is Ascend"
+    assert native.why_not() == reason
+    assert kernel_status()[::2] == ("composite", reason)
+    assert native.choose_backend("auto", "X") == native.choose_backend("composite", "X") == "composite"
+    with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' cannot be had: {reason}.$"):
+        native.choose_backend("native", "X")
+
+
+SCRIPT = """
+import warnings
+import numpy
+warnings.simplefilter("error")
+from mindspore_replay import ReplayBuffer, kernel_status
+print(kernel_status().backend, "|", kernel_status().reason)
+buffer = ReplayBuffer(2, 4, [()], ["int32"], seed=0)
+buffer.insert([numpy.arange(6, dtype="int32")])
+print(buffer.backend, buffer.sample()[0].asnumpy().tolist())
+try:
+    ReplayBuffer(2, 4, [()], ["int32"], backend="native")
+except RuntimeError as error:
+    print(error)
+try:
+    ReplayBuffer(2, 4, [()], ["bfloat16"])
+except TypeError as error:
+    print(error)
+"""
+
+LIBRARIES = {
+    "none": (None, None, "the kernel library was not built: there is no {path}"),
+    "not built": (None, "no C++ compiler was found\n", "the kernel library was not built: no C++ compiler was found"),
+    "broken": (b"not a library", None, "the kernel library does not load: {path}: file too short"),
+}
+
+
+@pytest.mark.parametrize("case", LIBRARIES)
+def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: str):
+    """A copy of the package without its library: same draws, and the reason in the status and in the error."""
+    library, note, reason = LIBRARIES[case]
+    copy = tmp_path / "mindspore_replay"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_kernels.*", "__pycache__"))
+    path = copy / "_kernels.so"
+    if library is not None:
+        path.write_bytes(library)
+    if note is not None:
+        (copy / "_kernels.txt").write_text(note, encoding="utf-8")
+    script = tmp_path / "main.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=300)
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if line.strip()]
+    reason = reason.format(path=path)
+    expected = ReplayBuffer(2, 4, [()], ["int32"], seed=0).insert([np.arange(6, dtype=np.int32)]).sample()
+    assert lines[0] == f"composite | {reason}"
+    assert lines[1] == f"composite {expected[0].asnumpy().tolist()}"
+    assert lines[2] == f"For 'ReplayBuffer', backend='native' cannot be had: {reason}."
+    assert lines[3].startswith(
+        "For 'ReplayBuffer', column 0 is bfloat16, which MindSpore's operators neither scatter nor"
+    )
+
+
+def test_a_kernel_that_refuses_raises():
+    call = native.DirectCall("replay_random_bits", [(2,), (4,)], ["int64", "float32"])
+    state, bits = np.zeros(2, np.int64), np.zeros(4, np.float32)
+    call.addresses[:] = [state.ctypes.data, bits.ctypes.data]
+    with pytest.raises(RuntimeError, match=r"^The kernel 'replay_random_bits' refused its arguments with status 1.$"):
+        call()
+    assert state.tolist() == [0, 0]
+
+
+def test_a_direct_call():
+    call = native.DirectCall("replay_random_bits", [(2,), (1,)], ["int64", "int64"])
+    state, bits = np.zeros(2, np.int64), np.zeros(3, np.int64)
+    call.addresses[:] = [state.ctypes.data, bits.ctypes.data]
+    call.set_leading(range(1, 2), 3)
+    call()
+    assert state.tolist() == [0, 3]
+    assert bits.astype(np.uint64).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]

@@ -1,0 +1,161 @@
+"""The hook that lets the bare statement `buffer.insert(rows)` compile as it is written, and life without it."""
+
+import ast
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from mindspore_replay import kernel_status
+from mindspore_replay.ops import statement_hook
+
+PARSER = statement_hook.find_parser()
+
+
+def statement(source: str) -> ast.stmt:
+    return ast.parse(source).body[0]
+
+
+def test_importing_the_package_installs_the_hook():
+    assert PARSER is not None
+    assert statement_hook.installed()
+    assert kernel_status().insert_statement is True
+    assert "buffer.insert(rows): compiles as written" in str(kernel_status())
+
+
+def test_installing_twice_leaves_one_wrapper():
+    before = PARSER.expand_expr_statement
+    assert statement_hook.install() is True
+    assert PARSER.expand_expr_statement is before
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["a.insert(x)", "self.buffer.insert([x, y])", "a.b.c.insert({'x': x})", "f().insert(x)", "a.insert(x, end=True)"],
+)
+def test_statements_that_are_a_buffers(source: str):
+    node = statement(source)
+    assert statement_hook.is_buffer_insert(node)
+    assert PARSER.expand_expr_statement(node) == (True, node.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a.insert(0, x)",
+        "a.insert(*x)",
+        "a.insert()",
+        "a.insert(exp=x)",
+        "a.append(x)",
+        "insert(x)",
+        "b = a.insert(x)",
+        "a.insert",
+        "a.insert(x).size()",
+        "pass",
+    ],
+)
+def test_all_other_statements_are_left_to_mindspore(source: str):
+    node = statement(source)
+    assert not statement_hook.is_buffer_insert(node)
+
+
+def test_other_statements_get_mindsporesown_answer(monkeypatch: pytest.MonkeyPatch):
+    answer = (False, "list")
+    monkeypatch.setattr(PARSER, "expand_expr_statement", lambda node: answer)
+    assert not statement_hook.installed()
+    assert statement_hook.install() is True
+    assert PARSER.expand_expr_statement(statement("a.append(x)")) is answer
+    node = statement("a.insert(x)")
+    assert PARSER.expand_expr_statement(node) == (True, node.value)
+    hooked = PARSER.expand_expr_statement
+    assert statement_hook.install() is True
+    assert PARSER.expand_expr_statement is hooked
+
+
+WITHOUT_HOOK = """
+import importlib, sys, warnings
+import mindspore as ms
+from mindspore import Tensor
+names = ("mindspore.graph._parse", "mindspore._extends.parse")
+{remove}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import mindspore_replay
+(warning,) = [w for w in caught if issubclass(w.category, RuntimeWarning)]
+print(warning.message)
+status = mindspore_replay.kernel_status()
+print(status.insert_statement, "write buffer.add(rows)" in str(status))
+"""
+
+USE = """
+from program import Memory
+memory = Memory()
+print([int(size) for size in memory.step(Tensor([1.0, 2.0]))], [int(size) for size in memory.step(Tensor([3.0, 4.0]))])
+print(memory.buffer.buffer[0].asnumpy()[:4].tolist(), memory.buffer.size(), memory.buffer.add([1.0]).size())
+"""
+
+PROGRAM = """
+import mindspore as ms
+from mindspore_replay import ReplayBuffer
+
+class Memory:
+    def __init__(self):
+        self.buffer = ReplayBuffer(1, 6, [()], [ms.float32])
+
+    @ms.jit
+    def step(self, x):
+        before = self.buffer.size()
+        self.buffer.add([x])
+        return before, self.buffer.size()
+"""
+
+
+def run(source: str, folder: str) -> list[str]:
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    script = folder / "main.py"
+    script.write_text(source, encoding="utf-8")
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip().splitlines()
+
+
+WARNING = (
+    "mindspore_replay does not know the parser of this MindSpore: in compiled code the statement 'buffer.insert(rows)' "
+    "would be taken for a list's method. Write 'buffer.add(rows)' there."
+)
+
+
+def test_without_the_parsers_modules_a_warning_names_add(tmp_path):
+    """Their names lead nowhere, as on a MindSpore that has moved them."""
+    remove = """
+find = importlib.import_module
+def import_module(name, *args):
+    if name in names:
+        raise ImportError(name)
+    return find(name, *args)
+importlib.import_module = import_module
+"""
+    lines = run(WITHOUT_HOOK.format(remove=remove) + USE, tmp_path)
+    assert lines[0] == WARNING
+    assert lines[1] == "False True"
+    assert lines[2] == "[0, 2] [2, 4]"
+    assert lines[3] == "[1.0, 2.0, 3.0, 4.0] 4 5"
+
+
+def test_without_the_parsers_function_a_warning_names_add(tmp_path):
+    remove = """
+for name in names:
+    try:
+        vars(importlib.import_module(name)).pop("expand_expr_statement", None)
+    except ImportError:
+        pass
+"""
+    lines = run(WITHOUT_HOOK.format(remove=remove), tmp_path)
+    assert lines == [WARNING, "False True"]
+
+
+def test_with_the_hook_there_is_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert statement_hook.install() is True
