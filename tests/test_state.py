@@ -1,5 +1,6 @@
 """Saving and loading: checkpoints of MindSpore, `state_dict`, and the same draws afterwards."""
 
+import functools
 from typing import Any
 
 import mindspore as ms
@@ -20,6 +21,19 @@ def make_buffer(backend: str, seed: int = 0, **options: Any) -> ReplayBuffer:
 def rows(*numbers: int) -> list[np.ndarray]:
     n = np.array(numbers)
     return [np.stack([n, -n], 1).astype(np.float32), n.astype(np.uint64), n[:, None] % np.array([2, 3, 5]) == 0]
+
+
+@functools.cache
+def _filled(backend: str, seed: int) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
+    buffer = fill(make_buffer(backend, seed))
+    return buffer, buffer.state_dict()
+
+
+def make_filled(backend: str, seed: int = 0) -> ReplayBuffer:
+    """A buffer as `fill` leaves it; shared, with its compiled graphs, by tests that change its values alone."""
+    buffer, state = _filled(backend, seed)
+    buffer.load_state_dict(state)
+    return buffer
 
 
 def fill(buffer: ReplayBuffer) -> ReplayBuffer:
@@ -73,7 +87,7 @@ def assert_resumed(buffer: ReplayBuffer, saved: ReplayBuffer) -> None:
 
 @pytest.mark.parametrize("suffix", ["ckpt", "safetensors"])
 def test_a_checkpoint_of_a_buffer(backend: str, suffix: str):
-    saved, buffer = fill(make_buffer(backend)), make_buffer(backend, seed=9)
+    saved, buffer = make_filled(backend), make_buffer(backend, seed=9)
     ms.save_checkpoint(saved, f"buffer.{suffix}", format=suffix)
     parameters = ms.load_checkpoint(f"buffer.{suffix}", format=suffix)
     assert sorted(parameters) == [*(f"column.{i}" for i in range(3)), "count", "head", "random_state", "serials"]
@@ -96,7 +110,7 @@ def test_a_checkpoint_of_a_cell_that_holds_buffers(backend: str, suffix: str):
 
 
 def test_a_checkpoint_goes_from_one_backend_to_the_other():
-    saved, buffer = fill(make_buffer("native")), make_buffer("composite", seed=9)
+    saved, buffer = make_filled("native"), make_buffer("composite", seed=9)
     ms.save_checkpoint(saved, "buffer.ckpt")
     ms.load_param_into_net(buffer, ms.load_checkpoint("buffer.ckpt"), strict_load=True)
     assert_resumed(buffer, saved)
@@ -122,7 +136,7 @@ def test_loading_after_graphs_were_compiled(backend: str, load: Any):
         calls.insert(*one)
     calls.sample()
     calls.get_item(Tensor(0))
-    saved = fill(make_buffer(backend))
+    saved = make_filled(backend)
     load(buffer, saved)
     assert cursors(buffer) == (2, 6, 8, 0)
     assert [int(calls.get_item(Tensor(i))[1]) for i in range(6)] == [2, 3, 4, 5, 6, 7]
@@ -173,7 +187,7 @@ def test_state_dict_resumes(backend: str):
 
 
 def test_state_dict_goes_from_one_backend_to_the_other():
-    native, composite = fill(make_buffer("native")), make_buffer("composite", seed=9)
+    native, composite = make_filled("native"), make_buffer("composite", seed=9)
     composite.load_state_dict(native.state_dict())
     assert_resumed(composite, native)
     native.load_state_dict(fill(composite).state_dict())
@@ -181,7 +195,7 @@ def test_state_dict_goes_from_one_backend_to_the_other():
 
 
 def test_state_dict_through_a_file(backend: str):
-    saved, buffer = fill(make_buffer(backend)), make_buffer(backend, seed=9)
+    saved, buffer = make_filled(backend), make_buffer(backend, seed=9)
     np.savez("state.npz", **saved.state_dict())
     with np.load("state.npz") as state:
         buffer.load_state_dict(state)
@@ -258,11 +272,11 @@ BAD_STATES = {
 
 @pytest.mark.parametrize("case", BAD_STATES)
 def test_a_state_that_does_not_fit_changes_nothing(backend: str, case: str):
-    buffer = fill(make_buffer(backend))
+    buffer = make_filled(backend)
     before = buffer.state_dict()
     change, message = BAD_STATES[case]
     with pytest.raises(ValueError, match=f"For 'ReplayBuffer'.*{message}"):
-        buffer.load_state_dict(change(fill(make_buffer(backend, seed=3)).state_dict()))
+        buffer.load_state_dict(change(make_filled(backend, seed=3).state_dict()))
     assert all(np.array_equal(before[key], value) for key, value in buffer.state_dict().items())
 
 
@@ -270,7 +284,7 @@ def test_a_state_that_does_not_fit_changes_nothing(backend: str, case: str):
     ("name", "value"), [("head", 3), ("head", -1), ("count", 5), ("count", 7), ("serials", [2, 5]), ("serials", [9, 0])]
 )
 def test_check_valid_finds_broken_cursors(backend: str, name: str, value: Any):
-    buffer = fill(make_buffer(backend))
+    buffer = make_filled(backend)
     buffer.check_valid()
     getattr(buffer, name).asnumpy()[...] = value
     with pytest.raises(ValueError, match="For 'ReplayBuffer', the cursors must describe a ring of capacity 6"):

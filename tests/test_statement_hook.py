@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_all_other_statements_are_left_to_mindspore(source: str):
     assert not statement_hook.is_buffer_insert(node)
 
 
-def test_other_statements_get_mindsporesown_answer(monkeypatch: pytest.MonkeyPatch):
+def test_other_statements_get_the_answer_of_mindspore(monkeypatch: pytest.MonkeyPatch):
     answer = (False, "list")
     monkeypatch.setattr(PARSER, "expand_expr_statement", lambda node: answer)
     assert not statement_hook.installed()
@@ -111,7 +112,7 @@ class Memory:
 """
 
 
-def run(source: str, folder: str) -> list[str]:
+def run(source: str, folder: Path) -> list[str]:
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     script = folder / "main.py"
     script.write_text(source, encoding="utf-8")
@@ -126,7 +127,7 @@ WARNING = (
 )
 
 
-def test_without_the_parsers_modules_a_warning_names_add(tmp_path):
+def test_without_the_parsers_modules_a_warning_names_add(tmp_path: Path):
     """Their names lead nowhere, as on a MindSpore that has moved them."""
     remove = """
 find = importlib.import_module
@@ -143,7 +144,7 @@ importlib.import_module = import_module
     assert lines[3] == "[1.0, 2.0, 3.0, 4.0] 4 5"
 
 
-def test_without_the_parsers_function_a_warning_names_add(tmp_path):
+def test_without_the_parsers_function_a_warning_names_add(tmp_path: Path):
     remove = """
 for name in names:
     try:

@@ -102,6 +102,7 @@ class ReplayBuffer(nn.Cell):
         self.replace = check_bool(name, "replace", replace)
         self.ordered = check_bool(name, "ordered", ordered)
         self.columns = Columns(name, shapes, types, names)
+        self._width = len(self.columns)
         self.backend = native.choose_backend(backend, name)
         if self.backend == "composite":
             self.columns.check_composite()
@@ -250,7 +251,7 @@ class ReplayBuffer(nn.Cell):
             TypeError: If `exp` is no list, tuple or dict, or a column has another dtype; all such columns are listed.
             ValueError: If columns, shapes or lengths do not fit, or the rows are no multiple of `num_envs`.
         """
-        if type(exp) is not list or len(exp) != len(self.columns):
+        if type(exp) is not list or len(exp) != self._width:
             exp = self.columns.in_order(exp)
         with self._lock:
             wait_for_work()

@@ -100,13 +100,14 @@ class DirectCall:
 
     def __init__(self, function: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> None:
         size = len(shapes)
-        self._function = getattr(_library().handle, function)
+        self._name = function
         self.addresses = (ctypes.c_void_p * size)()
         self._shapes = [(ctypes.c_int64 * max(len(shape), 1))(*shape) for shape in shapes]
         pointers = (ctypes.POINTER(ctypes.c_int64) * size)(
             *(ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)) for shape in self._shapes)
         )
-        self._arguments = (
+        self._call = functools.partial(
+            getattr(_library().handle, function),
             ctypes.c_int(size),
             self.addresses,
             (ctypes.c_int * size)(*(len(shape) for shape in shapes)),
@@ -122,6 +123,6 @@ class DirectCall:
             self._shapes[i][0] = n
 
     def __call__(self) -> None:
-        status = self._function(*self._arguments)
+        status = self._call()
         if status != OK:
-            raise RuntimeError(f"The kernel '{self._function.__name__}' refused its arguments with status {status}.")
+            raise RuntimeError(f"The kernel '{self._name}' refused its arguments with status {status}.")

@@ -1,0 +1,37 @@
+"""What compiled bodies in the tests are made of."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, nn
+
+from mindspore_replay import ReplayBuffer
+
+
+def make_buffer(backend: str, **options: Any) -> ReplayBuffer:
+    """Rows of two fields, both the row's number."""
+    return ReplayBuffer(2, 6, [(2,), ()], [ms.float32, ms.int32], seed=3, backend=backend, **options)
+
+
+def compiled(cell: nn.Cell, mode: str) -> Callable[..., Any]:
+    """The Cell as a graph: as it is in GRAPH_MODE, by `jit` in PYNATIVE_MODE."""
+    return cell if mode == "graph" else ms.jit(cell.construct)
+
+
+def row(number: int) -> tuple[Tensor, Tensor]:
+    return Tensor([number, number], ms.float32), Tensor(number, ms.int32)
+
+
+def ints(values: Any) -> list[int]:
+    return [int(value) for value in values]
+
+
+class Body(nn.Cell):
+    """A Cell with one buffer or more."""
+
+    def __init__(self, buffer: ReplayBuffer, other: ReplayBuffer | None = None) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.other = other
+        self.zero = Tensor(0, ms.int32)
