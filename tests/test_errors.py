@@ -381,3 +381,22 @@ def test_an_operator_fails_in_a_graph(mode: str, backend: str, operation: str):
     assert driver.status() == (4, False, True)
     assert int(driver.buffer.get_item(-1)[1]) == 4
     assert driver.buffer.sample()[1].shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        (Tensor([0.5], ms.float32), TypeError, "'index' must be an int or hold ints"),
+        (Tensor([[0, 1]], ms.int32), ValueError, r"'index' must have shape \[\] or \[k\], but got \[1, 2\]"),
+    ],
+    ids=["float", "rank 2"],
+)
+def test_positions_are_checked_in_a_graph(backend: str, index: Tensor, error: type[Exception], message: str):
+    buffer = make_shared(backend)
+
+    @ms.jit
+    def read(index):
+        return buffer.get_item(index)
+
+    with pytest.raises(error, match=message):
+        read(index)

@@ -145,6 +145,7 @@ class ReplayBuffer(nn.Cell):
         # The compiler caches such checks by name, and each buffer has its own.
         self._check_rows = ops.constexpr(self._check_in_graph, name=f"CheckRows{next(_numbers)}")
         self._check_keys = ops.constexpr(self._check_keys_in_graph, name=f"CheckKeys{next(_numbers)}")
+        self._check_index = ops.constexpr(self._check_index_in_graph, name=f"CheckIndex{next(_numbers)}")
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -181,6 +182,10 @@ class ReplayBuffer(nn.Cell):
         self.columns.check(shapes, [type_name(dtype) for dtype in types], self.num_envs)
         return True
 
+    def _check_index_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        self._positions(np.zeros(shape, type_name(dtype)))
+        return True
+
     def _insert_rows(self, *rows):
         return self._write(self.buffer, self.head, self.count, self.serials, rows)
 
@@ -204,6 +209,10 @@ class ReplayBuffer(nn.Cell):
         return self
 
     def _get_item_graph(self, index):
+        if isinstance(index, Tensor):
+            self._check_index(index.dtype, index.shape)
+        elif not isinstance(index, int):
+            raise TypeError("For 'get_item', 'index' must be an int or a Tensor of ints in a graph.")
         return self._read_rows(ops.cast(index, ms.int64))
 
     def _sample_graph(self, sample_range=None, *, as_dict=False):
