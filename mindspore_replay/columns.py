@@ -3,7 +3,7 @@
 import math
 import mmap
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -238,10 +238,6 @@ class Columns:
 
     def _label(self, i: int) -> str:
         return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
-
-    def to_tensors(self, exp: Iterable[Any]) -> list[Tensor]:
-        """Tensors for the fields of a transition; those that are Tensors stay where they are."""
-        return [value if isinstance(value, Tensor) else Tensor(self.to_array(i, value)) for i, value in enumerate(exp)]
 
     def to_array(self, i: int, value: Any) -> np.ndarray:
         """A NumPy array for field `i`. Python and NumPy scalars take the column's dtype by value."""

@@ -1,6 +1,6 @@
 """The two ways in which a call from Python reaches a buffer: native kernels on its memory, or compiled graphs.
 
-The buffer's methods hold its lock, wait for work in flight and check their arguments before they come here.
+The buffer's methods hold its lock and wait for work in flight before they come here; `insert` checks its rows here.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from .state import RingState
 class NativeHost:
     """Calls the kernels on the Parameters' own memory, with no MindSpore in between.
 
-    The Parameters' addresses are looked up at each call, since loading a checkpoint moves them.
+    The Parameters' addresses are looked up at each call, since MindSpore may give a Parameter other memory.
 
     Args:
         columns (Columns): Schema of the buffer.
@@ -174,7 +174,7 @@ class CompiledHost:
         """Appends one row or a batch."""
         exp = [value if isinstance(value, Tensor) else self._columns.to_array(i, value) for i, value in enumerate(exp)]
         self._columns.check([value.shape for value in exp], [type_name(value.dtype) for value in exp], num_envs)
-        self._insert(*self._columns.to_tensors(exp))
+        self._insert(*(value if isinstance(value, Tensor) else Tensor(value) for value in exp))
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch drawn from a range of logical rows."""
