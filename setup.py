@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden"]
+FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-ffp-contract=off"]
 
 
 class BuildKernels(build_ext):
@@ -49,7 +49,7 @@ class BuildKernels(build_ext):
 
 kernels = Extension(
     "mindspore_replay._kernels",
-    ["mindspore_replay/csrc/kernels.cc"],
+    ["mindspore_replay/csrc/kernels.cc", "mindspore_replay/csrc/weight_kernels.cc"],
     depends=[str(path) for path in Path("mindspore_replay/csrc").glob("*.h")],
     optional=True,
 )

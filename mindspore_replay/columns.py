@@ -53,13 +53,29 @@ def _zero_pages(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
 
 
-def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPACITY) -> int:
-    """A positive int, or a clear error."""
+def zeros_parameter(name: str, shape: tuple[int, ...], dtype: Any) -> Parameter:
+    """A large Parameter of zeros that no optimizer touches. Memory comes as it is written."""
+    parameter = Parameter(Tensor(shape=shape, dtype=dtype, init=Zero()), name=name, requires_grad=False)
+    parameter.set_data(Tensor.from_numpy(_zero_pages(shape, numpy_type(dtype))))
+    return parameter
+
+
+def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPACITY, minimum: int = 1) -> int:
+    """An int in ``[minimum, maximum]``, or a clear error."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be an int, but got {value!r} ({type(value).__name__}).")
-    if not 1 <= value <= maximum:
-        raise ValueError(f"For '{cls_name}', '{argument}' must be in [1, {maximum}], but got {value}.")
+    if not minimum <= value <= maximum:
+        raise ValueError(f"For '{cls_name}', '{argument}' must be in [{minimum}, {maximum}], but got {value}.")
     return int(value)
+
+
+def check_number(cls_name: str, argument: str, value: Any, minimum: float = 0.0, maximum: float = 1.0) -> float:
+    """A number in ``[minimum, maximum]``, or a clear error."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"For '{cls_name}', '{argument}' must be a number, but got {value!r} ({type(value).__name__}).")
+    if not minimum <= value <= maximum:
+        raise ValueError(f"For '{cls_name}', '{argument}' must be in [{minimum:g}, {maximum:g}], but got {value}.")
+    return float(value)
 
 
 def check_bool(cls_name: str, argument: str, value: Any) -> bool:
@@ -171,13 +187,10 @@ class Columns:
 
     def allocate(self, capacity: int) -> ParameterTuple:
         """One Parameter ``[capacity, *shape]`` of zeros for each column. Memory comes as rows are written."""
-        columns = []
-        for name, shape, dtype in zip(self.names, self.shapes, self.stored_types):
-            full = (capacity, *shape)
-            column = Parameter(Tensor(shape=full, dtype=dtype, init=Zero()), name=f"column.{name}", requires_grad=False)
-            column.set_data(Tensor.from_numpy(_zero_pages(full, numpy_type(dtype))))
-            columns.append(column)
-        return ParameterTuple(columns)
+        return ParameterTuple(
+            zeros_parameter(f"column.{name}", (capacity, *shape), dtype)
+            for name, shape, dtype in zip(self.names, self.shapes, self.stored_types)
+        )
 
     def in_order(self, exp: Any) -> Sequence[Any]:
         """The fields of a transition in the order of the columns."""

@@ -8,10 +8,18 @@ from typing import Any
 
 from mindspore import nn
 
+from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
 
 #: Classes by the names that a configuration may use.
-BUFFER_TYPES: dict[str, type] = {"uniform": ReplayBuffer, "naive": ReplayBuffer, "deque": ReplayBuffer}
+BUFFER_TYPES: dict[str, type] = {
+    "uniform": ReplayBuffer,
+    "naive": ReplayBuffer,
+    "deque": ReplayBuffer,
+    "prioritized": PrioritizedReplayBuffer,
+    "priority": PrioritizedReplayBuffer,
+    "advanced": PrioritizedReplayBuffer,
+}
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}
 _OWN_KEYS = ("type", "number", "params", *_SCHEMA_KEYS)
@@ -46,7 +54,8 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
     """The class that a configuration names.
 
     Args:
-        config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default.
+        config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default, or
+            ``"prioritized"`` (also ``"priority"``, ``"advanced"``).
 
     Returns:
         type: The class.

@@ -179,7 +179,7 @@ UNKNOWN = {
     "Number": "'Number' (the nearest is 'number')",
     "param": "'param' (the nearest is 'params')",
     "sed": "'sed' (the nearest is 'seed')",
-    "max_use": "'max_use' (the nearest is",
+    "max_uses": "'max_uses' (the nearest is 'max_use')",
 }
 
 
@@ -229,7 +229,8 @@ def test_errors(case: str):
 
 def test_a_type_that_is_not_known():
     message = (
-        "For 'get_buffer_cls', 'type' must be one of uniform, naive, deque, but got 'unifrom' (the nearest is "
+        "For 'get_buffer_cls', 'type' must be one of uniform, naive, deque, prioritized, priority, "
+        "advanced, but got 'unifrom' (the nearest is "
         "'uniform')."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -15,7 +15,11 @@ MODULES = sorted(
 )
 MODULES.remove("mindspore_replay._kernels")  # a plain library, with nothing of Python in it
 #: Modules that are known to hold examples: a module whose examples are no longer found is an error.
-WITH_EXAMPLES = {"mindspore_replay.buffers.replay", "mindspore_replay.ops.status"}
+WITH_EXAMPLES = {
+    "mindspore_replay.buffers.prioritized",
+    "mindspore_replay.buffers.replay",
+    "mindspore_replay.ops.status",
+}
 
 
 def examples(module: ModuleType) -> list[doctest.DocTest]:

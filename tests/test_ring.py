@@ -31,8 +31,9 @@ class Ring(nn.Cell):
             self.write, self.read = ring.NativeRingWrite(), ring.NativeRingRead(given)
             self.gather = ring.NativeGather(given)
         else:
-            self.write, self.read = ring.CompositeRingWrite(CAPACITY, shapes), ring.CompositeRingRead(CAPACITY, given)
-            self.gather = ring.CompositeGather(given)
+            self.write = ring.CompositeRingWrite(CAPACITY, shapes)
+            self.read = ring.CompositeRingRead(CAPACITY, self.columns)
+            self.gather = ring.CompositeGather(self.columns)
 
     @ms.jit
     def insert(self, *rows):

@@ -4,16 +4,15 @@ The buffer's methods hold its lock and wait for work in flight before they come 
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from ..columns import Columns, type_name
+from ..columns import type_name
 from ..ops import native
-from .state import RingState
 
 
 class NativeHost:
@@ -22,26 +21,33 @@ class NativeHost:
     The Parameters' addresses are looked up at each call, since MindSpore may give a Parameter other memory.
 
     Args:
-        columns (Columns): Schema of the buffer.
-        state (RingState): Its Parameters.
-        sample_size (int): Rows of one draw.
-        replace (bool): Whether a row may come twice in one draw.
-        ordered (bool): Whether draws from all rows go through the head.
+        buffer (ReplayBuffer): The buffer.
     """
 
-    def __init__(self, columns: Columns, state: RingState, sample_size: int, replace: bool, ordered: bool) -> None:
+    _insert_kernel = "replay_ring_write"
+    #: Shapes and dtypes of what the kernel takes between the state and the rows.
+    _between: tuple[tuple[tuple[int, ...], str], ...] = ()
+
+    def __init__(self, buffer: Any) -> None:
+        columns = buffer.columns
         self._columns = columns
-        self._state = state
-        self._ring = (*state.buffer, state.head, state.count, state.serials)
+        self._count = buffer.count
+        self._random_state = buffer.random_state
+        self._state = self._state_of(buffer)
+        self._cursors = self._state[: len(columns) + 2]
         self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(columns.shapes, columns.numpy_types)]
         self._staging = list(zip(self._staged, columns.numpy_types, columns.shapes))
+        self._lead = (buffer.sample_size,)
+        self._range = np.zeros(2, np.int64)
         self._make_insertions()
-        self._make_sample(sample_size, [state.buffer[0].shape[0], replace, ordered])
+        self._make_sample(buffer)
         self._make_read()
 
+    def _state_of(self, buffer: Any) -> tuple[Parameter, ...]:
+        """What the kernel of an insertion takes first."""
+        return (*buffer.buffer, buffer.head, buffer.count, buffer.serials)
+
     def _make_insertions(self) -> None:
-        k = len(self._columns)
-        self._rows = range(k + 3, 2 * k + 3)
         self._written = np.zeros((), np.int32)
         self._insert_one = self._insertion(self._columns.shapes)
         self._insert_many = self._insertion([(1, *shape) for shape in self._columns.shapes])
@@ -49,18 +55,18 @@ class NativeHost:
             self._insert_one.addresses[i] = staged.ctypes.data
 
     def _insertion(self, row_shapes: Sequence[tuple[int, ...]]) -> native.DirectCall:
-        given = [type_name(dtype) for dtype in self._columns.types]
-        shapes = [parameter.shape for parameter in self._ring]
-        types = [type_name(parameter.dtype) for parameter in self._ring]
-        call = native.DirectCall("replay_ring_write", [*shapes, *row_shapes, ()], [*types, *given, "int32"])
+        state = [(parameter.shape, type_name(parameter.dtype)) for parameter in self._state]
+        rows = zip(row_shapes, map(type_name, self._columns.types))
+        shapes, types = zip(*state, *self._between, *rows, ((), "int32"))
+        call = native.DirectCall(self._insert_kernel, shapes, types)
+        first = len(state) + len(self._between)
+        self._rows = range(first, first + len(row_shapes))
         call.addresses[self._rows.stop] = self._written.ctypes.data
         return call
 
-    def _make_sample(self, sample_size: int, options: Sequence[int]) -> None:
+    def _make_sample(self, buffer: Any) -> None:
         k = len(self._columns)
-        self._lead = (sample_size,)
-        self._range = np.zeros(2, np.int64)
-        self._options = np.array(options, np.int64)
+        self._options = np.array([buffer.capacity, buffer.replace, buffer.ordered], np.int64)
         shapes, types = [(), (), (2,), (2,), (3,)], ["int32", "int32", "int64", "int64", "int64"]
         self._sample = self._gathering("replay_sample_uniform", shapes, types, self._lead)
         self._sample.addresses[k + 3 : k + 5] = [self._range.ctypes.data, self._options.ctypes.data]
@@ -72,7 +78,7 @@ class NativeHost:
         self, kernel: str, shapes: Sequence[tuple[int, ...]], types: Sequence[str], lead: tuple[int, ...]
     ) -> native.DirectCall:
         """The call of a kernel that takes the columns and arguments of these shapes, and gives rows ``[*lead, *F]``."""
-        full = [column.shape for column in self._state.buffer]
+        full = [column.shape for column in self._state[: len(self._columns)]]
         stored = [type_name(dtype) for dtype in self._columns.stored_types]
         given = [type_name(dtype) for dtype in self._columns.types]
         rows = [(*lead, *shape) for shape in self._columns.shapes]
@@ -80,14 +86,18 @@ class NativeHost:
 
     def count(self) -> int:
         """Rows stored."""
-        return ctypes.c_int32.from_address(native.address(self._state.count)).value
+        return ctypes.c_int32.from_address(native.address(self._count)).value
+
+    def eligible(self, bounds: tuple[int, int] | None) -> int:
+        """Rows of a range that may be drawn; ``None`` is the range of all rows."""
+        return rows_between(bounds, self.count())
 
     def insert(self, exp: Sequence[Any], num_envs: int) -> None:
         """Appends one row or a batch."""
         call = self._insert_one if num_envs == 1 and self._stage(exp) else None
         if call is None:
-            call, _arrays = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
-        call.addresses[: len(self._ring)] = [native.address(parameter) for parameter in self._ring]
+            call, _arrays, _ = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
+        call.addresses[: len(self._state)] = [native.address(parameter) for parameter in self._state]
         call()
 
     def _stage(self, exp: Sequence[Any]) -> bool:
@@ -106,8 +116,8 @@ class NativeHost:
             staged[...] = value
         return True
 
-    def _prepare(self, exp: Sequence[Any], num_envs: int) -> tuple[native.DirectCall, list[np.ndarray]]:
-        """The call for rows in any form, and the arrays that hold them."""
+    def _prepare(self, exp: Sequence[Any], num_envs: int) -> tuple[native.DirectCall, list[np.ndarray], int]:
+        """The call for rows in any form, the arrays that hold them, and how many they are."""
         arrays = [self._columns.to_array(i, value) for i, value in enumerate(exp)]
         batch = self._columns.check([array.shape for array in arrays], [array.dtype.name for array in arrays], num_envs)
         call = self._insert_one
@@ -120,13 +130,13 @@ class NativeHost:
             arrays = [np.ascontiguousarray(array) for array in arrays]
             for i, array in zip(self._rows, arrays):
                 call.addresses[i] = array.ctypes.data
-        return call, arrays
+        return call, arrays, batch.rows
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch drawn from a range of logical rows."""
         k = len(self._columns)
         self._range[:] = bounds
-        self._sample.addresses[k + 2] = native.address(self._state.random_state)
+        self._sample.addresses[k + 2] = native.address(self._random_state)
         return self._rows_from(self._sample, k + 5, self._lead)
 
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
@@ -140,8 +150,7 @@ class NativeHost:
     def _rows_from(self, call: native.DirectCall, first_output: int, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
         """Makes a call that begins with columns, head and count, with new Tensors ``[*lead, *F]`` as its outputs."""
         rows = [Tensor.from_numpy(np.empty(lead + shape, dtype)) for _, dtype, shape in self._staging]
-        inputs = self._ring[:-1]
-        call.addresses[: len(inputs)] = [native.address(parameter) for parameter in inputs]
+        call.addresses[: len(self._cursors)] = [native.address(parameter) for parameter in self._cursors]
         call.addresses[first_output : first_output + len(rows)] = [native.address(row) for row in rows]
         call()
         return tuple(rows)
@@ -151,30 +160,36 @@ class CompiledHost:
     """Calls compiled graphs, on any device.
 
     Args:
-        columns (Columns): Schema of the buffer.
-        count (Parameter): Rows stored, int32 ``[]``.
-        insert (Callable): Graph body that takes the rows as positional Tensors.
-        sample (Callable): Graph body that takes the bounds, int64 ``[2]``.
-        read (Callable): Graph body that takes logical positions, int64.
+        buffer (ReplayBuffer): The buffer, whose graph bodies take positional Tensors: a compiled function that takes a
+            tuple would be compiled anew at every call.
     """
 
-    def __init__(self, columns: Columns, count: Parameter, insert: Callable, sample: Callable, read: Callable) -> None:
-        self._columns = columns
-        self._count = count
-        # One graph each: a compiled function that takes a tuple would be compiled anew at every call.
-        self._insert = ms.jit(insert)
-        self._sample = ms.jit(sample)
-        self._read = ms.jit(read)
+    def __init__(self, buffer: Any) -> None:
+        self._columns = buffer.columns
+        self._count = buffer.count
+        self._insert = ms.jit(buffer._insert_rows)
+        self._sample = ms.jit(buffer._sample_between)
+        self._read = ms.jit(buffer._read_rows)
 
     def count(self) -> int:
         """Rows stored."""
         return int(self._count.asnumpy())
 
+    def eligible(self, bounds: tuple[int, int] | None) -> int:
+        """Rows of a range that may be drawn; ``None`` is the range of all rows."""
+        return rows_between(bounds, self.count())
+
     def insert(self, exp: Sequence[Any], num_envs: int) -> None:
         """Appends one row or a batch."""
+        tensors, _ = self._checked(exp, num_envs)
+        self._insert(*tensors)
+
+    def _checked(self, exp: Sequence[Any], num_envs: int) -> tuple[list[Tensor], int]:
+        """The rows as Tensors, and how many they are."""
         exp = [value if isinstance(value, Tensor) else self._columns.to_array(i, value) for i, value in enumerate(exp)]
-        self._columns.check([value.shape for value in exp], [type_name(value.dtype) for value in exp], num_envs)
-        self._insert(*(value if isinstance(value, Tensor) else Tensor(value) for value in exp))
+        types = [type_name(value.dtype) for value in exp]
+        batch = self._columns.check([value.shape for value in exp], types, num_envs)
+        return [value if isinstance(value, Tensor) else Tensor(value) for value in exp], batch.rows
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch drawn from a range of logical rows."""
@@ -183,3 +198,8 @@ class CompiledHost:
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
         """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
         return self._read(Tensor(index))
+
+
+def rows_between(bounds: tuple[int, int] | None, count: int) -> int:
+    """How many of `count` rows a slice holds; ``None`` is all of them."""
+    return count if bounds is None else len(range(*slice(*bounds).indices(count)))

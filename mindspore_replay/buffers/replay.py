@@ -3,27 +3,26 @@
 import itertools
 import operator
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from ..columns import Columns, check_bool, check_seed, check_size, type_name
 from ..ops import native, random, ring
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.sample import CompositeSample, NativeSample
+from ..ops.sample import CompositeSample, CompositeSampleWeighted, NativeSample, NativeSampleWeighted
 from .host import CompiledHost, NativeHost
-from .state import RingState, check_cursors, check_layout, load_in_place, overwrite, state_parameter
-
-#: The layout that `state_dict` writes.
-STATE_VERSION = 1
+from .limits import LimitedCell
+from .state import load_in_place, overwrite, state_parameter
+from .weighted_host import CompiledWeightedHost, NativeWeightedHost
 
 _numbers = itertools.count()
 
 
-class ReplayBuffer(nn.Cell):
+class ReplayBuffer(LimitedCell):
     r"""A ring of transitions on the device, sampled uniformly.
 
     Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they do
@@ -46,6 +45,13 @@ class ReplayBuffer(nn.Cell):
         replace (bool): Whether a row may come twice in one sample. Default: ``True``.
         ordered (bool): Whether drawn positions count from the oldest row; ``False`` takes them as slots of the ring.
             The distribution is the same. Default: ``False``.
+        max_use (Union[int, None]): Deliveries of a row after which it is removed: it is not drawn any more. Each
+            counts, also several in one sample. Default: ``None``, for no limit.
+        max_staleness (Union[int, None]): A row is removed when the learner's clock, which `advance` moves, is more than
+            this ahead of its value at the insertion. Default: ``None``, for no limit.
+        weighted (bool): Whether to keep a weight, a use count and an insertion clock for each row, 25 bytes, as a
+            limit, `delete`, `info` and ``sample(with_indices=True)`` need; a limit brings them along. Default:
+            ``False``.
         seed (Union[int, None]): Start of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
         backend (str): ``"native"`` (C++ kernels, CPU), ``"composite"`` (MindSpore's operators, every device) or
@@ -91,10 +97,23 @@ class ReplayBuffer(nn.Cell):
         num_envs: int = 1,
         replace: bool = True,
         ordered: bool = False,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        weighted: bool = False,
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
         super().__init__()
+        self._set_up(
+            sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, weighted,
+            seed, backend,
+        )  # fmt: skip
+
+    def _set_up(
+        self, sample_size: int, capacity: int, shapes: Any, types: Any, names: Any, num_envs: int, replace: bool,
+        ordered: bool, max_use: int | None, max_staleness: int | None, weighted: bool, seed: int | None, backend: str,
+    ) -> None:  # fmt: skip
+        """Checks the arguments and makes state and operators. Classes with more arguments set those before."""
         name = type(self).__name__
         self.sample_size = check_size(name, "sample_size", sample_size)
         self.capacity = check_size(name, "capacity", capacity)
@@ -103,6 +122,7 @@ class ReplayBuffer(nn.Cell):
         self.ordered = check_bool(name, "ordered", ordered)
         self.columns = Columns(name, shapes, types, names)
         self._width = len(self.columns)
+        self._set_limits(max_use, max_staleness, weighted)
         self.backend = native.choose_backend(backend, name)
         if self.backend == "composite":
             self.columns.check_composite()
@@ -116,29 +136,47 @@ class ReplayBuffer(nn.Cell):
         self.count = state_parameter("count", np.int32(0))
         self.serials = state_parameter("serials", np.zeros(2, np.int64))
         self.random_state = state_parameter("random_state", random.initial_state(seed))
+        if self.weighted:
+            self._make_weights()
+        self._make_own_state()
         # A buffer outside of a Cell gets no prefix from its owner, and a graph that holds two needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
-        for key, parameter in super().parameters_and_names():
+        for key, parameter in self._state().items():
             parameter.name = prefix + key
             load_in_place(parameter)
 
+    def _make_own_state(self) -> None:
+        """A place for the Parameters of a class that adds some."""
+
+    def _reset_own_state(self) -> None:
+        """Begins those Parameters anew."""
+
+    def _make_weighted_sample(self) -> None:
+        draw = self.replace, self.ordered, self.max_use
+        if self.backend == "native":
+            self._sample = NativeSampleWeighted(self.sample_size, *draw, self.columns.types)
+            self._host = NativeWeightedHost(self)
+        else:
+            self._sample = CompositeSampleWeighted(self.sample_size, self.capacity, *draw, self.columns)
+            self._host = CompiledWeightedHost(self)
+
     def _make_operators(self) -> None:
         columns, draw = self.columns, (self.sample_size, self.capacity, self.replace, self.ordered)
-        self._write: Any
-        self._read: Any
-        self._sample: Any
-        self._host: Any
-        if self.backend == "native":
+        native_here = self.backend == "native"
+        self._read = (
+            ring.NativeRingRead(columns.types) if native_here else ring.CompositeRingRead(self.capacity, columns)
+        )
+        if self.weighted:
+            self._make_weight_operators()
+            self._make_weighted_sample()
+        elif native_here:
             self._write = ring.NativeRingWrite()
-            self._read = ring.NativeRingRead(columns.types)
             self._sample = NativeSample(*draw, columns.types)
-            state = RingState(self.buffer, self.head, self.count, self.serials, self.random_state)
-            self._host = NativeHost(columns, state, self.sample_size, self.replace, self.ordered)
+            self._host = NativeHost(self)
         else:
             self._write = ring.CompositeRingWrite(self.capacity, columns.shapes)
-            self._read = ring.CompositeRingRead(self.capacity, columns.types)
-            self._sample = CompositeSample(*draw, columns.types)
-            self._host = CompiledHost(columns, self.count, self._insert_rows, self._sample_between, self._read_rows)
+            self._sample = CompositeSample(*draw, columns)
+            self._host = CompiledHost(self)
         # Constants of the graph bodies: a Tensor made inside a compiled body would leave the graph.
         self._all_rows = Tensor(random.ALL_ROWS, ms.int64)
         self._zero = Tensor(0, ms.int32)
@@ -164,8 +202,8 @@ class ReplayBuffer(nn.Cell):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, cursors and random state at full capacity."""
-        state = (self.head, self.count, self.serials, self.random_state)
+        """Bytes of the columns, cursors, random state and weights at full capacity."""
+        state = (parameter for key, parameter in self._state().items() if "." not in key)
         return self.capacity * self.columns.row_bytes() + sum(parameter.nbytes for parameter in state)
 
     def extend_repr(self) -> str:
@@ -187,15 +225,19 @@ class ReplayBuffer(nn.Cell):
         return True
 
     def _insert_rows(self, *rows):
+        if self.weighted:
+            return self._write(self.buffer, self._ring_state(), self._marks(), self.max_priority, rows)
         return self._write(self.buffer, self.head, self.count, self.serials, rows)
 
     def _read_rows(self, index):
         return self._read(self.buffer, self.head, self.count, index)
 
     def _sample_between(self, bounds):
+        if self.weighted:
+            return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, bounds)
         return self._sample(self.buffer, self.head, self.count, self.random_state, bounds)
 
-    def _insert_graph(self, exp):
+    def _checked_rows(self, exp):
         if isinstance(exp, dict):
             self._check_keys(tuple(exp.keys()))
             exp = [exp[name] for name in self.columns.names]
@@ -205,7 +247,10 @@ class ReplayBuffer(nn.Cell):
             shapes = shapes + (row.shape,)
             types = types + (row.dtype,)
         self._check_rows(shapes, types)
-        self._insert_rows(*exp)
+        return exp
+
+    def _insert_graph(self, exp):
+        self._insert_rows(*self._checked_rows(exp))
         return self
 
     def _get_item_graph(self, index):
@@ -215,20 +260,29 @@ class ReplayBuffer(nn.Cell):
             raise TypeError("For 'get_item', 'index' must be an int or a Tensor of ints in a graph.")
         return self._read_rows(ops.cast(index, ms.int64))
 
-    def _sample_graph(self, sample_range=None, *, as_dict=False):
+    def _sample_graph(self, sample_range=None, *, as_dict=False, with_indices=False):
         if as_dict:
             raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
+        if with_indices and not self.weighted:
+            raise RuntimeError("For 'sample', 'with_indices' needs a buffer made with weighted=True or a limit.")
+        batch = self._sample_between(self._bounds_graph(sample_range))
+        return batch[1:] if self.weighted and not with_indices else batch
+
+    def _bounds_graph(self, sample_range):
         if sample_range is None:
-            return self._sample_between(self._all_rows)
+            return self._all_rows
         start, stop = sample_range
         first = self._all_rows[0] if start is None else ops.cast(start, ms.int64)
         last = self._all_rows[1] if stop is None else ops.cast(stop, ms.int64)
-        return self._sample_between(ops.stack((first, last)))
+        return ops.stack((first, last))
 
     def _reset_graph(self):
-        ops.assign(self.head, self._zero)
-        ops.assign(self.count, self._zero)
-        ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
+        if self.weighted:
+            self._forget_rows()
+        else:
+            ops.assign(self.head, self._zero)
+            ops.assign(self.count, self._zero)
+            ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
         return self
 
     def _size_graph(self):
@@ -238,6 +292,8 @@ class ReplayBuffer(nn.Cell):
         return self.count >= self.capacity
 
     def _can_sample_graph(self):
+        if self.weighted:
+            return self._summary(self.weights)[2] >= self.sample_size
         return self.count >= self.sample_size
 
     # Methods, with the bodies that Python runs.
@@ -300,50 +356,76 @@ class ReplayBuffer(nn.Cell):
 
     @graph_body(_sample_graph)
     def sample(
-        self, sample_range: tuple[Any, Any] | None = None, *, as_dict: bool = False
+        self, sample_range: tuple[Any, Any] | None = None, *, as_dict: bool = False, with_indices: bool = False
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draws `sample_size` rows, each row of the range equally likely.
+        """Draws `sample_size` rows, each row of the range that was not removed equally likely.
 
         Args:
             sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows: negative bounds count from
                 the newest row, ``None`` is open, bounds outside are clamped. Default: ``None``, for all rows.
             as_dict (bool): Whether to give a dict by column name; only from Python. Default: ``False``.
+            with_indices (bool): Whether the rows' handles come first, int64 ``[B]``, in a dict as ``"indices"``; only
+                of a buffer with weights. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
 
         Raises:
             TypeError: If `sample_range` is no pair, or `as_dict` is asked of a buffer without names.
-            RuntimeError: If the range holds fewer than `sample_size` rows, with or without replacement; `can_sample`
-                tells. In a graph the operator fails with a RuntimeError.
+            RuntimeError: If the range holds fewer than `sample_size` eligible rows, with or without replacement;
+                `can_sample` tells. In a graph the operator fails with a RuntimeError.
         """
-        bounds = random.ALL_ROWS if sample_range is None else self._bounds(sample_range)
-        if as_dict and self.names is None:
-            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
+        bounds = None if sample_range is None else self._bounds(sample_range)
+        if with_indices:
+            self._need_weights("sample(with_indices=True)")
+        if as_dict:
+            self._need_names()
         with self._lock:
             wait_for_work()
-            count = self._host.count()
-            rows = count if sample_range is None else len(range(*slice(*bounds).indices(count)))
-            if rows < self.sample_size:
-                raise RuntimeError(
-                    f"For '{type(self).__name__}', a sample needs sample_size={self.sample_size} rows, but got {rows} "
-                    f"in the range to draw from, of {count} stored. Wait until can_sample() is true."
-                )
-            batch = self._host.sample(bounds)
-        return dict(zip(self.columns.names, batch)) if as_dict else batch
+            self._need_rows(bounds)
+            batch = self._host.sample(random.ALL_ROWS if bounds is None else bounds)
+        if self.weighted and not with_indices:
+            batch = batch[1:]
+        return self._as_dict(batch, ("indices",) if with_indices else ()) if as_dict else batch
+
+    def _need_names(self) -> None:
+        if self.names is None:
+            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
+
+    def _as_dict(self, batch: tuple[Tensor, ...], bookkeeping: tuple[str, ...]) -> dict[str, Tensor]:
+        taken = set(bookkeeping) & set(self.columns.names)
+        if taken:
+            raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
+        return dict(zip((*bookkeeping, *self.columns.names), batch))
+
+    def _need_rows(self, bounds: tuple[int, int] | None) -> None:
+        rows = self._host.eligible(bounds)
+        if rows < self.sample_size:
+            what = "eligible rows" if self.weighted else "rows"
+            raise RuntimeError(
+                f"For '{type(self).__name__}', a sample needs sample_size={self.sample_size} {what}, but got {rows} "
+                f"in the range to draw from, of {self._host.count()} stored. Wait until can_sample() is true."
+            )
 
     @graph_body(_reset_graph)
     def reset(self) -> "ReplayBuffer":
         """Forgets all rows. Serial numbers and the random sequence go on; the next row lands in slot 0.
+
+        Everything else begins anew: the learner's clock, the largest priority, and beta. Costs O(1), and O(C) in a
+        buffer with weights.
 
         Returns:
             ReplayBuffer: The buffer itself.
         """
         with self._lock:
             wait_for_work()
-            overwrite(self.head, np.int32(0))
-            overwrite(self.count, np.int32(0))
-            overwrite(self.serials, np.repeat(self.serials.asnumpy()[:1], 2))
+            if self.weighted:
+                self._reset_own_state()
+                self._host.reset()
+            else:
+                overwrite(self.head, np.int32(0))
+                overwrite(self.count, np.int32(0))
+                overwrite(self.serials, np.repeat(self.serials.asnumpy()[:1], 2))
         return self
 
     @graph_body(_size_graph)
@@ -358,8 +440,13 @@ class ReplayBuffer(nn.Cell):
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Whether `sample_size` rows are stored, so that `sample` succeeds. Shape ``[]``, bool."""
-        return Tensor(self._count() >= self.sample_size)
+        """Whether `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
+
+        Every row is eligible that was not removed and has a priority above zero.
+        """
+        with self._lock:
+            wait_for_work()
+            return Tensor(self._host.eligible(None) >= self.sample_size)
 
     def _count(self) -> int:
         with self._lock:
@@ -388,69 +475,3 @@ class ReplayBuffer(nn.Cell):
             ) from None
         last = random.ALL_ROWS[1]
         return max(-last, min(start, last)), max(-last, min(stop, last))
-
-    # Saving and loading.
-
-    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """The buffer's Parameters. A checkpoint of the buffer alone names them so, whatever its owner calls it."""
-        for key, parameter in super().parameters_and_names(name_prefix, expand):
-            name, parameter.name = parameter.name, key
-            try:
-                yield key, parameter
-            finally:
-                if parameter.name == key:
-                    parameter.name = name
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The whole state as NumPy arrays: columns, cursors, serials, random state, capacity and the layout's version.
-
-        With arguments, as MindSpore calls it for a Cell that holds the buffer, it is ``nn.Cell.state_dict``.
-
-        Returns:
-            dict[str, numpy.ndarray]: Copies, by name. `load_state_dict` takes them, also into another buffer.
-        """
-        if args or kwargs:
-            return super().state_dict(*args, **kwargs)
-        with self._lock:
-            wait_for_work()
-            state = {key: parameter.asnumpy().copy() for key, parameter in self._state().items()}
-        return {"version": np.array(STATE_VERSION), "capacity": np.array(self.capacity), **state}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Takes over a state that `state_dict` gave. The same draws follow as would have there.
-
-        Args:
-            state_dict (Mapping[str, numpy.ndarray]): The state of a buffer with the same columns and capacity.
-
-        Raises:
-            ValueError: If version, keys, shapes, dtypes or cursors do not fit; then nothing is changed.
-        """
-        if "version" not in state_dict:
-            return super().load_state_dict(state_dict, *args, **kwargs)
-        name = type(self).__name__
-        parameters = self._state()
-        arrays = check_layout(name, state_dict, parameters)
-        for key, value in (("version", STATE_VERSION), ("capacity", self.capacity)):
-            if int(state_dict.get(key, 0)) != value:
-                got = state_dict.get(key, "nothing")
-                raise ValueError(f"For '{name}', '{key}' of 'state_dict' must be {value}, but got {got}.")
-        check_cursors(name, self.capacity, arrays)
-        with self._lock:
-            wait_for_work()
-            for key, parameter in parameters.items():
-                overwrite(parameter, arrays[key])
-        return None
-
-    def check_valid(self) -> None:
-        """Checks what must hold between any two operations.
-
-        Raises:
-            ValueError: If the cursors are outside the ring or contradict each other.
-        """
-        with self._lock:
-            wait_for_work()
-            cursors = {key: parameter.asnumpy().copy() for key, parameter in self._state().items() if "." not in key}
-        check_cursors(type(self).__name__, self.capacity, cursors)
-
-    def _state(self) -> dict[str, Parameter]:
-        return dict(super().parameters_and_names())

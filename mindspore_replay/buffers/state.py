@@ -2,24 +2,15 @@
 
 import weakref
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, ParameterTuple, Tensor
+from mindspore import Parameter, Tensor
 
 from ..columns import numpy_type, type_name
 from ..ops.eager import wait_for_work
-
-
-class RingState(NamedTuple):
-    """The Parameters of a ring with uniform draws; `ReplayBuffer` documents each."""
-
-    buffer: ParameterTuple
-    head: Parameter
-    count: Parameter
-    serials: Parameter
-    random_state: Parameter
+from ..ops.sum_tree import build_weights
 
 
 def state_parameter(name: str, value: Any) -> Parameter:
@@ -87,3 +78,25 @@ def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray
             f"capacity) and head = (inserted - base - count) % capacity, but got head={head}, count={count}, "
             f"inserted={inserted}, base={base}."
         )
+
+
+def check_weights(cls_name: str, capacity: int, state: Mapping[str, np.ndarray], alpha: float, epsilon: float) -> None:
+    """Raises a ValueError if the tree is not that of its leaves, or a leaf is not the weight of its row."""
+    leaves = state["weights"][:capacity]
+    wrong = []
+    if not np.array_equal(state["weights"], build_weights(leaves)):
+        wrong.append("the tree of 'weights' is not that of its leaves")
+    inserted, count = int(state["serials"][0]), int(state["count"])
+    if not (state["clock"][0] >= 0 and inserted - count <= state["clock"][1] <= inserted):
+        wrong.append(f"'clock' is {state['clock'].tolist()}, with {count} rows stored of {inserted} inserted")
+    stored = np.zeros(capacity, bool)
+    stored[(int(state["head"]) + np.arange(count)) % capacity] = True
+    expected = (state["priorities"].astype(np.float64) + epsilon) ** alpha * (stored & (state["use_counts"] >= 0))
+    different = np.flatnonzero(~np.isclose(leaves, expected, rtol=1e-6, atol=0))
+    if different.size:
+        slot = different[0]
+        wrong.append(f"the weight in slot {slot} must be {expected[slot]}, but got {leaves[slot]}")
+    if not (state["max_priority"] >= max(1, state["priorities"].max()) and np.isfinite(state["max_priority"])):
+        wrong.append(f"'max_priority' is {state['max_priority']}, less than a priority")
+    if wrong:
+        raise ValueError(f"For '{cls_name}', the weights must be those of its rows: {'; '.join(wrong)}.")

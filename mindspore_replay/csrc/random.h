@@ -32,6 +32,9 @@ inline int64_t Below(uint64_t bits, int64_t n) {
   return static_cast<int64_t>((high + low) >> 32);
 }
 
+// A number in [0, 1) from 64 random bits.
+inline double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * (1.0 / 9007199254740992.0); }
+
 }  // namespace replay
 
 #endif  // MINDSPORE_REPLAY_RANDOM_H_

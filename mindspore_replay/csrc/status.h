@@ -8,7 +8,8 @@ enum Status : int {
   kOk = 0,
   kBadArguments = 1,     // number, dtype or shape of an argument
   kTooFewRows = 2,       // fewer rows than the draw needs
-  kIndexOutOfRange = 3,  // a position that holds no row
+  kIndexOutOfRange = 3,  // a position or slot that holds no row
+  kBadWeight = 4,        // a priority, weight or beta that is negative, NaN or infinite, or beyond its range
 };
 
 }  // namespace replay

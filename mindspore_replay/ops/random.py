@@ -5,7 +5,8 @@ constant: it depends on the state alone, so the native and the composite body gi
 state is one int64 Parameter, ``[key, counter]``.
 
 Reference:
-    Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", https://doi.org/10.1145/2660193.2660195
+    Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators",
+    https://doi.org/10.1145/2660193.2660195
 """
 
 import mindspore as ms
@@ -52,7 +53,7 @@ class _LogicalShift:
 
 
 @ms.jit_class
-class _Bits:
+class Bits:
     """``n`` times 64 random bits, and the state after them."""
 
     def __init__(self, n: int) -> None:
@@ -74,7 +75,7 @@ class CompositeRandomBits:
     """``(state) -> bits [n] int64``. Changes the state."""
 
     def __init__(self, n: int) -> None:
-        self.bits = _Bits(n)
+        self.bits = Bits(n)
 
     def __call__(self, state):
         bits, advanced = self.bits(state)
@@ -91,6 +92,18 @@ class NativeRandomBits:
 
     def __call__(self, state):
         return self.bits(state)
+
+
+@ms.jit_class
+class UnitInterval:
+    """Numbers in ``[0, 1)``, float64, from the upper 53 of 64 random bits."""
+
+    def __init__(self) -> None:
+        self.shift = _LogicalShift(11)
+        self.unit = Tensor(2.0**-53, ms.float64)
+
+    def __call__(self, bits):
+        return ops.cast(self.shift(bits), ms.float64) * self.unit
 
 
 @ms.jit_class
@@ -144,6 +157,37 @@ class _Shuffle:
 
 
 @ms.jit_class
+class SliceBound:
+    """A bound of a Python slice of ``count`` rows, as a position in ``[0, count]``."""
+
+    def __init__(self) -> None:
+        self.zero = _constant(0)
+
+    def __call__(self, bound, count):
+        bound = ops.select(bound < self.zero, ops.maximum(bound, -count) + count, bound)
+        return ops.minimum(bound, count)
+
+
+@ms.jit_class
+class Ranks:
+    """``(bits [n], size) -> n numbers in [0, size)``, independent or all different; for the latter size is at least
+    n."""
+
+    def __init__(self, n: int, replace: bool) -> None:
+        self.replace = replace
+        self.index = Tensor(np.arange(n), ms.int64)
+        self.one = _constant(1)
+        self.below = _Below()
+        self.shuffle = _Shuffle(n)
+
+    def __call__(self, bits, size):
+        size = ops.maximum(size, self.one)
+        if self.replace:
+            return self.below(bits, size)
+        return self.shuffle(self.index + self.below(bits, ops.maximum(size - self.index, self.one)))
+
+
+@ms.jit_class
 class CompositeDraw:
     """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
 
@@ -151,19 +195,11 @@ class CompositeDraw:
         self.capacity = _constant(capacity)
         self.n = _constant(n)
         self.zero = _constant(0)
-        self.one = _constant(1)
-        self.replace = replace
         self.ordered = ordered
-        self.bits = _Bits(n)
-        self.below = _Below()
-        self.shuffle = _Shuffle(n)
-        self.index = Tensor(np.arange(n), ms.int64)
+        self.bound = SliceBound()
+        self.bits = Bits(n)
+        self.ranks = Ranks(n, replace)
         self.check = ops.Assert()
-
-    def bound(self, bound, count):
-        """A bound of a Python slice, as a position in ``[0, count]``."""
-        bound = ops.select(bound < self.zero, ops.maximum(bound, -count) + count, bound)
-        return ops.minimum(bound, count)
 
     def __call__(self, state, head, count, sample_range):
         head = ops.cast(head, ms.int64)
@@ -173,13 +209,8 @@ class CompositeDraw:
         enough = size >= self.n
         self.check(enough, (size, self.n))
         bits, advanced = self.bits(state)
-        size = ops.maximum(size, self.one)
-        if self.replace:
-            rows = self.below(bits, size)
-        else:
-            rows = self.shuffle(self.index + self.below(bits, ops.maximum(size - self.index, self.one)))
+        rows = self.ranks(bits, size) + first
         ops.assign(state, ops.select(enough, advanced, state))  # a check that failed does not stop what follows it
-        rows = rows + first
         slots = ops.floor_mod(rows + head, self.capacity)
         if self.ordered:
             return slots

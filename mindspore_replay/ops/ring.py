@@ -10,7 +10,9 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from ..columns import Columns, numpy_type
 from . import native
+from .in_place import InPlace
 
 
 @ms.jit_class
@@ -23,21 +25,36 @@ class CompositeRingWrite:
         self.inserted = Tensor([1, 0], ms.int64)
         self.rank = len(shapes[0])
 
-    def __call__(self, columns, head, count, serials, rows):
-        single = ops.rank(rows[0]) == self.rank
-        n = 1 if single else rows[0].shape[0]
+    def rows_of(self, rows):
+        """How many rows there are."""
+        return 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
+
+    def slots(self, head, count, n):
+        """Where the newest of n rows land that stay, at most `capacity` of them."""
         written = min(n, self.capacity)
-        total = ops.cast(count, ms.int64) + n
-        end = ops.cast(head, ms.int64) + total
-        slots = ops.floor_mod(end - written + ops.arange(written), self.size)
-        kept = ops.minimum(total, self.size)
+        end = ops.cast(head, ms.int64) + ops.cast(count, ms.int64) + n
+        return ops.floor_mod(end - written + ops.arange(written), self.size)
+
+    def write(self, columns, slots, rows):
+        """Writes the newest rows to these slots."""
+        single = ops.rank(rows[0]) == self.rank
         for i in range(len(columns)):
-            batch = ops.expand_dims(rows[i], 0) if single else rows[i][n - written :]
+            batch = ops.expand_dims(rows[i], 0) if single else rows[i][rows[i].shape[0] - slots.shape[0] :]
             ops.scatter_update(columns[i], slots, ops.cast(batch, columns[i].dtype))
-        ops.assign(head, ops.cast(ops.floor_mod(end - kept, self.size), ms.int32))
+
+    def move(self, head, count, serials, n):
+        """Moves the cursors by n rows."""
+        total = ops.cast(count, ms.int64) + n
+        kept = ops.minimum(total, self.size)
+        ops.assign(head, ops.cast(ops.floor_mod(ops.cast(head, ms.int64) + total - kept, self.size), ms.int32))
         ops.assign(count, ops.cast(kept, ms.int32))
         ops.assign(serials, serials + self.inserted * n)
         return kept
+
+    def __call__(self, columns, head, count, serials, rows):
+        n = self.rows_of(rows)
+        self.write(columns, self.slots(head, count, n), rows)
+        return self.move(head, count, serials, n)
 
 
 @ms.jit_class
@@ -55,13 +72,16 @@ class NativeRingWrite:
 class CompositeGather:
     """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]`` or ``[]``."""
 
-    def __init__(self, types: Sequence[Any]) -> None:
-        self.types = tuple(types)
+    def __init__(self, columns: Columns) -> None:
+        self.types = columns.types
+        stored = [numpy_type(dtype) for dtype in columns.stored_types]
+        self.views = tuple(InPlace(shape, dtype) for shape, dtype in zip(columns.shapes, stored))
 
     def __call__(self, columns, slots):
         rows = ()
         for i in range(len(columns)):
-            rows = rows + (ops.cast(ops.gather(columns[i], slots, 0), self.types[i]),)
+            rows = rows + (ops.cast(ops.gather(self.views[i](columns[i]), slots, 0), self.types[i]),)
+        self.views[0].done(columns[0], rows)
         return rows
 
 
@@ -80,10 +100,10 @@ class NativeGather:
 class CompositeRingRead:
     """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
 
-    def __init__(self, capacity: int, types: Sequence[Any]) -> None:
+    def __init__(self, capacity: int, columns: Columns) -> None:
         self.size = Tensor(capacity, ms.int64)
         self.zero = Tensor(0, ms.int64)
-        self.gather = CompositeGather(types)
+        self.gather = CompositeGather(columns)
         self.check = ops.Assert()
 
     def __call__(self, columns, head, count, index):

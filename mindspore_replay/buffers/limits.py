@@ -1,0 +1,241 @@
+"""Rows that are not drawn any more: used up, stale, deleted. What a buffer keeps of each row for that."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import Columns, check_bool, check_size, type_name, zeros_parameter
+from ..ops import sum_tree
+from ..ops import weights as row_weights
+from ..ops.eager import graph_body, wait_for_work
+from .saving import SavedCell
+from .state import check_weights, overwrite, state_parameter
+
+_numbers = itertools.count()
+
+
+class LimitedCell(SavedCell):
+    """A ring of rows with a weight each, if it is made `weighted` or with a limit.
+
+    A row that is *removed*, since it was deleted, used up or went stale, has weight zero until it is overwritten: it is
+    stored, counted by ``size()`` and read by ``get_item``, but not drawn, and its handle is dead.
+
+    Attributes:
+        weights (Parameter): Weight of each slot, then the tree of their sums. Shape ``[M]``, float64, see
+            ``ops/sum_tree.py``.
+        priorities (Parameter): Priority of the row in each slot. Shape ``[C]``, float32.
+        max_priority (Parameter): The largest priority so far. Shape ``[]``, float32.
+        use_counts (Parameter): Deliveries of the row in each slot, their bitwise complement once it is removed. Shape
+            ``[C]``, int32.
+        insertion_clocks (Parameter): The learner's clock when the row in each slot was inserted. Shape ``[C]``, int64.
+        clock (Parameter): The learner's clock, and the serial number of the oldest row that was not found stale. Shape
+            ``[2]``, int64.
+    """
+
+    _host: Any
+    _write: Any
+    _read: Any
+    _sample: Any
+    backend: str
+    columns: Columns
+    #: How a priority becomes a weight: (priority + epsilon)^alpha. Without priorities every weight is 1.
+    alpha = 0.0
+    epsilon = 0.0
+
+    def _set_limits(self, max_use: int | None, max_staleness: int | None, weighted: bool) -> None:
+        name = type(self).__name__
+        self.max_use = None if max_use is None else check_size(name, "max_use", max_use)
+        self.max_staleness = (
+            None if max_staleness is None else check_size(name, "max_staleness", max_staleness, 2**62, minimum=0)
+        )
+        limited = self.max_use is not None or self.max_staleness is not None
+        self.weighted = check_bool(name, "weighted", weighted) or limited
+
+    def _make_weights(self) -> None:
+        self.weights = zeros_parameter("weights", (sum_tree.tree_size(self.capacity),), ms.float64)
+        self.priorities = zeros_parameter("priorities", (self.capacity,), ms.float32)
+        self.max_priority = state_parameter("max_priority", np.float32(1))
+        self.use_counts = zeros_parameter("use_counts", (self.capacity,), ms.int32)
+        self.insertion_clocks = zeros_parameter("insertion_clocks", (self.capacity,), ms.int64)
+        self.clock = state_parameter("clock", np.zeros(2, np.int64))
+        overwrite(self.weights, sum_tree.initial_weights(self.capacity))
+
+    def _make_weight_operators(self) -> None:
+        native = self.backend == "native"
+        factors = row_weights.weight_factors(self.alpha, self.epsilon)
+        capacity, staleness = self.capacity, self.max_staleness
+        self._write = (
+            row_weights.NativeInsert(factors)
+            if native
+            else row_weights.CompositeInsert(capacity, self.columns, factors)
+        )
+        self._delete: Any = row_weights.NativeDelete() if native else row_weights.CompositeDelete(capacity)
+        self._advance: Any = (
+            row_weights.NativeAdvance(staleness) if native else row_weights.CompositeAdvance(capacity, staleness)
+        )
+        self._info: Any = row_weights.NativeInfo() if native else row_weights.CompositeInfo(capacity)
+        self._forget: Any = row_weights.NativeReset() if native else row_weights.CompositeReset(capacity)
+        self._summary: Any = (sum_tree.NativeTreeSummary if native else sum_tree.CompositeTreeSummary)(capacity)
+        self._sums: Any = (sum_tree.NativeTreeSums if native else sum_tree.CompositeTreeSums)(capacity)
+        self._check_handles = ops.constexpr(self._check_handles_in_graph, name=f"CheckHandles{next(_numbers)}")
+
+    # Bodies for the compiler.
+
+    def _check_handles_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        self._handles(np.zeros(shape, type_name(dtype)))
+        return True
+
+    def _ring_state(self):
+        return self.head, self.count, self.serials
+
+    def _marks(self):
+        return (
+            self.weights,
+            self.priorities,
+            self.max_priority,
+            self.use_counts,
+            self.insertion_clocks,
+            self.clock,
+        )
+
+    def _handles_graph(self, indices):
+        if not self.weighted:
+            raise RuntimeError("For a buffer without weights, there are no 'indices'. Make it with weighted=True.")
+        if not isinstance(indices, Tensor):
+            raise TypeError("'indices' must be a Tensor of ints in a graph.")
+        self._check_handles(indices.dtype, indices.shape)
+        return ops.reshape(ops.cast(indices, ms.int64), (-1,))
+
+    def _delete_graph(self, indices):
+        handles = self._handles_graph(indices)
+        return self._delete(self.buffer[0], self._ring_state(), self._marks(), handles)
+
+    def _advance_graph(self, steps=1):
+        if not self.weighted:
+            raise RuntimeError("For 'advance', the buffer must be made with weighted=True or a limit.")
+        if isinstance(steps, int) and steps < 0:
+            raise ValueError("For 'advance', 'steps' must be at least 0.")
+        self._advance(self.buffer[0], self._ring_state(), self._marks(), ops.cast(steps, ms.int64))
+        return self
+
+    def _info_graph(self, indices):
+        handles = self._handles_graph(indices)
+        priority, uses, staleness = self._info(self.buffer[0], self._ring_state(), self._marks(), handles)
+        shape = indices.shape
+        return ops.reshape(priority, shape), ops.reshape(uses, shape), ops.reshape(staleness, shape)
+
+    def _forget_rows(self):
+        """Graph body of `reset`; a class with more state begins that anew too."""
+        self._forget(self.buffer[0], self._ring_state(), self._marks())
+
+    def _delete_handles(self, handles):
+        return self._delete(self.buffer[0], self._ring_state(), self._marks(), handles)
+
+    def _advance_by(self, steps):
+        self._advance(self.buffer[0], self._ring_state(), self._marks(), steps)
+        return steps
+
+    def _info_of(self, handles):
+        return self._info(self.buffer[0], self._ring_state(), self._marks(), handles)
+
+    def _eligible_between(self, ranges):
+        return self._sums(self.weights, self.head, self.count, ranges)
+
+    # Methods, with the bodies that Python runs.
+
+    @graph_body(_delete_graph)
+    def delete(self, indices: Any) -> Tensor:
+        """Removes rows: they are not drawn any more.
+
+        Args:
+            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
+                ``[n]``.
+
+        Returns:
+            Tensor: How many rows were removed; dead handles are skipped, and a row counts once. Shape ``[]``, int32.
+
+        Raises:
+            RuntimeError: If the buffer keeps no weights.
+            TypeError: If `indices` holds no ints.
+            ValueError: If `indices` has more than one axis.
+        """
+        self._need_weights("delete")
+        handles = self._handles(indices).reshape(-1)
+        with self._lock:
+            wait_for_work()
+            return Tensor(self._host.delete(handles), ms.int32)
+
+    @graph_body(_advance_graph)
+    def advance(self, steps: int = 1) -> "LimitedCell":
+        """Moves the learner's clock, and removes rows that became stale: older than `max_staleness` by that clock.
+
+        Args:
+            steps (Union[int, Tensor]): By how much, at least 0. Default: ``1``.
+
+        Returns:
+            The buffer itself.
+
+        Raises:
+            RuntimeError: If the buffer keeps no weights.
+            TypeError: If `steps` is no int.
+            ValueError: If `steps` is negative. A Tensor in a graph fails the operator with a RuntimeError.
+        """
+        self._need_weights("advance")
+        steps = int(steps) if isinstance(steps, Tensor) and steps.ndim == 0 and "Int" in str(steps.dtype) else steps
+        check_size(type(self).__name__, "steps", steps, 2**62, minimum=0)
+        with self._lock:
+            wait_for_work()
+            self._host.advance(int(steps))
+        return self
+
+    @graph_body(_info_graph)
+    def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """What is known of rows, also of removed ones that are still stored.
+
+        Args:
+            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
+                ``[n]``.
+
+        Returns:
+            tuple[Tensor, Tensor, Tensor]: Priority, float32, 1 in a buffer without priorities; use count, int32: how
+            often the row was delivered; staleness, int64: the learner's clock less its value at the insertion. Each has
+            the shape of `indices`. Where no row is stored any more: 0, -1, -1.
+
+        Raises:
+            RuntimeError: If the buffer keeps no weights.
+            TypeError: If `indices` holds no ints.
+            ValueError: If `indices` has more than one axis.
+        """
+        self._need_weights("info")
+        handles = self._handles(indices)
+        with self._lock:
+            wait_for_work()
+            parts = self._host.info(handles.reshape(-1))
+        priority, uses, staleness = (Tensor(part.reshape(handles.shape)) for part in parts)
+        return priority, uses, staleness
+
+    def _need_weights(self, method: str) -> None:
+        if not self.weighted:
+            raise RuntimeError(
+                f"For '{type(self).__name__}', '{method}' needs a buffer that keeps a weight for each row: make it "
+                "with weighted=True, max_use or max_staleness."
+            )
+
+    def _handles(self, indices: Any) -> np.ndarray:
+        handles = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices)
+        if handles.dtype.kind not in "iu":
+            raise TypeError(f"For '{type(self).__name__}', 'indices' must hold ints, but got {indices!r}.")
+        if handles.ndim > 1 or handles.size == 0:
+            raise ValueError(
+                f"For '{type(self).__name__}', 'indices' must have shape [] or [n], but got {list(handles.shape)}."
+            )
+        return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
+
+    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        super()._check_state(state)
+        if self.weighted:
+            check_weights(type(self).__name__, self.capacity, state, self.alpha, self.epsilon)

@@ -1,0 +1,313 @@
+"""Prioritized experience replay."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import check_bool, check_number, check_size, type_name
+from ..ops import weights as row_weights
+from ..ops.eager import graph_body, wait_for_work
+from ..ops.sample import CompositeSamplePrioritized, NativeSamplePrioritized
+from .replay import ReplayBuffer
+from .state import overwrite, state_parameter
+from .weighted_host import CompiledPrioritizedHost, NativePrioritizedHost, check_length
+
+_numbers = itertools.count()
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    r"""A ring of transitions on the device, sampled in proportion to a power of their priorities.
+
+    .. math:: P(i) = \frac{w_i}{\sum_k w_k}, \quad w_i = (p_i + \epsilon)^\alpha
+
+    A sample takes one row from each of ``B`` equal strata of the total weight; a row may come more than once. A new row
+    gets the largest priority so far, so that it is soon drawn, or the one given. An operation costs O(log C) a row. The
+    other properties are those of `ReplayBuffer`.
+
+    Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
+
+    Args:
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
+        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column, as for `ReplayBuffer`.
+        alpha (float): How much priorities count, in [0, 1]: 0 uniform, 1 in proportion. Default: ``0.6``.
+        beta (float): How much importance weights correct, in [0, 1]: 0 not at all, 1 in full. Default: ``0.4``.
+        beta_steps (int): Calls of `sample` over which beta goes up to 1, in equal steps; 0 leaves it. Default: ``0``.
+        epsilon (float): Added to every priority, so that rows with priority 0 are drawn. 0, or at least 1e-37. Default:
+            ``1e-6``.
+        normalize (str): Importance weights are divided by the largest of the ``"batch"``, as in the paper, or of the
+            whole ``"buffer"``, which is the same for every batch. Default: ``"batch"``.
+        names, num_envs, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`. With `ordered` the
+            strata begin at the oldest row.
+        replace (bool): Must be ``True``: a row may fill several strata. Default: ``True``.
+
+    Attributes:
+        beta (Parameter): Beta of the next call of `sample`. Shape ``[]``, float64.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If a value is outside its range, or ``replace`` is ``False``.
+        RuntimeError: If the backend asked for cannot be had.
+
+    Reference:
+        Schaul et al. 2016, "Prioritized experience replay", https://arxiv.org/abs/1511.05952
+
+    Examples:
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import PrioritizedReplayBuffer
+        >>> buffer = PrioritizedReplayBuffer(3, 8, [(2,), ()], [ms.float32, ms.int32], alpha=1.0, beta=1.0, seed=0)
+        >>> buffer = buffer.insert([np.zeros((4, 2), np.float32), np.arange(4, dtype=np.int32)])
+        >>> print(buffer.update_priorities([0, 1, 2, 3, 9], [0.0, 1.0, 1.0, 4.0, 1.0]))
+        1
+        >>> indices, weights, observation, action = buffer.sample()
+        >>> print(indices, weights, action)
+        [1 3 3] [1.         0.25000018 0.25000018] [1 3 3]
+        >>> priority, use_count, staleness = buffer.info(indices)
+        >>> print(priority, use_count)
+        [1. 4. 4.] [1 2 2]
+    """
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        *,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        replace: bool = True,
+        ordered: bool = False,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_steps: int = 0,
+        epsilon: float = 1e-6,
+        normalize: str = "batch",
+        seed: int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super(ReplayBuffer, self).__init__()  # what ReplayBuffer's own would do comes below
+        name = type(self).__name__
+        self.alpha = check_number(name, "alpha", alpha)
+        self.first_beta = check_number(name, "beta", beta)
+        self.beta_steps = check_size(name, "beta_steps", beta_steps, minimum=0)
+        self.epsilon = check_number(name, "epsilon", epsilon, 0.0, 1e30)
+        if 0 < self.epsilon < 1e-37:
+            raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {epsilon}.")
+        if normalize not in ("batch", "buffer"):
+            raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {normalize!r}.")
+        self.normalize = normalize
+        if not check_bool(name, "replace", replace):
+            raise ValueError(
+                f"For '{name}', 'replace' must be True, but got False: each stratum of the total weight gives one row, "
+                "and a row may fill several."
+            )
+        self._set_up(
+            sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, True, seed,
+            backend,
+        )  # fmt: skip
+
+    def _make_own_state(self) -> None:
+        self.beta = state_parameter("beta", np.float64(self.first_beta))
+
+    def _beta_step(self) -> float:
+        return (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
+
+    def _make_weighted_sample(self) -> None:
+        options = self.ordered, self.max_use, self.normalize == "buffer", self._beta_step()
+        factors = row_weights.weight_factors(self.alpha, self.epsilon)
+        self._update: Any
+        if self.backend == "native":
+            self._update = row_weights.NativeUpdate(factors)
+            self._sample = NativeSamplePrioritized(self.sample_size, *options, self.columns.types)
+            self._host = NativePrioritizedHost(self)
+        else:
+            self._update = row_weights.CompositeUpdate(self.capacity, factors)
+            self._sample = CompositeSamplePrioritized(self.sample_size, self.capacity, *options, self.columns)
+            self._host = CompiledPrioritizedHost(self)
+        self._start_beta = Tensor(self.first_beta, ms.float64)
+        number = next(_numbers)
+        self._check_priority = ops.constexpr(self._check_priority_in_graph, name=f"CheckPriority{number}")
+        self._check_beta = ops.constexpr(self._check_beta_in_graph, name=f"CheckBeta{number}")
+
+    # Bodies for the compiler.
+
+    def _check_priority_in_graph(self, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
+        check_length(type(self).__name__, as_priority(type(self).__name__, np.ones(shape, type_name(dtype))), rows)
+        return True
+
+    def _check_beta_in_graph(self, beta: Any) -> bool:
+        check_number(type(self).__name__, "beta", beta)
+        return True
+
+    def _priority_graph(self, priority, rows):
+        if isinstance(priority, Tensor):
+            self._check_priority(priority.dtype, priority.shape, rows)
+        return ops.cast(priority, ms.float32)
+
+    def _insert_with(self, priority, *rows):
+        return self._write(self.buffer, self._ring_state(), self._marks(), priority, rows)
+
+    def _insert_graph(self, exp, *, priority=None):
+        rows = self._checked_rows(exp)
+        if priority is None:
+            self._insert_rows(*rows)
+        else:
+            n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
+            self._insert_with(self._priority_graph(priority, n), *rows)
+        return self
+
+    def _sample_now(self):
+        return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, self.beta, None)
+
+    def _sample_with(self, beta):
+        return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, self.beta, beta)
+
+    def _sample_graph(self, beta=None, *, as_dict=False):
+        if as_dict:
+            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
+        if beta is None:
+            return self._sample_now()
+        if not isinstance(beta, Tensor):
+            self._check_beta(beta)
+        return self._sample_with(ops.cast(beta, ms.float64))
+
+    def _update_with(self, handles, priority):
+        return self._update(self.buffer[0], self._ring_state(), self._marks(), handles, priority)
+
+    def _update_graph(self, indices, priorities):
+        handles = self._handles_graph(indices)
+        return self._update_with(handles, self._priority_graph(priorities, handles.shape[0]))
+
+    def _forget_rows(self):
+        ops.assign(self.beta, self._start_beta)
+        self._forget(self.buffer[0], self._ring_state(), self._marks())
+
+    # Methods, with the bodies that Python runs.
+
+    @graph_body(_insert_graph)
+    def insert(self, exp: Any, *, priority: Any = None) -> "PrioritizedReplayBuffer":
+        """Appends one row or a batch; in a full buffer each new row replaces the oldest.
+
+        Of a batch longer than the capacity the newest rows stay. Nothing is stored if anything is wrong.
+
+        Args:
+            exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
+            priority (Union[float, Tensor, Sequence, None]): Priority of all rows, or of each: a number, or shape
+                ``[n]``. It is taken as float32. Default: ``None``, for the largest priority so far, at first 1.
+
+        Returns:
+            PrioritizedReplayBuffer: The buffer itself.
+
+        Raises:
+            TypeError: If `exp` is no list, tuple or dict, or a column has another dtype; all such columns are listed.
+                If `priority` holds no numbers.
+            ValueError: If columns, shapes or lengths do not fit, or the rows are no multiple of `num_envs`. If a
+                priority is negative, NaN or infinite, which in a graph fails the operator with a RuntimeError.
+        """
+        if type(exp) is not list or len(exp) != self._width:
+            exp = self.columns.in_order(exp)
+        given = None if priority is None else as_priority(type(self).__name__, priority)
+        with self._lock:
+            wait_for_work()
+            self._host.insert(exp, self.num_envs, given)
+        return self
+
+    #: `insert` under a name that MindSpore's parser never takes for a list's method.
+    add = insert
+
+    @graph_body(_sample_graph)
+    def sample(  # type: ignore[override]
+        self, beta: Any = None, *, as_dict: bool = False
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        r"""Draws one row from each of `sample_size` equal strata of the total weight, and says how to undo the bias.
+
+                .. math:: \left(rac{w_\min}{w_i}
+        ight)^eta = rac{(N \cdot P(i))^{-eta}}{\max_j (N \cdot P(j))^{-eta}}
+
+                Args:
+                    beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]. Default: ``None``, for the
+                        Parameter `beta`. Either way that moves by its step.
+                    as_dict (bool): Whether to give a dict, with ``"indices"``, ``"weights"`` and the columns' names;
+                        only from Python. Default: ``False``.
+
+                Returns:
+                    tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights,
+                    float32 ``[B]``, in (0, 1]; copies of the rows, ``[B, *F]`` for each column in the order of
+                    `shapes`.
+
+                Raises:
+                    TypeError: If `beta` is no number, or `as_dict` is asked of a buffer without names.
+                    ValueError: If `beta` is outside [0, 1].
+                    RuntimeError: If fewer than `sample_size` rows are eligible; `can_sample` tells. In a graph the
+                        operator fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
+        """
+        if isinstance(beta, Tensor):
+            beta = beta.asnumpy()
+            beta = beta[()] if beta.ndim == 0 else beta
+        if beta is not None:
+            beta = check_number(type(self).__name__, "beta", beta)
+        if as_dict:
+            self._need_names()
+        with self._lock:
+            wait_for_work()
+            self._need_rows(None)
+            batch = self._host.sample(beta)
+        return self._as_dict(batch, ("indices", "weights")) if as_dict else batch
+
+    @graph_body(_update_graph)
+    def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
+        """Gives rows other priorities, for example the absolute TD errors of a sample.
+
+        Args:
+            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
+                ``[n]``. Of several for one row the last counts.
+            priorities (Union[Tensor, Sequence[float], float]): One priority for all, or one for each: a number, or
+                shape ``[n]``. Finite and not negative; taken as float32.
+
+        Returns:
+            Tensor: How many handles were dead, since their rows were overwritten, deleted, used up, stale or forgotten.
+            Those are skipped. Shape ``[]``, int32.
+
+        Raises:
+            TypeError: If `indices` holds no ints, or `priorities` no numbers.
+            ValueError: If shapes do not fit. If a priority is negative, NaN or infinite, which in a graph fails the
+                operator with a RuntimeError; then no priority is changed.
+        """
+        name = type(self).__name__
+        handles = self._handles(indices).reshape(-1)
+        given = as_priority(name, priorities)
+        check_length(name, given, handles.size)
+        with self._lock:
+            wait_for_work()
+            return Tensor(self._host.update(handles, given), ms.int32)
+
+    def _reset_own_state(self) -> None:
+        overwrite(self.beta, np.float64(self.first_beta))
+
+    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        super()._check_state(state)
+        if not 0 <= state["beta"] <= 1:
+            raise ValueError(f"For '{type(self).__name__}', 'beta' must be in [0, 1], but got {state['beta']}.")
+
+
+def as_priority(cls_name: str, priority: Any) -> np.ndarray:
+    """Priorities as float32 ``[n]``, or a clear error."""
+    given = np.asarray(priority.asnumpy() if isinstance(priority, Tensor) else priority)
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {priority!r}.")
+    if given.ndim > 1 or given.size == 0:
+        raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(given.shape)}.")
+    with np.errstate(over="ignore"):
+        given = np.ascontiguousarray(given, np.float32).reshape(-1)
+    if not np.isfinite(given).all() or (given < 0).any():
+        bad = given[~(np.isfinite(given) & (given >= 0))][0]
+        raise ValueError(f"For '{cls_name}', a priority must be finite and at least 0, but got {bad}.")
+    return given

@@ -1,0 +1,272 @@
+"""The two ways of `host.py`, for buffers with weights."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor
+
+from ..columns import type_name
+from ..ops import native
+from .host import CompiledHost, NativeHost
+
+
+def check_length(cls_name: str, priority: np.ndarray, rows: int) -> None:
+    """Raises a ValueError unless there is one priority for all rows or one for each."""
+    if priority.size not in (1, rows):
+        raise ValueError(
+            f"For '{cls_name}', the priorities must be one number for all rows or have shape [{rows}], one for each, "
+            f"but got shape {list(priority.shape)}."
+        )
+
+
+class NativeWeightedHost(NativeHost):
+    """Calls the kernels on the Parameters' own memory, with no MindSpore in between.
+
+    Args:
+        buffer (ReplayBuffer): The buffer.
+    """
+
+    _insert_kernel = "replay_insert_weighted"
+    _between = (((2,), "float64"), ((1,), "float32"))
+
+    def __init__(self, buffer: Any) -> None:
+        self._factors = np.array([buffer.alpha, buffer.epsilon])
+        self._max_priority = buffer.max_priority
+        self._weights = buffer.weights
+        self._cls_name = type(buffer).__name__
+        super().__init__(buffer)
+        first = len(self._state)
+        for call in (self._insert_one, self._insert_many):
+            call.addresses[first] = self._factors.ctypes.data
+        # Kernels that touch no rows take one column, by which they are told apart from those on other buffers.
+        self._marks = (buffer.buffer[0], *self._state[len(self._columns) :])
+        self._clock = np.zeros(1, np.int64)
+        self._steps = np.array([0, -1 if buffer.max_staleness is None else buffer.max_staleness], np.int64)
+        self._delete = self._on_marks("replay_delete", [((1,), "int64"), ((), "int32")])
+        self._info = self._on_marks("replay_info", [((1,), t) for t in ("int64", "float32", "int32", "int64")])
+        self._advance = self._on_marks("replay_advance", [((1,), "int64")] * 3)
+        self._reset = self._on_marks("replay_reset_weighted", [((), "int32")])
+        self._sums = native.DirectCall(
+            "replay_tree_sums",
+            [self._weights.shape, (1,), (), (), (1, 2), (1,)],
+            ["float64", "int64", "int32", "int32", "int64", "float64"],
+        )
+        self._capacity = np.array([buffer.capacity], np.int64)
+        self._sum = np.zeros(1)
+        self._result = np.zeros((), np.int32)
+
+    def _state_of(self, buffer: Any) -> tuple[Parameter, ...]:
+        return (*super()._state_of(buffer), *buffer._marks())
+
+    def _make_sample(self, buffer: Any) -> None:
+        self._options = np.array([buffer.replace, buffer.ordered, buffer.max_use or 0], np.int64)
+        inputs = [((2,), "int64"), ((2,), "int64"), ((3,), "int64"), (self._lead, "int64")]
+        self._sample = self._drawing("replay_sample_weighted", inputs)
+        first = len(self._state)
+        self._sample.addresses[first + 1 : first + 3] = [self._range.ctypes.data, self._options.ctypes.data]
+
+    def _drawing(self, kernel: str, between: Sequence[tuple[tuple[int, ...], str]]) -> native.DirectCall:
+        """The call of a kernel that takes the state, gives rows ``[B, *F]``, and has these arguments in between."""
+        state = [
+            (parameter.shape, type_name(dtype)) for parameter, dtype in zip(self._state, (p.dtype for p in self._state))
+        ]
+        rows = [
+            ((*self._lead, *shape), type_name(dtype)) for shape, dtype in zip(self._columns.shapes, self._columns.types)
+        ]
+        shapes, types = zip(*state, *between, *rows)
+        return native.DirectCall(kernel, shapes, types)
+
+    def _on_marks(self, kernel: str, others: Sequence[tuple[tuple[int, ...], str]]) -> native.DirectCall:
+        state = [(parameter.shape, type_name(parameter.dtype)) for parameter in self._marks]
+        shapes, types = zip(*state, *others)
+        return native.DirectCall(kernel, shapes, types)
+
+    def _run(self, call: native.DirectCall, *arrays: np.ndarray) -> None:
+        """Makes a call that begins with the marks, on these arrays."""
+        first = len(self._marks)
+        call.addresses[:first] = [native.address(parameter) for parameter in self._marks]
+        call.addresses[first : first + len(arrays)] = [array.ctypes.data for array in arrays]
+        call()
+
+    def eligible(self, bounds: tuple[int, int] | None) -> int:
+        """Rows of a range that may be drawn; ``None`` is the range of all rows."""
+        address = native.address(self._weights)
+        if bounds is None:
+            return int(ctypes.c_double.from_address(address + 8 * (self._weights.shape[0] - 1)).value)
+        self._range[:] = bounds
+        cursors = [native.address(parameter) for parameter in self._cursors[-2:]]
+        arrays = [array.ctypes.data for array in (self._range, self._sum)]
+        self._sums.addresses[:] = [address, self._capacity.ctypes.data, *cursors, *arrays]
+        self._sums()
+        return int(self._sum[0])
+
+    def insert(self, exp: Sequence[Any], num_envs: int, priority: np.ndarray | None = None) -> None:
+        """Appends one row or a batch; `priority` is float32 ``[1]`` or ``[n]``, ``None`` for the largest so far."""
+        rows = 1
+        call = self._insert_one if num_envs == 1 and self._stage(exp) else None
+        if call is None:
+            call, _arrays, rows = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
+        if priority is not None:
+            check_length(self._cls_name, priority, rows)
+        first = len(self._state)
+        call.addresses[:first] = [native.address(parameter) for parameter in self._state]
+        call.set_leading(range(first + 1, first + 2), 1 if priority is None else priority.size)
+        call.addresses[first + 1] = native.address(self._max_priority) if priority is None else priority.ctypes.data
+        call()
+
+    def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
+        """Handles and rows, drawn from a range of logical rows."""
+        self._range[:] = bounds
+        first = len(self._state)
+        return self._drawn(self._sample, first + 3, [np.int64])
+
+    def _drawn(self, call: native.DirectCall, first_output: int, bookkeeping: Sequence[Any]) -> tuple[Tensor, ...]:
+        """Makes a call on the state and the random state; new Tensors are its outputs, bookkeeping first."""
+        outputs = [Tensor.from_numpy(np.empty(self._lead, dtype)) for dtype in bookkeeping]
+        outputs += [Tensor.from_numpy(np.empty(self._lead + shape, dtype)) for _, dtype, shape in self._staging]
+        first = len(self._state)
+        call.addresses[:first] = [native.address(parameter) for parameter in self._state]
+        call.addresses[first] = native.address(self._random_state)
+        call.addresses[first_output : first_output + len(outputs)] = [native.address(output) for output in outputs]
+        call()
+        return tuple(outputs)
+
+    def delete(self, handles: np.ndarray) -> int:
+        """Removes rows; how many."""
+        self._delete.set_leading(range(len(self._marks), len(self._marks) + 1), handles.size)
+        self._run(self._delete, handles, self._result)
+        return int(self._result)
+
+    def advance(self, steps: int) -> None:
+        """Moves the clock."""
+        self._steps[0] = steps
+        self._run(self._advance, self._steps[:1], self._steps[1:], self._clock)
+
+    def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Priorities, use counts and stalenesses."""
+        parts = tuple(np.empty(handles.shape, dtype) for dtype in (np.float32, np.int32, np.int64))
+        self._info.set_leading(range(len(self._marks), len(self._marks) + 4), handles.size)
+        self._run(self._info, handles, *parts)
+        return parts
+
+    def reset(self) -> None:
+        """Forgets all rows."""
+        self._run(self._reset, self._result)
+
+
+class NativePrioritizedHost(NativeWeightedHost):
+    """Calls the kernels on the Parameters' own memory, with no MindSpore in between.
+
+    Args:
+        buffer (PrioritizedReplayBuffer): The buffer.
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__(buffer)
+        self._beta = buffer.beta
+        self._update = self._on_marks(
+            "replay_update_priorities", [((2,), "float64"), ((1,), "int64"), ((1,), "float32"), ((), "int32")]
+        )
+
+    def _make_sample(self, buffer: Any) -> None:
+        self._options = np.array([buffer.ordered, buffer.max_use or 0, buffer.normalize == "buffer"], np.int64)
+        self._beta_step = np.array([buffer._beta_step()])
+        self._given_beta = np.zeros(1)
+        inputs = [((2,), "int64"), ((), "float64"), ((1,), "float64"), ((1,), "float64"), ((3,), "int64")]
+        outputs = [(self._lead, "int64"), (self._lead, "float32")]
+        self._sample = self._drawing("replay_sample_prioritized", [*inputs, *outputs])
+        first = len(self._state)
+        self._sample.addresses[first + 3 : first + 5] = [self._beta_step.ctypes.data, self._options.ctypes.data]
+
+    def sample(self, beta: float | None) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """Handles, importance weights and rows; ``None`` is the Parameter's beta."""
+        first = len(self._state)
+        current = native.address(self._beta)
+        if beta is not None:
+            self._given_beta[0] = beta
+        given = current if beta is None else self._given_beta.ctypes.data
+        self._sample.addresses[first + 1 : first + 3] = [current, given]
+        return self._drawn(self._sample, first + 5, [np.int64, np.float32])
+
+    def update(self, handles: np.ndarray, priority: np.ndarray) -> int:
+        """Gives rows other priorities, float32 ``[1]`` or ``[n]``; how many handles were dead."""
+        first = len(self._marks)
+        self._update.set_leading(range(first + 1, first + 2), handles.size)
+        self._update.set_leading(range(first + 2, first + 3), priority.size)
+        self._run(self._update, self._factors, handles, priority, self._result)
+        return int(self._result)
+
+
+class CompiledWeightedHost(CompiledHost):
+    """Calls compiled graphs, on any device.
+
+    Args:
+        buffer (ReplayBuffer): The buffer, whose graph bodies take positional Tensors.
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__(buffer)
+        self._cls_name = type(buffer).__name__
+        self._weights = buffer.weights
+        self._eligible = ms.jit(buffer._eligible_between)
+        self._delete = ms.jit(buffer._delete_handles)
+        self._advance = ms.jit(buffer._advance_by)
+        self._info = ms.jit(buffer._info_of)
+        self._reset = ms.jit(buffer._forget_rows)
+
+    def eligible(self, bounds: tuple[int, int] | None) -> int:
+        """Rows of a range that may be drawn; ``None`` is the range of all rows."""
+        if bounds is None:
+            return int(self._weights.asnumpy()[-1])
+        return int(self._eligible(Tensor([bounds], ms.int64)).asnumpy()[0])
+
+    def delete(self, handles: np.ndarray) -> int:
+        """Removes rows; how many."""
+        return int(self._delete(Tensor(handles)).asnumpy())
+
+    def advance(self, steps: int) -> None:
+        """Moves the clock."""
+        self._advance(Tensor(steps, ms.int64))
+
+    def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Priorities, use counts and stalenesses."""
+        return tuple(part.asnumpy() for part in self._info(Tensor(handles)))
+
+    def reset(self) -> None:
+        """Forgets all rows."""
+        self._reset()
+
+
+class CompiledPrioritizedHost(CompiledWeightedHost):
+    """Calls compiled graphs, on any device.
+
+    Args:
+        buffer (PrioritizedReplayBuffer): The buffer, whose graph bodies take positional Tensors.
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__(buffer)
+        self._insert_with = ms.jit(buffer._insert_with)
+        self._sample = ms.jit(buffer._sample_now)
+        self._sample_with = ms.jit(buffer._sample_with)
+        self._update = ms.jit(buffer._update_with)
+
+    def insert(self, exp: Sequence[Any], num_envs: int, priority: np.ndarray | None = None) -> None:
+        """Appends one row or a batch; `priority` is float32 ``[1]`` or ``[n]``, ``None`` for the largest so far."""
+        tensors, rows = self._checked(exp, num_envs)
+        if priority is None:
+            self._insert(*tensors)
+        else:
+            check_length(self._cls_name, priority, rows)
+            self._insert_with(Tensor(priority), *tensors)
+
+    def sample(self, beta: float | None) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """Handles, importance weights and rows; ``None`` is the Parameter's beta."""
+        return self._sample() if beta is None else self._sample_with(Tensor(beta, ms.float64))
+
+    def update(self, handles: np.ndarray, priority: np.ndarray) -> int:
+        """Gives rows other priorities, float32 ``[1]`` or ``[n]``; how many handles were dead."""
+        return int(self._update(Tensor(handles), Tensor(priority)).asnumpy())

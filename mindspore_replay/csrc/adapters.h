@@ -1,0 +1,58 @@
+// What the adapters of all kernels share: their C interface, checks of a ring's arguments, and the copying of rows.
+#ifndef MINDSPORE_REPLAY_ADAPTERS_H_
+#define MINDSPORE_REPLAY_ADAPTERS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "arguments.h"
+#include "ring.h"
+
+#define MINDSPORE_REPLAY_KERNEL(name)                                                                               \
+  extern "C" __attribute__((visibility("default"))) int name(int nparam, void **params, int *ndims, int64_t **shapes, \
+                                                             const char **dtypes, void *, void *)
+
+namespace replay {
+
+// Whether the first k arguments are columns of one capacity and the cursors after them are int32 scalars within it.
+inline bool IsRing(const Arguments &args, int k) {
+  for (int i = 0; i < k; ++i) {
+    if (!args.IsColumn(i) || args.dim(i, 0) != args.dim(0, 0)) return false;
+  }
+  if (!args.Is(k, "int32", 1) || !args.Is(k + 1, "int32", 1)) return false;
+  const int64_t head = *args.data<int32_t>(k);
+  const int64_t count = *args.data<int32_t>(k + 1);
+  return head >= 0 && head < args.dim(0, 0) && count >= 0 && count <= args.dim(0, 0);
+}
+
+// Whether arguments first, ..., first + k - 1 hold n rows of the columns 0, ..., k - 1.
+inline bool HoldRows(const Arguments &args, int first, int k, int64_t n) {
+  for (int i = 0; i < k; ++i) {
+    if (args.RowsOf(first + i, i) != n) return false;
+  }
+  return n >= 1;
+}
+
+// Copies the rows at `slots` of the columns 0, ..., k - 1 to the outputs, a few at a time: while those are copied, the
+// memory of the next ones is on its way.
+inline void GatherColumns(const Arguments &args, int k, const int64_t *slots, int64_t n, int first_output) {
+  constexpr int64_t kRowsAtOnce = 32;
+  auto prefetch = [&](int64_t begin) {
+    const int64_t rows = std::min(kRowsAtOnce, n - begin);
+    for (int i = 0; i < k; ++i) PrefetchRows(args.data<char>(i), args.RowBytes(i), slots + begin, rows);
+  };
+  prefetch(0);
+  for (int64_t begin = 0; begin < n; begin += kRowsAtOnce) {
+    if (begin + kRowsAtOnce < n) prefetch(begin + kRowsAtOnce);
+    const int64_t rows = std::min(kRowsAtOnce, n - begin);
+    for (int i = 0; i < k; ++i) {
+      const int64_t bytes = args.RowBytes(i);
+      char *output = args.data<char>(first_output + i) + begin * bytes;
+      GatherRows(args.data<char>(i), bytes, slots + begin, rows, output);
+    }
+  }
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_ADAPTERS_H_

@@ -1,0 +1,152 @@
+// One weight a slot in a tree of sums: set, total, prefix sums, and the slot that a point of the total falls on. The sum
+// of a node is the sequential sum of its children, computed anew whenever one of them changes, so the tree is a function
+// of its leaves and never drifts. Cost O(log capacity) a slot.
+#ifndef MINDSPORE_REPLAY_SUM_TREE_H_
+#define MINDSPORE_REPLAY_SUM_TREE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace replay {
+
+constexpr int64_t kFanout = 16;
+constexpr double kBelowOne = 1.0 - 1.0 / 9007199254740992.0;  // times a weight: less than the weight
+
+inline bool IsWeight(double value) { return value >= 0 && std::isfinite(value); }
+
+// The tree lies in one array: leaves, the sums of each level above them, the smallest positive weight below each of
+// those nodes (infinite if there is none), and how many leaves are positive. Every level but the root's is filled up to
+// whole nodes.
+class SumTree {
+ public:
+  SumTree(double *data, int64_t capacity) : data_(data) {
+    int64_t size = RoundUp(capacity);
+    int64_t offset = 0;
+    while (true) {
+      offset_[height_] = offset;
+      offset += size;
+      if (height_ > 0 && size == 1) break;
+      nodes_[++height_] = size / kFanout;
+      size = size == kFanout ? 1 : RoundUp(size / kFanout);
+    }
+    minima_ = offset - offset_[1];
+    size_ = offset + minima_ + 1;
+  }
+
+  static int64_t Size(int64_t capacity) { return SumTree(nullptr, capacity).size_; }
+
+  double Leaf(int64_t slot) const { return data_[slot]; }
+  double Total() const { return *Sums(height_); }
+  double Minimum() const { return *Minima(height_); }
+  double Positive() const { return data_[size_ - 1]; }
+
+  // The sum of the leaves in slots [0, slot), slot < capacity.
+  double Before(int64_t slot) const {
+    double before = 0;
+    for (int level = height_; level >= 1; --level) {
+      const int64_t child = slot >> (kBits * (level - 1));
+      const double *children = Sums(level - 1) + (child & ~(kFanout - 1));
+      double prefix = 0;
+      for (int64_t i = 0; i < (child & (kFanout - 1)); ++i) prefix += children[i];
+      before += prefix;
+    }
+    return before;
+  }
+
+  // The slots on which the targets fall, each in [0, Total()): the first slot up to which the leaves sum to more than
+  // the target. A slot with weight zero is never given. Changes the targets.
+  void Descend(double *targets, int64_t n, int64_t *slots) const {
+    std::fill_n(slots, n, 0);
+    for (int level = height_; level >= 1; --level) {
+      const double *sums = Sums(level - 1);
+      for (int64_t i = 0; i < n; ++i) slots[i] = Child(sums + slots[i] * kFanout, &targets[i]) + slots[i] * kFanout;
+      if (level == 1) break;
+      for (int64_t i = 0; i < n; ++i) {
+        __builtin_prefetch(Sums(level - 2) + slots[i] * kFanout);
+        __builtin_prefetch(Sums(level - 2) + slots[i] * kFanout + kFanout / 2);
+      }
+    }
+  }
+
+  // Sets the weights of slots, one after the other; the nodes above them are computed by Refresh.
+  void SetLeaf(int64_t slot, double weight) {
+    data_[size_ - 1] += (weight > 0) - (data_[slot] > 0);
+    data_[slot] = weight;
+  }
+
+  // Computes the nodes above these leaves anew. Changes the slots.
+  void Refresh(std::vector<int64_t> *slots) {
+    std::vector<int64_t> &nodes = *slots;
+    for (int level = 1; level <= height_; ++level) {
+      size_t kept = 0;
+      for (const int64_t child : nodes) {
+        const int64_t node = child / kFanout;
+        if (kept == 0 || nodes[kept - 1] != node) nodes[kept++] = node;
+      }
+      nodes.resize(kept);
+      if (static_cast<int64_t>(kept) > nodes_[level]) {
+        nodes.resize(static_cast<size_t>(nodes_[level]));
+        std::iota(nodes.begin(), nodes.end(), 0);
+      }
+      for (const int64_t node : nodes) RefreshNode(level, node);
+    }
+  }
+
+  // An empty tree.
+  void Clear() {
+    std::fill_n(data_, size_, 0.0);
+    std::fill_n(Minima(1), minima_, std::numeric_limits<double>::infinity());
+  }
+
+ private:
+  static constexpr int kBits = 4;
+  static constexpr int kMaxHeight = 9;
+
+  static int64_t RoundUp(int64_t size) { return (size + kFanout - 1) / kFanout * kFanout; }
+
+  double *Sums(int level) const { return data_ + offset_[level]; }
+  double *Minima(int level) const { return data_ + offset_[level] + minima_; }
+
+  // Which child of a node the target falls on; the target becomes one in [0, weight of that child).
+  static int64_t Child(const double *children, double *target) {
+    double prefix[kFanout];
+    double sum = 0;
+    int64_t child = 0;
+    for (int64_t i = 0; i < kFanout; ++i) {
+      sum += children[i];
+      prefix[i] = sum;
+      child += sum <= *target;
+    }
+    if (child > 0) *target -= prefix[child - 1];
+    *target = std::min(*target, children[child] * kBelowOne);
+    return child;
+  }
+
+  void RefreshNode(int level, int64_t node) {
+    const double *children = Sums(level - 1) + node * kFanout;
+    const double *minima = level == 1 ? children : Minima(level - 1) + node * kFanout;
+    double sum = 0;
+    double minimum = std::numeric_limits<double>::infinity();
+    for (int64_t i = 0; i < kFanout; ++i) {
+      sum += children[i];
+      if (minima[i] > 0 && minima[i] < minimum) minimum = minima[i];
+    }
+    Sums(level)[node] = sum;
+    Minima(level)[node] = minimum;
+  }
+
+  double *data_;
+  int height_ = 0;
+  int64_t offset_[kMaxHeight + 1] = {};
+  int64_t nodes_[kMaxHeight + 1] = {};
+  int64_t minima_ = 0;
+  int64_t size_ = 0;
+};
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_SUM_TREE_H_

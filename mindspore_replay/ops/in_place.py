@@ -1,0 +1,34 @@
+"""Reads of a Parameter where it lies.
+
+A graph that reads a Parameter twice, with a write to anything in between, reads copies of the whole Parameter, which on
+the CPU go through float32 if it is float64. What an operator that writes returns is the Parameter itself, so a write of
+nothing gives something to read from. The compiler does not know that later writes must wait for such reads: the values
+that are written after them are tied to them by ``ops.depend``.
+"""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+
+@ms.jit_class
+class InPlace:
+    """``(parameter) -> parameter``, to read from. Adds nothing to its first row.
+
+    Args:
+        shape (tuple[int, ...]): Shape of a row of the Parameter.
+        dtype (numpy.dtype): Its dtype.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.first = Tensor([0], ms.int64)
+        self.nothing = Tensor(np.full((1, *shape), -0.0).astype(dtype))  # 0.0 would change the sign of -0.0
+
+    def __call__(self, parameter):
+        return ops.scatter_add(parameter, self.first, self.nothing)
+
+    def done(self, parameter, values):
+        """Lets later writes, to whatever Parameter, wait for the reads that these values came from."""
+        ops.scatter_add(parameter, self.first, ops.depend(self.nothing, values))

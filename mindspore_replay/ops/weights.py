@@ -1,0 +1,369 @@
+"""What a buffer with weights does to its rows: insert, deliver, remove, age, reweight.
+
+`marks` are the Parameters ``(weights, priorities, max_priority, use_counts, insertion_clocks, clock)``, of which
+`buffers/limits.py` documents each, and `ring` is ``(head, count, serials)``. Rows are named by handles, their serial
+numbers; a handle is dead if its row is not stored any more, or was removed: deleted, used up or stale. Each operator
+costs O(log C) a row. Axes: ``C`` capacity.
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import Columns
+from . import native
+from .in_place import InPlace
+from .ring import CompositeGather, CompositeRingWrite
+from .sum_tree import FANOUT, CompositeTree, LastOfEach, initial_weights
+
+
+def weight_factors(alpha: float, epsilon: float) -> Tensor:
+    """The rule by which a priority becomes a weight, as the operators take it. Shape ``[2]``, float64."""
+    return Tensor(np.array([alpha, epsilon]))
+
+
+@ms.jit_class
+class WeightOf:
+    """``(priority float32) -> float64``: ``(priority + epsilon)^alpha``.
+
+    It is rounded to float32, so that power functions that differ in the last bits give the same.
+    """
+
+    def __init__(self, factors: Tensor) -> None:
+        self.alpha, self.epsilon = factors[0], factors[1]
+
+    def __call__(self, priority):
+        weight = ops.pow(ops.cast(priority, ms.float64) + self.epsilon, self.alpha)
+        return ops.cast(ops.cast(weight, ms.float32), ms.float64)
+
+
+@ms.jit_class
+class Handles:
+    """Handles of slots, and slots of handles, all int64 ``[n]``."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = Tensor(capacity, ms.int64)
+
+    def of(self, slots, ring):
+        head, count, serials = ring
+        row = ops.floor_mod(slots - ops.cast(head, ms.int64), self.capacity)
+        return serials[0] - ops.cast(count, ms.int64) + row
+
+    def slots(self, handles, ring):
+        """Slots, all in ``[0, C)``, and whether they hold the rows."""
+        _, count, serials = ring
+        stored = ops.logical_and(handles >= serials[0] - ops.cast(count, ms.int64), handles < serials[0])
+        return ops.floor_mod(handles - serials[1], self.capacity), stored
+
+
+@ms.jit_class
+class CompositeRemove:
+    """``(marks, slots [n], removed [n] bool) -> rows removed``, int32 ``[]``: weights become zero. Changes marks."""
+
+    def __init__(self, capacity: int) -> None:
+        self.tree = CompositeTree(capacity)
+        self.last_of_each = LastOfEach()
+        self.view = InPlace((), np.int32)
+
+    def __call__(self, marks, slots, removed):
+        weights, _, _, use_counts, _, _ = marks
+        _, exists, counted = self.last_of_each(slots, removed)
+        uses = ops.gather(self.view(use_counts), slots, 0)
+        tree = self.tree.view(weights)
+        old = ops.gather(tree, slots, 0)
+        ops.scatter_update(use_counts, slots, ops.select(exists, -1 - uses, uses))
+        self.tree.write(weights, tree, slots, ops.select(exists, ops.zeros_like(old), old), counted, slots)
+        return ops.reduce_sum(ops.cast(counted, ms.int32))
+
+
+@ms.jit_class
+class CompositeDeliver:
+    """``(marks, slots [n], ok)``: counts deliveries and removes rows that have had `max_use`, unless not `ok`."""
+
+    def __init__(self, capacity: int, max_use: int | None) -> None:
+        self.max_use = max_use
+        self.remove = CompositeRemove(capacity)
+
+    def __call__(self, marks, slots, ok):
+        deliveries = ops.zeros_like(ops.cast(slots, ms.int32)) + ops.cast(ok, ms.int32)
+        use_counts = ops.scatter_add(marks[3], slots, deliveries)
+        if self.max_use is not None:
+            uses = ops.gather(use_counts, slots, 0)
+            self.remove(marks, slots, ops.logical_and(ok, uses >= self.max_use))
+
+
+@ms.jit_class
+class CompositeInsert:
+    """``(columns, ring, marks, priority, rows)``: appends rows. Changes columns, ring and marks.
+
+    `priority` is float32, one for all rows or one for each, shape ``[]`` or ``[n]``.
+    """
+
+    def __init__(self, capacity: int, columns: Columns, factors: Tensor) -> None:
+        self.ring = CompositeRingWrite(capacity, columns.shapes)
+        self.rows_at = CompositeGather(columns)
+        self.shapes = columns.shapes
+        self.weight_of = WeightOf(factors)
+        self.tree = CompositeTree(capacity)
+        self.ends = Tensor([0, capacity - 1], ms.int64)
+        self.views = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
+        self.check = ops.Assert()
+
+    def __call__(self, columns, ring, marks, priority, rows):
+        head, count, serials = ring
+        weights, priorities, max_priority, use_counts, insertion_clocks, clock = marks
+        ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
+        self.check(ok, (priority,))
+        n = self.ring.rows_of(rows)
+        slots = self.ring.slots(head, count, n)
+        given = ops.reshape(priority, (-1,))
+        if given.shape[0] > 1:
+            given = given[n - slots.shape[0] :]
+        else:
+            given = given + ops.cast(ops.zeros_like(slots), ms.float32)
+        # A check that failed does not stop what follows it: then what is there is written again.
+        tree = self.tree.view(weights)
+        weight = ops.select(ok, self.weight_of(given), ops.gather(tree, slots, 0))
+        given = ops.select(ok, given, ops.gather(self.views[0](priorities), slots, 0))
+        uses = ops.gather(self.views[1](use_counts), slots, 0)
+        uses = ops.select(ok, ops.zeros_like(uses), uses)
+        clocks = ops.gather(self.views[2](insertion_clocks), slots, 0)
+        clocks = ops.select(ok, ops.zeros_like(clocks) + clock[0], clocks)
+        self.ring.write(columns, slots, self.new_or_old(ok, columns, slots, n, rows))
+        self.tree.write(weights, tree, slots, weight, slots >= 0, self.touched(slots))
+        ops.scatter_update(priorities, slots, given)
+        ops.scatter_update(use_counts, slots, uses)
+        ops.scatter_update(insertion_clocks, slots, clocks)
+        largest = ops.maximum(max_priority, ops.reduce_max(priority))
+        ops.assign(max_priority, ops.select(ok, largest, max_priority))
+        kept = self.ring.move(head, count, serials, n * ops.cast(ok, ms.int64))
+        ops.assign(clock, ops.stack((clock[0], ops.maximum(clock[1], serials[0] - kept))))
+        return kept
+
+    def touched(self, slots):
+        """Slots below each node above these: of every 16 in a row one, and the ends."""
+        if slots.shape[0] <= FANOUT:
+            return slots
+        return ops.concat((slots[::16], slots[-1:], self.ends))
+
+    def new_or_old(self, ok, columns, slots, n, rows):
+        """The newest rows of a batch; what lies in their slots if not `ok`."""
+        old = self.rows_at(columns, slots)
+        batches = ()
+        for i in range(len(columns)):
+            batch = ops.reshape(rows[i], (n, *self.shapes[i]))[n - slots.shape[0] :]
+            batches = (*batches, ops.select(ok, batch, old[i]))
+        return batches
+
+
+@ms.jit_class
+class NativeInsert:
+    """``(columns, ring, marks, priority, rows)``: appends rows. Changes columns, ring and marks.
+
+    `priority` is float32, one for all rows or one for each, shape ``[]`` or ``[n]``.
+    """
+
+    def __init__(self, factors: Tensor) -> None:
+        self.factors = factors
+        self.insert = native.custom("replay_insert_weighted", lambda *_: (), ms.int32)
+
+    def __call__(self, columns, ring, marks, priority, rows):
+        return self.insert(*columns, *ring, *marks, self.factors, priority, *rows)
+
+
+@ms.jit_class
+class CompositeUpdate:
+    """``(column, ring, marks, handles [n], priority) -> dead handles``, int32 ``[]``. Changes marks.
+
+    `priority` is float32, one for all handles or one for each, shape ``[]`` or ``[n]``.
+    """
+
+    def __init__(self, capacity: int, factors: Tensor) -> None:
+        self.weight_of = WeightOf(factors)
+        self.tree = CompositeTree(capacity)
+        self.handles = Handles(capacity)
+        self.last_of_each = LastOfEach()
+        self.views = InPlace((), np.float32), InPlace((), np.int32)
+        self.check = ops.Assert()
+
+    def __call__(self, column, ring, marks, handles, priority):
+        weights, priorities, max_priority, use_counts, _, _ = marks
+        ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
+        self.check(ok, (priority,))
+        slots, stored = self.handles.slots(handles, ring)
+        live = ops.logical_and(stored, ops.gather(self.views[1](use_counts), slots, 0) >= 0)
+        written = ops.logical_and(live, ok)
+        given = priority + ops.cast(ops.zeros_like(slots), ms.float32)
+        last, exists, counted = self.last_of_each(slots, written)
+        new = ops.gather(given, last, 0)
+        tree = self.tree.view(weights)
+        weight = ops.select(exists, self.weight_of(new), ops.gather(tree, slots, 0))
+        old = ops.gather(self.views[0](priorities), slots, 0)
+        ops.scatter_update(priorities, slots, ops.select(exists, new, old))
+        self.tree.write(weights, tree, slots, weight, counted, slots)
+        largest = ops.reduce_max(ops.select(written, given, ops.zeros_like(given)))
+        ops.assign(max_priority, ops.maximum(max_priority, largest))
+        return ops.reduce_sum(ops.cast(ops.logical_not(live), ms.int32))
+
+
+@ms.jit_class
+class NativeUpdate:
+    """``(column, ring, marks, handles [n], priority) -> dead handles``, int32 ``[]``. Changes marks.
+
+    `priority` is float32, one for all handles or one for each, shape ``[]`` or ``[n]``.
+    """
+
+    def __init__(self, factors: Tensor) -> None:
+        self.factors = factors
+        self.update = native.custom("replay_update_priorities", lambda *_: (1,), ms.int32)
+
+    def __call__(self, column, ring, marks, handles, priority):
+        return ops.reshape(self.update(column, *ring, *marks, self.factors, handles, priority), ())
+
+
+@ms.jit_class
+class CompositeDelete:
+    """``(column, ring, marks, handles [n]) -> rows removed``, int32 ``[]``. Changes marks."""
+
+    def __init__(self, capacity: int) -> None:
+        self.handles = Handles(capacity)
+        self.remove = CompositeRemove(capacity)
+
+    def __call__(self, column, ring, marks, handles):
+        slots, stored = self.handles.slots(handles, ring)
+        uses = ops.gather(self.remove.view(marks[3]), slots, 0)
+        return self.remove(marks, slots, ops.logical_and(stored, uses >= 0))
+
+
+@ms.jit_class
+class NativeDelete:
+    """``(column, ring, marks, handles [n]) -> rows removed``, int32 ``[]``. Changes marks."""
+
+    def __init__(self) -> None:
+        self.delete = native.custom("replay_delete", lambda *_: (1,), ms.int32)
+
+    def __call__(self, column, ring, marks, handles):
+        return ops.reshape(self.delete(column, *ring, *marks, handles), ())
+
+
+@ms.jit_class
+class CompositeAdvance:
+    """``(column, ring, marks, steps int64 [])``: moves the clock and removes rows that became stale. Changes marks.
+
+    Rows lie in the order of their clocks, so it goes on from the oldest that was not stale, some at a time.
+    """
+
+    AT_ONCE = 64
+
+    def __init__(self, capacity: int, max_staleness: int | None) -> None:
+        self.max_staleness = max_staleness
+        self.remove = CompositeRemove(capacity)
+        self.handles = Handles(capacity)
+        self.view = InPlace((), np.int64)
+        self.offsets = Tensor(np.arange(self.AT_ONCE), ms.int64)
+        self.zero = Tensor(0, ms.int64)
+        self.check = ops.Assert()
+
+    def __call__(self, column, ring, marks, steps):
+        clock = marks[5]
+        self.check(steps >= self.zero, (steps,))
+        now = clock[0] + ops.maximum(steps, self.zero)
+        first = clock[1]
+        if self.max_staleness is not None:
+            stale = ops.cast(self.AT_ONCE, ms.int64)
+            while stale == self.AT_ONCE:
+                slots, removed = self.stale(ring, marks, first, now)
+                uses = ops.gather(self.remove.view(marks[3]), slots, 0)
+                self.remove(marks, slots, ops.logical_and(removed, uses >= 0))
+                stale = ops.reduce_sum(ops.cast(removed, ms.int64))
+                first = first + stale
+        ops.assign(clock, ops.stack((now, first)))
+        return now
+
+    def stale(self, ring, marks, first, now):
+        handles = first + self.offsets
+        slots, stored = self.handles.slots(handles, ring)
+        age = now - ops.gather(self.view(marks[4]), slots, 0)
+        return slots, ops.logical_and(stored, age > self.max_staleness)
+
+
+@ms.jit_class
+class NativeAdvance:
+    """``(column, ring, marks, steps int64 [])``: moves the clock and removes rows that became stale. Changes marks."""
+
+    def __init__(self, max_staleness: int | None) -> None:
+        self.max_staleness = Tensor([-1 if max_staleness is None else max_staleness], ms.int64)
+        self.advance = native.custom("replay_advance", lambda *_: (1,), ms.int64)
+
+    def __call__(self, column, ring, marks, steps):
+        return self.advance(column, *ring, *marks, steps, self.max_staleness)
+
+
+@ms.jit_class
+class CompositeInfo:
+    """``(column, ring, marks, handles [n]) -> priority float32, use count int32, staleness int64``, each ``[n]``."""
+
+    def __init__(self, capacity: int) -> None:
+        self.handles = Handles(capacity)
+        self.views = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
+
+    def __call__(self, column, ring, marks, handles):
+        _, priorities, _, use_counts, insertion_clocks, clock = marks
+        slots, stored = self.handles.slots(handles, ring)
+        priority = ops.gather(self.views[0](priorities), slots, 0)
+        uses = ops.gather(self.views[1](use_counts), slots, 0)
+        uses = ops.select(uses < 0, -1 - uses, uses)
+        age = clock[0] - ops.gather(self.views[2](insertion_clocks), slots, 0)
+        self.views[0].done(priorities, (priority, uses, age))
+        return (
+            ops.select(stored, priority, ops.zeros_like(priority)),
+            ops.select(stored, uses, ops.zeros_like(uses) - 1),
+            ops.select(stored, age, ops.zeros_like(age) - 1),
+        )
+
+
+@ms.jit_class
+class NativeInfo:
+    """``(column, ring, marks, handles [n]) -> priority float32, use count int32, staleness int64``, each ``[n]``."""
+
+    def __init__(self) -> None:
+        types = ms.float32, ms.int32, ms.int64
+        self.info = native.custom("replay_info", lambda *shapes: (shapes[-1],) * 3, types)
+
+    def __call__(self, column, ring, marks, handles):
+        return self.info(column, *ring, *marks, handles)
+
+
+@ms.jit_class
+class CompositeReset:
+    """``(column, ring, marks)``: forgets all rows; only serial numbers go on. Changes ring and marks. Costs O(C)."""
+
+    def __init__(self, capacity: int) -> None:
+        self.empty = Tensor(initial_weights(capacity))
+        self.one = Tensor(1.0, ms.float32)
+        self.zero = Tensor(0, ms.int32)
+
+    def __call__(self, column, ring, marks):
+        head, count, serials = ring
+        weights, priorities, max_priority, use_counts, insertion_clocks, clock = marks
+        ops.assign(weights, self.empty)
+        ops.assign(priorities, ops.zeros_like(priorities))
+        ops.assign(use_counts, ops.zeros_like(use_counts))
+        ops.assign(insertion_clocks, ops.zeros_like(insertion_clocks))
+        ops.assign(max_priority, self.one)
+        ops.assign(clock, ops.stack((serials[0] - serials[0], serials[0])))
+        ops.assign(serials, ops.stack((serials[0], serials[0])))
+        ops.assign(head, self.zero)
+        ops.assign(count, self.zero)
+        return self.zero + 0
+
+
+@ms.jit_class
+class NativeReset:
+    """``(column, ring, marks)``: forgets all rows; only serial numbers go on. Changes ring and marks. Costs O(C)."""
+
+    def __init__(self) -> None:
+        self.reset = native.custom("replay_reset_weighted", lambda *_: (), ms.int32)
+
+    def __call__(self, column, ring, marks):
+        return self.reset(column, *ring, *marks)
