@@ -66,7 +66,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         1
         >>> indices, weights, observation, action = buffer.sample()
         >>> print(indices, weights, action)
-        [1 3 3] [1.         0.25000018 0.25000018] [1 3 3]
+        [2 3 3] [1.         0.25000018 0.25000018] [2 3 3]
         >>> priority, use_count, staleness = buffer.info(indices)
         >>> print(priority, use_count)
         [1. 4. 4.] [1 2 2]

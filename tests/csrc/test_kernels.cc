@@ -1,71 +1,19 @@
 // Tests of the headers and of the adapters, without Python or MindSpore. Meant to run under the address and
 // undefined-behaviour sanitizers: every buffer is exactly as large as the arguments say.
 #include "kernels.cc"
+#include "weight_kernels.cc"
 
 #include <algorithm>
 #include <cstdio>
-#include <functional>
-#include <numeric>
-#include <string>
 #include <thread>
 
+#include "call.h"
 #include "check.h"
 #include "test_headers.h"
+#include "test_sum_tree.h"
+#include "test_weight_kernels.h"
 
 namespace {
-
-using Kernel = int (*)(int, void **, int *, int64_t **, const char **, void *, void *);
-using Shape = std::vector<int64_t>;
-
-int64_t Elements(const Shape &shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
-}
-
-// One argument of a kernel, in memory of its own that is just large enough.
-struct Argument {
-  std::string dtype;
-  Shape shape;
-  std::vector<char> bytes;
-
-  template <typename T>
-  T *as() {
-    return reinterpret_cast<T *>(bytes.data());
-  }
-};
-
-template <typename T>
-Argument Make(const char *dtype, Shape shape, std::vector<T> values) {
-  Argument argument{dtype, std::move(shape), std::vector<char>(values.size() * sizeof(T))};
-  if (!values.empty()) std::memcpy(argument.bytes.data(), values.data(), argument.bytes.size());
-  return argument;
-}
-
-Argument Zeros(const char *dtype, Shape shape) {
-  const auto bytes = static_cast<size_t>(Elements(shape) * std::max<int64_t>(replay::ElementBytes(dtype), 1));
-  return {dtype, std::move(shape), std::vector<char>(bytes)};
-}
-
-Argument Int32(int32_t value) { return Make<int32_t>("int32", {}, {value}); }
-
-Argument Int64(std::vector<int64_t> values) {
-  const auto n = static_cast<int64_t>(values.size());
-  return Make<int64_t>("int64", {n}, std::move(values));
-}
-
-int Call(Kernel kernel, std::vector<Argument> *arguments) {
-  std::vector<void *> params;
-  std::vector<int> ndims;
-  std::vector<int64_t *> shapes;
-  std::vector<const char *> dtypes;
-  for (Argument &argument : *arguments) {
-    params.push_back(argument.bytes.data());
-    ndims.push_back(static_cast<int>(argument.shape.size()));
-    shapes.push_back(argument.shape.data());
-    dtypes.push_back(argument.dtype.c_str());
-  }
-  return kernel(static_cast<int>(arguments->size()), params.data(), ndims.data(), shapes.data(), dtypes.data(), nullptr,
-                nullptr);
-}
 
 // Two columns, float32 [4, 2] and a bool one kept as uint8 [4], with rows 1, 2, 3, 4 and head 1.
 std::vector<Argument> Ring() {
@@ -187,22 +135,6 @@ void TestManyRows() {
     for (int64_t i = 0; i < n; ++i) CHECK(arguments[2].as<float>()[i] == static_cast<float>((i * 37) % kRows));
   }
 }
-
-using Change = std::function<void(std::vector<Argument> *)>;
-
-// The kernel refuses the changed arguments with this status and leaves every byte as it was.
-void Refuses(Kernel kernel, std::vector<Argument> arguments, const Change &change, int status, int line) {
-  change(&arguments);
-  std::vector<std::vector<char>> before;
-  for (const Argument &argument : arguments) before.push_back(argument.bytes);
-  Check(Call(kernel, &arguments) == status, "the status", line);
-  bool same = true;
-  for (size_t i = 0; i < before.size(); ++i) same = same && before[i] == arguments[i].bytes;
-  Check(same, "the arguments are unchanged", line);
-}
-
-#define REFUSES(kernel, make, status, change) \
-  Refuses(kernel, make(), [](std::vector<Argument> *a) { change; }, replay::status, __LINE__)
 
 // Faults that a ring's columns and cursors may have, for every kernel that begins with them.
 void RefusesBadRing(Kernel kernel, std::vector<Argument> (*make)()) {
@@ -378,6 +310,8 @@ int main() {
   TestManyRows();
   TestRefusals();
   TestThreads();
+  TestSumTree();
+  TestWeightKernels();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 ? 0 : 1;
 }

@@ -1,0 +1,87 @@
+// Kernels as MindSpore calls them: arguments in memory of their own that is just large enough.
+#ifndef MINDSPORE_REPLAY_TESTS_CALL_H_
+#define MINDSPORE_REPLAY_TESTS_CALL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arguments.h"
+#include "check.h"
+#include "status.h"
+
+using Kernel = int (*)(int, void **, int *, int64_t **, const char **, void *, void *);
+using Shape = std::vector<int64_t>;
+
+inline int64_t Elements(const Shape &shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
+}
+
+// One argument of a kernel, in memory of its own that is just large enough.
+struct Argument {
+  std::string dtype;
+  Shape shape;
+  std::vector<char> bytes;
+
+  template <typename T>
+  T *as() {
+    return reinterpret_cast<T *>(bytes.data());
+  }
+};
+
+template <typename T>
+Argument Make(const char *dtype, Shape shape, std::vector<T> values) {
+  Argument argument{dtype, std::move(shape), std::vector<char>(values.size() * sizeof(T))};
+  if (!values.empty()) std::memcpy(argument.bytes.data(), values.data(), argument.bytes.size());
+  return argument;
+}
+
+inline Argument Zeros(const char *dtype, Shape shape) {
+  const auto bytes = static_cast<size_t>(Elements(shape) * std::max<int64_t>(replay::ElementBytes(dtype), 1));
+  return {dtype, std::move(shape), std::vector<char>(bytes)};
+}
+
+inline Argument Int32(int32_t value) { return Make<int32_t>("int32", {}, {value}); }
+
+inline Argument Int64(std::vector<int64_t> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  return Make<int64_t>("int64", {n}, std::move(values));
+}
+
+inline int Call(Kernel kernel, std::vector<Argument> *arguments) {
+  std::vector<void *> params;
+  std::vector<int> ndims;
+  std::vector<int64_t *> shapes;
+  std::vector<const char *> dtypes;
+  for (Argument &argument : *arguments) {
+    params.push_back(argument.bytes.data());
+    ndims.push_back(static_cast<int>(argument.shape.size()));
+    shapes.push_back(argument.shape.data());
+    dtypes.push_back(argument.dtype.c_str());
+  }
+  return kernel(static_cast<int>(arguments->size()), params.data(), ndims.data(), shapes.data(), dtypes.data(), nullptr,
+                nullptr);
+}
+
+using Change = std::function<void(std::vector<Argument> *)>;
+
+// The kernel refuses the changed arguments with this status and leaves every byte as it was.
+inline void Refuses(Kernel kernel, std::vector<Argument> arguments, const Change &change, int status, int line) {
+  change(&arguments);
+  std::vector<std::vector<char>> before;
+  for (const Argument &argument : arguments) before.push_back(argument.bytes);
+  Check(Call(kernel, &arguments) == status, "the status", line);
+  bool same = true;
+  for (size_t i = 0; i < before.size(); ++i) same = same && before[i] == arguments[i].bytes;
+  Check(same, "the arguments are unchanged", line);
+}
+
+#define REFUSES(kernel, make, status, change) \
+  Refuses(kernel, make(), [](std::vector<Argument> *a) { change; }, replay::status, __LINE__)
+
+#endif  // MINDSPORE_REPLAY_TESTS_CALL_H_

@@ -1,0 +1,112 @@
+// Tests of the sum tree against weights in a plain array.
+#ifndef MINDSPORE_REPLAY_TESTS_TEST_SUM_TREE_H_
+#define MINDSPORE_REPLAY_TESTS_TEST_SUM_TREE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "check.h"
+#include "random.h"
+#include "sum_tree.h"
+
+namespace {
+
+// A tree made at once from these leaves.
+std::vector<double> FreshTree(const std::vector<double> &leaves) {
+  const auto capacity = static_cast<int64_t>(leaves.size());
+  std::vector<double> data(static_cast<size_t>(replay::SumTree::Size(capacity)));
+  replay::SumTree tree(data.data(), capacity);
+  tree.Clear();
+  std::vector<int64_t> slots;
+  for (int64_t slot = 0; slot < capacity; ++slot) {
+    tree.SetLeaf(slot, leaves[static_cast<size_t>(slot)]);
+    slots.push_back(slot);
+  }
+  tree.Refresh(&slots);
+  return data;
+}
+
+// Weights of very different sizes, of which a third is zero; their sums are rounded.
+double RandomWeight(uint64_t bits) {
+  if (bits % 3 == 0) return 0;
+  return std::ldexp(1.0 + static_cast<double>(bits >> 40) / 1e8, static_cast<int>(bits % 97) - 48);
+}
+
+void CheckDescent(const replay::SumTree &tree, const std::vector<double> &leaves) {
+  std::vector<double> targets = {0, tree.Total() * replay::kBelowOne, tree.Total() / 2, tree.Total() / 3};
+  double prefix = 0;
+  for (double leaf : leaves) {
+    prefix += leaf;
+    for (double target : {prefix, std::nextafter(prefix, 0.0)}) {
+      if (target < tree.Total()) targets.push_back(target);
+    }
+  }
+  std::vector<double> points = targets;
+  std::vector<int64_t> slots(targets.size());
+  tree.Descend(points.data(), static_cast<int64_t>(points.size()), slots.data());
+  bool positive = true;
+  bool near = true;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const int64_t slot = slots[i];
+    positive = positive && slot >= 0 && slot < static_cast<int64_t>(leaves.size()) && leaves[slot] > 0;
+    const double rounding = tree.Total() * 1e-13;
+    near = near && tree.Before(slot) <= targets[i] + rounding && tree.Before(slot) + leaves[slot] >= targets[i] - rounding;
+  }
+  CHECK(positive);
+  CHECK(near);
+}
+
+void CheckTree(int64_t capacity) {
+  std::vector<double> leaves(static_cast<size_t>(capacity));
+  std::vector<double> data = FreshTree(leaves);
+  replay::SumTree tree(data.data(), capacity);
+  CHECK(tree.Total() == 0 && tree.Positive() == 0 && std::isinf(tree.Minimum()));
+  uint64_t counter = 0;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<int64_t> slots;
+    for (int64_t i = 0; i < 1 + round % 25; ++i) {
+      const int64_t slot = replay::Below(replay::RandomBits(7, counter++), capacity);
+      leaves[static_cast<size_t>(slot)] = RandomWeight(replay::RandomBits(7, counter++));
+      tree.SetLeaf(slot, leaves[static_cast<size_t>(slot)]);
+      slots.push_back(slot);
+    }
+    tree.Refresh(&slots);
+    CHECK(data == FreshTree(leaves));
+    const auto positive = std::count_if(leaves.begin(), leaves.end(), [](double leaf) { return leaf > 0; });
+    CHECK(tree.Positive() == static_cast<double>(positive));
+    double smallest = std::numeric_limits<double>::infinity();
+    for (double leaf : leaves) smallest = leaf > 0 ? std::min(smallest, leaf) : smallest;
+    CHECK(tree.Minimum() == smallest);
+    if (positive > 0 && round % 8 == 0) CheckDescent(tree, leaves);
+  }
+}
+
+void TestSumTree() {
+  for (int64_t capacity : {1, 2, 3, 5, 7, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1000, 4097}) CheckTree(capacity);
+  // 300 weights of one: sums are exact, and the slot of target t is t.
+  const std::vector<double> data = FreshTree(std::vector<double>(300, 1.0));
+  std::vector<double> copy = data;
+  const replay::SumTree tree(copy.data(), 300);
+  CHECK(tree.Total() == 300);
+  for (int64_t slot = 0; slot < 300; ++slot) {
+    double targets[2] = {static_cast<double>(slot), static_cast<double>(slot) + 0.999};
+    int64_t slots[2];
+    tree.Descend(targets, 2, slots);
+    CHECK(slots[0] == slot && slots[1] == slot);
+    CHECK(tree.Before(slot) == static_cast<double>(slot));
+  }
+  CHECK(replay::SumTree::Size(1) == 16 + 2 + 1);
+  CHECK(replay::SumTree::Size(16) == 16 + 2 + 1);
+  CHECK(replay::SumTree::Size(17) == 32 + 2 * (16 + 1) + 1);
+  CHECK(replay::SumTree::Size(256) == 256 + 2 * (16 + 1) + 1);
+  CHECK(replay::SumTree::Size(INT32_MAX) > INT32_MAX);
+  CHECK(replay::IsWeight(0) && replay::IsWeight(1e300) && !replay::IsWeight(-1e-300));
+  CHECK(!replay::IsWeight(NAN) && !replay::IsWeight(INFINITY));
+}
+
+}  // namespace
+
+#endif  // MINDSPORE_REPLAY_TESTS_TEST_SUM_TREE_H_
