@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = ["-std=c++17", "-O3", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-ffp-contract=off"]
+FLAGS = "-std=c++17 -O3 -Wall -Wextra -shared -fPIC -pthread -fvisibility=hidden -ffp-contract=off".split()
 
 
 class BuildKernels(build_ext):

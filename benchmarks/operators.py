@@ -1,6 +1,6 @@
-"""What each operator of a uniform buffer costs, against its limits.
+"""What each operator of a buffer costs, against its limits.
 
-    python benchmarks/operators.py [--rounds 31] [--json FILE]
+    python benchmarks/operators.py [--rounds 31] [--only uniform|prioritized] [--json FILE]
 
 Compiled figures are differences: a compiled body that repeats the operator less the same body without it, so that
 neither the call of the graph nor the loop is counted. Rounds are interleaved, and medians are printed with quartiles.
@@ -18,7 +18,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from mindspore_replay import ReplayBuffer, kernel_status
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, kernel_status
 
 SHAPES = [(4,), (), (), (4,)]
 TYPES = ["float32", "int32", "float32", "float32"]
@@ -27,6 +27,10 @@ BATCH = 64
 REPEAT = 50
 NETWORKS = 4  # of each kind: where a graph's memory happens to lie changes its time by some percent
 MICRO = 1e6
+
+WIDTHS = [(17,), (6,), (1,)]  # the columns of the prioritized buffers, float32
+DRAWS = 256
+SIZES = {"2^14": 1 << 14, "2^17": 1 << 17, "2^20": 1 << 20, "2^24": 1 << 24}
 
 #: The figures that the project promises, in microseconds or as a ratio.
 LIMITS = {
@@ -37,6 +41,10 @@ LIMITS = {
     "DQN step: insert + sample + update / update": 1.05,
     "capacity 1e7 / 1e4: compiled insert": 1.5,
     "capacity 1e7 / 1e4: compiled sample": 1.5,
+    "prioritized sample + update of 256, compiled": 100.0,
+    "prioritized sample + update of 256, eager": 130.0,
+    "insert 1 row with priority, compiled": 10.0,
+    "prioritized sample + update of 256, composite": 1500.0,
 }
 
 
@@ -83,6 +91,34 @@ class WhileRepeat(Repeat):
         return x
 
 
+def filled_by_priority(capacity: int, backend: str) -> PrioritizedReplayBuffer:
+    """A full prioritized buffer with random priorities."""
+    types = ["float32"] * len(WIDTHS)
+    buffer = PrioritizedReplayBuffer(DRAWS, capacity, WIDTHS, types, seed=0, backend=backend)
+    chunk = min(capacity, 1 << 20)
+    rows = [np.zeros((chunk, *shape), np.float32) for shape in WIDTHS]
+    for i in range(capacity // chunk):
+        buffer.insert(rows, priority=np.random.default_rng(i).random(chunk))
+    return buffer
+
+
+class RepeatByPriority(Repeat):
+    """The same for a prioritized buffer."""
+
+    def __init__(self, buffer: PrioritizedReplayBuffer, operator: str) -> None:
+        super().__init__(buffer, operator)
+        self.row = tuple(Tensor(np.full(shape, 0.5, np.float32)) for shape in WIDTHS)
+        self.priority = Tensor(0.5, ms.float32)
+
+    def step(self) -> None:
+        """The operator, once. The new priorities depend on the sample, as those of a learner do."""
+        if self.operator == "insert":
+            self.buffer.insert(self.row, priority=self.priority)
+        elif self.operator == "sample + update":
+            indices, weights, *_ = self.buffer.sample()
+            self.buffer.update_priorities(indices, weights)
+
+
 class Update(nn.Cell):
     """A DQN update, on a batch from the buffer after an insertion into it, or on a batch that is given."""
 
@@ -122,8 +158,25 @@ def compiled(body: Repeat, calls: int) -> Callable[[], float]:
     return lambda: once(lambda: body(start).asnumpy(), calls) / REPEAT
 
 
-def cases() -> dict[str, Callable[[], float]]:
-    """What is timed in every round, each giving seconds an operation."""
+def prioritized_cases() -> dict[str, Callable[[], float]]:
+    """What is timed of prioritized buffers in every round, each giving seconds an operation."""
+    timers = {}
+    for name, capacity in SIZES.items():
+        buffer = filled_by_priority(capacity, "native")
+        for operator in ("nothing", "insert", "sample + update"):
+            timers[f"by priority {operator} {name}"] = compiled(RepeatByPriority(buffer, operator), 2)
+        priorities = np.random.default_rng(0).random(DRAWS).astype(np.float32)
+        timers[f"eager sample + update {name}"] = lambda buffer=buffer, priorities=priorities: once(
+            lambda: buffer.update_priorities(buffer.sample()[0], priorities), 50
+        )
+    buffer = filled_by_priority(SIZES["2^20"], "composite")
+    for operator in ("nothing", "sample + update"):
+        timers[f"composite {operator} 2^20"] = compiled(RepeatByPriority(buffer, operator), 1)
+    return timers
+
+
+def uniform_cases() -> dict[str, Callable[[], float]]:
+    """What is timed of uniform buffers in every round, each giving seconds an operation."""
     timers = {}
     for capacity in (10_000, 100_000, 1_000_000, 10_000_000):
         buffer = filled(capacity)
@@ -158,14 +211,29 @@ def measure(timers: dict[str, Callable[[], float]], rounds: int) -> dict[str, li
     return times
 
 
-def differences(times: dict[str, list[float]], operator: str, capacity: int, kind: str = "loop") -> list[float]:
+def differences(times: dict[str, list[float]], operator: str, capacity: int | str, kind: str = "loop") -> list[float]:
     """Microseconds of an operator in a compiled loop, by round."""
     pairs = zip(times[f"{kind} {operator} {capacity}"], times[f"{kind} nothing {capacity}"], strict=True)
     return [(with_it - without) * MICRO for with_it, without in pairs]
 
 
-def figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
-    """What is reported, by round."""
+def prioritized_figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
+    """What is reported of prioritized buffers, by round."""
+    kind, both = "by priority", "sample + update"
+    report = {
+        "prioritized sample + update of 256, compiled": differences(times, both, "2^20", kind),
+        "prioritized sample + update of 256, eager": [t * MICRO for t in times["eager sample + update 2^20"]],
+        "insert 1 row with priority, compiled": differences(times, "insert", "2^20", kind),
+        "prioritized sample + update of 256, composite": differences(times, both, "2^20", "composite"),
+    }
+    for name in SIZES:
+        report[f"prioritized sample + update, compiled, {name}"] = differences(times, both, name, kind)
+        report[f"insert with priority, compiled, {name}"] = differences(times, "insert", name, kind)
+    return report
+
+
+def uniform_figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
+    """What is reported of uniform buffers, by round."""
     micro = {name: [seconds * MICRO for seconds in values] for name, values in times.items()}
 
     def ratio(above: list[float], below: list[float]) -> list[float]:
@@ -198,11 +266,16 @@ def figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
+    parser.add_argument("--only", choices=["uniform", "prioritized"], help="measure only one kind of buffer")
     parser.add_argument("--json", help="also write the figures of every round to this file")
     options = parser.parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
     print(f"MindSpore {ms.__version__}, Python {platform.python_version()}, backend {kernel_status().backend}")
-    report = figures(measure(cases(), options.rounds))
+    report = {}
+    if options.only != "prioritized":
+        report.update(uniform_figures(measure(uniform_cases(), options.rounds)))
+    if options.only != "uniform":
+        report.update(prioritized_figures(measure(prioritized_cases(), options.rounds)))
     for name, values in report.items():
         low, middle, high = np.percentile(values, (25, 50, 75))
         limit = f"   limit {LIMITS[name]:g}: {'met' if middle <= LIMITS[name] else 'NOT met'}" if name in LIMITS else ""

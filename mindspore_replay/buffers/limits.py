@@ -167,7 +167,7 @@ class LimitedCell(SavedCell):
         handles = self._handles(indices).reshape(-1)
         with self._lock:
             wait_for_work()
-            return Tensor(self._host.delete(handles), ms.int32)
+            return Tensor.from_numpy(self._host.delete(handles))
 
     @graph_body(_advance_graph)
     def advance(self, steps: int = 1) -> "LimitedCell":
@@ -226,7 +226,7 @@ class LimitedCell(SavedCell):
             )
 
     def _handles(self, indices: Any) -> np.ndarray:
-        handles = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices)
+        handles = indices.asnumpy() if isinstance(indices, Tensor) else np.asarray(indices)
         if handles.dtype.kind not in "iu":
             raise TypeError(f"For '{type(self).__name__}', 'indices' must hold ints, but got {indices!r}.")
         if handles.ndim > 1 or handles.size == 0:

@@ -17,6 +17,7 @@ from .state import overwrite, state_parameter
 from .weighted_host import CompiledPrioritizedHost, NativePrioritizedHost, check_length
 
 _numbers = itertools.count()
+_INFINITY = np.float32(np.inf).view(np.uint32)
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -287,7 +288,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         check_length(name, given, handles.size)
         with self._lock:
             wait_for_work()
-            return Tensor(self._host.update(handles, given), ms.int32)
+            return Tensor.from_numpy(self._host.update(handles, given))
 
     def _reset_own_state(self) -> None:
         overwrite(self.beta, np.float64(self.first_beta))
@@ -300,14 +301,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 def as_priority(cls_name: str, priority: Any) -> np.ndarray:
     """Priorities as float32 ``[n]``, or a clear error."""
-    given = np.asarray(priority.asnumpy() if isinstance(priority, Tensor) else priority)
+    given = priority.asnumpy() if isinstance(priority, Tensor) else np.asarray(priority)
     if given.dtype.kind not in "iuf":
         raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {priority!r}.")
     if given.ndim > 1 or given.size == 0:
         raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(given.shape)}.")
     with np.errstate(over="ignore"):
         given = np.ascontiguousarray(given, np.float32).reshape(-1)
-    if not np.isfinite(given).all() or (given < 0).any():
-        bad = given[~(np.isfinite(given) & (given >= 0))][0]
-        raise ValueError(f"For '{cls_name}', a priority must be finite and at least 0, but got {bad}.")
+    # As unsigned integers, the bits of numbers from 0 on are smaller than those of infinity, and all others larger.
+    if given.view(np.uint32).max() >= _INFINITY:
+        bad = given[~(np.isfinite(given) & (given >= 0))]
+        if bad.size:
+            raise ValueError(f"For '{cls_name}', a priority must be finite and at least 0, but got {bad[0]}.")
     return given

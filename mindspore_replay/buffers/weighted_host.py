@@ -22,6 +22,36 @@ def check_length(cls_name: str, priority: np.ndarray, rows: int) -> None:
         )
 
 
+class MarksCall(native.DirectCall):
+    """Calls a kernel that takes no rows: what the buffer knows of them, then other arguments.
+
+    Args:
+        function (str): Name of the kernel.
+        marks (Sequence[Parameter]): The Parameters that it takes first.
+        others (Sequence[Union[str, numpy.ndarray]]): What it takes then: an array that stays, or the dtype of a vector
+            that `run` is given.
+    """
+
+    def __init__(self, function: str, marks: Sequence[Parameter], others: Sequence[str | np.ndarray]) -> None:
+        self._marks = marks
+        arguments = [(parameter.shape, type_name(parameter.dtype)) for parameter in marks]
+        arguments += [((1,), other) if isinstance(other, str) else (other.shape, other.dtype.name) for other in others]
+        super().__init__(function, *zip(*arguments))
+        self._given = [i for i, other in enumerate(others, len(marks)) if isinstance(other, str)]
+        self._kept = [other for other in others if not isinstance(other, str)]  # alive as long as their addresses
+        for i, other in enumerate(others, len(marks)):
+            if not isinstance(other, str):
+                self.addresses[i] = other.ctypes.data
+
+    def run(self, *vectors: np.ndarray) -> None:
+        """Makes the call on these vectors."""
+        self.addresses[: len(self._marks)] = [native.address(parameter) for parameter in self._marks]
+        for i, vector in zip(self._given, vectors):
+            self.set_leading(range(i, i + 1), vector.size)
+            self.addresses[i] = vector.ctypes.data
+        self()
+
+
 class NativeWeightedHost(NativeHost):
     """Calls the kernels on the Parameters' own memory, with no MindSpore in between.
 
@@ -43,12 +73,13 @@ class NativeWeightedHost(NativeHost):
             call.addresses[first] = self._factors.ctypes.data
         # Kernels that touch no rows take one column, by which they are told apart from those on other buffers.
         self._marks = (buffer.buffer[0], *self._state[len(self._columns) :])
-        self._clock = np.zeros(1, np.int64)
-        self._steps = np.array([0, -1 if buffer.max_staleness is None else buffer.max_staleness], np.int64)
-        self._delete = self._on_marks("replay_delete", [((1,), "int64"), ((), "int32")])
-        self._info = self._on_marks("replay_info", [((1,), t) for t in ("int64", "float32", "int32", "int64")])
-        self._advance = self._on_marks("replay_advance", [((1,), "int64")] * 3)
-        self._reset = self._on_marks("replay_reset_weighted", [((), "int32")])
+        self._result = np.zeros((), np.int32)
+        self._steps = np.zeros(1, np.int64)
+        staleness = np.array([-1 if buffer.max_staleness is None else buffer.max_staleness], np.int64)
+        self._delete = self._on_marks("replay_delete", "int64", self._result)
+        self._info = self._on_marks("replay_info", "int64", "float32", "int32", "int64")
+        self._advance = self._on_marks("replay_advance", self._steps, staleness, np.zeros(1, np.int64))
+        self._reset = self._on_marks("replay_reset_weighted", self._result)
         self._sums = native.DirectCall(
             "replay_tree_sums",
             [self._weights.shape, (1,), (), (), (1, 2), (1,)],
@@ -56,7 +87,6 @@ class NativeWeightedHost(NativeHost):
         )
         self._capacity = np.array([buffer.capacity], np.int64)
         self._sum = np.zeros(1)
-        self._result = np.zeros((), np.int32)
 
     def _state_of(self, buffer: Any) -> tuple[Parameter, ...]:
         return (*super()._state_of(buffer), *buffer._marks())
@@ -79,17 +109,9 @@ class NativeWeightedHost(NativeHost):
         shapes, types = zip(*state, *between, *rows)
         return native.DirectCall(kernel, shapes, types)
 
-    def _on_marks(self, kernel: str, others: Sequence[tuple[tuple[int, ...], str]]) -> native.DirectCall:
-        state = [(parameter.shape, type_name(parameter.dtype)) for parameter in self._marks]
-        shapes, types = zip(*state, *others)
-        return native.DirectCall(kernel, shapes, types)
-
-    def _run(self, call: native.DirectCall, *arrays: np.ndarray) -> None:
-        """Makes a call that begins with the marks, on these arrays."""
-        first = len(self._marks)
-        call.addresses[:first] = [native.address(parameter) for parameter in self._marks]
-        call.addresses[first : first + len(arrays)] = [array.ctypes.data for array in arrays]
-        call()
+    def _on_marks(self, kernel: str, *others: str | np.ndarray) -> "MarksCall":
+        """The call of a kernel that takes the marks and then these: arrays, or vectors of a dtype that come later."""
+        return MarksCall(kernel, self._marks, others)
 
     def eligible(self, bounds: tuple[int, int] | None) -> int:
         """Rows of a range that may be drawn; ``None`` is the range of all rows."""
@@ -134,27 +156,25 @@ class NativeWeightedHost(NativeHost):
         call()
         return tuple(outputs)
 
-    def delete(self, handles: np.ndarray) -> int:
+    def delete(self, handles: np.ndarray) -> np.ndarray:
         """Removes rows; how many."""
-        self._delete.set_leading(range(len(self._marks), len(self._marks) + 1), handles.size)
-        self._run(self._delete, handles, self._result)
-        return int(self._result)
+        self._delete.run(handles)
+        return self._result.copy()
 
     def advance(self, steps: int) -> None:
         """Moves the clock."""
         self._steps[0] = steps
-        self._run(self._advance, self._steps[:1], self._steps[1:], self._clock)
+        self._advance.run()
 
     def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
         """Priorities, use counts and stalenesses."""
         parts = tuple(np.empty(handles.shape, dtype) for dtype in (np.float32, np.int32, np.int64))
-        self._info.set_leading(range(len(self._marks), len(self._marks) + 4), handles.size)
-        self._run(self._info, handles, *parts)
+        self._info.run(handles, *parts)
         return parts
 
     def reset(self) -> None:
         """Forgets all rows."""
-        self._run(self._reset, self._result)
+        self._reset.run()
 
 
 class NativePrioritizedHost(NativeWeightedHost):
@@ -167,9 +187,7 @@ class NativePrioritizedHost(NativeWeightedHost):
     def __init__(self, buffer: Any) -> None:
         super().__init__(buffer)
         self._beta = buffer.beta
-        self._update = self._on_marks(
-            "replay_update_priorities", [((2,), "float64"), ((1,), "int64"), ((1,), "float32"), ((), "int32")]
-        )
+        self._update = self._on_marks("replay_update_priorities", self._factors, "int64", "float32", self._result)
 
     def _make_sample(self, buffer: Any) -> None:
         self._options = np.array([buffer.ordered, buffer.max_use or 0, buffer.normalize == "buffer"], np.int64)
@@ -191,13 +209,10 @@ class NativePrioritizedHost(NativeWeightedHost):
         self._sample.addresses[first + 1 : first + 3] = [current, given]
         return self._drawn(self._sample, first + 5, [np.int64, np.float32])
 
-    def update(self, handles: np.ndarray, priority: np.ndarray) -> int:
+    def update(self, handles: np.ndarray, priority: np.ndarray) -> np.ndarray:
         """Gives rows other priorities, float32 ``[1]`` or ``[n]``; how many handles were dead."""
-        first = len(self._marks)
-        self._update.set_leading(range(first + 1, first + 2), handles.size)
-        self._update.set_leading(range(first + 2, first + 3), priority.size)
-        self._run(self._update, self._factors, handles, priority, self._result)
-        return int(self._result)
+        self._update.run(handles, priority)
+        return self._result.copy()
 
 
 class CompiledWeightedHost(CompiledHost):
@@ -223,9 +238,9 @@ class CompiledWeightedHost(CompiledHost):
             return int(self._weights.asnumpy()[-1])
         return int(self._eligible(Tensor([bounds], ms.int64)).asnumpy()[0])
 
-    def delete(self, handles: np.ndarray) -> int:
+    def delete(self, handles: np.ndarray) -> np.ndarray:
         """Removes rows; how many."""
-        return int(self._delete(Tensor(handles)).asnumpy())
+        return self._delete(Tensor(handles)).asnumpy()
 
     def advance(self, steps: int) -> None:
         """Moves the clock."""
@@ -267,6 +282,6 @@ class CompiledPrioritizedHost(CompiledWeightedHost):
         """Handles, importance weights and rows; ``None`` is the Parameter's beta."""
         return self._sample() if beta is None else self._sample_with(Tensor(beta, ms.float64))
 
-    def update(self, handles: np.ndarray, priority: np.ndarray) -> int:
+    def update(self, handles: np.ndarray, priority: np.ndarray) -> np.ndarray:
         """Gives rows other priorities, float32 ``[1]`` or ``[n]``; how many handles were dead."""
-        return int(self._update(Tensor(handles), Tensor(priority)).asnumpy())
+        return self._update(Tensor(handles), Tensor(priority)).asnumpy()

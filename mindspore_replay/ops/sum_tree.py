@@ -115,15 +115,23 @@ class CompositeTree:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.levels = levels(capacity)
-        self.top = self.levels[-1]
-        self.last = tree_size(capacity) - 1
-        self.children = Tensor(np.arange(FANOUT), ms.int64)
-        self.all_but_last = Tensor(np.arange(FANOUT - 1), ms.int64)
-        self.summary_at = Tensor([self.top.sums, self.top.minima, self.last], ms.int64)
-        self.positive_at = Tensor([self.last], ms.int64)
+        last = tree_size(capacity) - 1
+        self.index = ms.int32 if last < 2**31 - 1 else ms.int64  # gather takes int32 without a cast
+        children = np.arange(FANOUT)
+        # Where the children of node 0 of each level are: their sums, all but the last one's, and their minima.
+        self.sums_at = tuple(Tensor(level.children + children[None], self.index) for level in self.levels)
+        self.most_at = tuple(Tensor(level.children + children[None, :-1], self.index) for level in self.levels)
+        self.minima_at = tuple(Tensor(level.child_minima + children[None], self.index) for level in self.levels)
+        self.node_at = tuple(Tensor([[level.sums, level.minima]], self.index) for level in self.levels)
+        self.children = Tensor(children, ms.int64)
+        self.summary_at = Tensor([self.levels[-1].sums, self.levels[-1].minima, last], self.index)
+        self.positive_at = Tensor([last], self.index)
         self.zero = Tensor(0.0, ms.float64)
         self.infinity = Tensor(np.inf, ms.float64)
         self.below_one = Tensor(BELOW_ONE, ms.float64)
+        self.least, self.most, self.sum = (
+            reduce(keep_dims=True) for reduce in (ops.ReduceMin, ops.ReduceMax, ops.ReduceSum)
+        )
         self.view = InPlace((), np.float64)
 
     def summary(self, tree):
@@ -136,40 +144,41 @@ class CompositeTree:
     def write(self, weights, tree, slots, values, counted, touched):
         """Sets leaves. Entries of one slot have one value and one of them is `counted`; the nodes above the slots
         `touched` are computed anew."""
+        slots = ops.cast(slots, self.index)
         old = ops.gather(tree, slots, 0)
         gained = self.count(ops.logical_and(counted, values > self.zero))
         lost = self.count(ops.logical_and(counted, old > self.zero))
         positive = ops.gather(tree, self.positive_at, 0) + (gained - lost)
         ops.scatter_update(weights, self.positive_at, positive)
         tree = ops.scatter_update(weights, slots, ops.depend(values, positive))
-        nodes = touched
-        for level in self.levels:
+        nodes = ops.expand_dims(ops.cast(touched, self.index), 1)
+        for i in range(len(self.levels)):
             nodes = ops.floor_divide(nodes, FANOUT)
-            if level.nodes <= nodes.shape[0]:
-                nodes = ops.arange(level.nodes)
-            children = ops.expand_dims(nodes * FANOUT, 1) + self.children
-            sums = ops.gather(tree, children + level.children, 0)
-            minima = sums
-            if level.child_minima > 0:
-                minima = ops.gather(tree, children + level.child_minima, 0)
-            minima = ops.select(minima > self.zero, minima, ops.zeros_like(minima) + self.infinity)
-            above = ops.concat((ops.cumsum(sums, 1)[:, FANOUT - 1], ops.reduce_min(minima, 1)))
-            tree = ops.scatter_update(weights, ops.concat((nodes + level.sums, nodes + level.minima)), above)
+            if self.levels[i].nodes <= nodes.shape[0]:
+                nodes = ops.expand_dims(ops.cast(ops.arange(self.levels[i].nodes), self.index), 1)
+            first = nodes * FANOUT
+            sums = ops.gather(tree, first + self.sums_at[i], 0)
+            if i == 0:
+                minima = ops.select(sums > self.zero, sums, ops.zeros_like(sums) + self.infinity)
+            else:
+                minima = ops.gather(tree, first + self.minima_at[i], 0)
+            above = ops.concat((ops.cumsum(sums, 1)[:, FANOUT - 1 :], self.least(minima, 1)), 1)
+            tree = ops.scatter_update(weights, nodes + self.node_at[i], above)
 
     def descend(self, tree, targets, ok):
         """The slots on which targets in ``[0, total)`` fall; slot 0 for all if not `ok`."""
-        targets = ops.select(ok, targets, ops.zeros_like(targets) - 1)
-        nodes = ops.zeros_like(ops.cast(targets, ms.int64))
+        targets = ops.expand_dims(ops.select(ok, targets, ops.zeros_like(targets) - 1), 1)
+        nodes = ops.cast(ops.zeros_like(targets), self.index)
         for i in range(len(self.levels)):
-            level = self.levels[len(self.levels) - 1 - i]
-            children = ops.expand_dims(nodes * FANOUT, 1) + self.all_but_last
-            prefix = ops.cumsum(ops.gather(tree, children + level.children, 0), 1)
-            passed = prefix <= ops.expand_dims(targets, 1)
-            nodes = nodes * FANOUT + ops.reduce_sum(ops.cast(passed, ms.int64), 1)
-            before = ops.reduce_max(ops.select(passed, prefix, ops.zeros_like(prefix)), 1)
-            weight = ops.gather(tree, nodes + level.children, 0)
+            height = len(self.levels) - 1 - i
+            first = nodes * FANOUT
+            prefix = ops.cumsum(ops.gather(tree, first + self.most_at[height], 0), 1)
+            passed = ops.cast(prefix <= targets, ms.float64)
+            nodes = first + ops.cast(self.sum(passed, 1), self.index)
+            before = self.most(prefix * passed, 1)
+            weight = ops.gather(tree, nodes + self.levels[height].children, 0)
             targets = ops.minimum(targets - before, weight * self.below_one)
-        return nodes
+        return ops.cast(nodes[:, 0], ms.int64)
 
     def before(self, tree, slots):
         """The sums of the leaves in front of slots in ``[0, C]``."""
