@@ -16,6 +16,7 @@ the network of the best greedy evaluation, and stops as soon as one reaches ``st
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,21 @@ class Scale(nn.Cell):
         return x * self.factor
 
 
-def make_network(scale: list[float], hidden: list[int], outputs: int) -> nn.SequentialCell:
-    """A multilayer perceptron: observations in, one value for each action out."""
+def make_network(
+    scale: list[float], hidden: list[int], outputs: int, head: Callable[[int, int], nn.Cell] = nn.Dense
+) -> nn.SequentialCell:
+    """A multilayer perceptron: observations in, one value for each action out. `head` makes its last layer."""
     layers: list[nn.Cell] = [Scale(scale)]
     inputs = len(scale)
     for units in hidden:
         layers += [nn.Dense(inputs, units), nn.ReLU()]
         inputs = units
-    return nn.SequentialCell(*layers, nn.Dense(inputs, outputs))
+    return nn.SequentialCell(*layers, head(inputs, outputs))
+
+
+def value_of(values: Tensor, action: Tensor) -> Tensor:
+    """The value of one action for each row of `values`. Shape ``[B]``."""
+    return ops.gather_elements(values, 1, ops.expand_dims(action, 1))[:, 0]
 
 
 class Policy(nn.Cell):
@@ -98,29 +106,35 @@ class Learner(nn.Cell):
     ) -> Tensor:
         self.buffer.insert([observation, action, reward, next_observation, terminated])
         observation, action, reward, next_observation, terminated = self.buffer.sample()
-        # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
-        goes_on = 1.0 - terminated.astype(ms.float32)
-        wanted = reward + self.gamma * goes_on * self.next_value(next_observation)
+        wanted = self.wanted_value(reward, next_observation, terminated)
         loss, gradients = self.loss_and_gradients(observation, action, wanted)
-        self.optimizer(gradients)
-        for weight, target_weight in zip(self.weights, self.target_weights):
-            ops.assign(target_weight, target_weight + self.tau * (weight - target_weight))
+        self.improve(gradients)
         return loss
 
-    def next_value(self, observation: Tensor) -> Tensor:
-        """Double Q-learning: the network chooses the action, the target says what it is worth."""
-        action = ops.argmax(self.network(observation), 1)
-        return ops.gather_elements(self.target(observation), 1, ops.expand_dims(action, 1))[:, 0]
+    def wanted_value(self, reward: Tensor, next_observation: Tensor, terminated: Tensor) -> Tensor:
+        """Double Q-learning: the network chooses the next action, the target says what it is worth."""
+        action = ops.argmax(self.network(next_observation), 1)
+        next_value = value_of(self.target(next_observation), action)
+        # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
+        goes_on = 1.0 - terminated.astype(ms.float32)
+        return reward + self.gamma * goes_on * next_value
 
     def loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
         """Huber loss between the values of the actions taken and those wanted."""
-        index = ops.expand_dims(action, 1)
-        value = ops.gather_elements(self.network(observation), 1, index)[:, 0]
-        return ops.huber_loss(value, wanted)
+        return ops.huber_loss(value_of(self.network(observation), action), wanted)
+
+    def improve(self, gradients: tuple[Tensor, ...]) -> None:
+        """One step of the optimizer; the target follows."""
+        self.optimizer(gradients)
+        for weight, target_weight in zip(self.weights, self.target_weights):
+            ops.assign(target_weight, target_weight + self.tau * (weight - target_weight))
 
 
 class Run:
     """One training run: its Cells, environments, random numbers, history and files."""
+
+    head: Callable[[int, int], nn.Cell] = nn.Dense
+    learner_class: type[Learner] = Learner
 
     def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
         ms.set_seed(seed)
@@ -132,8 +146,9 @@ class Run:
         settings = config["learner"]
         size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
         buffer = create_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
-        network, target = make_network(*size), make_network(*size)
-        self.learner = Learner(network, target, buffer, config["gamma"], settings["tau"], settings["learning_rate"])
+        network, target = make_network(*size, self.head), make_network(*size, self.head)
+        rates = config["gamma"], settings["tau"], settings["learning_rate"]
+        self.learner = self.learner_class(network, target, buffer, *rates)
         self.policy = Policy(network)
         self.step = 0
         self.best = -np.inf
@@ -294,38 +309,40 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
     axes.plot([], [], "k.", alpha=0.5, label="training episode")
     axes.plot([], [], "k", label="mean of 20 of them")
     axes.plot([], [], "kD--", markersize=5, linewidth=0.8, label="greedy evaluation")
-    axes.set(xlabel="environment steps", ylabel="return", title=f"DQN on {config['environment']}", ylim=(0, 515))
+    title = f"{config.get('title', 'DQN')} on {config['environment']}"
+    axes.set(xlabel="environment steps", ylabel="return", title=title, ylim=(0, 515))
     figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=100)
     plt.close(figure)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "dqn_cartpole.yaml")
+def parse_arguments(description: str | None, name: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, default=ROOT / "configs" / f"{name}.yaml")
     parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mode", choices=["graph", "pynative"], default="graph")
     parser.add_argument("--device", choices=["CPU", "GPU", "Ascend"], default="CPU")
     parser.add_argument("--num-envs", type=int, help="default: from the configuration")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
-    parser.add_argument("--out", type=Path, help="folder of the run; default: runs/dqn_cartpole_seed<seed>")
+    parser.add_argument("--out", type=Path, help=f"folder of the run; default: runs/{name}_seed<seed>")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
     return parser.parse_args()
 
 
-def main() -> None:
+def main(run_class: type[Run] = Run, description: str | None = __doc__, name: str = "dqn_cartpole") -> None:
+    """Trains as the command line says. `name` is that of the configuration and of the folder of the run."""
     begin = time.perf_counter()
-    arguments = parse_arguments()
+    arguments = parse_arguments(description, name)
     ms.set_context(mode=ms.GRAPH_MODE if arguments.mode == "graph" else ms.PYNATIVE_MODE)
     ms.set_device(arguments.device)
     config = load_config(arguments.config)
     given = {"steps": arguments.steps, "num_envs": arguments.num_envs}
     config.update({key: value for key, value in given.items() if value is not None})
-    folder = arguments.out or Path("runs") / f"dqn_cartpole_seed{arguments.seed}"
+    folder = arguments.out or Path("runs") / f"{name}_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    run = Run(config, arguments.seed, arguments.backend, folder)
+    run = run_class(config, arguments.seed, arguments.backend, folder)
     if arguments.resume:
         run.load()
     run.train()

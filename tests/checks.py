@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 from reference import ReferenceRing
+from reference_weighted import UniformTwin
 
 from mindspore_replay.ops.eager import wait_for_work
+from mindspore_replay.ops.sum_tree import build_weights
 
 
 def assert_rows(got: Iterable[Any], expected: Iterable[Any]) -> None:
@@ -29,6 +31,16 @@ def assert_state(buffer: Any, twin: ReferenceRing) -> None:
         for slot, row in enumerate(twin.slots):
             if row is not None:
                 np.testing.assert_array_equal(stored[slot], row[i], err_msg=f"column {i}, slot {slot}")
+
+
+def assert_weights(buffer: Any, twin: UniformTwin) -> None:
+    """All state is that of the twin, to the last bit: what `assert_state` compares, the tree, and what rows have."""
+    assert_state(buffer, twin)
+    state, expected = buffer.state_dict(), twin.state()
+    leaves = np.array(expected.pop("leaves"))
+    assert state["weights"][: twin.capacity].tolist() == leaves.tolist()
+    assert state["weights"].tobytes() == build_weights(leaves).tobytes()
+    assert {key: state[key].tolist() for key in expected} == expected
 
 
 def cursors(buffer: Any) -> tuple[int, int, int, int]:

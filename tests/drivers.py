@@ -178,7 +178,11 @@ def plain(size: Tensor, full: Tensor, can_sample: Tensor) -> tuple[int, bool, bo
 
 def make_driver(combination: Combination, *args: Any, **kwargs: Any) -> Any:
     """A new buffer and the calls of this combination."""
-    buffer = ReplayBuffer(*args, backend=combination.backend, **kwargs)
+    return driver_of(combination, ReplayBuffer(*args, backend=combination.backend, **kwargs))
+
+
+def driver_of(combination: Combination, buffer: ReplayBuffer) -> Any:
+    """The calls of this combination for a buffer."""
     if combination.call == "eager":
         return Eager(buffer)
     return Compiled(buffer, CellCalls(buffer) if combination.mode == "graph" else JitCalls(buffer))

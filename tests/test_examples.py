@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mindspore as ms
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +45,34 @@ def test_dqn_trains_and_resumes(tmp_path: Path):
 def test_dqn_options(tmp_path: Path, options: tuple[str, ...]):
     output = run("dqn.py", "--steps", 1040, "--out", tmp_path, *options)
     assert output.startswith("1040 steps")
+
+
+def test_dqn_prioritized_trains_and_resumes(tmp_path: Path):
+    run("dqn_prioritized.py", "--steps", 1500, "--out", tmp_path)
+    first = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
+    weights = first["buffer.weights"].asnumpy()[:1500]
+    assert (weights > 0).all()
+    assert len(np.unique(weights)) > 1000  # the learner gave its errors back as priorities
+    assert first["buffer.beta"].asnumpy() == pytest.approx(0.4 + 0.6 * 500 / 10_000)
+    output = run("dqn_prioritized.py", "--steps", 2100, "--out", tmp_path, "--resume")
+    assert output.startswith("2100 steps")
+    second = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
+    assert second["buffer.beta"].asnumpy() == pytest.approx(0.4 + 0.6 * 1100 / 10_000)
+
+
+def test_prioritized_replay_needs_ever_fewer_updates(tmp_path: Path):
+    output = run("blind_cliffwalk.py", "--states", 8, "--seeds", 3, "--out", tmp_path / "figure.png")
+    assert "doublings of the median" in output
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    result = json.loads((tmp_path / "figure.json").read_text())
+    assert result["states"] == [2, 3, 4, 5, 6, 7, 8]
+    uniform = np.median(result["updates"]["uniform"], 1)
+    for method, least in [("prioritized", 5), ("prioritized, current", 8)]:
+        ratio = uniform / np.median(result["updates"][method], 1)
+        assert (ratio > 1.3).all()
+        assert ratio[-1] > max(least, 2 * ratio[0])
+    growth = result["growth"]
+    assert growth["oracle"] < growth["prioritized, current"] < growth["prioritized"] < growth["uniform"]
 
 
 def test_msrl_style_trainer():

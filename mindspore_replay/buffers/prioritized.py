@@ -48,7 +48,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         replace (bool): Must be ``True``: a row may fill several strata. Default: ``True``.
 
     Attributes:
-        beta (Parameter): Beta of the next call of `sample`. Shape ``[]``, float64.
+        beta (Parameter): Beta of the next call of `sample`. Shape ``[1]``, float64.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -116,7 +116,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         )  # fmt: skip
 
     def _make_own_state(self) -> None:
-        self.beta = state_parameter("beta", np.float64(self.first_beta))
+        self.beta = state_parameter("beta", np.array([self.first_beta]))
 
     def _beta_step(self) -> float:
         return (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
@@ -133,7 +133,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._update = row_weights.CompositeUpdate(self.capacity, factors)
             self._sample = CompositeSamplePrioritized(self.sample_size, self.capacity, *options, self.columns)
             self._host = CompiledPrioritizedHost(self)
-        self._start_beta = Tensor(self.first_beta, ms.float64)
+        self._start_beta = Tensor(np.array([self.first_beta]))
         number = next(_numbers)
         self._check_priority = ops.constexpr(self._check_priority_in_graph, name=f"CheckPriority{number}")
         self._check_beta = ops.constexpr(self._check_beta_in_graph, name=f"CheckBeta{number}")
@@ -230,25 +230,25 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         r"""Draws one row from each of `sample_size` equal strata of the total weight, and says how to undo the bias.
 
-                .. math:: \left(rac{w_\min}{w_i}
-        ight)^eta = rac{(N \cdot P(i))^{-eta}}{\max_j (N \cdot P(j))^{-eta}}
+        The importance weight of a row with weight :math:`w_i` is :math:`(w_\min / w_i)^\beta`, where :math:`w_\min`
+        is the smallest weight of the sample, or of all eligible rows where `normalize` is ``"buffer"``. That equals
+        :math:`(N \cdot P(i))^{-\beta}` over its largest value.
 
-                Args:
-                    beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]. Default: ``None``, for the
-                        Parameter `beta`. Either way that moves by its step.
-                    as_dict (bool): Whether to give a dict, with ``"indices"``, ``"weights"`` and the columns' names;
-                        only from Python. Default: ``False``.
+        Args:
+            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]. Default: ``None``, for the Parameter
+                `beta`. Either way that moves by its step.
+            as_dict (bool): Whether to give a dict, with ``"indices"``, ``"weights"`` and the columns' names; only from
+                Python. Default: ``False``.
 
-                Returns:
-                    tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights,
-                    float32 ``[B]``, in (0, 1]; copies of the rows, ``[B, *F]`` for each column in the order of
-                    `shapes`.
+        Returns:
+            tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights, float32
+            ``[B]``, in (0, 1]; copies of the rows, ``[B, *F]`` for each column in the order of `shapes`.
 
-                Raises:
-                    TypeError: If `beta` is no number, or `as_dict` is asked of a buffer without names.
-                    ValueError: If `beta` is outside [0, 1].
-                    RuntimeError: If fewer than `sample_size` rows are eligible; `can_sample` tells. In a graph the
-                        operator fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
+        Raises:
+            TypeError: If `beta` is no number, or `as_dict` is asked of a buffer without names.
+            ValueError: If `beta` is outside [0, 1].
+            RuntimeError: If fewer than `sample_size` rows are eligible; `can_sample` tells. In a graph the operator
+                fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
         """
         if isinstance(beta, Tensor):
             beta = beta.asnumpy()
@@ -291,12 +291,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             return Tensor.from_numpy(self._host.update(handles, given))
 
     def _reset_own_state(self) -> None:
-        overwrite(self.beta, np.float64(self.first_beta))
+        overwrite(self.beta, np.array([self.first_beta]))
 
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
         super()._check_state(state)
-        if not 0 <= state["beta"] <= 1:
-            raise ValueError(f"For '{type(self).__name__}', 'beta' must be in [0, 1], but got {state['beta']}.")
+        if not 0 <= state["beta"][0] <= 1:
+            raise ValueError(f"For '{type(self).__name__}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
 
 
 def as_priority(cls_name: str, priority: Any) -> np.ndarray:
@@ -306,8 +306,10 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
         raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {priority!r}.")
     if given.ndim > 1 or given.size == 0:
         raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(given.shape)}.")
-    with np.errstate(over="ignore"):
-        given = np.ascontiguousarray(given, np.float32).reshape(-1)
+    if given.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            given = given.astype(np.float32)
+    given = np.ascontiguousarray(given).reshape(-1)
     # As unsigned integers, the bits of numbers from 0 on are smaller than those of infinity, and all others larger.
     if given.view(np.uint32).max() >= _INFINITY:
         bad = given[~(np.isfinite(given) & (given >= 0))]

@@ -32,8 +32,10 @@ inline int64_t Below(uint64_t bits, int64_t n) {
   return static_cast<int64_t>((high + low) >> 32);
 }
 
-// A number in [0, 1) from 64 random bits.
-inline double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * (1.0 / 9007199254740992.0); }
+// A number in (0, 1] from 64 random bits.
+inline double UnitInterval(uint64_t bits) {
+  return static_cast<double>((bits >> 11) + 1) * (1.0 / 9007199254740992.0);
+}
 
 }  // namespace replay
 

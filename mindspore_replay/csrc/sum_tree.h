@@ -14,27 +14,25 @@
 namespace replay {
 
 constexpr int64_t kFanout = 16;
-constexpr double kBelowOne = 1.0 - 1.0 / 9007199254740992.0;  // times a weight: less than the weight
 
 inline bool IsWeight(double value) { return value >= 0 && std::isfinite(value); }
 
-// The tree lies in one array: leaves, the sums of each level above them, the smallest positive weight below each of
-// those nodes (infinite if there is none), and how many leaves are positive. Every level but the root's is filled up to
-// whole nodes.
+// The tree lies in one array: leaves, the sums of each level above them, and the smallest positive weight below each of
+// those nodes, infinite if there is none. Every level is filled up to multiples of the fan-out; the very last number
+// says how many leaves are positive.
 class SumTree {
  public:
   SumTree(double *data, int64_t capacity) : data_(data) {
-    int64_t size = RoundUp(capacity);
-    int64_t offset = 0;
-    while (true) {
+    int64_t nodes = capacity;
+    int64_t offset = RoundUp(capacity);
+    while (height_ == 0 || nodes > 1) {
+      nodes = RoundUp(nodes) / kFanout;
+      nodes_[++height_] = nodes;
       offset_[height_] = offset;
-      offset += size;
-      if (height_ > 0 && size == 1) break;
-      nodes_[++height_] = size / kFanout;
-      size = size == kFanout ? 1 : RoundUp(size / kFanout);
+      offset += RoundUp(nodes);
     }
     minima_ = offset - offset_[1];
-    size_ = offset + minima_ + 1;
+    size_ = offset + minima_;
   }
 
   static int64_t Size(int64_t capacity) { return SumTree(nullptr, capacity).size_; }
@@ -57,20 +55,22 @@ class SumTree {
     return before;
   }
 
-  // The slots on which the targets fall, each in [0, Total()): the first slot up to which the leaves sum to more than
-  // the target. A slot with weight zero is never given. Changes the targets.
+  // The slots on which the targets fall, each in (0, Total()]: the first slot up to which the leaves sum to the target or
+  // more. A slot with weight zero is never given. Changes the targets.
   void Descend(double *targets, int64_t n, int64_t *slots) const {
     std::fill_n(slots, n, 0);
     for (int level = height_; level >= 1; --level) {
       const double *sums = Sums(level - 1);
-      for (int64_t i = 0; i < n; ++i) slots[i] = Child(sums + slots[i] * kFanout, &targets[i]) + slots[i] * kFanout;
-      if (level == 1) break;
+      const double *below = level > 1 ? Sums(level - 2) : nullptr;
       for (int64_t i = 0; i < n; ++i) {
-        __builtin_prefetch(Sums(level - 2) + slots[i] * kFanout);
-        __builtin_prefetch(Sums(level - 2) + slots[i] * kFanout + kFanout / 2);
+        slots[i] = Child(sums + slots[i] * kFanout, &targets[i]) + slots[i] * kFanout;
+        if (below != nullptr) PrefetchNode(below + slots[i] * kFanout);
       }
     }
   }
+
+  // Lets a leaf and its siblings come into the cache.
+  void Prefetch(int64_t slot) const { PrefetchNode(Sums(0) + slot / kFanout * kFanout); }
 
   // Sets the weights of slots, one after the other; the nodes above them are computed by Refresh.
   void SetLeaf(int64_t slot, double weight) {
@@ -99,7 +99,7 @@ class SumTree {
   // An empty tree.
   void Clear() {
     std::fill_n(data_, size_, 0.0);
-    std::fill_n(Minima(1), minima_, std::numeric_limits<double>::infinity());
+    std::fill_n(Minima(1), minima_ - 1, std::numeric_limits<double>::infinity());
   }
 
  private:
@@ -111,7 +111,12 @@ class SumTree {
   double *Sums(int level) const { return data_ + offset_[level]; }
   double *Minima(int level) const { return data_ + offset_[level] + minima_; }
 
-  // Which child of a node the target falls on; the target becomes one in [0, weight of that child).
+  static void PrefetchNode(const double *children) {
+    __builtin_prefetch(children);
+    __builtin_prefetch(children + kFanout / 2);
+  }
+
+  // Which child of a node the target falls on; the target becomes one in (0, weight of that child].
   static int64_t Child(const double *children, double *target) {
     double prefix[kFanout];
     double sum = 0;
@@ -119,10 +124,10 @@ class SumTree {
     for (int64_t i = 0; i < kFanout; ++i) {
       sum += children[i];
       prefix[i] = sum;
-      child += sum <= *target;
+      child += sum < *target;
     }
     if (child > 0) *target -= prefix[child - 1];
-    *target = std::min(*target, children[child] * kBelowOne);
+    *target = std::min(*target, children[child]);
     return child;
   }
 

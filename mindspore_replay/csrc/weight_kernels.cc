@@ -91,7 +91,7 @@ MINDSPORE_REPLAY_KERNEL(replay_tree_set) {
   return replay::kOk;
 }
 
-// (weights, capacity[1], targets[n]) -> slots[n].
+// (weights, capacity[1], targets[n]) -> slots[n]. Targets are in (0, total].
 MINDSPORE_REPLAY_KERNEL(replay_tree_descend) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   if (nparam != 4 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1))) return replay::kBadArguments;
@@ -101,7 +101,7 @@ MINDSPORE_REPLAY_KERNEL(replay_tree_descend) {
   const SumTree tree(args.data<double>(0), *args.data<int64_t>(1));
   std::vector<double> targets(args.data<double>(2), args.data<double>(2) + n);
   const double total = tree.Total();
-  if (!std::all_of(targets.begin(), targets.end(), [&](double t) { return t >= 0 && t < total; })) {
+  if (!std::all_of(targets.begin(), targets.end(), [&](double t) { return t > 0 && t <= total; })) {
     return replay::kIndexOutOfRange;
   }
   tree.Descend(targets.data(), n, args.data<int64_t>(3));

@@ -30,7 +30,7 @@ inline void Rotate(const SumTree &tree, int64_t slot, std::vector<double> *targe
   const double total = tree.Total();
   for (double &target : *targets) {
     target += offset;
-    if (target >= total) target -= total;
+    if (target > total) target -= total;
   }
 }
 
@@ -43,7 +43,8 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
   } else {
     DrawWithoutReplacement(state, {0, eligible}, draws, slots);
   }
-  std::vector<double> ranks(slots, slots + draws);
+  std::vector<double> ranks(static_cast<size_t>(draws));
+  std::transform(slots, slots + draws, ranks.begin(), [](int64_t rank) { return static_cast<double>(rank + 1); });
   if (ordered || rows.size < ring.capacity) Rotate(tree, SlotOf(rows.first, ring.head, ring.capacity), &ranks);
   tree.Descend(ranks.data(), draws, slots);
 }
@@ -54,11 +55,10 @@ inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors 
   const uint64_t key = static_cast<uint64_t>(state->key);
   const uint64_t counter = static_cast<uint64_t>(state->counter);
   const double stratum = tree.Total() / static_cast<double>(draws);
-  const double last = tree.Total() * kBelowOne;
   std::vector<double> targets(static_cast<size_t>(draws));
   for (int64_t i = 0; i < draws; ++i) {
     const double u = UnitInterval(RandomBits(key, counter + static_cast<uint64_t>(i)));
-    targets[static_cast<size_t>(i)] = std::min((static_cast<double>(i) + u) * stratum, last);
+    targets[static_cast<size_t>(i)] = std::min((static_cast<double>(i) + u) * stratum, tree.Total());
   }
   if (ordered) Rotate(tree, ring.head, &targets);
   tree.Descend(targets.data(), draws, slots);

@@ -96,14 +96,15 @@ class NativeRandomBits:
 
 @ms.jit_class
 class UnitInterval:
-    """Numbers in ``[0, 1)``, float64, from the upper 53 of 64 random bits."""
+    """Numbers in ``(0, 1]``, float64, from the upper 53 of 64 random bits."""
 
     def __init__(self) -> None:
         self.shift = _LogicalShift(11)
+        self.one = _constant(1)
         self.unit = Tensor(2.0**-53, ms.float64)
 
     def __call__(self, bits):
-        return ops.cast(self.shift(bits), ms.float64) * self.unit
+        return ops.cast(self.shift(bits) + self.one, ms.float64) * self.unit
 
 
 @ms.jit_class

@@ -9,6 +9,7 @@ from mindspore import Tensor, ops
 
 from ..columns import Columns
 from . import native
+from .in_place import InPlace
 from .random import Bits, CompositeDraw, Ranks, SliceBound, UnitInterval
 from .ring import CompositeGather
 from .sum_tree import CompositeTree
@@ -54,6 +55,7 @@ class CompositeSampleWeighted:
     ) -> None:
         self.n = Tensor(n, ms.int64)
         self.zero = Tensor(0, ms.int64)
+        self.one = Tensor(1, ms.int64)
         self.ordered = ordered
         self.capacity = capacity
         self.bound = SliceBound()
@@ -64,20 +66,19 @@ class CompositeSampleWeighted:
         self.check = ops.Assert()
 
     def __call__(self, columns, ring, marks, state, sample_range):
-        head, count, _ = ring
         tree = self.tree.view(marks[0])
-        head = ops.cast(head, ms.int64)
-        count = ops.cast(count, ms.int64)
+        head = ops.cast(ring[0], ms.int64)
+        count = ops.cast(ring[1], ms.int64)
         first = self.bound(sample_range[:1], count)
         size = ops.maximum(self.bound(sample_range[1:], count) - first, self.zero)
         eligible = ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64)[0]
         enough = eligible >= self.n
         self.check(enough, (eligible, self.n))
         bits, advanced = self.bits(state)
-        ranks = ops.cast(self.ranks(bits, eligible), ms.float64)
-        rotated = self.tree.rotate(tree, ops.floor_mod(first + head, self.capacity), ranks)
+        targets = ops.cast(self.ranks(bits, eligible) + self.one, ms.float64)
+        rotated = self.tree.rotate(tree, ops.floor_mod(first + head, self.capacity), targets)
         if not self.ordered:
-            rotated = ops.select(size < self.capacity, rotated, ranks)
+            rotated = ops.select(size < self.capacity, rotated, targets)
         slots = self.tree.descend(tree, rotated, enough)
         ops.assign(state, ops.select(enough, advanced, state))  # a check that failed does not stop what follows it
         return self.finish(columns, ring, marks, slots, enough)
@@ -107,7 +108,7 @@ class NativeSampleWeighted:
 class CompositeSamplePrioritized:
     """``(columns, ring, marks, state, beta, given_beta) -> handles [n], importance weights [n], rows``, by weight.
 
-    One row is drawn from each of n equal strata of the total weight. `beta` is a Parameter, float64 ``[]``, that each
+    One row is drawn from each of n equal strata of the total weight. `beta` is a Parameter, float64 ``[1]``, that each
     sample moves by its step, up to 1; `given_beta`, float64 ``[]``, takes its place where it is given. Counts
     deliveries. Changes the random state, marks and beta.
     """
@@ -126,9 +127,10 @@ class CompositeSamplePrioritized:
         self.index = Tensor(np.arange(n), ms.float64)
         self.ordered = ordered
         self.by_buffer = by_buffer
+        self.moves = beta_step > 0
         self.beta_step = Tensor(beta_step, ms.float64)
         self.one = Tensor(1.0, ms.float64)
-        self.nothing = Tensor(0.0, ms.float64)
+        self.view = InPlace((), np.float64)
         self.bits = Bits(n)
         self.unit = UnitInterval()
         self.tree = CompositeTree(capacity)
@@ -137,27 +139,30 @@ class CompositeSamplePrioritized:
 
     def __call__(self, columns, ring, marks, state, beta, given_beta):
         tree = self.tree.view(marks[0])
-        summary = self.tree.summary(tree)
-        total = summary[0]
-        enough = summary[2] >= self.n
-        self.check(enough, (summary[2], self.n))
-        now = ops.assign_add(beta, self.nothing)
-        given_beta = now if given_beta is None else given_beta
-        in_range = ops.logical_and(given_beta >= 0, given_beta <= self.one)
-        self.check(in_range, (given_beta,))
-        ok = ops.logical_and(enough, in_range)
+        total = self.tree.total(tree)
+        positive = self.tree.positive(tree)
+        ok = positive >= self.n
+        self.check(ok, (positive, self.n))
+        now = self.view(beta)
+        if given_beta is None:
+            given_beta = now
+        else:
+            in_range = ops.logical_and(given_beta >= 0, given_beta <= self.one)
+            self.check(in_range, (given_beta,))
+            ok = ops.logical_and(ok, in_range)
         bits, advanced = self.bits(state)
         targets = (self.index + self.unit(bits)) * (total / self.n)
-        targets = ops.minimum(targets, total * self.tree.below_one)
+        targets = ops.minimum(targets, total)
         if self.ordered:
             targets = self.tree.rotate(tree, ops.reshape(ops.cast(ring[0], ms.int64), (1,)), targets)
         slots = self.tree.descend(tree, targets, ok)
         drawn = ops.gather(tree, slots, 0)
-        smallest = summary[1] if self.by_buffer else ops.reduce_min(drawn)
+        smallest = self.tree.minimum(tree) if self.by_buffer else ops.reduce_min(drawn)
         importance = ops.cast(ops.pow(smallest / drawn, given_beta), ms.float32)
         ops.assign(state, ops.select(ok, advanced, state))  # a check that failed does not stop what follows it
-        moved = ops.select(ok, ops.minimum(now + self.beta_step, self.one), now)
-        ops.assign(beta, ops.depend(moved, importance))
+        if self.moves:
+            moved = ops.select(ok, ops.minimum(now + self.beta_step, self.one), now)
+            ops.assign(beta, ops.depend(moved, importance))
         batch = self.finish(columns, ring, marks, slots, ok)
         return (batch[0], importance, *batch[1:])
 
@@ -166,7 +171,7 @@ class CompositeSamplePrioritized:
 class NativeSamplePrioritized:
     """``(columns, ring, marks, state, beta, given_beta) -> handles [n], importance weights [n], rows``, by weight.
 
-    One row is drawn from each of n equal strata of the total weight. `beta` is a Parameter, float64 ``[]``, that each
+    One row is drawn from each of n equal strata of the total weight. `beta` is a Parameter, float64 ``[1]``, that each
     sample moves by its step, up to 1; `given_beta`, float64 ``[]``, takes its place where it is given. Counts
     deliveries. Changes the random state, marks and beta.
     """

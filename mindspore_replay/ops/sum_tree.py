@@ -2,15 +2,15 @@ r"""A weight for each slot, in a tree of sums: set, total, sums of ranges, and t
 on.
 
 The tree is one float64 Parameter ``[M]``: the leaves, of which the first ``C`` are the slots' weights; the sums of each
-level above, 16 children to a node; the smallest positive weight below each of those nodes, infinite if there is none;
-and how many weights are positive. The sum of a node is the sequential sum of its children and is computed anew whenever
+level above, 16 children to a node; the smallest positive weight below each of those nodes, infinite if there is none.
+Every level is filled up to whole rows of 16; the very last number says how many weights are positive. The sum of a node is the sequential sum of its children and is computed anew whenever
 one of them changes: the tree is a function of its leaves, the same in every backend, and never drifts. Each operator
 costs O(log C) a slot.
 
 Axes: ``C`` capacity, ``M`` numbers of the tree.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -21,9 +21,6 @@ from .in_place import InPlace
 from .random import SliceBound
 
 FANOUT = 16
-
-#: Times a weight: the largest float64 below the weight, or the one before it.
-BELOW_ONE = 1.0 - 2.0**-53
 
 
 class Level(NamedTuple):
@@ -42,12 +39,10 @@ def _round_up(size: int) -> int:
 
 def levels(capacity: int) -> tuple[Level, ...]:
     """The levels of a tree for this many slots, from the one above the leaves to the root."""
-    nodes: list[int] = []
-    sizes = [_round_up(capacity)]
-    while not nodes or nodes[-1] > 1:
-        nodes.append(sizes[-1] // FANOUT)
-        sizes.append(1 if nodes[-1] == 1 else _round_up(nodes[-1]))
-    begins = np.cumsum([0, *sizes]).tolist()
+    nodes = [-(-capacity // FANOUT)]
+    while nodes[-1] > 1:
+        nodes.append(-(-nodes[-1] // FANOUT))
+    begins = np.cumsum([0, *(_round_up(size) for size in (capacity, *nodes))]).tolist()
     minima = begins[-1] - begins[1]
     return tuple(
         Level(count, begins[i + 1], begins[i + 1] + minima, begins[i], begins[i] + minima if i else 0)
@@ -57,7 +52,7 @@ def levels(capacity: int) -> tuple[Level, ...]:
 
 def tree_size(capacity: int) -> int:
     """Numbers of a tree for this many slots."""
-    return levels(capacity)[-1].minima + 2
+    return levels(capacity)[-1].minima + FANOUT
 
 
 def initial_weights(capacity: int) -> np.ndarray:
@@ -91,17 +86,44 @@ class LastOfEach:
 
     def __init__(self) -> None:
         self.zero = Tensor(0, ms.int64)
+        self.none = Tensor([-1], ms.int64)
         self.dead = Tensor((1 << 62) - 1, ms.int64)
 
     def __call__(self, slots, live):
         n = slots.shape[0]
         index = ops.arange(n)
-        order, _ = ops.sort(ops.select(live, slots * n + index, self.dead))
-        position = ops.searchsorted(order, (slots + 1) * n) - 1
-        found = ops.gather(order, ops.maximum(position, self.zero), 0)
-        exists = ops.logical_and(position >= self.zero, ops.floor_divide(found, n) == slots)
-        last = ops.select(exists, ops.floor_mod(found, n), self.zero)
-        return last, exists, ops.logical_and(exists, last == index)
+        first = ops.cast(slots, ms.int64) * n
+        order, _ = ops.sort(ops.select(live, first + index, self.dead))
+        # How many entries are of this slot or a smaller one; after `none`, the last of them.
+        before = ops.searchsorted(order, first + n, out_int32=True)
+        found = ops.gather(ops.concat((self.none, order)), before, 0) - first
+        exists = found >= self.zero
+        return ops.maximum(found, self.zero), exists, found == index
+
+
+@ms.jit_class
+class _Places:
+    """Where nodes of a level and their children are in the tree.
+
+    Args:
+        level (Level): The level.
+        index (mindspore.dtype): Dtype of indices.
+    """
+
+    FEW = 256
+
+    def __init__(self, level: Level, index: Any) -> None:
+        children = np.arange(FANOUT)
+        self.nodes = level.nodes
+        # Of node 0, to which multiples are added.
+        self.sums = Tensor([level.children + children], index)
+        self.minima = Tensor([level.child_minima + children], index)
+        self.node = Tensor([[level.sums, level.minima]], index)
+        # Of all nodes, if they are few.
+        nodes = np.arange(level.nodes if level.nodes <= self.FEW else 1)[:, None]
+        self.all_sums = Tensor(nodes * FANOUT + level.children + children, index)
+        self.all_minima = Tensor(nodes * FANOUT + level.child_minima + children, index)
+        self.all_nodes = Tensor(nodes + [level.sums, level.minima], index)
 
 
 @ms.jit_class
@@ -114,85 +136,86 @@ class CompositeTree:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.levels = levels(capacity)
         last = tree_size(capacity) - 1
         self.index = ms.int32 if last < 2**31 - 1 else ms.int64  # gather takes int32 without a cast
-        children = np.arange(FANOUT)
-        # Where the children of node 0 of each level are: their sums, all but the last one's, and their minima.
-        self.sums_at = tuple(Tensor(level.children + children[None], self.index) for level in self.levels)
-        self.most_at = tuple(Tensor(level.children + children[None, :-1], self.index) for level in self.levels)
-        self.minima_at = tuple(Tensor(level.child_minima + children[None], self.index) for level in self.levels)
-        self.node_at = tuple(Tensor([[level.sums, level.minima]], self.index) for level in self.levels)
-        self.children = Tensor(children, ms.int64)
-        self.summary_at = Tensor([self.levels[-1].sums, self.levels[-1].minima, last], self.index)
-        self.positive_at = Tensor([last], self.index)
-        self.zero = Tensor(0.0, ms.float64)
+        self.levels = tuple(_Places(level, self.index) for level in levels(capacity))
+        top = levels(capacity)[-1]
+        self.total_at = Tensor(top.sums, self.index)
+        self.minimum_at = Tensor(top.minima, self.index)
+        self.positive_at = Tensor(last, self.index)
+        self.positive_slot = Tensor([last], self.index)
         self.infinity = Tensor(np.inf, ms.float64)
-        self.below_one = Tensor(BELOW_ONE, ms.float64)
-        self.least, self.most, self.sum = (
-            reduce(keep_dims=True) for reduce in (ops.ReduceMin, ops.ReduceMax, ops.ReduceSum)
-        )
+        self.least = ops.ReduceMin(keep_dims=True)
+        self.before_each = ops.CumSum(exclusive=True)
         self.view = InPlace((), np.float64)
 
-    def summary(self, tree):
-        """Total, smallest positive weight, number of positive weights."""
-        return ops.gather(tree, self.summary_at, 0)
+    def total(self, tree):
+        return ops.gather(tree, self.total_at, 0)
 
-    def count(self, values):
-        return ops.reduce_sum(ops.cast(values, ms.float64))
+    def minimum(self, tree):
+        """The smallest positive weight."""
+        return ops.gather(tree, self.minimum_at, 0)
+
+    def positive(self, tree):
+        """How many weights are positive."""
+        return ops.gather(tree, self.positive_at, 0)
 
     def write(self, weights, tree, slots, values, counted, touched):
         """Sets leaves. Entries of one slot have one value and one of them is `counted`; the nodes above the slots
         `touched` are computed anew."""
         slots = ops.cast(slots, self.index)
-        old = ops.gather(tree, slots, 0)
-        gained = self.count(ops.logical_and(counted, values > self.zero))
-        lost = self.count(ops.logical_and(counted, old > self.zero))
-        positive = ops.gather(tree, self.positive_at, 0) + (gained - lost)
-        ops.scatter_update(weights, self.positive_at, positive)
-        tree = ops.scatter_update(weights, slots, ops.depend(values, positive))
+        gained = ops.sign(values) - ops.sign(ops.gather(tree, slots, 0))
+        gained = ops.reduce_sum(gained * ops.cast(counted, ms.float64))
+        tree = ops.scatter_add(weights, self.positive_slot, ops.reshape(gained, (1,)))
+        tree = ops.scatter_update(weights, slots, ops.depend(values, tree))
         nodes = ops.expand_dims(ops.cast(touched, self.index), 1)
         for i in range(len(self.levels)):
-            nodes = ops.floor_divide(nodes, FANOUT)
-            if self.levels[i].nodes <= nodes.shape[0]:
-                nodes = ops.expand_dims(ops.cast(ops.arange(self.levels[i].nodes), self.index), 1)
-            first = nodes * FANOUT
-            sums = ops.gather(tree, first + self.sums_at[i], 0)
-            if i == 0:
-                minima = ops.select(sums > self.zero, sums, ops.zeros_like(sums) + self.infinity)
+            level = self.levels[i]
+            if level.nodes <= max(nodes.shape[0], FANOUT) and level.nodes <= level.FEW:
+                nodes = level.all_nodes
+                sums_at, minima_at, node_at = level.all_sums, level.all_minima, level.all_nodes
             else:
-                minima = ops.gather(tree, first + self.minima_at[i], 0)
+                if level.nodes <= nodes.shape[0]:
+                    nodes = ops.expand_dims(ops.cast(ops.arange(level.nodes), self.index), 1)
+                else:
+                    nodes = ops.floor_divide(nodes, FANOUT)
+                first = nodes * FANOUT
+                sums_at, minima_at, node_at = first + level.sums, first + level.minima, nodes + level.node
+            sums = ops.gather(tree, sums_at, 0)
+            if i == 0:
+                minima = ops.masked_fill(sums, sums <= 0, self.infinity)
+            else:
+                minima = ops.gather(tree, minima_at, 0)
             above = ops.concat((ops.cumsum(sums, 1)[:, FANOUT - 1 :], self.least(minima, 1)), 1)
-            tree = ops.scatter_update(weights, nodes + self.node_at[i], above)
+            tree = ops.scatter_update(weights, node_at, above)
 
     def descend(self, tree, targets, ok):
-        """The slots on which targets in ``[0, total)`` fall; slot 0 for all if not `ok`."""
-        targets = ops.expand_dims(ops.select(ok, targets, ops.zeros_like(targets) - 1), 1)
-        nodes = ops.cast(ops.zeros_like(targets), self.index)
-        for i in range(len(self.levels)):
-            height = len(self.levels) - 1 - i
+        """The slots on which targets in ``(0, total]`` fall, of the type `index`; slot 0 for all if not `ok`."""
+        n = targets.shape[0]
+        targets = ops.expand_dims(ops.select(ok, targets, ops.zeros_like(targets)), 1)
+        sums = ops.broadcast_to(ops.gather(tree, self.levels[-1].sums, 0), (n, FANOUT))
+        child = ops.searchsorted(ops.cumsum(sums, 1), targets, out_int32=True)
+        nodes = ops.cast(child, self.index)
+        for height in range(len(self.levels) - 2, -1, -1):
+            targets = targets - ops.gather_elements(self.before_each(sums, 1), 1, child)
             first = nodes * FANOUT
-            prefix = ops.cumsum(ops.gather(tree, first + self.most_at[height], 0), 1)
-            passed = ops.cast(prefix <= targets, ms.float64)
-            nodes = first + ops.cast(self.sum(passed, 1), self.index)
-            before = self.most(prefix * passed, 1)
-            weight = ops.gather(tree, nodes + self.levels[height].children, 0)
-            targets = ops.minimum(targets - before, weight * self.below_one)
-        return ops.cast(nodes[:, 0], ms.int64)
+            sums = ops.gather(tree, first + self.levels[height].sums, 0)
+            prefix = ops.cumsum(sums, 1)
+            targets = ops.minimum(targets, prefix[:, FANOUT - 1 :])
+            child = ops.searchsorted(prefix, targets, out_int32=True)
+            nodes = first + ops.cast(child, self.index)
+        return ops.reshape(nodes, (n,))
 
     def before(self, tree, slots):
         """The sums of the leaves in front of slots in ``[0, C]``."""
-        inside = ops.floor_mod(slots, self.capacity)
+        inside = ops.expand_dims(ops.cast(ops.floor_mod(slots, self.capacity), self.index), 1)
         result = ops.zeros_like(ops.cast(slots, ms.float64))
-        for i in range(len(self.levels)):
-            height = len(self.levels) - 1 - i
+        for height in range(len(self.levels) - 1, -1, -1):
             child = ops.floor_divide(inside, FANOUT**height)
-            first = ops.floor_divide(child, FANOUT) * FANOUT
-            children = ops.expand_dims(first, 1) + self.children
-            sums = ops.gather(tree, children + self.levels[height].children, 0)
-            sums = ops.select(children < ops.expand_dims(child, 1), sums, ops.zeros_like(sums))
-            result = result + ops.cumsum(sums, 1)[:, FANOUT - 1]
-        return ops.select(slots < self.capacity, result, result + self.summary(tree)[0])
+            nodes = ops.floor_divide(child, FANOUT)
+            sums = self.before_each(ops.gather(tree, nodes * FANOUT + self.levels[height].sums, 0), 1)
+            result = result + ops.gather_elements(sums, 1, child - nodes * FANOUT)[:, 0]
+        return ops.select(slots < self.capacity, result, result + self.total(tree))
 
     def sum_rows(self, tree, first, size, head):
         """The sums of logical rows ``[first, first + size)``; each Tensor has shape ``[m]``."""
@@ -201,15 +224,15 @@ class CompositeTree:
         wraps = end > self.capacity
         before_begin = self.before(tree, begin)
         before_end = self.before(tree, ops.select(wraps, end - self.capacity, end))
-        wrapped = self.summary(tree)[0] - before_begin + before_end
+        wrapped = self.total(tree) - before_begin + before_end
         sums = ops.select(wraps, wrapped, before_end - before_begin)
         return ops.select(size > 0, sums, ops.zeros_like(sums))
 
     def rotate(self, tree, slot, targets):
         """Points of the total weight, counted from the first weight of a slot, as points counted from slot 0."""
-        total = self.summary(tree)[0]
+        total = self.total(tree)
         targets = targets + self.before(tree, slot)
-        return ops.select(targets >= total, targets - total, targets)
+        return ops.select(targets > total, targets - total, targets)
 
 
 @ms.jit_class
@@ -248,9 +271,9 @@ class NativeTreeSet:
 
 @ms.jit_class
 class CompositeTreeDescend:
-    """``(weights, targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``[0, total)``.
+    """``(weights, targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``(0, total]``.
 
-    That is the first slot up to which the weights sum to more than the target. Its weight is never zero.
+    That is the first slot up to which the weights sum to the target or more. Its weight is never zero.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -259,19 +282,19 @@ class CompositeTreeDescend:
 
     def __call__(self, weights, targets):
         tree = self.tree.view(weights)
-        total = self.tree.summary(tree)[0]
-        ok = ops.all(ops.logical_and(targets >= 0, targets < total))
+        total = self.tree.total(tree)
+        ok = ops.all(ops.logical_and(targets > 0, targets <= total))
         self.check(ok, (targets, total))
-        slots = self.tree.descend(tree, targets, ok)
+        slots = ops.cast(self.tree.descend(tree, targets, ok), ms.int64)
         self.tree.view.done(weights, slots)
         return slots
 
 
 @ms.jit_class
 class NativeTreeDescend:
-    """``(weights, targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``[0, total)``.
+    """``(weights, targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``(0, total]``.
 
-    That is the first slot up to which the weights sum to more than the target. Its weight is never zero.
+    That is the first slot up to which the weights sum to the target or more. Its weight is never zero.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -319,7 +342,9 @@ class CompositeTreeSummary:
         self.tree = CompositeTree(capacity)
 
     def __call__(self, weights):
-        summary = self.tree.summary(self.tree.view(weights))
+        tree = self.tree.view(weights)
+        parts = (self.tree.total(tree), self.tree.minimum(tree), self.tree.positive(tree))
+        summary = ops.stack(parts)
         self.tree.view.done(weights, summary)
         return summary
 

@@ -39,21 +39,21 @@ class WeightOf:
 
 @ms.jit_class
 class Handles:
-    """Handles of slots, and slots of handles, all int64 ``[n]``."""
+    """Handles of slots, and slots of handles, all ``[n]``. Handles are int64, slots int32 or int64."""
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = Tensor(capacity, ms.int64)
+        self.capacity = capacity
+        self.index = CompositeTree(capacity).index
 
     def of(self, slots, ring):
-        head, count, serials = ring
-        row = ops.floor_mod(slots - ops.cast(head, ms.int64), self.capacity)
-        return serials[0] - ops.cast(count, ms.int64) + row
+        row = ops.floor_mod(slots - ring[0], self.capacity)
+        return ops.cast(row, ms.int64) + (ring[2][0] - ops.cast(ring[1], ms.int64))
 
     def slots(self, handles, ring):
         """Slots, all in ``[0, C)``, and whether they hold the rows."""
-        _, count, serials = ring
-        stored = ops.logical_and(handles >= serials[0] - ops.cast(count, ms.int64), handles < serials[0])
-        return ops.floor_mod(handles - serials[1], self.capacity), stored
+        inserted = ring[2][0]
+        stored = ops.logical_and(handles >= inserted - ops.cast(ring[1], ms.int64), handles < inserted)
+        return ops.cast(ops.floor_mod(handles - ring[2][1], self.capacity), self.index), stored
 
 
 @ms.jit_class
@@ -63,16 +63,17 @@ class CompositeRemove:
     def __init__(self, capacity: int) -> None:
         self.tree = CompositeTree(capacity)
         self.last_of_each = LastOfEach()
+        self.zero = Tensor(0.0, ms.float64)
         self.view = InPlace((), np.int32)
 
     def __call__(self, marks, slots, removed):
-        weights, _, _, use_counts, _, _ = marks
+        weights, use_counts = marks[0], marks[3]
         _, exists, counted = self.last_of_each(slots, removed)
         uses = ops.gather(self.view(use_counts), slots, 0)
         tree = self.tree.view(weights)
         old = ops.gather(tree, slots, 0)
         ops.scatter_update(use_counts, slots, ops.select(exists, -1 - uses, uses))
-        self.tree.write(weights, tree, slots, ops.select(exists, ops.zeros_like(old), old), counted, slots)
+        self.tree.write(weights, tree, slots, ops.masked_fill(old, exists, self.zero), counted, slots)
         return ops.reduce_sum(ops.cast(counted, ms.int32))
 
 
@@ -85,7 +86,7 @@ class CompositeDeliver:
         self.remove = CompositeRemove(capacity)
 
     def __call__(self, marks, slots, ok):
-        deliveries = ops.zeros_like(ops.cast(slots, ms.int32)) + ops.cast(ok, ms.int32)
+        deliveries = ops.broadcast_to(ops.cast(ok, ms.int32), slots.shape)
         use_counts = ops.scatter_add(marks[3], slots, deliveries)
         if self.max_use is not None:
             uses = ops.gather(use_counts, slots, 0)
@@ -105,22 +106,23 @@ class CompositeInsert:
         self.shapes = columns.shapes
         self.weight_of = WeightOf(factors)
         self.tree = CompositeTree(capacity)
-        self.ends = Tensor([0, capacity - 1], ms.int64)
+        self.ends = Tensor([0, capacity - 1], self.tree.index)
         self.views = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
         self.check = ops.Assert()
 
     def __call__(self, columns, ring, marks, priority, rows):
-        head, count, serials = ring
-        weights, priorities, max_priority, use_counts, insertion_clocks, clock = marks
+        head, count, serials = ring[0], ring[1], ring[2]
+        weights, priorities, max_priority = marks[0], marks[1], marks[2]
+        use_counts, insertion_clocks, clock = marks[3], marks[4], marks[5]
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
         n = self.ring.rows_of(rows)
-        slots = self.ring.slots(head, count, n)
+        slots = ops.cast(self.ring.slots(head, count, n), self.tree.index)
         given = ops.reshape(priority, (-1,))
         if given.shape[0] > 1:
             given = given[n - slots.shape[0] :]
         else:
-            given = given + ops.cast(ops.zeros_like(slots), ms.float32)
+            given = ops.broadcast_to(given, slots.shape)
         # A check that failed does not stop what follows it: then what is there is written again.
         tree = self.tree.view(weights)
         weight = ops.select(ok, self.weight_of(given), ops.gather(tree, slots, 0))
@@ -144,7 +146,7 @@ class CompositeInsert:
         """Slots below each node above these: of every 16 in a row one, and the ends."""
         if slots.shape[0] <= FANOUT:
             return slots
-        return ops.concat((slots[::16], slots[-1:], self.ends))
+        return ops.concat((slots[::FANOUT], slots[-1:], self.ends))
 
     def new_or_old(self, ok, columns, slots, n, rows):
         """The newest rows of a batch; what lies in their slots if not `ok`."""
@@ -187,13 +189,13 @@ class CompositeUpdate:
         self.check = ops.Assert()
 
     def __call__(self, column, ring, marks, handles, priority):
-        weights, priorities, max_priority, use_counts, _, _ = marks
+        weights, priorities, max_priority, use_counts = marks[0], marks[1], marks[2], marks[3]
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
         slots, stored = self.handles.slots(handles, ring)
         live = ops.logical_and(stored, ops.gather(self.views[1](use_counts), slots, 0) >= 0)
         written = ops.logical_and(live, ok)
-        given = priority + ops.cast(ops.zeros_like(slots), ms.float32)
+        given = ops.broadcast_to(priority, slots.shape)
         last, exists, counted = self.last_of_each(slots, written)
         new = ops.gather(given, last, 0)
         tree = self.tree.view(weights)
@@ -308,7 +310,7 @@ class CompositeInfo:
         self.views = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
     def __call__(self, column, ring, marks, handles):
-        _, priorities, _, use_counts, insertion_clocks, clock = marks
+        priorities, use_counts, insertion_clocks, clock = marks[1], marks[3], marks[4], marks[5]
         slots, stored = self.handles.slots(handles, ring)
         priority = ops.gather(self.views[0](priorities), slots, 0)
         uses = ops.gather(self.views[1](use_counts), slots, 0)
@@ -344,17 +346,15 @@ class CompositeReset:
         self.zero = Tensor(0, ms.int32)
 
     def __call__(self, column, ring, marks):
-        head, count, serials = ring
-        weights, priorities, max_priority, use_counts, insertion_clocks, clock = marks
-        ops.assign(weights, self.empty)
-        ops.assign(priorities, ops.zeros_like(priorities))
-        ops.assign(use_counts, ops.zeros_like(use_counts))
-        ops.assign(insertion_clocks, ops.zeros_like(insertion_clocks))
-        ops.assign(max_priority, self.one)
+        serials, clock = ring[2], marks[5]
+        ops.assign(marks[0], self.empty)
+        for i in (1, 3, 4):
+            ops.assign(marks[i], ops.zeros_like(marks[i]))
+        ops.assign(marks[2], self.one)
         ops.assign(clock, ops.stack((serials[0] - serials[0], serials[0])))
         ops.assign(serials, ops.stack((serials[0], serials[0])))
-        ops.assign(head, self.zero)
-        ops.assign(count, self.zero)
+        ops.assign(ring[0], self.zero)
+        ops.assign(ring[1], self.zero)
         return self.zero + 0
 
 

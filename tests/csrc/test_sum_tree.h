@@ -36,12 +36,12 @@ double RandomWeight(uint64_t bits) {
 }
 
 void CheckDescent(const replay::SumTree &tree, const std::vector<double> &leaves) {
-  std::vector<double> targets = {0, tree.Total() * replay::kBelowOne, tree.Total() / 2, tree.Total() / 3};
+  std::vector<double> targets = {1e-300, tree.Total(), tree.Total() / 2, tree.Total() / 3};
   double prefix = 0;
   for (double leaf : leaves) {
     prefix += leaf;
-    for (double target : {prefix, std::nextafter(prefix, 0.0)}) {
-      if (target < tree.Total()) targets.push_back(target);
+    for (double target : {prefix, std::nextafter(prefix, INFINITY)}) {
+      if (target > 0 && target <= tree.Total()) targets.push_back(target);
     }
   }
   std::vector<double> points = targets;
@@ -86,22 +86,22 @@ void CheckTree(int64_t capacity) {
 
 void TestSumTree() {
   for (int64_t capacity : {1, 2, 3, 5, 7, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1000, 4097}) CheckTree(capacity);
-  // 300 weights of one: sums are exact, and the slot of target t is t.
+  // 300 weights of one: sums are exact, and targets in (t, t + 1] fall on slot t.
   const std::vector<double> data = FreshTree(std::vector<double>(300, 1.0));
   std::vector<double> copy = data;
   const replay::SumTree tree(copy.data(), 300);
   CHECK(tree.Total() == 300);
   for (int64_t slot = 0; slot < 300; ++slot) {
-    double targets[2] = {static_cast<double>(slot), static_cast<double>(slot) + 0.999};
+    double targets[2] = {static_cast<double>(slot) + 0.001, static_cast<double>(slot) + 1};
     int64_t slots[2];
     tree.Descend(targets, 2, slots);
     CHECK(slots[0] == slot && slots[1] == slot);
     CHECK(tree.Before(slot) == static_cast<double>(slot));
   }
-  CHECK(replay::SumTree::Size(1) == 16 + 2 + 1);
-  CHECK(replay::SumTree::Size(16) == 16 + 2 + 1);
-  CHECK(replay::SumTree::Size(17) == 32 + 2 * (16 + 1) + 1);
-  CHECK(replay::SumTree::Size(256) == 256 + 2 * (16 + 1) + 1);
+  CHECK(replay::SumTree::Size(1) == 16 + 2 * 16);
+  CHECK(replay::SumTree::Size(16) == 16 + 2 * 16);
+  CHECK(replay::SumTree::Size(17) == 32 + 2 * (16 + 16));
+  CHECK(replay::SumTree::Size(256) == 256 + 2 * (16 + 16));
   CHECK(replay::SumTree::Size(INT32_MAX) > INT32_MAX);
   CHECK(replay::IsWeight(0) && replay::IsWeight(1e300) && !replay::IsWeight(-1e-300));
   CHECK(!replay::IsWeight(NAN) && !replay::IsWeight(INFINITY));

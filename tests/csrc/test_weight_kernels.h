@@ -76,7 +76,7 @@ Arguments TreeSetArguments() {
   return {Doubles(FreshTree({3, 1, 2, 0})), Int64({4}), Int64({1, 3, 1}), Doubles({9, 5, 4}), One("float64")};
 }
 Arguments TreeDescendArguments() {
-  return {Doubles(FreshTree({3, 1, 2, 0})), Int64({4}), Doubles({0, 3, 5.5}), Int64({-1, -1, -1})};
+  return {Doubles(FreshTree({3, 1, 2, 0})), Int64({4}), Doubles({3, 3.5, 6}), Int64({-1, -1, -1})};
 }
 Arguments TreeSumsArguments() {
   return {Doubles(FreshTree({3, 1, 2, 0})), Int64({4}), Int32(2), Int32(4), Make<int64_t>("int64", {2, 2}, {0, 3, -1, 9}),
@@ -279,9 +279,9 @@ void TestWeightRefusals() {
   REFUSES(replay_tree_set, TreeSetArguments, kIndexOutOfRange, (*a)[2].as<int64_t>()[1] = -1);
   REFUSES(replay_tree_set, TreeSetArguments, kBadArguments, (*a)[1] = Int64({17}));
   REFUSES(replay_tree_set, TreeSetArguments, kBadArguments, (*a)[1] = Int64({0}));
-  REFUSES(replay_tree_descend, TreeDescendArguments, kIndexOutOfRange, (*a)[2].as<double>()[1] = 6);
+  REFUSES(replay_tree_descend, TreeDescendArguments, kIndexOutOfRange, (*a)[2].as<double>()[1] = 6.5);
   REFUSES(replay_tree_descend, TreeDescendArguments, kIndexOutOfRange, (*a)[2].as<double>()[1] = NAN);
-  REFUSES(replay_tree_descend, TreeDescendArguments, kIndexOutOfRange, (*a)[2].as<double>()[1] = -1);
+  REFUSES(replay_tree_descend, TreeDescendArguments, kIndexOutOfRange, (*a)[2].as<double>()[1] = 0);
   REFUSES(replay_tree_sums, TreeSumsArguments, kBadArguments, (*a)[2] = Int32(4));
   REFUSES(replay_tree_summary, TreeSummaryArguments, kBadArguments, (*a)[2] = Doubles({0, 0}));
 }

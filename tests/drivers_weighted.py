@@ -1,0 +1,214 @@
+"""The calls of buffers with weights, beside those of `drivers`: from Python, or in a compiled body."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from drivers import CellCalls, Combination, Compiled, Eager, JitCalls, _Call, arrays, driver_of
+from mindspore import Tensor
+
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+
+#: Arguments that most tests share: drivers with equal arguments share compiled graphs. Weights are the square roots of
+#: priorities.
+SHAPES, TYPES, CAPACITY = [(2,), ()], [ms.float32, ms.int32], 6
+MAX_USE, MAX_STALENESS = 6, 5
+ROOTS: dict[str, Any] = {
+    "cls": PrioritizedReplayBuffer,
+    **{"alpha": 0.5, "beta": 0.5, "beta_steps": 4, "epsilon": 0.0},
+}
+LIMITS: dict[str, Any] = {"max_use": MAX_USE, "max_staleness": MAX_STALENESS}
+LIMITED: dict[str, dict[str, Any]] = {"uniform": LIMITS, "prioritized": ROOTS | LIMITS}
+
+
+class WeightedJitCalls(JitCalls):
+    """Each method of a buffer inside a compiled function of its own, for PYNATIVE_MODE."""
+
+    @ms.jit
+    def insert_with(self, priority, *rows):
+        self.buffer.insert(rows, priority=priority)
+        return self.buffer.size()
+
+    @ms.jit
+    def sample_handles(self):
+        return self.buffer.sample(with_indices=True)
+
+    @ms.jit
+    def sample_handles_between(self, start, stop):
+        return self.buffer.sample((start, stop), with_indices=True)
+
+    @ms.jit
+    def sample_with(self, beta):
+        return self.buffer.sample(beta)
+
+    @ms.jit
+    def update(self, indices, priorities):
+        return self.buffer.update_priorities(indices, priorities)
+
+    @ms.jit
+    def delete(self, indices):
+        return self.buffer.delete(indices)
+
+    @ms.jit
+    def advance(self, steps):
+        self.buffer.advance(steps)
+        return self.buffer.size()
+
+    @ms.jit
+    def info(self, indices):
+        return self.buffer.info(indices)
+
+
+class _InsertWith(_Call):
+    def construct(self, priority, *rows):
+        self.buffer.insert(rows, priority=priority)
+        return self.buffer.size()
+
+
+class _SampleHandles(_Call):
+    def construct(self):
+        return self.buffer.sample(with_indices=True)
+
+
+class _SampleHandlesBetween(_Call):
+    def construct(self, start, stop):
+        return self.buffer.sample((start, stop), with_indices=True)
+
+
+class _SampleWith(_Call):
+    def construct(self, beta):
+        return self.buffer.sample(beta)
+
+
+class _Update(_Call):
+    def construct(self, indices, priorities):
+        return self.buffer.update_priorities(indices, priorities)
+
+
+class _Delete(_Call):
+    def construct(self, indices):
+        return self.buffer.delete(indices)
+
+
+class _Advance(_Call):
+    def construct(self, steps):
+        self.buffer.advance(steps)
+        return self.buffer.size()
+
+
+class _Info(_Call):
+    def construct(self, indices):
+        return self.buffer.info(indices)
+
+
+class WeightedCellCalls(CellCalls):
+    """Each method of a buffer inside the `construct` of a Cell of its own, for GRAPH_MODE."""
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__(buffer)
+        self.insert_with = _InsertWith(buffer)
+        self.sample_handles = _SampleHandles(buffer)
+        self.sample_handles_between = _SampleHandlesBetween(buffer)
+        self.sample_with = _SampleWith(buffer)
+        self.update = _Update(buffer)
+        self.delete = _Delete(buffer)
+        self.advance = _Advance(buffer)
+        self.info = _Info(buffer)
+
+
+class EagerWeighted(Eager):
+    """Calls the methods from Python. Takes and gives NumPy arrays and Python scalars."""
+
+    def insert(self, rows: Sequence[Any], priority: Any = None) -> None:
+        given = {} if priority is None else {"priority": priority}
+        assert self.buffer.insert(list(rows), **given) is self.buffer
+
+    def sample_handles(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
+        return arrays(self.buffer.sample(sample_range, with_indices=True))
+
+    def sample_weighted(self, beta: float | None = None) -> tuple[np.ndarray, ...]:
+        return arrays(self.buffer.sample(beta))
+
+    def draw(self) -> tuple[np.ndarray, ...]:
+        """Handles and rows, of either class."""
+        return draw(self)
+
+    def update(self, indices: Any, priorities: Any) -> int:
+        return count(self.buffer.update_priorities(indices, priorities))
+
+    def delete(self, indices: Any) -> int:
+        return count(self.buffer.delete(indices))
+
+    def advance(self, steps: int = 1) -> None:
+        assert self.buffer.advance(steps) is self.buffer
+
+    def info(self, indices: Any) -> list[tuple[float, int, int]]:
+        return facts(self.buffer.info(indices))
+
+
+class CompiledWeighted(Compiled):
+    """Calls the methods inside compiled bodies. Takes and gives NumPy arrays and Python scalars."""
+
+    def insert(self, rows: Sequence[Any], priority: Any = None) -> None:
+        if priority is None:
+            super().insert(rows)
+        else:
+            self.calls.insert_with(Tensor(priority, ms.float32), *(Tensor(row) for row in rows)).asnumpy()
+
+    def sample_handles(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
+        if sample_range is None:
+            return arrays(self.calls.sample_handles())
+        bounds = (None if b is None else Tensor(b, ms.int64) for b in sample_range)
+        return arrays(self.calls.sample_handles_between(*bounds))
+
+    def draw(self) -> tuple[np.ndarray, ...]:
+        """Handles and rows, of either class."""
+        return draw(self)
+
+    def sample_weighted(self, beta: float | None = None) -> tuple[np.ndarray, ...]:
+        return arrays(self.calls.sample() if beta is None else self.calls.sample_with(Tensor(beta, ms.float64)))
+
+    def update(self, indices: Any, priorities: Any) -> int:
+        return count(self.calls.update(Tensor(indices, ms.int64), Tensor(priorities, ms.float32)))
+
+    def delete(self, indices: Any) -> int:
+        return count(self.calls.delete(Tensor(indices, ms.int64)))
+
+    def advance(self, steps: int = 1) -> None:
+        self.calls.advance(Tensor(steps, ms.int64)).asnumpy()
+
+    def info(self, indices: Any) -> list[tuple[float, int, int]]:
+        return facts(self.calls.info(Tensor(indices, ms.int64)))
+
+
+def draw(driver: Any) -> tuple[np.ndarray, ...]:
+    """Handles and rows of a sample of all rows, from a uniform or a prioritized buffer."""
+    if not isinstance(driver.buffer, PrioritizedReplayBuffer):
+        return driver.sample_handles()
+    handles, _, *rows = driver.sample_weighted()
+    return handles, *rows
+
+
+def count(rows: Tensor) -> int:
+    """A number of rows, as a Python int; its dtype and shape are checked."""
+    assert (rows.dtype, rows.shape) == (ms.int32, ())
+    return int(rows)
+
+
+def facts(columns: Sequence[Tensor]) -> list[tuple[float, int, int]]:
+    """What `info` gives, row by row; the dtypes are checked."""
+    priority, uses, staleness = arrays(columns)
+    assert (priority.dtype, uses.dtype, staleness.dtype) == (np.float32, np.int32, np.int64)
+    assert priority.shape == uses.shape == staleness.shape
+    return list(zip(priority.tolist(), uses.tolist(), staleness.tolist(), strict=True))
+
+
+def make_driver(combination: Combination, *args: Any, cls: type[ReplayBuffer] = ReplayBuffer, **kwargs: Any) -> Any:
+    """A new buffer of this class, with weights or without, and the calls of this combination."""
+    buffer = cls(*args, backend=combination.backend, **kwargs)
+    if not hasattr(buffer, "weights"):
+        return driver_of(combination, buffer)
+    if combination.call == "eager":
+        return EagerWeighted(buffer)
+    return CompiledWeighted(buffer, (WeightedCellCalls if combination.mode == "graph" else WeightedJitCalls)(buffer))

@@ -1,0 +1,434 @@
+"""Use limits, staleness and deletion, alone and together, on uniform and prioritized buffers.
+
+In {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}, unless what is tested is the same for all.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import assert_frequencies, assert_rows, assert_uniform_without_replacement, uniform
+from drivers import Combination
+from drivers_weighted import CAPACITY, LIMITED, MAX_USE, SHAPES, TYPES, make_driver
+from reference import stack
+
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+
+Make = Callable[..., Any]
+
+KINDS: dict[str, dict[str, Any]] = {"uniform": {}, "prioritized": {"cls": PrioritizedReplayBuffer}}
+GONE = (0.0, -1, -1)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def limited(make: Make, kind: str) -> Any:
+    """A buffer of six rows and samples of two, each row delivered six times and stale after five steps."""
+    return make(2, CAPACITY, SHAPES, TYPES, **LIMITED[kind])
+
+
+@pytest.fixture
+def build(kind: str) -> Callable[..., Any]:
+    """Makes a native driver from Python: no time goes into graphs. The twins' tests hold the rest to the same state."""
+
+    def get(draws: int, capacity: int, **options: Any) -> Any:
+        where = Combination("pynative", "native", "eager")
+        return make_driver(where, draws, capacity, SHAPES, TYPES, seed=0, **KINDS[kind], **options)
+
+    return get
+
+
+def rows(*serials: int) -> tuple[np.ndarray, ...]:
+    """Rows with these numbers in every field."""
+    return stack([(np.array([n, -n], np.float32), np.array(n, np.int32)) for n in serials])
+
+
+def insert_pairs(driver: Any, first: int, last: int) -> None:
+    """Inserts rows `first` to `last`, two at a time."""
+    for serial in range(first, last, 2):
+        driver.insert(rows(serial, serial + 1))
+
+
+def drawn(driver: Any) -> list[int]:
+    """The handles of a sample, after a check that handles and rows belong together."""
+    handles, *batch = driver.draw()
+    assert_rows(batch, rows(*handles.tolist()))
+    return handles.tolist()
+
+
+def eligible(driver: Any) -> list[int]:
+    """Handles of the rows with positive weight, by the state alone."""
+    driver.buffer.check_valid()
+    state = driver.buffer.state_dict()
+    head, count, inserted = int(state["head"]), int(state["count"]), int(state["serials"][0])
+    slots = [(head + row) % driver.buffer.capacity for row in range(count)]
+    return [inserted - count + row for row, slot in enumerate(slots) if state["weights"][slot] > 0]
+
+
+def uses(driver: Any, handles: list[int]) -> list[int]:
+    """Use counts, asked for four at a time: a graph is compiled for each number."""
+    counts: list[int] = []
+    for first in range(0, len(handles), 4):
+        some = handles[first : first + 4]
+        counts += [fact[1] for fact in driver.info(some + [-1] * (4 - len(some)))][: len(some)]
+    return counts
+
+
+def empty_out(driver: Any) -> list[int]:
+    """The handles that come until there are no more."""
+    seen: list[int] = []
+    while driver.status()[2]:
+        seen += drawn(driver)
+    return seen
+
+
+# One limit alone.
+
+
+def test_each_row_is_delivered_as_often_as_max_use_says(build: Callable[..., Any]):
+    for max_use in (1, 2, 5):
+        driver = build(1, 6, max_use=max_use)
+        insert_pairs(driver, 0, 4)
+        assert sorted(empty_out(driver)) == sorted([0, 1, 2, 3] * max_use)
+        assert uses(driver, [0, 1, 2, 3]) == [max_use] * 4
+        assert (eligible(driver), driver.status()) == ([], (4, False, False))
+
+
+def test_a_batch_may_exceed_max_use_and_the_row_goes_after_it(build: Callable[..., Any]):
+    """A row that comes twice in a batch is counted twice."""
+    driver = build(2, 6, max_use=3)
+    insert_pairs(driver, 0, 2)
+    counts = {0: 0, 1: 0}
+    while driver.status()[2]:
+        for handle in drawn(driver):
+            counts[handle] += 1
+        assert uses(driver, [0, 1]) == [counts[0], counts[1]]
+        assert eligible(driver) == [handle for handle in (0, 1) if counts[handle] < 3]
+    assert 3 <= max(counts.values()) <= 4
+
+
+def test_staleness_alone(build: Callable[..., Any]):
+    """A row is stale when the clock is more than max_staleness past its insertion."""
+    driver = build(2, 6, max_staleness=2)
+    insert_pairs(driver, 0, 2)
+    driver.advance()
+    insert_pairs(driver, 2, 4)
+    driver.advance(1)
+    assert eligible(driver) == [0, 1, 2, 3]
+    assert [fact[2] for fact in driver.info([0, 1, 2, 3])] == [2, 2, 1, 1]
+    driver.advance(0)
+    assert eligible(driver) == [0, 1, 2, 3]
+    driver.advance()
+    assert eligible(driver) == [2, 3]
+    assert set(drawn(driver) + drawn(driver)) <= {2, 3}
+    driver.advance(100)
+    assert (eligible(driver), driver.status()) == ([], (4, False, False))
+    assert [fact[2] for fact in driver.info([0, 3])] == [103, 102]
+    insert_pairs(driver, 4, 6)
+    assert eligible(driver) == [4, 5]
+
+
+def test_with_a_staleness_of_zero_rows_live_for_one_step(build: Callable[..., Any]):
+    driver = build(2, 6, max_staleness=0)
+    insert_pairs(driver, 0, 2)
+    assert eligible(driver) == [0, 1]
+    driver.advance()
+    assert eligible(driver) == []
+    insert_pairs(driver, 2, 8)
+    assert eligible(driver) == [2, 3, 4, 5, 6, 7]
+
+
+def test_without_a_limit_the_clock_removes_nothing(build: Callable[..., Any]):
+    driver = build(2, 6, max_use=50)
+    insert_pairs(driver, 0, 4)
+    driver.advance(1000)
+    assert (eligible(driver), driver.info([3])[0][1:]) == ([0, 1, 2, 3], (0, 1000))
+
+
+def test_deletion_alone(limited: Any):
+    """A row counts once; dead handles are skipped; `size` and `get_item` still see the row."""
+    insert_pairs(limited, 0, 6)
+    assert limited.delete([1, 4, 1, 4]) == 2
+    assert limited.delete([1, 4, 6, -1]) == 0
+    assert (eligible(limited), limited.status()) == ([0, 2, 3, 5], (6, True, True))
+    assert {handle for _ in range(4) for handle in drawn(limited)} <= {0, 2, 3, 5}
+    assert_rows(limited.buffer.get_item([1, 4]), rows(1, 4))
+    assert limited.delete([0, 2, 3, 3]) == 3
+    assert limited.status() == (6, True, False)
+
+
+def test_every_limit_together(limited: Any):
+    """Rows go by deletion, by use and by age; the rest are drawn, and what comes into their slots starts anew."""
+    insert_pairs(limited, 0, 4)
+    assert limited.delete([0, 0, 9, 9]) == 1
+    limited.advance(3)
+    insert_pairs(limited, 4, 6)
+    while len(eligible(limited)) > 3:
+        drawn(limited)
+    limited.advance(3)
+    left = [handle for handle, times in zip((4, 5), uses(limited, [4, 5]), strict=True) if times < MAX_USE]
+    assert eligible(limited) == left
+    insert_pairs(limited, 6, 10)
+    assert [handle for handle in eligible(limited) if handle >= 6] == [6, 7, 8, 9]
+    assert limited.info([6, 7, 8, 9])[0][1:] == (0, 0)
+
+
+# Where libraries with one middleware a limit have failed.
+
+
+def test_a_deletion_orphans_no_live_row(limited: Any):
+    """Rows deleted in the middle and at both ends; all others are drawn, also once the ring has wrapped."""
+    insert_pairs(limited, 0, 6)
+    assert limited.delete([0, 3, 5, 5]) == 3
+    assert {handle for _ in range(3) for handle in drawn(limited)} <= {1, 2, 4}
+    insert_pairs(limited, 6, 8)  # over rows 0 and 1: one of them was deleted
+    left = [handle for handle, times in zip((2, 4), uses(limited, [2, 4]), strict=True) if times < MAX_USE]
+    assert eligible(limited) == [*left, 6, 7]
+    assert limited.delete([2, 4, 0, 1]) == len(left)
+    assert eligible(limited) == [6, 7]
+    seen = empty_out(limited)
+    assert set(seen) == {6, 7}
+    assert max(uses(limited, [6, 7])) >= MAX_USE
+
+
+def test_a_row_that_was_deleted_makes_room_for_one_that_lives(limited: Any):
+    insert_pairs(limited, 0, 6)
+    assert limited.delete([0, 1, 2, 3]) == 4
+    assert limited.delete([4, 5, 5, 5]) == 2
+    insert_pairs(limited, 6, 12)
+    assert eligible(limited) == [6, 7, 8, 9, 10, 11]
+    assert limited.delete([0, 1, 2, 5]) == 0
+    assert eligible(limited) == [6, 7, 8, 9, 10, 11]
+
+
+def test_use_counts_do_not_leak_to_the_row_that_takes_the_slot(limited: Any):
+    """Rows used up, used in part, and never: each of those that follow in their slots can be used as often as any."""
+    insert_pairs(limited, 0, 6)
+    while len(eligible(limited)) > 4:
+        drawn(limited)
+    assert max(uses(limited, [0, 1, 2, 3, 4, 5])) >= MAX_USE
+    insert_pairs(limited, 6, 12)
+    assert eligible(limited) == [6, 7, 8, 9, 10, 11]
+    assert uses(limited, [6, 7, 8, 9, 10, 11]) == [0] * 6
+    assert uses(limited, [0, 5]) == [-1, -1]
+    drawn(limited)
+    assert sum(uses(limited, [6, 7, 8, 9, 10, 11])) == 2
+
+
+def test_use_counts_do_not_leak_over_a_reset(limited: Any):
+    insert_pairs(limited, 0, 2)
+    empty_out(limited)
+    assert limited.status()[2] is False
+    limited.advance(2)
+    limited.reset()
+    insert_pairs(limited, 2, 4)
+    assert limited.info([2, 3, 0, 1]) == [(1.0, 0, 0), (1.0, 0, 0), GONE, GONE]
+    assert eligible(limited) == [2, 3]
+
+
+def test_a_staleness_check_removes_every_stale_row(limited: Any):
+    """Some of them were deleted, used up, or overwritten before; the clock jumps over several insertions."""
+    insert_pairs(limited, 0, 2)
+    limited.advance(1)
+    insert_pairs(limited, 2, 4)
+    limited.advance(1)
+    insert_pairs(limited, 4, 6)
+    assert limited.delete([0, 2, 0, 2]) == 2
+    insert_pairs(limited, 6, 8)  # over rows 0 and 1
+    limited.advance(2)
+    assert eligible(limited) == [3, 4, 5, 6, 7]
+    limited.advance(4)
+    assert eligible(limited) == []
+    insert_pairs(limited, 8, 10)
+    assert eligible(limited) == [8, 9]
+    limited.advance(5)
+    assert eligible(limited) == [8, 9]
+    limited.advance(1)
+    assert eligible(limited) == []
+
+
+def test_any_number_of_rows_go_stale_at_once(backend: str):
+    """Some of them were deleted before, and the ring wraps: none is left, and none that is not stale goes."""
+    capacity = 130
+    where = Combination("pynative", backend, "eager")
+    driver = make_driver(where, 1, capacity, SHAPES, TYPES, seed=0, max_staleness=3)
+    start = 0
+    for stale in (1, 63, 64, 65, 128, capacity):
+        for serial in range(start, start + capacity):
+            if serial == start + stale:
+                assert driver.delete([start, start + stale // 2]) == min(stale, 2)
+                driver.advance(2)
+            driver.insert([part[0] for part in rows(serial)])
+        driver.advance(2 if stale < capacity else 4)
+        assert eligible(driver) == list(range(start + stale, start + capacity))
+        driver.advance(2)
+        assert eligible(driver) == []
+        start += capacity
+
+
+def test_priorities_are_written_for_their_rows_alone(make: Make):
+    """Updates of rows that were deleted, used up, stale, overwritten or never inserted are skipped and counted."""
+    driver = make(2, CAPACITY, SHAPES, TYPES, **LIMITED["prioritized"])
+    insert_pairs(driver, 0, 2)
+    driver.advance(3)
+    insert_pairs(driver, 2, 6)
+    assert driver.delete([3, 3, 3, 3]) == 1
+    driver.advance(3)  # rows 0 and 1 are stale
+    assert eligible(driver) == [2, 4, 5]
+    assert driver.update([0, 1, 3, 6], [50.0] * 4) == 4
+    assert driver.update([4, 3, 1, 4], [2.0, 50.0, 50.0, 3.0]) == 2
+    assert [fact[0] for fact in driver.info([0, 1, 2, 3])] == [1, 1, 1, 1]
+    assert [fact[0] for fact in driver.info([4, 5, 6, -1])] == [3, 1, 0, 0]
+    assert eligible(driver) == [2, 4, 5]
+    insert_pairs(driver, 6, 8)  # over rows 0 and 1, with the largest priority that a live row was given
+    assert driver.update([0, 1, 0, 1], [50.0] * 4) == 4
+    assert [fact[0] for fact in driver.info([6, 7, 4, 5])] == [3, 3, 3, 1]
+
+
+def test_an_update_does_not_bring_a_row_back(make: Make):
+    driver = make(2, CAPACITY, SHAPES, TYPES, **LIMITED["prioritized"])
+    insert_pairs(driver, 0, 4)
+    while len(eligible(driver)) > 2:
+        drawn(driver)
+    left = eligible(driver)
+    used_up = sorted(set(range(4)) - set(left))
+    assert driver.update([*used_up, *left][:4], [9.0] * 4) == len(used_up)
+    assert eligible(driver) == left
+
+
+def test_a_row_is_removed_once(limited: Any):
+    """Used up or deleted, then stale, then deleted again: its use count is what it was."""
+    insert_pairs(limited, 0, 4)
+    while len(eligible(limited)) > 3:
+        drawn(limited)
+    before = uses(limited, [0, 1, 2, 3])
+    assert limited.delete([0, 1, 2, 3]) == 3
+    limited.advance(9)
+    limited.advance(9)
+    assert limited.delete([3, 2, 1, 0]) == 0
+    assert uses(limited, [0, 1, 2, 3]) == before
+    assert eligible(limited) == []
+
+
+# What is drawn.
+
+
+@pytest.fixture
+def deleted(backend: str) -> Any:
+    """Rows 3 to 8, over the ring's end, without 4 and 7."""
+    driver = make_driver(Combination("pynative", backend, "eager"), 2, CAPACITY, SHAPES, TYPES, seed=0, weighted=True)
+    driver.insert(rows(*range(9)))
+    assert driver.delete([4, 7]) == 2
+    return driver
+
+
+def test_a_uniform_draw_goes_over_the_eligible_rows(deleted: Any):
+    handles = [handle for _ in range(150) for handle in drawn(deleted)]
+    assert_frequencies(handles, uniform([3, 5, 6, 8]))
+    with pytest.raises(AssertionError):
+        assert_frequencies([handle if i % 5 else 3 for i, handle in enumerate(handles)], uniform([3, 5, 6, 8]))
+
+
+@pytest.mark.parametrize(("backend", "ordered"), [("native", False), ("native", True), ("composite", True)])
+def test_draws_without_replacement_are_of_eligible_rows(backend: str, ordered: bool):
+    where = Combination("pynative", backend, "eager")
+    driver = make_driver(where, 3, 7, SHAPES, TYPES, seed=0, replace=False, ordered=ordered, weighted=True)
+    driver.insert(rows(*range(10)))  # rows 3 to 9
+    assert driver.delete([4, 8]) == 2
+    number = {3: 0, 5: 1, 6: 2, 7: 3, 9: 4}
+    batches = [[number[handle] for handle in drawn(driver)] for _ in range(900)]
+    assert_uniform_without_replacement(batches, 5)
+
+
+def test_a_range_counts_logical_rows(deleted: Any):
+    """Removed rows have their places in it, but are not drawn from it."""
+    for sample_range, expected in [((0, 3), {3, 5}), ((-3, 6), {6, 8}), ((1, 5), {5, 6}), ((0, 6), {3, 5, 6, 8})]:
+        seen = set()
+        for _ in range(12):
+            handles, *batch = deleted.sample_handles(sample_range)
+            assert_rows(batch, rows(*handles.tolist()))
+            seen |= set(handles.tolist())
+        assert seen == expected
+
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "ordered": {"ordered": True},
+    "distinct": {"replace": False},
+    "ordered-distinct": {"ordered": True, "replace": False},
+}
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [*(("native", options) for options in ORDERS.values()), ("composite", ORDERS["distinct"])],
+    ids=[*ORDERS, "composite"],
+)
+def test_the_same_draws_as_a_plain_buffer_while_nothing_is_removed(backend: str, options: dict[str, Any]):
+    plain = ReplayBuffer(2, 6, SHAPES, TYPES, seed=1, backend=backend, **options)
+    weighted = ReplayBuffer(2, 6, SHAPES, TYPES, seed=1, backend=backend, weighted=True, **options)
+    for batch in (rows(0, 1, 2, 3), rows(4, 5, 6, 7)):
+        plain.insert(batch)
+        weighted.insert(batch)
+        for sample_range in (None, (1, 4), (-3, None)):
+            one, other = plain.sample(sample_range), weighted.sample(sample_range)
+            assert_rows(one, [column.asnumpy() for column in other])
+    assert plain.random_state.asnumpy().tolist() == weighted.random_state.asnumpy().tolist()
+
+
+# Errors.
+
+
+def assert_refused(driver: Any, call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    before = driver.buffer.state_dict()
+    with pytest.raises(error, match=message):
+        call()
+    after = driver.buffer.state_dict()
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+    driver.buffer.check_valid()
+
+
+def test_too_few_eligible_rows(build: Callable[..., Any], kind: str):
+    driver = build(2, 6, max_use=3)
+    insert_pairs(driver, 0, 6)
+    assert driver.delete([0, 1, 2, 3, 4]) == 5
+    assert driver.status() == (6, True, False)
+    text = r"a sample needs sample_size=2 eligible rows, but got 1 .*of 6 stored\. Wait until can_sample\(\) is true\."
+    assert_refused(driver, driver.draw, RuntimeError, text)
+    if kind == "uniform":
+        insert_pairs(driver, 6, 8)
+        assert_refused(driver, lambda: driver.sample_handles((0, 4)), RuntimeError, text)
+        assert set(driver.sample_handles((3, 6))[0].tolist()) <= {5, 6, 7}
+
+
+PLAIN_CALLS: dict[str, Callable[[ReplayBuffer], Any]] = {
+    "delete": lambda buffer: buffer.delete([0]),
+    "info": lambda buffer: buffer.info([0]),
+    "advance": lambda buffer: buffer.advance(),
+    "with_indices": lambda buffer: buffer.sample(with_indices=True),
+}
+
+
+@pytest.mark.parametrize("call", PLAIN_CALLS)
+def test_a_plain_buffer_names_the_way_out(backend: str, call: str):
+    buffer = ReplayBuffer(2, 6, SHAPES, TYPES, seed=0, backend=backend).insert(rows(0, 1, 2))
+    before = buffer.state_dict()
+    with pytest.raises(RuntimeError, match=r"For 'ReplayBuffer'.*weighted=True"):
+        PLAIN_CALLS[call](buffer)
+    assert all(np.array_equal(before[key], value) for key, value in buffer.state_dict().items())
+
+
+def test_a_plain_buffer_keeps_no_weights(backend: str):
+    buffer = ReplayBuffer(2, 6, SHAPES, TYPES, seed=0, backend=backend)
+    state = set(buffer.state_dict())
+    assert state == {"version", "capacity", "column.0", "column.1", "head", "count", "serials", "random_state"}
+    for options in ({"weighted": True}, {"max_use": 1}, {"max_staleness": 0}):
+        weighted = ReplayBuffer(2, 6, SHAPES, TYPES, seed=0, backend=backend, **options)
+        more = {"weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock"}
+        assert set(weighted.state_dict()) == state | more
+        assert weighted.nbytes > buffer.nbytes

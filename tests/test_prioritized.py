@@ -1,0 +1,363 @@
+"""PrioritizedReplayBuffer's behaviour, in {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checks import assert_rows, assert_weights
+from drivers import Combination
+from drivers_weighted import LIMITED, ROOTS, SHAPES, TYPES, make_driver
+from reference import stack
+from reference_weighted import PrioritizedTwin
+
+from mindspore_replay import PrioritizedReplayBuffer
+
+Make = Callable[..., Any]
+
+#: What most tests take: limits that they do not reach, since other files share the compiled graphs.
+USUAL = LIMITED["prioritized"]
+
+
+def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
+    """The row with this serial number: its number in every field."""
+    return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
+
+
+def rows(*serials: int) -> tuple[np.ndarray, ...]:
+    return stack([row(serial) for serial in serials])
+
+
+def leaves(buffer: Any) -> list[float]:
+    """The weight of each slot."""
+    return buffer.state_dict()["weights"][: buffer.capacity].tolist()
+
+
+def value(buffer: Any, name: str) -> Any:
+    return buffer.state_dict()[name].tolist()
+
+
+def drawn(driver: Any, beta: float | None = None) -> tuple[list[int], list[float]]:
+    """Handles and importance weights of a sample, after a check that handles and rows belong together."""
+    handles, importance, *batch = driver.sample_weighted(beta)
+    assert (handles.dtype, importance.dtype) == (np.int64, np.float32)
+    assert_rows(batch, rows(*handles.tolist()))
+    return handles.tolist(), importance.tolist()
+
+
+def from_python(backend: str, **options: Any) -> Any:
+    return make_driver(Combination("pynative", backend, "eager"), 2, 6, SHAPES, TYPES, seed=0, **ROOTS, **options)
+
+
+def test_priorities_at_insertion(make: Make):
+    """One for all rows, one for each, or none: then it is the largest so far, which is 1 at first."""
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1))
+    assert (leaves(driver.buffer), value(driver.buffer, "max_priority")) == ([1, 1, 0, 0, 0, 0], 1)
+    driver.insert(rows(2, 3, 4), np.array([4, 16, 0.25], np.float32))
+    assert (leaves(driver.buffer), value(driver.buffer, "max_priority")) == ([1, 1, 2, 4, 0.5, 0], 16)
+    driver.insert(rows(5, 6), 9.0)
+    assert (leaves(driver.buffer), value(driver.buffer, "max_priority")) == ([3, 1, 2, 4, 0.5, 3], 16)
+    driver.insert(rows(7, 8))
+    assert leaves(driver.buffer) == [3, 4, 4, 4, 0.5, 3]
+    assert value(driver.buffer, "priorities") == [9, 16, 16, 16, 0.25, 9]
+    driver.buffer.check_valid()
+
+
+def test_updates_raise_the_largest_priority(make: Make):
+    """Only those of live rows do, and it never falls."""
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
+    assert driver.update([0, 1, 7, -1], [0.25, 4, 100, 100]) == 2
+    assert (leaves(driver.buffer)[:3], value(driver.buffer, "max_priority")) == ([0.5, 2, 1], 4)
+    assert driver.update([0, 1, 2, 2], [0.0, 0.0, 0.25, 1.0]) == 0
+    assert (leaves(driver.buffer)[:3], value(driver.buffer, "max_priority")) == ([0, 0, 1], 4)
+    driver.insert(rows(3, 4))
+    assert leaves(driver.buffer)[:5] == [0, 0, 1, 2, 2]
+
+
+def test_importance_weights_by_hand(make: Make):
+    """With weights 1, 1 and 2 the second draw is always the last row, and the first one of the others.
+
+    Beta is 0.5, 0.625, 0.75, 0.875 and then 1. One that is given serves its call alone, which moves beta as others do.
+    """
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
+    for given, beta, after in [
+        *((None, 0.5, 0.625), (None, 0.625, 0.75), (0.0, 0.0, 0.875), (1.0, 1.0, 1.0), (0.25, 0.25, 1.0)),
+        (None, 1.0, 1.0),
+    ]:
+        handles, importance = drawn(driver, given)
+        assert (handles[0] in (0, 1), handles[1]) == (True, 2)
+        assert importance == [1.0, float(np.float32(0.5**beta))]
+        assert value(driver.buffer, "beta") == after
+
+
+def test_importance_weights_measured_by_the_buffer(backend: str):
+    """With weights 1, 3 and 4 the smallest is 1, whichever row comes first; a row of priority 0 counts for nothing."""
+    driver = from_python(backend, normalize="buffer")
+    driver.insert(rows(0, 1, 2), np.array([1, 9, 16], np.float32))
+    driver.insert(rows(3, 4, 5), np.array([0, 0, 0], np.float32))
+    seen = set()
+    for _ in range(12):
+        handles, importance = drawn(driver, 0.5)
+        first = {0: 1.0, 1: float(np.float32((1 / 3) ** 0.5))}[handles[0]]
+        assert (handles[1], importance) == (2, [first, 0.5])
+        seen.add(handles[0])
+    assert seen == {0, 1}
+
+
+def test_importance_weights_measured_by_the_batch(make: Make):
+    """With weights 1, 3 and 4 the smallest of the batch is 1 or 3."""
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([1, 9, 16], np.float32))
+    for _ in range(5):
+        handles, importance = drawn(driver, 0.5)
+        expected = {0: 0.5, 1: float(np.float32(0.75**0.5))}[handles[0]]
+        assert (handles[1], importance) == (2, [1.0, expected])
+
+
+def test_handles_over_a_wrap(make: Make):
+    """Handles drawn before the ring wrapped are dead where their rows are gone: no other row is touched."""
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
+    driver.insert(rows(3, 4, 5), np.array([1, 1, 1], np.float32))
+    before = list(range(6))
+    assert {handle for _ in range(3) for handle in drawn(driver)[0]} <= set(before)
+    driver.insert(rows(6, 7), 4.0)
+    driver.insert(rows(8, 9), 4.0)  # rows 4 to 9 are stored; slots 0 to 3 hold 6 to 9
+    assert driver.update(before[:4], [100.0] * 4) == 4
+    assert leaves(driver.buffer) == [2, 2, 2, 2, 1, 1]
+    assert driver.update(before[2:], [100.0, 100.0, 9.0, 16.0]) == 2
+    assert leaves(driver.buffer) == [2, 2, 2, 2, 3, 4]
+    assert driver.delete(before[:4]) == 0
+    assert driver.update([9, 6, 10, 3], [25.0, 36.0, 49.0, 49.0]) == 2
+    assert leaves(driver.buffer) == [6, 2, 2, 5, 3, 4]
+    assert value(driver.buffer, "max_priority") == 36
+    assert driver.info([3, 4, 6, 10]) == [(0, -1, -1), (9, *driver.info([4] * 4)[0][1:]), (36, 0, 0), (0, -1, -1)]
+
+
+def test_the_last_duplicate_wins(make: Make):
+    """Each dead handle counts, duplicates too."""
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
+    assert driver.update([1, 0, 1, 1], [4.0, 9.0, 16.0, 25.0]) == 0
+    assert leaves(driver.buffer)[:3] == [3, 5, 1]
+    assert driver.update([1, 3, 1, 3], [25.0, 1.0, 4.0, 1.0]) == 2
+    assert leaves(driver.buffer)[:3] == [3, 2, 1]
+    assert value(driver.buffer, "max_priority") == 25  # given, though another came after it
+    driver.buffer.check_valid()
+
+
+def test_handles_stay_dead_over_a_reset(make: Make):
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([4, 4, 4], np.float32))
+    drawn(driver)
+    driver.advance(5)
+    driver.reset()
+    state = driver.buffer.state_dict()
+    assert (state["serials"].tolist(), state["random_state"][1], state["beta"]) == ([3, 3], 2, 0.5)
+    assert (state["max_priority"], state["clock"].tolist(), leaves(driver.buffer)) == (1, [0, 3], [0] * 6)
+    assert driver.status() == (0, False, False)
+    driver.insert(rows(3, 4))
+    assert driver.update([0, 1, 2, 3], [9.0, 9.0, 9.0, 16.0]) == 3
+    assert (leaves(driver.buffer), driver.info([0, 3, 4, 5])) == (
+        [4, 1, 0, 0, 0, 0],
+        [(0, -1, -1), (16, 0, 0), (1, 0, 0), (0, -1, -1)],
+    )
+    assert set(drawn(driver)[0]) <= {3, 4}
+
+
+def test_a_batch_beyond_the_capacity(backend: str):
+    """The newest rows stay, with the priorities that were given for them; the largest counts though its row is gone."""
+    driver = from_python(backend)
+    driver.insert(rows(*range(9)), np.array([100, 81, 64, 49, 36, 25, 16, 9, 4], np.float32))
+    assert leaves(driver.buffer) == [4, 3, 2, 7, 6, 5]  # rows 3 to 8, of which the oldest lies in slot 3
+    assert (value(driver.buffer, "serials"), value(driver.buffer, "max_priority")) == ([9, 0], 100)
+    assert driver.update([0, 2, 3, 8], [1.0, 1.0, 64.0, 1.0]) == 2
+    assert leaves(driver.buffer) == [4, 3, 1, 8, 6, 5]
+
+
+def test_info(make: Make):
+    """Priority, deliveries, and steps of the clock since insertion; ones below zero for rows that are gone."""
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
+    for _ in range(3):
+        drawn(driver)
+    driver.advance(3)
+    driver.insert(rows(3, 4), 9.0)
+    driver.advance(2)
+    one, two, last, new = driver.info([0, 1, 2, 4])
+    assert (one[0], two[0], one[1] + two[1], one[2], two[2]) == (1, 1, 3, 5, 5)
+    assert (last, new) == ((4, 3, 5), (9, 0, 2))
+
+
+# Frequencies.
+
+DRAWS = 2000
+
+
+def strata(weights: np.ndarray, draws: int) -> np.ndarray:
+    """How likely the draw from stratum i takes slot j, from how far the two lie over each other. Shape [draws, C]."""
+    ends = np.cumsum(weights)
+    borders = np.arange(draws + 1) * (ends[-1] / draws)
+    upper = np.minimum.outer(borders[1:], ends)
+    lower = np.maximum.outer(borders[:-1], ends - weights)
+    return np.maximum(upper - lower, 0) * (draws / ends[-1])
+
+
+def assert_by_weight(batches: np.ndarray, weights: np.ndarray) -> None:
+    """Each slot, and all of one weight, came as often as they must, within five sigma of a stratified draw."""
+    draws = batches.size
+    probability = weights / weights.sum()
+    assert (draws * probability).min() >= 25
+    likely = strata(weights, batches.shape[1])
+    sigma = (len(batches) * (likely * (1 - likely)).sum(0)) ** 0.5
+    np.testing.assert_allclose(likely.sum(0), batches.shape[1] * probability, atol=1e-6)
+    counts = np.bincount(batches.ravel(), minlength=len(weights))
+    off = np.abs(counts - draws * probability)
+    assert (off <= 5 * sigma + 1e-3).all(), f"slot {np.argmax(off - 5 * sigma)}"
+    for weight in np.unique(weights):
+        alike = weights == weight
+        share = likely[:, alike].sum(1).clip(0, 1)
+        sigma = (len(batches) * (share * (1 - share)).sum()) ** 0.5
+        off = abs(counts[alike].sum() - draws * probability[alike].sum())
+        assert off <= 5 * sigma + 1e-3, f"slots of weight {weight}"
+
+
+def assert_stratified(batches: np.ndarray, weights: np.ndarray) -> None:
+    """Draw i came from the i-th of equal parts of the total weight, so each part gave one row."""
+    likely = strata(weights, batches.shape[1])
+    for batch in batches:
+        outside = np.flatnonzero(likely[np.arange(len(batch)), batch] == 0)
+        assert not outside.size, f"draw {outside[0]} is not from its stratum"
+
+
+def frequency_weights() -> np.ndarray:
+    """Weights 1 to 4 in some order."""
+    return np.random.default_rng(5).integers(1, 5, DRAWS).astype(np.float64)
+
+
+def test_rows_come_by_weight_and_one_from_each_stratum(make: Make):
+    """200,000 draws follow p^alpha / sum; the same check refuses what another alpha would give."""
+    weights = frequency_weights()
+    driver = make(DRAWS, DRAWS, [()], ["int32"], **ROOTS)
+    driver.insert([np.arange(DRAWS, dtype=np.int32)], (weights**2).astype(np.float32))
+    batches = np.stack([driver.sample_weighted()[0] for _ in range(100)])
+    assert batches.size >= 200_000
+    assert_by_weight(batches, weights)
+    assert_stratified(batches, weights)
+    for other in (weights**0.9, weights**1.1, np.ones(DRAWS)):
+        with pytest.raises(AssertionError):
+            assert_by_weight(batches, other)
+        with pytest.raises(AssertionError, match="stratum"):
+            assert_stratified(batches, other)
+
+
+def test_the_checks_refuse_draws_that_are_not_stratified():
+    weights, generator = frequency_weights(), np.random.default_rng(6)
+    independent = generator.choice(DRAWS, (100, DRAWS), p=weights / weights.sum())
+    with pytest.raises(AssertionError, match="stratum"):
+        assert_stratified(independent, weights)
+    with pytest.raises(AssertionError, match="stratum"):
+        assert_stratified(np.sort(independent), weights)
+    with pytest.raises(AssertionError, match="slot"):
+        assert_by_weight(independent, weights)
+
+
+def test_the_checks_take_a_right_sampler():
+    weights, generator = frequency_weights(), np.random.default_rng(7)
+    targets = (np.arange(DRAWS) + generator.random((100, DRAWS))) * (weights.sum() / DRAWS)
+    batches = np.searchsorted(np.cumsum(weights), targets, side="right")
+    assert_by_weight(batches, weights)
+    assert_stratified(batches, weights)
+
+
+# Sizes, from Python: the graphs are those of the combinations above.
+
+
+def sweep(driver: Any, twin: PrioritizedTwin, batch: int) -> None:
+    """Fills the ring three times over, and samples and updates on the way."""
+    while twin.inserted < 3 * twin.capacity + 2 * batch:
+        new = [row(twin.inserted + i) for i in range(batch)]
+        priorities = [((twin.inserted + i) % 5 + 0.5) ** 2 for i in range(batch)]
+        driver.insert(stack(new), np.array(priorities, np.float32))
+        twin.insert(new, priorities)
+        assert_weights(driver.buffer, twin)
+        if twin.can_sample():
+            handles, importance, _ = twin.sample()
+            assert drawn(driver) == (handles, importance)
+            updates = [float(handle % 3) for handle in handles]
+            assert driver.update(handles, updates) == twin.update(handles, updates) == 0
+        assert_weights(driver.buffer, twin)
+
+
+SIZES = [
+    (capacity, batch, draws)
+    for capacity in (1, 2, 3, 5, 8, 17)
+    for batch in sorted({1, 2, 3, capacity, capacity + 1, 2 * capacity + 3})
+    for draws in sorted({1, 2, capacity})
+    if draws <= capacity
+]
+SOME_SIZES = [(1, 2, 1), (5, 3, 5), (17, 20, 3)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "sizes"),
+    [("native", SIZES), *(("composite", [sizes]) for sizes in SOME_SIZES)],
+    ids=["native", *(f"composite-{sizes}" for sizes in SOME_SIZES)],
+)
+def test_wraps_of_all_sizes(backend: str, sizes: list[tuple[int, int, int]]):
+    for (capacity, batch, draws), ordered in itertools.product(sizes, (False, True) if len(sizes) > 1 else (True,)):
+        options = {"alpha": 0.8, "beta": 0.7, "ordered": ordered}
+        arguments = draws, capacity, SHAPES, TYPES
+        where = Combination("pynative", backend, "eager")
+        driver = make_driver(where, *arguments, cls=PrioritizedReplayBuffer, seed=4, **options)
+        sweep(driver, PrioritizedTwin(draws, capacity, seed=4, **options), batch)
+
+
+def test_the_default_rule_of_weights(backend: str):
+    """(priority + 1e-6)^0.6, rounded to float32; a priority of zero can be drawn."""
+    buffer = PrioritizedReplayBuffer(1, 3, SHAPES, TYPES, seed=0, backend=backend)
+    buffer.insert(rows(0, 1, 2), priority=np.array([0, 0.3, 7], np.float32))
+    exact = [1e-6**0.6, (float(np.float32(0.3)) + 1e-6) ** 0.6, (7 + 1e-6) ** 0.6]
+    assert leaves(buffer) == [float(np.float32(weight)) for weight in exact]
+    assert float(buffer.beta.asnumpy()) == 0.4
+    assert bool(buffer.can_sample())
+
+
+def test_a_priority_of_zero_without_epsilon_is_never_drawn(make: Make):
+    """The row is not removed: another priority brings it back."""
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([1, 0, 1], np.float32))
+    assert [drawn(driver)[0] for _ in range(3)] == [[0, 2]] * 3
+    assert driver.update([1, 1, 1, 1], [0.0, 9.0, 9.0, 9.0]) == 0
+    assert [len({1} & set(drawn(driver)[0])) for _ in range(2)] == [1, 1]  # a weight of 3 beside two of 1
+    assert driver.update([0, 1, 9, 9], [0.0, 0.0, 1.0, 1.0]) == 2
+    assert driver.status() == (3, False, False)
+
+
+def test_a_priority_for_one_row(backend: str):
+    """A scalar of any kind, or one element."""
+    buffer = PrioritizedReplayBuffer(1, 9, SHAPES, TYPES, seed=0, backend=backend, alpha=1.0, epsilon=0.0)
+    given = [2, 2.5, np.float32(3), np.float64(3.5), np.array(4.0), ms.Tensor(4.5, ms.float32), [5.0], np.array([5.5])]
+    for serial, priority in enumerate(given):
+        buffer.insert(row(serial), priority=priority)
+    assert leaves(buffer) == [2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 0]
+
+
+def test_handles_in_any_form(backend: str):
+    """Lists, scalars, NumPy arrays and Tensors of both kinds of ints."""
+    buffer = PrioritizedReplayBuffer(1, 6, SHAPES, TYPES, seed=0, backend=backend, alpha=1.0, epsilon=0.0)
+    buffer.insert(rows(0, 1, 2))
+    forms = [1, [1], np.int32(1), np.array([1]), np.array([1], np.int32), ms.Tensor(1), ms.Tensor([1], ms.int32)]
+    for number, handle in enumerate(forms, 2):
+        dead = buffer.update_priorities(handle, number)
+        assert (dead.dtype, dead.shape, int(dead), leaves(buffer)[1]) == (ms.int32, (), 0, number)
+        assert np.ravel(buffer.info(handle)[0].asnumpy()).tolist() == [number]
+    assert int(buffer.update_priorities([0, 2, 5], [7.0, 8.0, 9.0])) == 1
+    assert leaves(buffer)[:3:2] == [7, 8]
+    assert int(buffer.delete(np.array(2, np.int64))) == 1
+    assert leaves(buffer)[2] == 0

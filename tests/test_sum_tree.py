@@ -1,0 +1,355 @@
+"""The tree of weights: set, descend, sums of ranges and summary, against linear scans, and native against composite."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checks import assert_frequencies
+from mindspore import Parameter, Tensor, nn
+from reference_weighted import draw_slot
+
+from mindspore_replay.ops import native, sum_tree
+from mindspore_replay.ops.eager import wait_for_work
+from mindspore_replay.ops.sum_tree import build_weights, initial_weights
+
+CAPACITIES = [1, 2, 3, 5, 7, 63, 64, 65, 1000, 2**20]
+TINY = 1e-300
+N = 24  # slots set and targets looked up by a call
+
+
+class Held(nn.Cell):
+    """A tree with the operators of one backend."""
+
+    def __init__(self, backend: str, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.weights = Parameter(Tensor(initial_weights(capacity)), name="weights", requires_grad=False)
+        kind = {"native": "Native", "composite": "Composite"}[backend]
+        self.set = getattr(sum_tree, f"{kind}TreeSet")(capacity)
+        self.find = getattr(sum_tree, f"{kind}TreeDescend")(capacity)
+        self.sums = getattr(sum_tree, f"{kind}TreeSums")(capacity)
+        self.summary = getattr(sum_tree, f"{kind}TreeSummary")(capacity)
+
+    @ms.jit
+    def write(self, slots, values):
+        self.set(self.weights, slots, values)
+        return self.summary(self.weights)
+
+    @ms.jit
+    def read(self, targets, head, count, ranges):
+        return self.find(self.weights, targets), self.sums(self.weights, head, count, ranges)
+
+    @ms.jit
+    def write_twice(self, slots, first, second):
+        before = self.summary(self.weights)
+        self.set(self.weights, slots, first)
+        between = self.summary(self.weights)
+        found = self.find(self.weights, between[:1] * 0.5)
+        self.set(self.weights, slots, second)
+        return before, between, found, self.summary(self.weights)
+
+    def put(self, leaves: np.ndarray) -> None:
+        wait_for_work()
+        self.weights.asnumpy()[...] = build_weights(leaves)
+
+    def tree(self) -> np.ndarray:
+        wait_for_work()
+        return self.weights.asnumpy().copy()
+
+    def leaves(self) -> np.ndarray:
+        return self.tree()[: self.capacity]
+
+    def update(self, slots: Any, values: Any) -> np.ndarray:
+        """Total, smallest positive weight and number of positive weights after N weights were set."""
+        return self.write(Tensor(np.asarray(slots, np.int64)), Tensor(np.asarray(values, np.float64))).asnumpy()
+
+    def look(self, targets: Any, head: int = 0, count: int | None = None, ranges: Any = ()) -> tuple[Any, Any]:
+        """The slots of up to N targets, and the sums of up to N ranges."""
+        targets = np.asarray(targets, np.float64)
+        filled = np.concatenate([targets, np.full(N - len(targets), TINY)])
+        slices = np.zeros((N, 2), np.int64)
+        slices[: len(ranges)] = np.reshape(ranges, (-1, 2))
+        rows = Tensor(self.capacity if count is None else count, ms.int32)
+        slots, sums = self.read(Tensor(filled), Tensor(head, ms.int32), rows, Tensor(slices))
+        return slots.asnumpy()[: len(targets)].tolist(), sums.asnumpy()[: len(ranges)].tolist()
+
+
+_held: dict[tuple[str, int], Held] = {}
+
+
+def hold(backend: str, capacity: int) -> Held:
+    """An empty tree. Those of one capacity share one, and its compiled graphs."""
+    if (backend, capacity) not in _held:
+        _held[backend, capacity] = Held(backend, capacity)
+    held = _held[backend, capacity]
+    held.put(np.zeros(capacity))
+    return held
+
+
+def sparse_integers(capacity: int, generator: np.random.Generator) -> np.ndarray:
+    """Weights from 0 to 9, a third of them 0 and one of them at least positive: every sum of them is exact."""
+    leaves = generator.integers(1, 10, capacity) * (generator.random(capacity) < 2 / 3)
+    leaves[generator.integers(capacity)] = 3
+    return leaves.astype(np.float64)
+
+
+def assert_tree(held: Held, leaves: np.ndarray, summary: np.ndarray | None = None) -> None:
+    """The tree is that of these leaves, to the last bit, and its summary is true."""
+    np.testing.assert_array_equal(held.leaves(), leaves)
+    assert held.tree().tobytes() == build_weights(leaves).tobytes()
+    if summary is not None:
+        positive = leaves[leaves > 0]
+        assert summary[0] == pytest.approx(leaves.sum(), rel=1e-12)
+        assert summary[1:].tolist() == [positive.min(initial=np.inf), len(positive)]
+
+
+def test_a_tree_by_hand(backend: str):
+    held = hold(backend, 5)
+    assert held.update([1, 3, 4, 4, *[3] * (N - 4)], [2, 7, 9, 4, *[3] * (N - 4)]).tolist() == [9, 2, 3]
+    assert held.leaves().tolist() == [0, 2, 0, 3, 4]
+    slots, sums = held.look([TINY, 1.5, 2, 2.5, 5, 5.5, 9], 3, 5, [(0, 5), (0, 2), (1, 3), (-2, 9), (2, 1)])
+    assert slots == [1, 1, 1, 3, 3, 4, 4]
+    assert sums == [9, 7, 4, 2, 0]  # from slot 3 on the weights are 3 4 0 2 0
+    assert held.update(np.arange(N) % 5, np.zeros(N)).tolist() == [0, np.inf, 0]
+    assert held.tree().tobytes() == initial_weights(5).tobytes()
+
+
+def test_the_layout_by_hand():
+    """Rows of 16: two of leaves, for 20; the sums of those; their sum, the root; the minima likewise; then the count."""
+    leaves = np.zeros(20)
+    leaves[[0, 2, 17, 19]] = [1, 2, 0.5, 4]
+    tree = build_weights(leaves)
+    assert tree[:20].tolist() == leaves.tolist()
+    assert not tree[20:32].any()
+    assert tree[32:34].tolist() == [3, 4.5] and tree[48] == 7.5
+    assert tree[64:66].tolist() == [1, 0.5] and tree[80] == 0.5
+    assert len(tree) == 96 and tree[-1] == 4
+    assert not tree[34:48].any() and not tree[49:64].any() and np.isinf(np.delete(tree[64:95], [0, 1, 16])).all()
+    assert initial_weights(20).tobytes() == build_weights(np.zeros(20)).tobytes()
+
+
+def test_a_sum_is_sequential():
+    """A pairwise sum, as NumPy takes it of long arrays, is another number."""
+    leaves = np.array([1.0, *[2.0**-53] * 15])
+    assert build_weights(leaves)[16] == 1.0
+    assert build_weights(leaves[::-1].copy())[16] == sum(leaves[::-1].tolist()) > 1.0
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_set_with_duplicates(backend: str, capacity: int):
+    """The last of several values for one slot stays, also if it is zero."""
+    held, generator = hold(backend, capacity), np.random.default_rng(capacity)
+    leaves = np.zeros(capacity)
+    for step in range(12):
+        slots = generator.integers(0, min(capacity, 40), N) if step % 2 else generator.integers(0, capacity, N)
+        values = np.where(generator.random(N) < 0.3, 0.0, generator.random(N) * 10.0 ** generator.integers(-9, 9))
+        for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
+            leaves[slot] = value
+        assert_tree(held, leaves, held.update(slots, values))
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_descend_equals_a_scan(backend: str, capacity: int):
+    """Exact weights: the slot is that of a linear scan, for targets at random, on every border and just beside."""
+    held, generator = hold(backend, capacity), np.random.default_rng(capacity)
+    for _ in range(3):
+        leaves = sparse_integers(capacity, generator)
+        held.put(leaves)
+        cumulative = np.cumsum(leaves)
+        total = float(cumulative[-1])
+        borders = generator.choice(cumulative, N // 3)
+        targets = np.concatenate([borders, np.nextafter(borders, np.inf), generator.random(N // 3 - 2) * total])
+        targets = np.concatenate([[TINY, total], targets[(targets > 0) & (targets <= total)]])
+        slots, _ = held.look(targets)
+        assert slots == np.searchsorted(cumulative, targets).tolist()
+        if capacity <= 1000:
+            assert slots == [draw_slot(leaves.tolist(), float(target)) for target in targets]
+        assert leaves[slots].all()
+
+
+def test_reads_between_writes_in_one_graph(backend: str):
+    """Each sees what was written before it, to the last bit. Thirds and tenths are no float32."""
+    held, slots = hold(backend, 65), np.arange(N) + 30
+    leaves = np.full(65, 0.1)
+    held.put(leaves)
+    values = [(np.arange(N) + 1) / 3, (np.arange(N) + 1) / 7]
+    before, between, found, after = held.write_twice(Tensor(slots), *(Tensor(value) for value in values))
+    for summary, written in ((before, np.full(N, 0.1)), (between, values[0]), (after, values[1])):
+        leaves[slots] = written
+        root = sum_tree.levels(65)[-1]
+        expected = build_weights(leaves)[[root.sums, root.minima, -1]]
+        assert summary.asnumpy().tolist() == expected.tolist()
+        if summary is between:
+            assert found.asnumpy().tolist() == [draw_slot(leaves.tolist(), float(expected[0]) * 0.5)]
+    assert_tree(held, leaves)
+
+
+def adversarial_leaves(capacity: int) -> list[np.ndarray]:
+    """Weights whose sums round: tenths, a huge one before small ones and after them, and lone ones at either end."""
+    tenths = np.full(capacity, 0.1)
+    tenths[1::3] = 0
+    huge = np.full(capacity, 1e-9)
+    huge[0] = 1e9
+    huge[capacity // 2 + 1 :: 2] = 0
+    first, last = np.zeros(capacity), np.zeros(capacity)
+    first[0] = last[-1] = 1e-300
+    shrinking = 10.0 ** -(np.arange(capacity) % 300)
+    return [tenths, huge, huge[::-1].copy(), first, last, shrinking]
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_no_target_falls_on_a_weight_of_zero(capacity: int):
+    """Native and composite agree on every border, however the sums are rounded."""
+    pair = hold("native", capacity), hold("composite", capacity)
+    for leaves in adversarial_leaves(capacity):
+        for held in pair:
+            held.put(leaves)
+        total = total_of(pair[0])
+        prefix = np.cumsum(leaves)
+        picked = prefix[np.linspace(0, capacity - 1, N // 3).astype(int)]
+        targets = np.array([TINY, total, *picked, *np.nextafter(picked, 0), *np.nextafter(picked, np.inf)])
+        targets = targets[(targets > 0) & (targets <= total)][:N]
+        slots = [held.look(targets)[0] for held in pair]
+        assert slots[0] == slots[1]
+        assert (leaves[slots[0]] > 0).all()
+
+
+def total_of(held: Held) -> float:
+    """The total weight, by a call that changes nothing."""
+    slots = np.zeros(N, np.int64)
+    return float(held.update(slots, np.full(N, held.leaves()[0]))[0])
+
+
+def test_points_of_the_total_fall_by_weight(backend: str):
+    """Frequencies of uniform targets are the weights' shares; those of other weights are refused."""
+    held, generator = hold(backend, 7), np.random.default_rng(0)
+    leaves = np.array([4.0, 0, 1, 2, 0, 0.25, 1])
+    held.put(leaves)
+    drawn = [slot for _ in range(500) for slot in held.look((1 - generator.random(N)) * leaves.sum())[0]]
+    assert_frequencies(drawn, shares(leaves))
+    with pytest.raises(AssertionError, match="expected"):
+        assert_frequencies(drawn, shares(leaves**0.9))
+
+
+def shares(weights: np.ndarray) -> dict[int, float]:
+    """The probability of each slot that has one."""
+    return {slot: float(weights[slot] / weights.sum()) for slot in np.flatnonzero(weights).tolist()}
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_sums_of_ranges_equal_slices(backend: str, capacity: int):
+    """Ranges are Python slices of the rows from the head on, over the ring's end too."""
+    held, generator = hold(backend, capacity), np.random.default_rng(capacity)
+    for case in range(6):
+        count = capacity if case < 3 else int(generator.integers(0, capacity + 1))
+        head = int(generator.integers(capacity)) if case else capacity - 1
+        leaves = sparse_integers(capacity, generator)
+        held.put(leaves)
+        rows = np.roll(leaves, -head)[:count]
+        reach = capacity + 2
+        ranges = generator.integers(-reach, reach, (N, 2))
+        ranges[:4] = [[0, reach], [-(2**62), 2**62], [0, 0], [-1, reach]]
+        _, sums = held.look([], head, count, ranges)
+        assert sums == [float(rows[start:stop].sum()) for start, stop in ranges.tolist()]
+
+
+class Updates:
+    """Calls of the native kernel on a tree in NumPy's memory."""
+
+    def __init__(self, capacity: int, n: int) -> None:
+        self.tree = initial_weights(capacity)
+        self.slots, self.values, self.positive = np.zeros(n, np.int64), np.zeros(n), np.zeros(())
+        size = np.array([capacity])
+        self.arguments = self.tree, size, self.slots, self.values, self.positive
+        shapes, types = [a.shape for a in self.arguments], [a.dtype.name for a in self.arguments]
+        self.call = native.DirectCall("replay_tree_set", shapes, types)
+        self.call.addresses[:] = [a.ctypes.data for a in self.arguments]
+
+    def set(self, slots: Any, values: Any) -> None:
+        self.slots[:], self.values[:] = slots, values
+        self.call()
+
+
+def test_ten_million_updates_leave_no_trace():
+    """The tree is that of its leaves, to the last bit; a total that is moved by differences is not."""
+    capacity, n, generator = 1000, 2000, np.random.default_rng(1)
+    updates, leaves, moved = Updates(capacity, n), np.zeros(capacity), 0.0
+    for step in range(5000):
+        slots = generator.integers(0, capacity, n)
+        values = generator.random(n) * (10.0 ** (step % 13 - 6)) * (generator.random(n) > 0.1)
+        before = leaves.copy()
+        leaves[slots] = values
+        moved += float((leaves - before).sum())
+        updates.set(slots, values)
+    assert updates.tree.tobytes() == build_weights(leaves).tobytes()
+    assert moved != pytest.approx(leaves.sum(), rel=1e-15)
+
+
+def test_updates_one_by_one_leave_no_trace():
+    """Single updates in a small tree take the other way through it: only the nodes above one slot are computed."""
+    updates, generator, leaves = Updates(300, 1), np.random.default_rng(2), np.zeros(300)
+    for _ in range(20_000):
+        slot, value = int(generator.integers(300)), float(generator.random() * 10.0 ** generator.integers(-6, 6))
+        leaves[slot] = value
+        updates.set(slot, value)
+    assert updates.tree.tobytes() == build_weights(leaves).tobytes()
+
+
+BAD = {
+    "negative": ([0, 1], [1.0, -1e-300], 4),
+    "NaN": ([0, 1], [np.nan, 1.0], 4),
+    "infinite": ([0, 1], [1.0, np.inf], 4),
+    "slot too large": ([0, 7], [1.0, 1.0], 3),
+    "negative slot": ([-1, 0], [1.0, 1.0], 3),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_value_leaves_the_tree_as_it_was(case: str):
+    """Also where a good value comes first."""
+    slots, values, status = BAD[case]
+    updates = Updates(7, 2)
+    updates.set([3, 4], [1.0, 2.0])
+    before = updates.tree.copy()
+    with pytest.raises(RuntimeError, match=f"replay_tree_set.*status {status}"):
+        updates.set(slots, values)
+    assert updates.tree.tobytes() == before.tobytes()
+    updates.set([3, 4], [0.0, 2.0])
+    assert updates.tree.tobytes() == build_weights(np.array([0, 0, 0, 0, 2.0, 0, 0])).tobytes()
+
+
+# A failed operator. MindSpore waits three seconds before it tells, and the graph cannot be called again.
+@pytest.mark.parametrize(
+    ("backend", "case"), [("native", "NaN"), ("composite", "NaN"), ("composite", "slot too large")]
+)
+def test_a_bad_value_fails_the_operator_in_a_graph(backend: str, case: str):
+    slots, values, status = BAD[case]
+    held = Held(backend, 7)
+    held.put(np.array([0, 2.0, 0, 0, 0, 3, 0]))
+    before = held.tree()
+    message = {"native": rf"function\(replay_tree_set\) is {status}", "composite": "assert failed"}[backend]
+    with pytest.raises(RuntimeError, match=message):
+        held.update(np.resize(slots, N), np.resize(values, N))
+    assert held.tree().tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("target", [0.0, 5.5, -1e-300, np.nan, np.inf])
+def test_a_target_outside_the_total_fails_the_operator(target: float):
+    held = hold("native", 7)
+    held.put(np.array([0, 2.0, 0, 0, 0, 3, 0]))
+    with pytest.raises(RuntimeError, match=r"function\(replay_tree_descend\) is 3"):
+        held.find(held.weights, Tensor([5.0, target], ms.float64)).asnumpy()
+
+
+def test_an_empty_tree_has_no_target():
+    held = hold("native", 7)
+    with pytest.raises(RuntimeError, match=r"function\(replay_tree_descend\) is 3"):
+        held.find(held.weights, Tensor([0.0], ms.float64)).asnumpy()
+
+
+def test_a_target_beyond_the_total_fails_the_composite_operator_in_a_graph():
+    held = Held("composite", 7)
+    held.put(np.array([0, 2.0, 0, 0, 0, 3, 0]))
+    with pytest.raises(RuntimeError, match="assert failed"):
+        held.look([1.0, 5.5])

@@ -1,0 +1,391 @@
+"""Buffers with weights inside compiled bodies: whole training steps, control flow, gradients, threads, checkpoints."""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Body, compiled, row
+from checks import assert_weights
+from mindspore import Parameter, Tensor, nn, ops
+from reference_weighted import PrioritizedTwin, UniformTwin
+
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+
+SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
+OPTIONS = {"alpha": 0.5, "beta": 0.5, "beta_steps": 8, "epsilon": 0.0, "seed": 3}
+
+
+#: Native graphs compile fast; those of the composite backend are compiled in one mode.
+PLACES = pytest.mark.parametrize(
+    ("mode", "backend"), [("pynative", "native"), ("graph", "native"), ("graph", "composite")], indirect=["mode"]
+)
+
+
+def make_buffer(backend: str, draws: int = 2, **options: Any) -> PrioritizedReplayBuffer:
+    """Rows of two fields, both the row's number."""
+    return PrioritizedReplayBuffer(draws, 6, SHAPES, TYPES, backend=backend, **(OPTIONS | options))
+
+
+def make_twin(draws: int = 2, **options: Any) -> PrioritizedTwin:
+    return PrioritizedTwin(draws, 6, **(OPTIONS | options))
+
+
+def record(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """The row of `bodies.row`, for a twin."""
+    return np.array([number, number], np.float32), np.array(number, np.int32)
+
+
+def lists(values: Any) -> list[Any]:
+    return [value.asnumpy().tolist() for value in values]
+
+
+def priorities_of(handles: list[int]) -> list[float]:
+    """The priorities that the steps below write."""
+    return [float(handle % 4 + 1) for handle in handles]
+
+
+class Learn(Body):
+    """A training step: a row comes, a batch is drawn, and gets other priorities."""
+
+    def construct(self, x, y, given):
+        self.buffer.insert([x, y], priority=given)
+        self.buffer.insert([x + 1, y + 1])
+        indices, weights, _, number = self.buffer.sample()
+        dead = self.buffer.update_priorities(indices, ops.cast(indices % 4 + 1, ms.float32))
+        facts = self.buffer.info(indices)
+        return indices, weights, number, dead, facts[0], self.buffer.size()
+
+
+def learn(twin: PrioritizedTwin, number: int, priority: float) -> list[Any]:
+    """The same step of the twin."""
+    twin.insert([record(number)], priority)
+    twin.insert([record(number + 1)])
+    handles, importance, rows = twin.sample()
+    dead = twin.update(handles, priorities_of(handles))
+    return [handles, importance, [int(r[1]) for r in rows], dead, [fact[0] for fact in twin.info(handles)], twin.size]
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Runs to the end in another thread; its error is raised here."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    thread.join(timeout=120)
+    assert not thread.is_alive(), "the thread hangs"
+    if errors:
+        raise errors[0]
+
+
+@PLACES
+def test_training_steps_and_calls_between_them(mode: str, backend: str):
+    """Each operator of a step sees what those before it did; another thread changes the buffer between two steps."""
+    buffer, twin = make_buffer(backend), make_twin()
+    step = compiled(Learn(buffer), mode)
+    handles: list[int] = []
+
+    def act() -> None:
+        buffer.insert(row(50), priority=9.0)
+        twin.insert([record(50)], 9.0)
+        assert int(buffer.update_priorities(handles, [2.0, 3.0])) == twin.update(handles, [2.0, 3.0])
+        got, expected = buffer.sample(), twin.sample()
+        assert lists(got[:2]) == list(expected[:2])
+        assert_weights(buffer, twin)
+
+    for number in range(0, 24, 2):
+        got = lists(step(*row(number), Tensor(number / 4 + 0.5, ms.float32)))
+        assert got == learn(twin, number, number / 4 + 0.5)
+        assert_weights(buffer, twin)
+        handles = got[0]
+        if number % 4 == 2:
+            in_a_thread(act)
+
+
+class InControlFlow(Body):
+    """A loop whose body samples if it can, and clears what it drew of rows with even numbers."""
+
+    def construct(self, x, y, steps):
+        step = self.zero
+        removed = self.zero
+        while step < steps:
+            self.buffer.insert([x + step, y + step])
+            if self.buffer.can_sample():
+                indices = self.buffer.sample()[0]
+                self.buffer.update_priorities(indices, ops.cast(indices % 4 + 1, ms.float32))
+            if step % 2 == 1:
+                indices = self.buffer.sample(0.5)[0]
+                removed = removed + self.buffer.delete(indices)
+            self.buffer.advance()
+            step = step + 1
+        return removed, self.buffer.can_sample()
+
+
+def in_control_flow(twin: PrioritizedTwin, number: int, steps: int) -> list[Any]:
+    removed = 0
+    for step in range(steps):
+        twin.insert([record(number + step)])
+        if twin.can_sample():
+            handles, _, _ = twin.sample()
+            twin.update(handles, priorities_of(handles))
+        if step % 2:
+            removed += twin.delete(twin.sample(0.5)[0])
+        twin.advance(1)
+    return [removed, twin.can_sample()]
+
+
+@PLACES
+def test_control_flow(mode: str, backend: str):
+    limits: dict[str, Any] = {"max_staleness": 5, "max_use": 4}
+    buffer, twin = make_buffer(backend, 1, **limits), make_twin(1, **limits)
+    call = compiled(InControlFlow(buffer), mode)
+    for number, steps in ((0, 5), (10, 0), (20, 11)):
+        assert lists(call(*row(number), Tensor(steps, ms.int32))) == in_control_flow(twin, number, steps)
+        assert_weights(buffer, twin)
+
+
+class Loss(Body):
+    """The weighted sum of a sample's numbers, times a weight; priorities are written on the way."""
+
+    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
+        super().__init__(buffer)
+        self.weight = Parameter(Tensor(0.5, ms.float32), name="weight")
+
+    def construct(self, x, y):
+        self.buffer.insert([x, y])
+        self.buffer.insert([x, y], priority=4.0)
+        indices, weights, _, number = self.buffer.sample()
+        error = self.weight * ops.cast(number, ms.float32)
+        dead = self.buffer.update_priorities(indices, ops.stop_gradient(error) * 4)
+        return (weights * error).sum(), dead, indices, weights
+
+
+class Gradient(nn.Cell):
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.grad = ms.value_and_grad(loss, None, (loss.weight,), has_aux=True)
+
+    def construct(self, x, y):
+        (loss, dead, indices, weights), (gradient,) = self.grad(x, y)
+        return loss, gradient, dead, indices, weights
+
+
+@PLACES
+def test_gradients(mode: str, backend: str):
+    """The forward pass runs once: the buffer is then where its twin is."""
+    buffer, twin = make_buffer(backend), make_twin()
+    call = compiled(Gradient(Loss(buffer)), mode)
+    for _ in range(2):
+        twin.insert([record(8)])
+        twin.insert([record(8)], 4.0)
+        handles, importance, _ = twin.sample()
+        assert twin.update(handles, 16.0) == 0
+        loss, gradient, *rest = lists(call(*row(8)))
+        assert rest == [0, handles, importance]
+        assert (loss, gradient) == (pytest.approx(sum(importance) * 4), pytest.approx(sum(importance) * 8))
+        assert_weights(buffer, twin)
+
+
+def test_an_actor_beside_a_learner_in_a_graph():
+    """Rows carry their serial numbers, so a row that is not its handle's would show."""
+    buffer = PrioritizedReplayBuffer(16, 64, SHAPES, TYPES, seed=0, backend="native", max_use=1000)
+    for serial in range(64):
+        buffer.insert(row(serial))
+
+    @ms.jit
+    def step():
+        indices, _, wide, number = buffer.sample()
+        dead = buffer.update_priorities(indices, ops.cast(number % 7, ms.float32))
+        return indices, wide, number, dead
+
+    def act() -> None:
+        for serial in range(64, 4064):
+            buffer.insert(record(serial), priority=float(serial % 5))
+
+    thread = threading.Thread(target=act)
+    seen = lists(step())
+    thread.start()
+    for _ in range(400):
+        indices, wide, number, dead = seen
+        assert number == indices
+        assert wide == [[n, n] for n in number]
+        assert 0 <= dead <= 16
+        seen = lists(step())
+    thread.join(timeout=120)
+    assert not thread.is_alive(), "the thread hangs"
+    buffer.check_valid()
+    assert buffer.serials.asnumpy().tolist() == [4064, 0]
+
+
+class Several(nn.Cell):
+    """Two prioritized buffers, one with use limits and a plain one, in one step."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__()
+        self.first, self.second = make_buffer(backend), make_buffer(backend, alpha=1.0)
+        self.used = ReplayBuffer(2, 6, SHAPES, TYPES, seed=3, backend=backend, max_use=2)
+        self.plain = ReplayBuffer(2, 6, SHAPES, TYPES, seed=3, backend=backend)
+
+    def construct(self, x, y):
+        self.first.insert([x, y], priority=4.0)
+        self.second.insert([x, y])
+        self.first.insert([x + 1, y + 1])
+        self.second.insert([x + 1, y + 1], priority=4.0)
+        indices, _, _, number = self.first.sample()
+        self.used.insert([x, y])
+        self.used.insert([x, y])
+        self.plain.insert(self.used.get_item(0))
+        self.plain.insert([x, y])
+        others, _, _, _ = self.second.sample()
+        self.second.update_priorities(others, ops.cast(number + 1, ms.float32))
+        drawn = self.used.sample(with_indices=True)
+        return indices, others, drawn[0], self.plain.sample()[1]
+
+
+@PLACES
+def test_several_buffers_in_one_cell(mode: str, backend: str):
+    cell = Several(backend)
+    call = compiled(cell, mode)
+    first, second = make_twin(), make_twin(alpha=1.0)
+    used = UniformTwin(2, 6, seed=3, max_use=2)
+    for number in range(4):
+        first.insert([record(number)], 4.0)
+        second.insert([record(number)])
+        first.insert([record(number + 1)])
+        second.insert([record(number + 1)], 4.0)
+        indices, _, rows = first.sample()
+        used.insert([record(number)] * 2)
+        others, _, _ = second.sample()
+        assert second.update(others, [float(r[1] + 1) for r in rows]) == 0
+        assert lists(call(*row(number)))[:3] == [indices, others, used.sample()[0]]
+        for buffer, twin in ((cell.first, first), (cell.second, second), (cell.used, used)):
+            assert_weights(buffer, twin)
+        assert int(cell.plain.size()) == min(2 * number + 2, 6)
+    names = [name for name, _ in cell.parameters_and_names()]
+    assert len(set(names)) == len(names)
+    assert {"first.weights", "second.beta", "used.use_counts", "plain.head"} < set(names)
+    assert "plain.weights" not in names
+
+
+# Saving and loading.
+
+EVERYTHING: dict[str, Any] = {"max_use": 9, "max_staleness": 6}
+
+
+def fill(buffer: PrioritizedReplayBuffer) -> PrioritizedReplayBuffer:
+    """Nine rows of which six are stored, some with other priorities, used, aged and deleted."""
+    for number in range(9):
+        buffer.insert(row(number), priority=float(number % 4) + 0.3)
+        buffer.advance(number % 2)
+    for number in range(3):
+        indices, *_ = buffer.sample()
+        buffer.update_priorities(indices, [number + 0.1, number + 0.7])
+    buffer.delete([4])
+    return buffer
+
+
+@functools.cache
+def _saved(backend: str) -> tuple[PrioritizedReplayBuffer, dict[str, np.ndarray]]:
+    buffer = fill(make_buffer(backend, **EVERYTHING))
+    return buffer, buffer.state_dict()
+
+
+def make_saved(backend: str) -> PrioritizedReplayBuffer:
+    """A buffer as `fill` leaves it; shared, with its compiled graphs."""
+    buffer, state = _saved(backend)
+    buffer.load_state_dict(state)
+    return buffer
+
+
+def future(buffer: PrioritizedReplayBuffer) -> list[Any]:
+    """What the buffer does from here on: draws, weights, and where updates lead."""
+    events = []
+    for number in range(4):
+        indices, weights, *_ = buffer.sample()
+        events += [*lists((indices, weights)), float(buffer.beta.asnumpy())]
+        events.append(int(buffer.update_priorities(indices, [1.5, number + 2.5])))
+        buffer.insert(row(20 + number))
+        buffer.advance()
+    return [*events, *lists(buffer.info(list(range(3, 13))))]
+
+
+def assert_resumed(buffer: PrioritizedReplayBuffer, saved: PrioritizedReplayBuffer) -> None:
+    """State, every later draw and every later weight are those of the buffer that was saved."""
+    buffer.check_valid()
+    before, state = saved.state_dict(), buffer.state_dict()
+    assert before.keys() == state.keys()
+    assert all(before[key].tobytes() == state[key].tobytes() for key in before)
+    assert float(state["beta"]) == 0.5 + 3 / 16
+    assert future(buffer) == future(saved)
+    assert all(value.tobytes() == buffer.state_dict()[key].tobytes() for key, value in saved.state_dict().items())
+
+
+_others: dict[str, PrioritizedReplayBuffer] = {}
+
+
+def other(backend: str) -> PrioritizedReplayBuffer:
+    """A buffer that was somewhere else, with compiled graphs."""
+    if backend not in _others:
+        _others[backend] = make_buffer(backend, seed=9, **EVERYTHING)
+        future(_others[backend].insert(row(100)).insert(row(101)))
+    return _others[backend]
+
+
+def test_state_dict_resumes(backend: str):
+    buffer, saved = other(backend), make_saved(backend)
+    buffer.load_state_dict(saved.state_dict())
+    assert_resumed(buffer, saved)
+
+
+@pytest.mark.parametrize("suffix", ["ckpt", "safetensors"])
+def test_a_checkpoint_resumes(backend: str, suffix: str):
+    buffer, saved = other(backend), make_saved(backend)
+    ms.save_checkpoint(saved, f"buffer.{suffix}", format=suffix)
+    parameters = ms.load_checkpoint(f"buffer.{suffix}", format=suffix)
+    assert {"weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock", "beta"} < set(
+        parameters
+    )
+    assert ms.load_param_into_net(buffer, parameters, strict_load=True) == ([], [])
+    assert_resumed(buffer, saved)
+
+
+def test_a_checkpoint_goes_from_one_backend_to_the_other():
+    buffer, saved = other("composite"), make_saved("native")
+    ms.save_checkpoint(saved, "buffer.ckpt")
+    ms.load_checkpoint("buffer.ckpt", buffer)
+    assert_resumed(buffer, saved)
+    back = other("native")
+    back.load_state_dict(buffer.state_dict())
+    assert future(back) == future(buffer)
+
+
+@pytest.mark.parametrize("name", ["weights", "priorities", "use_counts", "clock", "insertion_clocks", "max_priority"])
+def test_check_valid_finds_a_state_that_contradicts_itself(backend: str, name: str):
+    buffer = make_saved(backend)
+    buffer.check_valid()
+    broken = {
+        "weights": ("weights", -3, 1.0),  # a sum
+        "priorities": ("priorities", 0, 50.0),
+        "use_counts": ("use_counts", 0, ~9),
+        "clock": ("clock", 1, 0),
+        "insertion_clocks": ("insertion_clocks", 0, 99),
+        "max_priority": ("max_priority", ..., 0.01),
+    }[name]
+    getattr(buffer, broken[0]).asnumpy()[broken[1]] = broken[2]
+    with pytest.raises(ValueError, match=r"For 'PrioritizedReplayBuffer'"):
+        buffer.check_valid()
+    state = make_saved(backend).state_dict()
+    state[broken[0]][broken[1]] = broken[2]
+    before = other(backend).state_dict()
+    with pytest.raises(ValueError, match=r"For 'PrioritizedReplayBuffer'"):
+        other(backend).load_state_dict(state)
+    assert all(value.tobytes() == before[key].tobytes() for key, value in other(backend).state_dict().items())

@@ -1,0 +1,207 @@
+"""Random operations on buffers with weights against their slow twins: after each, all state is equal bit for bit."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from checks import assert_weights
+from drivers import Combination
+from drivers_weighted import CAPACITY, LIMITED, SHAPES, TYPES, make_driver
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reference import stack
+from reference_weighted import PrioritizedTwin, UniformTwin, draw_slot
+
+from mindspore_replay import PrioritizedReplayBuffer
+
+Make = Callable[..., Any]
+
+HANDLES = 4  # of a call, some of them dead
+
+PRIORITIZED = {"cls": PrioritizedReplayBuffer}
+ELSEWHERE: dict[str, dict[str, Any]] = {
+    "uniform, deletions alone": {"weighted": True},
+    "uniform, used once": {"max_use": 1, "ordered": True},
+    "uniform, used twice": {"max_use": 2, "max_staleness": 1},
+    "uniform, distinct": {"max_staleness": 0, "replace": False},
+    "uniform, distinct, ordered": {"replace": False, "ordered": True, "max_use": 3, "max_staleness": 9},
+    "prioritized": PRIORITIZED | {"alpha": 0.5, "epsilon": 0.0, "normalize": "buffer"},
+    "prioritized, used once": PRIORITIZED | {"alpha": 1.0, "beta": 1.0, "max_use": 1},
+    "prioritized, stale": PRIORITIZED | {"alpha": 0.0, "max_staleness": 2, "beta": 0.0, "beta_steps": 2},
+    "prioritized, everything": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4},
+}
+#: One that takes other ways through the operators than `LIMITED`, for the composite backend too.
+OTHER_WAYS = PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "ordered": True, "normalize": "buffer", "max_use": 2}
+
+PRIORITY = st.sampled_from([0.0, 1e-6, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
+#: How far a handle is behind the newest row; a negative one has not been given yet.
+BEHIND = st.lists(st.integers(-2, 9), min_size=HANDLES, max_size=HANDLES)
+SOME = [
+    st.tuples(st.just("insert"), st.just(2)),
+    st.tuples(st.just("insert"), st.just(2), PRIORITY),
+    st.tuples(st.just("insert"), st.just(3), st.lists(PRIORITY, min_size=3, max_size=3)),
+    st.tuples(st.just("sample"), st.none()),
+    st.tuples(st.just("sample"), st.none()),
+    st.tuples(st.just("sample in"), st.tuples(st.integers(-8, 8), st.integers(-8, 8))),
+    st.tuples(st.just("update"), BEHIND, st.lists(PRIORITY, min_size=HANDLES, max_size=HANDLES)),
+    st.tuples(st.just("delete"), BEHIND),
+    st.tuples(st.just("advance"), st.integers(0, 3)),
+    st.tuples(st.just("info"), BEHIND),
+    st.tuples(st.just("reset")),
+]
+#: Compiled graphs are made for each number of rows, so these numbers come where nothing is compiled.
+MORE = [
+    st.tuples(st.just("insert"), st.sampled_from([None, 5, 6, 7])),
+    st.tuples(st.just("insert"), st.just(None), PRIORITY),
+    st.tuples(st.just("insert"), st.just(15), st.lists(PRIORITY, min_size=15, max_size=15)),
+]
+OPERATIONS, MORE_OPERATIONS = (st.lists(st.one_of(kinds), max_size=20) for kinds in (SOME, SOME + MORE))
+SETTINGS = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
+
+
+def make_twin(options: dict[str, Any]) -> UniformTwin:
+    kinds = {None: UniformTwin, PrioritizedReplayBuffer: PrioritizedTwin}
+    rest = {key: value for key, value in options.items() if key not in ("cls", "weighted")}
+    return kinds[options.get("cls")](2, CAPACITY, **rest)
+
+
+class Pair:
+    """A buffer and its twin, which every operation reaches alike; what they give is compared."""
+
+    def __init__(self, driver: Any, twin: UniformTwin) -> None:
+        self.driver, self.twin = driver, twin
+        self.prioritized = isinstance(twin, PrioritizedTwin)
+
+    def handles(self, behind: list[int]) -> list[int]:
+        return [self.twin.inserted - 1 - distance for distance in behind]
+
+    def insert(self, n: int | None, priority: Any = None) -> None:
+        batch = [row(self.twin.inserted + i) for i in range(n or 1)]
+        given = {"priority": priority} if self.prioritized else {}
+        self.driver.insert(batch[0] if n is None else stack(batch), **given)
+        self.twin.insert(batch, **given)
+
+    def sample(self, sample_range: Any) -> None:
+        if len(self.twin.eligible(sample_range or (None, None))) < self.twin.draws:
+            return
+        if self.prioritized:
+            handles, importance, rows = self.twin.sample()
+            got_handles, got_importance, *got = self.driver.sample_weighted()
+            assert (got_importance.dtype, got_importance.tolist()) == (np.float32, importance)
+        else:
+            handles, rows = self.twin.sample(sample_range or (None, None))
+            got_handles, *got = self.driver.sample_handles(sample_range)
+        assert (got_handles.dtype, got_handles.tolist()) == (np.int64, handles)
+        assert [column.tolist() for column in got] == [column.tolist() for column in stack(rows)]
+
+    def sample_in(self, sample_range: Any) -> None:
+        if not self.prioritized:
+            self.sample(sample_range)
+
+    def update(self, behind: list[int], priorities: list[float]) -> None:
+        if self.prioritized:
+            handles = self.handles(behind)
+            assert self.driver.update(handles, priorities) == self.twin.update(handles, priorities)
+
+    def delete(self, behind: list[int]) -> None:
+        handles = self.handles(behind)
+        assert self.driver.delete(handles) == self.twin.delete(handles)
+
+    def advance(self, steps: int) -> None:
+        self.driver.advance(steps)
+        self.twin.advance(steps)
+
+    def info(self, behind: list[int]) -> None:
+        handles = self.handles(behind)
+        assert self.driver.info(handles) == self.twin.info(handles)
+
+    def reset(self) -> None:
+        self.driver.reset()
+        self.twin.reset()
+
+
+def run(driver: Any, options: dict[str, Any], operations: list[tuple[Any, ...]]) -> None:
+    pair = Pair(driver, make_twin(options))
+    for name, *arguments in operations:
+        getattr(pair, name.replace(" ", "_"))(*arguments)
+        assert_weights(driver.buffer, pair.twin)
+        assert driver.status() == (pair.twin.size, pair.twin.size == CAPACITY, pair.twin.can_sample())
+
+
+@pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
+@SETTINGS
+@given(operations=OPERATIONS)
+def test_random_operations(make: Make, options: dict[str, Any], operations: list[tuple[Any, ...]]):
+    run(make(2, CAPACITY, SHAPES, TYPES, **options), options, operations)
+
+
+_elsewhere: dict[str, Any] = {}
+
+
+def from_python(backend: str, options: dict[str, Any]) -> Any:
+    """A driver from Python, emptied; those with equal arguments share one."""
+    key = f"{backend} {options}"
+    if key not in _elsewhere:
+        where = Combination("pynative", backend, "eager")
+        driver = make_driver(where, 2, CAPACITY, SHAPES, TYPES, seed=0, **options)
+        _elsewhere[key] = driver, driver.buffer.state_dict()
+    driver, empty = _elsewhere[key]
+    driver.buffer.load_state_dict(empty)
+    return driver
+
+
+@pytest.mark.parametrize("options", ELSEWHERE.values(), ids=ELSEWHERE)
+@settings(SETTINGS, max_examples=100)
+@given(operations=MORE_OPERATIONS)
+def test_random_operations_with_other_arguments(options: dict[str, Any], operations: list[tuple[Any, ...]]):
+    run(from_python("native", options), options, operations)
+
+
+@SETTINGS
+@given(operations=OPERATIONS)
+def test_random_operations_on_other_ways(backend: str, operations: list[tuple[Any, ...]]):
+    run(from_python(backend, OTHER_WAYS), OTHER_WAYS, operations)
+
+
+def test_the_uniform_twin_by_hand():
+    twin = UniformTwin(2, 3, max_use=2, max_staleness=1)
+    twin.insert([10, 11, 12, 13])
+    assert (twin.slots, twin.eligible(), twin.eligible((1, 3))) == ([13, 11, 12], [0, 1, 2], [2, 0])
+    assert (twin.delete([0, 2, 2, 9]), twin.eligible()) == (1, [0, 1])
+    assert twin.deliver([1, 1]) == [1, 1]
+    assert (twin.eligible(), twin.can_sample()) == ([0], False)
+    assert twin.info([1, 2, 3, 4, 0]) == [(1.0, 2, 0), (1.0, 0, 0), (1.0, 0, 0), (0.0, -1, -1), (0.0, -1, -1)]
+    twin.advance(1)
+    twin.insert([14])  # in the place of row 11, serial 1
+    assert twin.state()["use_counts"] == [0, 0, ~0]
+    twin.advance(1)
+    assert (twin.eligible(), twin.oldest_fresh(), twin.state()["clock"]) == ([1], 4, [2, 4])
+    assert twin.state()["use_counts"] == [~0, 0, ~0]
+
+
+def test_the_prioritized_twin_by_hand():
+    twin = PrioritizedTwin(2, 3, alpha=0.5, beta=0.5, beta_steps=4, epsilon=0.0)
+    twin.insert([10, 11, 12], [4.0, 16.0, 9.0])
+    assert twin.state()["leaves"] == [2, 4, 3]
+    assert (twin.update([0, 1, 0, 7], [1.0, 1.0, 16.0, 99.0]), twin.max_priority) == (1, 16)
+    assert twin.state()["leaves"] == [4, 1, 3]
+    assert [draw_slot([4, 1, 3], target) for target in (0, 3.9, 4, 4.9, 5, 7.9)] == [0, 0, 1, 1, 2, 2]
+    # SplitMix64 for the key of seed 0 gives targets in [0, 4) and [4, 8): row 0 first, then one of the others.
+    handles, importance, _ = twin.sample()
+    assert handles[0] == 0
+    assert importance == [{1: 0.5, 2: float(np.float32(0.75**0.5))}[handles[1]], 1.0]
+    assert (twin.beta, twin.counter) == (0.625, 2)
+    twin.insert([13])
+    assert twin.state()["leaves"] == [4, 1, 3]
+    assert (twin.records[0].priority, twin.records[0].serial) == (16, 3)
