@@ -196,8 +196,8 @@ def test_the_prioritized_twin_by_hand():
     assert twin.state()["leaves"] == [2, 4, 3]
     assert (twin.update([0, 1, 0, 7], [1.0, 1.0, 16.0, 99.0]), twin.max_priority) == (1, 16)
     assert twin.state()["leaves"] == [4, 1, 3]
-    assert [draw_slot([4, 1, 3], target) for target in (0, 3.9, 4, 4.9, 5, 7.9)] == [0, 0, 1, 1, 2, 2]
-    # SplitMix64 for the key of seed 0 gives targets in [0, 4) and [4, 8): row 0 first, then one of the others.
+    assert [draw_slot([4, 1, 3], target) for target in (0.1, 4, 4.1, 5, 5.1, 8)] == [0, 0, 1, 1, 2, 2]
+    # SplitMix64 for the key of seed 0 gives targets in (0, 4] and (4, 8]: row 0 first, then one of the others.
     handles, importance, _ = twin.sample()
     assert handles[0] == 0
     assert importance == [{1: 0.5, 2: float(np.float32(0.75**0.5))}[handles[1]], 1.0]

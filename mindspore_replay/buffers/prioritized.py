@@ -300,7 +300,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 
 def as_priority(cls_name: str, priority: Any) -> np.ndarray:
-    """Priorities as float32 ``[n]``, or a clear error."""
+    """Priorities as float32 ``[]`` or ``[n]``, or a clear error."""
     given = priority.asnumpy() if isinstance(priority, Tensor) else np.asarray(priority)
     if given.dtype.kind not in "iuf":
         raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {priority!r}.")
@@ -309,7 +309,7 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
     if given.dtype != np.float32:
         with np.errstate(over="ignore"):
             given = given.astype(np.float32)
-    given = np.ascontiguousarray(given).reshape(-1)
+    given = np.asarray(given, order="C")
     # As unsigned integers, the bits of numbers from 0 on are smaller than those of infinity, and all others larger.
     if given.view(np.uint32).max() >= _INFINITY:
         bad = given[~(np.isfinite(given) & (given >= 0))]

@@ -89,8 +89,12 @@ def check_weights(cls_name: str, capacity: int, state: Mapping[str, np.ndarray],
     inserted, count = int(state["serials"][0]), int(state["count"])
     if not (state["clock"][0] >= 0 and inserted - count <= state["clock"][1] <= inserted):
         wrong.append(f"'clock' is {state['clock'].tolist()}, with {count} rows stored of {inserted} inserted")
+    slots = (int(state["head"]) + np.arange(count)) % capacity
+    times = np.array([0, *state["insertion_clocks"][slots], state["clock"][0]])
+    if (np.diff(times) < 0).any():
+        wrong.append("'insertion_clocks' fall from an older row to a newer one, or are not from 0 to the clock")
     stored = np.zeros(capacity, bool)
-    stored[(int(state["head"]) + np.arange(count)) % capacity] = True
+    stored[slots] = True
     expected = (state["priorities"].astype(np.float64) + epsilon) ** alpha * (stored & (state["use_counts"] >= 0))
     different = np.flatnonzero(~np.isclose(leaves, expected, rtol=1e-6, atol=0))
     if different.size:

@@ -15,7 +15,7 @@ from .host import CompiledHost, NativeHost
 
 def check_length(cls_name: str, priority: np.ndarray, rows: int) -> None:
     """Raises a ValueError unless there is one priority for all rows or one for each."""
-    if priority.size not in (1, rows):
+    if priority.ndim and priority.size != rows:
         raise ValueError(
             f"For '{cls_name}', the priorities must be one number for all rows or have shape [{rows}], one for each, "
             f"but got shape {list(priority.shape)}."
@@ -126,7 +126,7 @@ class NativeWeightedHost(NativeHost):
         return int(self._sum[0])
 
     def insert(self, exp: Sequence[Any], num_envs: int, priority: np.ndarray | None = None) -> None:
-        """Appends one row or a batch; `priority` is float32 ``[1]`` or ``[n]``, ``None`` for the largest so far."""
+        """Appends one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
         rows = 1
         call = self._insert_one if num_envs == 1 and self._stage(exp) else None
         if call is None:
@@ -210,7 +210,7 @@ class NativePrioritizedHost(NativeWeightedHost):
         return self._drawn(self._sample, first + 5, [np.int64, np.float32])
 
     def update(self, handles: np.ndarray, priority: np.ndarray) -> np.ndarray:
-        """Gives rows other priorities, float32 ``[1]`` or ``[n]``; how many handles were dead."""
+        """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
         self._update.run(handles, priority)
         return self._result.copy()
 
@@ -270,7 +270,7 @@ class CompiledPrioritizedHost(CompiledWeightedHost):
         self._update = ms.jit(buffer._update_with)
 
     def insert(self, exp: Sequence[Any], num_envs: int, priority: np.ndarray | None = None) -> None:
-        """Appends one row or a batch; `priority` is float32 ``[1]`` or ``[n]``, ``None`` for the largest so far."""
+        """Appends one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
         tensors, rows = self._checked(exp, num_envs)
         if priority is None:
             self._insert(*tensors)
@@ -283,5 +283,5 @@ class CompiledPrioritizedHost(CompiledWeightedHost):
         return self._sample() if beta is None else self._sample_with(Tensor(beta, ms.float64))
 
     def update(self, handles: np.ndarray, priority: np.ndarray) -> np.ndarray:
-        """Gives rows other priorities, float32 ``[1]`` or ``[n]``; how many handles were dead."""
+        """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
         return self._update(Tensor(handles), Tensor(priority)).asnumpy()
