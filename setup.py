@@ -9,7 +9,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = "-std=c++17 -O3 -Wall -Wextra -shared -fPIC -pthread -fvisibility=hidden -ffp-contract=off".split()
+FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"]
+FLAGS += ["-shared", "-fPIC", "-fvisibility=hidden"]
 
 
 class BuildKernels(build_ext):

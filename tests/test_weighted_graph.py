@@ -111,6 +111,34 @@ def test_training_steps_and_calls_between_them(mode: str, backend: str):
             in_a_thread(act)
 
 
+class Anneal(Body):
+    """Several samples, each of which moves beta."""
+
+    def construct(self):
+        first = self.buffer.sample()
+        second = self.buffer.sample()
+        self.buffer.update_priorities(second[0], second[1])
+        third = self.buffer.sample()
+        return first[1], second[1], third[1]
+
+
+@PLACES
+def test_beta_is_not_rounded_between_the_samples_of_a_graph(mode: str, backend: str):
+    """Tenths and thirty-sevenths are no float32."""
+    options: dict[str, Any] = {"beta": 0.1, "beta_steps": 37}
+    buffer, twin = make_buffer(backend, **options), make_twin(**options)
+    call = compiled(Anneal(buffer), mode)
+    for number in range(6):
+        buffer.insert(row(number), priority=float(number + 1))
+        twin.insert([record(number)], float(number + 1))
+    for _ in range(4):
+        _, first, _ = twin.sample()
+        handles, second, _ = twin.sample()
+        twin.update(handles, second)
+        assert lists(call()) == [first, second, twin.sample()[1]]
+        assert buffer.beta.asnumpy().tolist() == [twin.beta]
+
+
 class InControlFlow(Body):
     """A loop whose body samples if it can, and clears what it drew of rows with even numbers."""
 

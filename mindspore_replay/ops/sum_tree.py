@@ -3,9 +3,9 @@ on.
 
 The tree is one float64 Parameter ``[M]``: the leaves, of which the first ``C`` are the slots' weights; the sums of each
 level above, 16 children to a node; the smallest positive weight below each of those nodes, infinite if there is none.
-Every level is filled up to whole rows of 16; the very last number says how many weights are positive. The sum of a node is the sequential sum of its children and is computed anew whenever
-one of them changes: the tree is a function of its leaves, the same in every backend, and never drifts. Each operator
-costs O(log C) a slot.
+Every level is filled up to whole rows of 16; the very last number says how many weights are positive. The sum of a node
+is the sequential sum of its children and is computed anew whenever one of them changes: the tree is a function of its
+leaves, the same in every backend, and never drifts. Each operator costs O(log C) a slot.
 
 Axes: ``C`` capacity, ``M`` numbers of the tree.
 """
@@ -182,10 +182,7 @@ class CompositeTree:
                 first = nodes * FANOUT
                 sums_at, minima_at, node_at = first + level.sums, first + level.minima, nodes + level.node
             sums = ops.gather(tree, sums_at, 0)
-            if i == 0:
-                minima = ops.masked_fill(sums, sums <= 0, self.infinity)
-            else:
-                minima = ops.gather(tree, minima_at, 0)
+            minima = ops.gather(tree, minima_at, 0) if i else ops.masked_fill(sums, sums <= 0, self.infinity)
             above = ops.concat((ops.cumsum(sums, 1)[:, FANOUT - 1 :], self.least(minima, 1)), 1)
             tree = ops.scatter_update(weights, node_at, above)
 

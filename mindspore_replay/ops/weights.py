@@ -119,10 +119,7 @@ class CompositeInsert:
         n = self.ring.rows_of(rows)
         slots = ops.cast(self.ring.slots(head, count, n), self.tree.index)
         given = ops.reshape(priority, (-1,))
-        if given.shape[0] > 1:
-            given = given[n - slots.shape[0] :]
-        else:
-            given = ops.broadcast_to(given, slots.shape)
+        given = given[n - slots.shape[0] :] if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
         # A check that failed does not stop what follows it: then what is there is written again.
         tree = self.tree.view(weights)
         weight = ops.select(ok, self.weight_of(given), ops.gather(tree, slots, 0))
