@@ -147,7 +147,7 @@ class _Shuffle:
 
     def __call__(self, j):
         chosen = j * self.n + self.index
-        order, _ = ops.sort(chosen)
+        order = ops.sort(chosen)[0]
         # What cell i held when step i moved it: itself, or what an earlier step had moved there.
         parent, exists = self.latest_step(order, self.index * self.n + self.index)
         parent = ops.select(exists, parent, self.index)

@@ -93,7 +93,7 @@ class LastOfEach:
         n = slots.shape[0]
         index = ops.arange(n)
         first = ops.cast(slots, ms.int64) * n
-        order, _ = ops.sort(ops.select(live, first + index, self.dead))
+        order = ops.sort(ops.select(live, first + index, self.dead))[0]
         # How many entries are of this slot or a smaller one; after `none`, the last of them.
         before = ops.searchsorted(order, first + n, out_int32=True)
         found = ops.gather(ops.concat((self.none, order)), before, 0) - first

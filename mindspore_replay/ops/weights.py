@@ -68,7 +68,8 @@ class CompositeRemove:
 
     def __call__(self, marks, slots, removed):
         weights, use_counts = marks[0], marks[3]
-        _, exists, counted = self.last_of_each(slots, removed)
+        entries = self.last_of_each(slots, removed)
+        exists, counted = entries[1], entries[2]
         uses = ops.gather(self.view(use_counts), slots, 0)
         tree = self.tree.view(weights)
         old = ops.gather(tree, slots, 0)
