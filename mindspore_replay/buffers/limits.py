@@ -142,6 +142,9 @@ class LimitedCell(SavedCell):
     def _info_of(self, handles):
         return self._info(self.buffer[0], self._ring_state(), self._marks(), handles)
 
+    def _eligible_rows(self):
+        return self._summary(self.weights)[2]
+
     def _eligible_between(self, ranges):
         return self._sums(self.weights, self.head, self.count, ranges)
 

@@ -293,7 +293,7 @@ class ReplayBuffer(LimitedCell):
 
     def _can_sample_graph(self):
         if self.weighted:
-            return self._summary(self.weights)[2] >= self.sample_size
+            return self._eligible_rows() >= self.sample_size
         return self.count >= self.sample_size
 
     # Methods, with the bodies that Python runs.

@@ -225,8 +225,8 @@ class CompiledWeightedHost(CompiledHost):
     def __init__(self, buffer: Any) -> None:
         super().__init__(buffer)
         self._cls_name = type(buffer).__name__
-        self._weights = buffer.weights
-        self._eligible = ms.jit(buffer._eligible_between)
+        self._eligible_rows = ms.jit(buffer._eligible_rows)
+        self._eligible_between = ms.jit(buffer._eligible_between)
         self._delete = ms.jit(buffer._delete_handles)
         self._advance = ms.jit(buffer._advance_by)
         self._info = ms.jit(buffer._info_of)
@@ -235,8 +235,8 @@ class CompiledWeightedHost(CompiledHost):
     def eligible(self, bounds: tuple[int, int] | None) -> int:
         """Rows of a range that may be drawn; ``None`` is the range of all rows."""
         if bounds is None:
-            return int(self._weights.asnumpy()[-1])
-        return int(self._eligible(Tensor([bounds], ms.int64)).asnumpy()[0])
+            return int(self._eligible_rows().asnumpy())
+        return int(self._eligible_between(Tensor([bounds], ms.int64)).asnumpy()[0])
 
     def delete(self, handles: np.ndarray) -> np.ndarray:
         """Removes rows; how many."""
