@@ -348,6 +348,38 @@ def test_a_priority_for_one_row(backend: str):
     assert leaves(buffer) == [2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 0]
 
 
+def test_subnormal_priorities_count_as_zero(backend: str):
+    buffer = PrioritizedReplayBuffer(1, 3, SHAPES, TYPES, seed=0, backend=backend, alpha=1.0, epsilon=0.0)
+    buffer.insert(rows(0, 1, 2), priority=np.array([1e-42, 2e-38, 1], np.float32))
+    assert leaves(buffer) == [0, float(np.float32(2e-38)), 1]
+    buffer.load_state_dict(buffer.state_dict())
+
+
+def test_bfloat16_errors_are_priorities(backend: str):
+    """As they come from networks with mixed precision."""
+    buffer = PrioritizedReplayBuffer(1, 6, SHAPES, TYPES, seed=0, backend=backend, alpha=1.0, epsilon=0.0)
+    buffer.insert(rows(0, 1, 2))
+
+    @ms.jit
+    def update(indices, priorities):
+        return buffer.update_priorities(indices, priorities)
+
+    handles = ms.Tensor([0, 1])
+    assert int(update(handles, ms.Tensor([2.5, 3.0], ms.bfloat16))) == 0
+    assert leaves(buffer)[:3] == [2.5, 3, 1]
+    assert int(buffer.update_priorities(handles, ms.Tensor([4.5, 5.0], ms.bfloat16))) == 0
+    assert leaves(buffer)[:3] == [4.5, 5, 1]
+
+
+def test_beta_as_a_parameter(make: Make):
+    """What `beta` holds, and other Tensors with one number."""
+    driver = make(2, 6, SHAPES, TYPES, **USUAL)
+    driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
+    for beta in (driver.buffer.beta, ms.Tensor([0.5], ms.float64), ms.Tensor(0.5)):
+        assert driver.buffer.sample(beta)[1].asnumpy().tolist() == [1.0, float(np.float32(0.5**0.5))]
+        driver.buffer.load_state_dict(driver.buffer.state_dict() | {"beta": np.array([0.5])})
+
+
 def test_handles_in_any_form(backend: str):
     """Lists, scalars, NumPy arrays and Tensors of both kinds of ints."""
     buffer = PrioritizedReplayBuffer(1, 6, SHAPES, TYPES, seed=0, backend=backend, alpha=1.0, epsilon=0.0)

@@ -35,7 +35,10 @@ def test_named_examples_exist(path: str):
 
 
 def test_the_other_snippets_run():
-    lines = ["import numpy as np, mindspore as ms", "from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, create_buffer"]
+    lines = [
+        "import numpy as np, mindspore as ms",
+        "from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, create_buffer",
+    ]
     lines.append("buffer = ReplayBuffer(4, 10, [(4,), (), ()], ['float32', 'int32', 'float32'])")
     snippets = code_blocks("python")[1:]
     assert len(snippets) == 3

@@ -189,7 +189,56 @@ def test_a_dict_has_handles_and_weights_by_name(backend: str):
     assert list(uniform.sample(as_dict=True)) == ["x", "y"]
 
 
+@pytest.mark.parametrize("name", ["indices", "weights"])
+def test_a_dict_whose_names_clash(backend: str, name: str):
+    """It fails before anything is drawn."""
+    buffer = make_buffer(backend, names=["x", name], beta_steps=3, max_use=9).insert(PAIR).insert(PAIR)
+    assert_unchanged(buffer, lambda: buffer.sample(as_dict=True), ValueError, named(f"other names than .*'{name}'"))
+
+
+def test_the_clock_does_not_overflow(backend: str):
+    buffer = make_buffer(backend, max_staleness=3).insert(PAIR)
+    buffer.advance(2**62 - 1)
+    assert_unchanged(buffer, lambda: buffer.advance(2), ValueError, named("'steps' must be in .0, 1., but got 2"))
+    buffer.advance(1)
+    assert buffer.clock.asnumpy().tolist() == [2**62, 2]
+    buffer.check_valid()
+
+
 # In a graph.
+
+
+@pytest.mark.parametrize("steps", [1.7, True, Tensor(1.7), Tensor([1, 2])], ids=str)
+def test_bad_steps_in_a_graph(buffer: PrioritizedReplayBuffer, steps: Any):
+    @ms.jit
+    def constant():
+        buffer.advance(steps)
+        return buffer.size()
+
+    @ms.jit
+    def given(steps):
+        buffer.advance(steps)
+        return buffer.size()
+
+    call = (lambda: given(steps)) if isinstance(steps, Tensor) else constant
+    assert_unchanged(buffer, call, TypeError, named("'steps' must be an int"))
+
+
+def test_priorities_that_are_a_list_in_a_graph(buffer: PrioritizedReplayBuffer):
+    @ms.jit
+    def update(indices):
+        return buffer.update_priorities(indices, [1.0, 2.0])
+
+    assert_unchanged(buffer, lambda: update(Tensor([0, 1])), TypeError, "must be a Tensor or a number")
+
+
+@pytest.mark.parametrize("beta", [Tensor([0.1, 0.2]), Tensor(True)], ids=["two", "bool"])
+def test_a_beta_that_is_no_number_in_a_graph(buffer: PrioritizedReplayBuffer, beta: Tensor):
+    @ms.jit
+    def sample(beta):
+        return buffer.sample(beta)
+
+    assert_unchanged(buffer, lambda: sample(beta), TypeError, named("'beta' must be one number"))
 
 
 def test_a_priority_of_another_length_in_a_graph(buffer: PrioritizedReplayBuffer):

@@ -8,7 +8,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import Columns, check_bool, check_size, type_name, zeros_parameter
+from ..columns import Columns, check_bool, check_size, numpy_type, type_name, zeros_parameter
 from ..ops import sum_tree
 from ..ops import weights as row_weights
 from ..ops.eager import graph_body, wait_for_work
@@ -81,12 +81,27 @@ class LimitedCell(SavedCell):
         self._forget: Any = row_weights.NativeReset() if native else row_weights.CompositeReset(capacity)
         self._summary: Any = (sum_tree.NativeTreeSummary if native else sum_tree.CompositeTreeSummary)(capacity)
         self._sums: Any = (sum_tree.NativeTreeSums if native else sum_tree.CompositeTreeSums)(capacity)
-        self._check_handles = ops.constexpr(self._check_handles_in_graph, name=f"CheckHandles{next(_numbers)}")
+        number = next(_numbers)
+        self._check_handles = ops.constexpr(self._check_handles_in_graph, name=f"CheckHandles{number}")
+        self._check_steps = ops.constexpr(self._check_steps_in_graph, name=f"CheckSteps{number}")
+        self._check_steps_tensor = ops.constexpr(self._check_steps_tensor_in_graph, name=f"CheckStepsTensor{number}")
 
     # Bodies for the compiler.
 
+    def _check_steps_in_graph(self, steps: Any) -> bool:
+        check_size(type(self).__name__, "steps", steps, row_weights.LAST_CLOCK, minimum=0)
+        return True
+
+    def _check_steps_tensor_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        if shape or np.dtype(numpy_type(dtype)).kind not in "iu":
+            raise TypeError(
+                f"For '{type(self).__name__}', 'steps' must be an int or a Tensor [] of ints, but got a Tensor "
+                f"{list(shape)} of {type_name(dtype)}."
+            )
+        return True
+
     def _check_handles_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
-        self._handles(np.zeros(shape, type_name(dtype)))
+        self._handles(np.zeros(shape, numpy_type(dtype)))
         return True
 
     def _ring_state(self):
@@ -117,8 +132,10 @@ class LimitedCell(SavedCell):
     def _advance_graph(self, steps=1):
         if not self.weighted:
             raise RuntimeError("For 'advance', the buffer must be made with weighted=True or a limit.")
-        if isinstance(steps, int) and steps < 0:
-            raise ValueError("For 'advance', 'steps' must be at least 0.")
+        if isinstance(steps, Tensor):
+            self._check_steps_tensor(steps.dtype, steps.shape)
+        else:
+            self._check_steps(steps)
         self._advance(self.buffer[0], self._ring_state(), self._marks(), ops.cast(steps, ms.int64))
         return self
 
@@ -156,7 +173,7 @@ class LimitedCell(SavedCell):
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
-                ``[n]``.
+                ``[n]``. In a graph only a Tensor.
 
         Returns:
             Tensor: How many rows were removed; dead handles are skipped, and a row counts once. Shape ``[]``, int32.
@@ -185,14 +202,17 @@ class LimitedCell(SavedCell):
         Raises:
             RuntimeError: If the buffer keeps no weights.
             TypeError: If `steps` is no int.
-            ValueError: If `steps` is negative. A Tensor in a graph fails the operator with a RuntimeError.
+            ValueError: If `steps` is negative, or the clock would pass 2^62. In a graph a Tensor for which that is so
+                fails the operator with a RuntimeError.
         """
         self._need_weights("advance")
         steps = int(steps) if isinstance(steps, Tensor) and steps.ndim == 0 and "Int" in str(steps.dtype) else steps
-        check_size(type(self).__name__, "steps", steps, 2**62, minimum=0)
+        steps = check_size(type(self).__name__, "steps", steps, row_weights.LAST_CLOCK, minimum=0)
         with self._lock:
             wait_for_work()
-            self._host.advance(int(steps))
+            now = int(self.clock.asnumpy()[0])
+            check_size(type(self).__name__, "steps", steps, row_weights.LAST_CLOCK - now, minimum=0)
+            self._host.advance(steps)
         return self
 
     @graph_body(_info_graph)
@@ -201,7 +221,7 @@ class LimitedCell(SavedCell):
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
-                ``[n]``.
+                ``[n]``. In a graph only a Tensor.
 
         Returns:
             tuple[Tensor, Tensor, Tensor]: Priority, float32, 1 in a buffer without priorities; use count, int32: how
@@ -231,10 +251,11 @@ class LimitedCell(SavedCell):
     def _handles(self, indices: Any) -> np.ndarray:
         handles = indices.asnumpy() if isinstance(indices, Tensor) else np.asarray(indices)
         if handles.dtype.kind not in "iu":
-            raise TypeError(f"For '{type(self).__name__}', 'indices' must hold ints, but got {indices!r}.")
+            raise TypeError(f"For '{type(self).__name__}', 'indices' must hold ints, but got {handles.dtype.name}.")
         if handles.ndim > 1 or handles.size == 0:
             raise ValueError(
-                f"For '{type(self).__name__}', 'indices' must have shape [] or [n], but got {list(handles.shape)}."
+                f"For '{type(self).__name__}', 'indices' must have shape [] or [n], n at least 1, but got "
+                f"{list(handles.shape)}."
             )
         return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
 

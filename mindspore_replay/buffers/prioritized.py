@@ -8,7 +8,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import check_bool, check_number, check_size, type_name
+from ..columns import check_bool, check_number, check_size, numpy_type
 from ..ops import weights as row_weights
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.sample import CompositeSamplePrioritized, NativeSamplePrioritized
@@ -137,18 +137,25 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         number = next(_numbers)
         self._check_priority = ops.constexpr(self._check_priority_in_graph, name=f"CheckPriority{number}")
         self._check_beta = ops.constexpr(self._check_beta_in_graph, name=f"CheckBeta{number}")
+        self._check_beta_tensor = ops.constexpr(self._check_beta_tensor_in_graph, name=f"CheckBetaTensor{number}")
 
     # Bodies for the compiler.
 
     def _check_priority_in_graph(self, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
-        check_length(type(self).__name__, as_priority(type(self).__name__, np.ones(shape, type_name(dtype))), rows)
+        check_length(type(self).__name__, as_priority(type(self).__name__, np.ones(shape, numpy_type(dtype))), rows)
         return True
 
     def _check_beta_in_graph(self, beta: Any) -> bool:
         check_number(type(self).__name__, "beta", beta)
         return True
 
+    def _check_beta_tensor_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        one_number(type(self).__name__, np.ones(shape, numpy_type(dtype)))
+        return True
+
     def _priority_graph(self, priority, rows):
+        if isinstance(priority, (tuple, list)):
+            raise TypeError("In a graph, priorities must be a Tensor or a number.")
         if isinstance(priority, Tensor):
             self._check_priority(priority.dtype, priority.shape, rows)
         return ops.cast(priority, ms.float32)
@@ -176,7 +183,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
         if beta is None:
             return self._sample_now()
-        if not isinstance(beta, Tensor):
+        if isinstance(beta, Tensor):
+            self._check_beta_tensor(beta.dtype, beta.shape)
+        else:
             self._check_beta(beta)
         return self._sample_with(ops.cast(beta, ms.float64))
 
@@ -202,7 +211,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Args:
             exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
             priority (Union[float, Tensor, Sequence, None]): Priority of all rows, or of each: a number, or shape
-                ``[n]``. It is taken as float32. Default: ``None``, for the largest priority so far, at first 1.
+                ``[n]``, in a graph a Tensor. It is taken as float32, and subnormal ones as 0. Default: ``None``, for
+                the largest priority so far, at first 1.
 
         Returns:
             PrioritizedReplayBuffer: The buffer itself.
@@ -235,33 +245,29 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         :math:`(N \cdot P(i))^{-\beta}` over its largest value.
 
         Args:
-            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]. Default: ``None``, for the Parameter
-                `beta`. Either way that moves by its step.
+            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]; a Tensor ``[]`` or ``[1]``. Default:
+                ``None``, for the Parameter `beta`. Either way that moves by its step.
             as_dict (bool): Whether to give a dict, with ``"indices"``, ``"weights"`` and the columns' names; only from
                 Python. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights, float32
-            ``[B]``, in (0, 1]; copies of the rows, ``[B, *F]`` for each column in the order of `shapes`.
+            ``[B]``, in [0, 1]; copies of the rows, ``[B, *F]`` for each column in the order of `shapes`.
 
         Raises:
             TypeError: If `beta` is no number, or `as_dict` is asked of a buffer without names.
-            ValueError: If `beta` is outside [0, 1].
+            ValueError: If `beta` is outside [0, 1], or `as_dict` is asked and a column has the name of handles or
+                weights.
             RuntimeError: If fewer than `sample_size` rows are eligible; `can_sample` tells. In a graph the operator
                 fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
         """
         if isinstance(beta, Tensor):
-            beta = beta.asnumpy()
-            beta = beta[()] if beta.ndim == 0 else beta
+            beta = one_number(type(self).__name__, beta.asnumpy())
         if beta is not None:
             beta = check_number(type(self).__name__, "beta", beta)
-        if as_dict:
-            self._need_names()
-        with self._lock:
-            wait_for_work()
-            self._need_rows(None)
-            batch = self._host.sample(beta)
-        return self._as_dict(batch, ("indices", "weights")) if as_dict else batch
+        names = self._dict_names(("indices", "weights")) if as_dict else ()
+        batch = self._draw(None, beta)
+        return dict(zip(names, batch)) if as_dict else batch
 
     @graph_body(_update_graph)
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
@@ -269,9 +275,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
-                ``[n]``. Of several for one row the last counts.
+                ``[n]``, in a graph only a Tensor. Of several for one row the last counts.
             priorities (Union[Tensor, Sequence[float], float]): One priority for all, or one for each: a number, or
-                shape ``[n]``. Finite and not negative; taken as float32.
+                shape ``[n]``, in a graph a Tensor. Finite and not negative; taken as float32, and subnormal ones as 0.
 
         Returns:
             Tensor: How many handles were dead, since their rows were overwritten, deleted, used up, stale or forgotten.
@@ -299,11 +305,20 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError(f"For '{type(self).__name__}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
 
 
+def one_number(cls_name: str, beta: np.ndarray) -> Any:
+    """The only element of an array, or a clear error."""
+    if beta.shape not in ((), (1,)) or beta.dtype.kind not in "iuf":
+        raise TypeError(
+            f"For '{cls_name}', 'beta' must be one number, but got shape {list(beta.shape)} of {beta.dtype.name}."
+        )
+    return beta.reshape(())[()]
+
+
 def as_priority(cls_name: str, priority: Any) -> np.ndarray:
     """Priorities as float32 ``[]`` or ``[n]``, or a clear error."""
     given = priority.asnumpy() if isinstance(priority, Tensor) else np.asarray(priority)
-    if given.dtype.kind not in "iuf":
-        raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {priority!r}.")
+    if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
+        raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {given.dtype.name}.")
     if given.ndim > 1 or given.size == 0:
         raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(given.shape)}.")
     if given.dtype != np.float32:

@@ -378,34 +378,43 @@ class ReplayBuffer(LimitedCell):
         bounds = None if sample_range is None else self._bounds(sample_range)
         if with_indices:
             self._need_weights("sample(with_indices=True)")
-        if as_dict:
-            self._need_names()
+        names = self._dict_names(("indices",) if with_indices else ()) if as_dict else ()
+        batch = self._draw(bounds, random.ALL_ROWS if bounds is None else bounds)
+        if self.weighted and not with_indices:
+            batch = batch[1:]
+        return dict(zip(names, batch)) if as_dict else batch
+
+    def _dict_names(self, bookkeeping: tuple[str, ...]) -> tuple[str, ...]:
+        """The keys of a sample that is a dict."""
+        if self.names is None:
+            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
+        taken = sorted(set(bookkeeping) & set(self.columns.names))
+        if taken:
+            raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
+        return (*bookkeeping, *self.columns.names)
+
+    def _draw(self, bounds: tuple[int, int] | None, how: Any) -> tuple[Tensor, ...]:
         with self._lock:
             wait_for_work()
             self._need_rows(bounds)
-            batch = self._host.sample(random.ALL_ROWS if bounds is None else bounds)
-        if self.weighted and not with_indices:
-            batch = batch[1:]
-        return self._as_dict(batch, ("indices",) if with_indices else ()) if as_dict else batch
-
-    def _need_names(self) -> None:
-        if self.names is None:
-            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
-
-    def _as_dict(self, batch: tuple[Tensor, ...], bookkeeping: tuple[str, ...]) -> dict[str, Tensor]:
-        taken = set(bookkeeping) & set(self.columns.names)
-        if taken:
-            raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
-        return dict(zip((*bookkeeping, *self.columns.names), batch))
+            try:
+                return self._host.sample(how)
+            except native.KernelError as error:
+                if error.status != native.TOO_FEW_ROWS:  # which means that a graph has just removed some
+                    raise
+                raise self._too_few(self._host.eligible(bounds)) from None
 
     def _need_rows(self, bounds: tuple[int, int] | None) -> None:
         rows = self._host.eligible(bounds)
         if rows < self.sample_size:
-            what = "eligible rows" if self.weighted else "rows"
-            raise RuntimeError(
-                f"For '{type(self).__name__}', a sample needs sample_size={self.sample_size} {what}, but got {rows} "
-                f"in the range to draw from, of {self._host.count()} stored. Wait until can_sample() is true."
-            )
+            raise self._too_few(rows)
+
+    def _too_few(self, rows: int) -> RuntimeError:
+        what = "eligible rows" if self.weighted else "rows"
+        return RuntimeError(
+            f"For '{type(self).__name__}', a sample needs sample_size={self.sample_size} {what}, but got {rows} in the "
+            f"range to draw from, of {self._host.count()} stored. Wait until can_sample() is true."
+        )
 
     @graph_body(_reset_graph)
     def reset(self) -> "ReplayBuffer":
@@ -442,7 +451,7 @@ class ReplayBuffer(LimitedCell):
     def can_sample(self) -> Tensor:
         """Whether `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
 
-        Every row is eligible that was not removed and has a priority above zero.
+        Every row is eligible that was not removed and has a weight above zero.
         """
         with self._lock:
             wait_for_work()

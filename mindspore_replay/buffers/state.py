@@ -95,12 +95,14 @@ def check_weights(cls_name: str, capacity: int, state: Mapping[str, np.ndarray],
         wrong.append("'insertion_clocks' fall from an older row to a newer one, or are not from 0 to the clock")
     stored = np.zeros(capacity, bool)
     stored[slots] = True
-    expected = (state["priorities"].astype(np.float64) + epsilon) ** alpha * (stored & (state["use_counts"] >= 0))
+    priorities = state["priorities"]
+    normal = np.where(priorities < np.finfo(np.float32).tiny, 0.0, priorities.astype(np.float64))
+    expected = (normal + epsilon) ** alpha * (stored & (state["use_counts"] >= 0))
     different = np.flatnonzero(~np.isclose(leaves, expected, rtol=1e-6, atol=0))
     if different.size:
         slot = different[0]
         wrong.append(f"the weight in slot {slot} must be {expected[slot]}, but got {leaves[slot]}")
-    if not (state["max_priority"] >= max(1, state["priorities"].max()) and np.isfinite(state["max_priority"])):
+    if not (state["max_priority"] >= max(1, priorities.max()) and np.isfinite(state["max_priority"])):
         wrong.append(f"'max_priority' is {state['max_priority']}, less than a priority")
     if wrong:
         raise ValueError(f"For '{cls_name}', the weights must be those of its rows: {'; '.join(wrong)}.")

@@ -100,9 +100,7 @@ class NativeWeightedHost(NativeHost):
 
     def _drawing(self, kernel: str, between: Sequence[tuple[tuple[int, ...], str]]) -> native.DirectCall:
         """The call of a kernel that takes the state, gives rows ``[B, *F]``, and has these arguments in between."""
-        state = [
-            (parameter.shape, type_name(dtype)) for parameter, dtype in zip(self._state, (p.dtype for p in self._state))
-        ]
+        state = [(parameter.shape, type_name(parameter.dtype)) for parameter in self._state]
         rows = [
             ((*self._lead, *shape), type_name(dtype)) for shape, dtype in zip(self._columns.shapes, self._columns.types)
         ]

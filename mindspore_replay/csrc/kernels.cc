@@ -1,6 +1,6 @@
 // Adapters between the C interface of MindSpore's custom operators and the algorithms in the headers. Each checks its
 // arguments in every build and returns a Status; on any but kOk it has changed nothing. Inputs come first, outputs last.
-// A buffer's first column chooses the lock that a kernel holds while it works.
+// A kernel's first argument, a buffer's first column, chooses the lock that it holds while it works.
 #include <cstdint>
 #include <vector>
 

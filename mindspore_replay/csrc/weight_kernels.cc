@@ -22,6 +22,8 @@ using replay::SumTree;
 // Arguments of a buffer's state: k columns, head, count, serials, and the six of `RowWeights` in its order.
 constexpr int kStateArguments = 9;
 
+constexpr int64_t kLastClock = int64_t{1} << 62;  // the last value of a learner's clock
+
 struct WeightedBuffer {
   Cursors ring;
   RowWeights rows;
@@ -300,7 +302,7 @@ MINDSPORE_REPLAY_KERNEL(replay_advance) {
   }
   const int64_t steps = *args.data<int64_t>(extra);
   WeightedBuffer buffer = BufferOf(args, 1);
-  if (steps < 0 || buffer.rows.clock->now > std::numeric_limits<int64_t>::max() - steps) return replay::kBadArguments;
+  if (steps < 0 || steps > kLastClock - buffer.rows.clock->now) return replay::kBadArguments;
   buffer.rows.Advance(buffer.ring, steps, *args.data<int64_t>(extra + 1));
   *args.data<int64_t>(extra + 2) = buffer.rows.clock->now;
   return replay::kOk;

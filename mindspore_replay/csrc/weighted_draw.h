@@ -30,7 +30,7 @@ inline void Rotate(const SumTree &tree, int64_t slot, std::vector<double> *targe
   const double total = tree.Total();
   for (double &target : *targets) {
     target += offset;
-    if (target > total) target -= total;
+    if (target > total) target = std::min(target - total, total);  // the offset may be rounded up
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "ring.h"
@@ -36,9 +37,11 @@ struct WeightRule {
   double alpha;
   double epsilon;
 
-  // Rounded to float32, so that power functions that differ in the last bits of a double give the same.
+  // Rounded to float32, so that power functions that differ in the last bits of a double give the same. A subnormal
+  // priority counts as 0 everywhere, as it does where MindSpore's threads flush such numbers.
   double operator()(float priority) const {
-    return static_cast<float>(std::pow(static_cast<double>(priority) + epsilon, alpha));
+    const double normal = priority < std::numeric_limits<float>::min() ? 0.0 : static_cast<double>(priority);
+    return static_cast<float>(std::pow(normal + epsilon, alpha));
   }
 };
 
@@ -94,7 +97,7 @@ struct RowWeights {
 
   // Counts a delivery of each slot; then removes those that have had `max_use` of them, 0 for no limit.
   void Deliver(const int64_t *slots, int64_t n, int64_t max_use) {
-    for (int64_t i = 0; i < n; ++i) ++use_counts[slots[i]];
+    for (int64_t i = 0; i < n; ++i) use_counts[slots[i]] += use_counts[slots[i]] < std::numeric_limits<int32_t>::max();
     if (max_use == 0) return;
     std::vector<int64_t> used_up;
     std::copy_if(slots, slots + n, std::back_inserter(used_up),

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import mindspore as ms
 from mindspore import Tensor, ops
 
-#: What a kernel returns when it has done its work; csrc/status.h has the other values.
-OK = 0
+#: What a kernel returns when it has done its work, or found too few rows; csrc/status.h has the other values.
+OK, TOO_FEW_ROWS = 0, 2
 
 _instances = itertools.count()
 
@@ -24,6 +24,14 @@ def _host_address(tensor: Tensor) -> int:
 address = _host_address if ms.__version__.startswith("2.7") else Tensor.data_ptr
 
 _FOLDER = Path(__file__).resolve().parent.parent
+
+
+class KernelError(RuntimeError):
+    """A kernel refused its arguments and changed nothing."""
+
+    def __init__(self, kernel: str, status: int) -> None:
+        super().__init__(f"The kernel '{kernel}' refused its arguments with status {status}.")
+        self.status = status
 
 
 class _Library(NamedTuple):
@@ -125,4 +133,4 @@ class DirectCall:
     def __call__(self) -> None:
         status = self._call()
         if status != OK:
-            raise RuntimeError(f"The kernel '{self._name}' refused its arguments with status {status}.")
+            raise KernelError(self._name, status)

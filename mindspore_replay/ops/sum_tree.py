@@ -162,7 +162,7 @@ class CompositeTree:
 
     def write(self, weights, tree, slots, values, counted, touched):
         """Sets leaves. Entries of one slot have one value and one of them is `counted`; the nodes above the slots
-        `touched` are computed anew."""
+        `touched` are computed anew. Gives the tree to go on reading from."""
         slots = ops.cast(slots, self.index)
         gained = ops.sign(values) - ops.sign(ops.gather(tree, slots, 0))
         gained = ops.reduce_sum(gained * ops.cast(counted, ms.float64))
@@ -185,6 +185,7 @@ class CompositeTree:
             minima = ops.gather(tree, minima_at, 0) if i else ops.masked_fill(sums, sums <= 0, self.infinity)
             above = ops.concat((ops.cumsum(sums, 1)[:, FANOUT - 1 :], self.least(minima, 1)), 1)
             tree = ops.scatter_update(weights, node_at, above)
+        return tree
 
     def descend(self, tree, targets, ok):
         """The slots on which targets in ``(0, total]`` fall, of the type `index`; slot 0 for all if not `ok`."""
@@ -229,12 +230,15 @@ class CompositeTree:
         """Points of the total weight, counted from the first weight of a slot, as points counted from slot 0."""
         total = self.total(tree)
         targets = targets + self.before(tree, slot)
-        return ops.select(targets > total, targets - total, targets)
+        return ops.select(targets > total, ops.minimum(targets - total, total), targets)
 
 
 @ms.jit_class
 class CompositeTreeSet:
-    """``(weights, slots [n] int64, values [n] float64)``: sets weights, of duplicates the last. Changes weights."""
+    """``(weights, slots [n] int64, values [n] float64) -> positive [1]``: sets weights, of duplicates the last.
+
+    `positive` is how many weights are positive then. Changes weights.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -250,13 +254,16 @@ class CompositeTreeSet:
         last, exists, counted = self.last_of_each(slots, ops.logical_and(ok, slots >= 0))
         tree = self.tree.view(weights)
         values = ops.select(exists, ops.gather(values, last, 0), ops.gather(tree, slots, 0))
-        self.tree.write(weights, tree, slots, values, counted, slots)
-        return ops.reduce_sum(values)
+        tree = self.tree.write(weights, tree, slots, values, counted, slots)
+        return ops.reshape(self.tree.positive(tree), (1,))
 
 
 @ms.jit_class
 class NativeTreeSet:
-    """``(weights, slots [n] int64, values [n] float64)``: sets weights, of duplicates the last. Changes weights."""
+    """``(weights, slots [n] int64, values [n] float64) -> positive [1]``: sets weights, of duplicates the last.
+
+    `positive` is how many weights are positive then. Changes weights.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = Tensor([capacity], ms.int64)

@@ -16,6 +16,9 @@ from .in_place import InPlace
 from .ring import CompositeGather, CompositeRingWrite
 from .sum_tree import FANOUT, CompositeTree, LastOfEach, initial_weights
 
+#: The last value of a learner's clock.
+LAST_CLOCK = 2**62
+
 
 def weight_factors(alpha: float, epsilon: float) -> Tensor:
     """The rule by which a priority becomes a weight, as the operators take it. Shape ``[2]``, float64."""
@@ -262,12 +265,15 @@ class CompositeAdvance:
         self.view = InPlace((), np.int64)
         self.offsets = Tensor(np.arange(self.AT_ONCE), ms.int64)
         self.zero = Tensor(0, ms.int64)
+        self.last = Tensor(LAST_CLOCK, ms.int64)
         self.check = ops.Assert()
 
     def __call__(self, column, ring, marks, steps):
         clock = marks[5]
-        self.check(steps >= self.zero, (steps,))
-        now = clock[0] + ops.maximum(steps, self.zero)
+        now = clock[0] + steps
+        ok = ops.logical_and(steps >= self.zero, steps <= self.last - clock[0])
+        self.check(ok, (steps, clock[0]))
+        now = ops.select(ok, now, clock[0])
         first = clock[1]
         if self.max_staleness is not None:
             stale = ops.cast(self.AT_ONCE, ms.int64)

@@ -11,6 +11,7 @@
 #include "check.h"
 #include "random.h"
 #include "sum_tree.h"
+#include "weighted_draw.h"
 
 namespace {
 
@@ -59,6 +60,27 @@ void CheckDescent(const replay::SumTree &tree, const std::vector<double> &leaves
   CHECK(near);
 }
 
+// Points of the total weight stay within it, also where the weights in front of `slot` sum to more than the total, which
+// is summed in another order.
+void CheckRotation(const replay::SumTree &tree, int64_t capacity) {
+  bool inside = true;
+  for (int64_t slot = 0; slot < capacity; ++slot) {
+    std::vector<double> targets = {tree.Total(), tree.Total() / 3, 1e-300};
+    replay::Rotate(tree, slot, &targets);
+    for (double target : targets) inside = inside && target > 0 && target <= tree.Total();
+  }
+  CHECK(inside);
+}
+
+void TestRotation() {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    std::vector<double> leaves(300);
+    for (size_t slot = 0; slot < 290; ++slot) leaves[slot] = RandomWeight(replay::RandomBits(seed, slot));
+    std::vector<double> data = FreshTree(leaves);
+    CheckRotation(replay::SumTree(data.data(), 300), 300);
+  }
+}
+
 void CheckTree(int64_t capacity) {
   std::vector<double> leaves(static_cast<size_t>(capacity));
   std::vector<double> data = FreshTree(leaves);
@@ -103,6 +125,7 @@ void TestSumTree() {
   CHECK(replay::SumTree::Size(17) == 32 + 2 * (16 + 16));
   CHECK(replay::SumTree::Size(256) == 256 + 2 * (16 + 16));
   CHECK(replay::SumTree::Size(INT32_MAX) > INT32_MAX);
+  TestRotation();
   CHECK(replay::IsWeight(0) && replay::IsWeight(1e300) && !replay::IsWeight(-1e-300));
   CHECK(!replay::IsWeight(NAN) && !replay::IsWeight(INFINITY));
 }
