@@ -168,7 +168,7 @@ def prioritized_cases() -> dict[str, Callable[[], float]]:
             timers[f"by priority {operator} {name}"] = compiled(RepeatByPriority(buffer, operator), 2)
         priorities = np.random.default_rng(0).random(DRAWS).astype(np.float32)
         timers[f"eager sample + update {name}"] = lambda buffer=buffer, priorities=priorities: once(
-            lambda: buffer.update_priorities(buffer.sample()[0], priorities), 50
+            lambda: buffer.update_priorities(buffer.sample()[0], priorities), 200
         )
     buffer = filled_by_priority(SIZES["2^20"], "composite")
     for operator in ("nothing", "sample + update"):

@@ -97,7 +97,7 @@ class NativeHost:
         call = self._insert_one if num_envs == 1 and self._stage(exp) else None
         if call is None:
             call, _arrays, _ = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
-        call.addresses[: len(self._state)] = [native.address(parameter) for parameter in self._state]
+        call.addresses[: len(self._state)] = list(map(native.address, self._state))
         call()
 
     def _stage(self, exp: Sequence[Any]) -> bool:
@@ -150,8 +150,8 @@ class NativeHost:
     def _rows_from(self, call: native.DirectCall, first_output: int, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
         """Makes a call that begins with columns, head and count, with new Tensors ``[*lead, *F]`` as its outputs."""
         rows = [Tensor.from_numpy(np.empty(lead + shape, dtype)) for _, dtype, shape in self._staging]
-        call.addresses[: len(self._cursors)] = [native.address(parameter) for parameter in self._cursors]
-        call.addresses[first_output : first_output + len(rows)] = [native.address(row) for row in rows]
+        call.addresses[: len(self._cursors)] = list(map(native.address, self._cursors))
+        call.addresses[first_output : first_output + len(rows)] = list(map(native.address, rows))
         call()
         return tuple(rows)
 

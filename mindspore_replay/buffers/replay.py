@@ -396,11 +396,12 @@ class ReplayBuffer(LimitedCell):
     def _draw(self, bounds: tuple[int, int] | None, how: Any) -> tuple[Tensor, ...]:
         with self._lock:
             wait_for_work()
-            self._need_rows(bounds)
+            if self.backend == "composite":  # a graph in which an operator has failed could not be called again
+                self._need_rows(bounds)
             try:
                 return self._host.sample(how)
             except native.KernelError as error:
-                if error.status != native.TOO_FEW_ROWS:  # which means that a graph has just removed some
+                if error.status != native.TOO_FEW_ROWS:
                     raise
                 raise self._too_few(self._host.eligible(bounds)) from None
 

@@ -45,7 +45,7 @@ class MarksCall(native.DirectCall):
 
     def run(self, *vectors: np.ndarray) -> None:
         """Makes the call on these vectors."""
-        self.addresses[: len(self._marks)] = [native.address(parameter) for parameter in self._marks]
+        self.addresses[: len(self._marks)] = list(map(native.address, self._marks))
         for i, vector in zip(self._given, vectors):
             self.set_leading(range(i, i + 1), vector.size)
             self.addresses[i] = vector.ctypes.data
@@ -117,7 +117,7 @@ class NativeWeightedHost(NativeHost):
         if bounds is None:
             return int(ctypes.c_double.from_address(address + 8 * (self._weights.shape[0] - 1)).value)
         self._range[:] = bounds
-        cursors = [native.address(parameter) for parameter in self._cursors[-2:]]
+        cursors = list(map(native.address, self._cursors[-2:]))
         arrays = [array.ctypes.data for array in (self._range, self._sum)]
         self._sums.addresses[:] = [address, self._capacity.ctypes.data, *cursors, *arrays]
         self._sums()
@@ -132,7 +132,7 @@ class NativeWeightedHost(NativeHost):
         if priority is not None:
             check_length(self._cls_name, priority, rows)
         first = len(self._state)
-        call.addresses[:first] = [native.address(parameter) for parameter in self._state]
+        call.addresses[:first] = list(map(native.address, self._state))
         call.set_leading(range(first + 1, first + 2), 1 if priority is None else priority.size)
         call.addresses[first + 1] = native.address(self._max_priority) if priority is None else priority.ctypes.data
         call()
@@ -148,9 +148,9 @@ class NativeWeightedHost(NativeHost):
         outputs = [Tensor.from_numpy(np.empty(self._lead, dtype)) for dtype in bookkeeping]
         outputs += [Tensor.from_numpy(np.empty(self._lead + shape, dtype)) for _, dtype, shape in self._staging]
         first = len(self._state)
-        call.addresses[:first] = [native.address(parameter) for parameter in self._state]
+        call.addresses[:first] = list(map(native.address, self._state))
         call.addresses[first] = native.address(self._random_state)
-        call.addresses[first_output : first_output + len(outputs)] = [native.address(output) for output in outputs]
+        call.addresses[first_output : first_output + len(outputs)] = list(map(native.address, outputs))
         call()
         return tuple(outputs)
 
