@@ -13,7 +13,7 @@ from ..ops import weights as row_weights
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.sample import CompositeSamplePrioritized, NativeSamplePrioritized
 from .replay import ReplayBuffer
-from .state import overwrite, state_parameter
+from .state import state_parameter
 from .weighted_host import CompiledPrioritizedHost, NativePrioritizedHost, check_length
 
 _numbers = itertools.count()
@@ -295,9 +295,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         with self._lock:
             wait_for_work()
             return Tensor.from_numpy(self._host.update(handles, given))
-
-    def _reset_own_state(self) -> None:
-        overwrite(self.beta, np.array([self.first_beta]))
 
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
         super()._check_state(state)

@@ -148,9 +148,6 @@ class ReplayBuffer(LimitedCell):
     def _make_own_state(self) -> None:
         """A place for the Parameters of a class that adds some."""
 
-    def _reset_own_state(self) -> None:
-        """Begins those Parameters anew."""
-
     def _make_weighted_sample(self) -> None:
         draw = self.replace, self.ordered, self.max_use
         if self.backend == "native":
@@ -430,7 +427,6 @@ class ReplayBuffer(LimitedCell):
         with self._lock:
             wait_for_work()
             if self.weighted:
-                self._reset_own_state()
                 self._host.reset()
             else:
                 overwrite(self.head, np.int32(0))

@@ -11,6 +11,7 @@ from mindspore import Parameter, Tensor
 from ..columns import type_name
 from ..ops import native
 from .host import CompiledHost, NativeHost
+from .state import overwrite
 
 
 def check_length(cls_name: str, priority: np.ndarray, rows: int) -> None:
@@ -185,6 +186,7 @@ class NativePrioritizedHost(NativeWeightedHost):
     def __init__(self, buffer: Any) -> None:
         super().__init__(buffer)
         self._beta = buffer.beta
+        self._first_beta = np.array([buffer.first_beta])
         self._update = self._on_marks("replay_update_priorities", self._factors, "int64", "float32", self._result)
 
     def _make_sample(self, buffer: Any) -> None:
@@ -211,6 +213,11 @@ class NativePrioritizedHost(NativeWeightedHost):
         """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
         self._update.run(handles, priority)
         return self._result.copy()
+
+    def reset(self) -> None:
+        """Forgets all rows; beta begins anew."""
+        super().reset()
+        overwrite(self._beta, self._first_beta)
 
 
 class CompiledWeightedHost(CompiledHost):
