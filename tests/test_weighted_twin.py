@@ -58,7 +58,7 @@ MORE = [
 ]
 OPERATIONS, MORE_OPERATIONS = (st.lists(st.one_of(kinds), max_size=20) for kinds in (SOME, SOME + MORE))
 SETTINGS = settings(
-    max_examples=40,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     database=None,
@@ -162,7 +162,7 @@ def from_python(backend: str, options: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("options", ELSEWHERE.values(), ids=ELSEWHERE)
-@settings(SETTINGS, max_examples=100)
+@settings(SETTINGS, max_examples=60)
 @given(operations=MORE_OPERATIONS)
 def test_random_operations_with_other_arguments(options: dict[str, Any], operations: list[tuple[Any, ...]]):
     run(from_python("native", options), options, operations)
