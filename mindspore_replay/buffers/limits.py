@@ -50,7 +50,9 @@ class LimitedCell(SavedCell):
         name = type(self).__name__
         self.max_use = None if max_use is None else check_size(name, "max_use", max_use)
         self.max_staleness = (
-            None if max_staleness is None else check_size(name, "max_staleness", max_staleness, 2**62, minimum=0)
+            None
+            if max_staleness is None
+            else check_size(name, "max_staleness", max_staleness, row_weights.LAST_CLOCK, minimum=0)
         )
         limited = self.max_use is not None or self.max_staleness is not None
         self.weighted = check_bool(name, "weighted", weighted) or limited
@@ -126,8 +128,7 @@ class LimitedCell(SavedCell):
         return ops.reshape(ops.cast(indices, ms.int64), (-1,))
 
     def _delete_graph(self, indices):
-        handles = self._handles_graph(indices)
-        return self._delete(self.buffer[0], self._ring_state(), self._marks(), handles)
+        return self._delete_handles(self._handles_graph(indices))
 
     def _advance_graph(self, steps=1):
         if not self.weighted:
@@ -136,12 +137,11 @@ class LimitedCell(SavedCell):
             self._check_steps_tensor(steps.dtype, steps.shape)
         else:
             self._check_steps(steps)
-        self._advance(self.buffer[0], self._ring_state(), self._marks(), ops.cast(steps, ms.int64))
+        self._advance_by(ops.cast(steps, ms.int64))
         return self
 
     def _info_graph(self, indices):
-        handles = self._handles_graph(indices)
-        priority, uses, staleness = self._info(self.buffer[0], self._ring_state(), self._marks(), handles)
+        priority, uses, staleness = self._info_of(self._handles_graph(indices))
         shape = indices.shape
         return ops.reshape(priority, shape), ops.reshape(uses, shape), ops.reshape(staleness, shape)
 
@@ -207,12 +207,10 @@ class LimitedCell(SavedCell):
         """
         self._need_weights("advance")
         steps = int(steps) if isinstance(steps, Tensor) and steps.ndim == 0 and "Int" in str(steps.dtype) else steps
-        steps = check_size(type(self).__name__, "steps", steps, row_weights.LAST_CLOCK, minimum=0)
         with self._lock:
             wait_for_work()
-            now = int(self.clock.asnumpy()[0])
-            check_size(type(self).__name__, "steps", steps, row_weights.LAST_CLOCK - now, minimum=0)
-            self._host.advance(steps)
+            most = row_weights.LAST_CLOCK - int(self.clock.asnumpy()[0])
+            self._host.advance(check_size(type(self).__name__, "steps", steps, most, minimum=0))
         return self
 
     @graph_body(_info_graph)

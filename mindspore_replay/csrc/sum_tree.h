@@ -69,9 +69,6 @@ class SumTree {
     }
   }
 
-  // Lets a leaf and its siblings come into the cache.
-  void Prefetch(int64_t slot) const { PrefetchNode(Sums(0) + slot / kFanout * kFanout); }
-
   // Sets the weights of slots, one after the other; the nodes above them are computed by Refresh.
   void SetLeaf(int64_t slot, double weight) {
     data_[size_ - 1] += (weight > 0) - (data_[slot] > 0);

@@ -67,13 +67,6 @@ struct RowWeights {
     return slot >= 0 && !Removed(slot) ? slot : -1;
   }
 
-  // Lets what an update touches of a row come into the cache.
-  void Prefetch(int64_t slot) const {
-    __builtin_prefetch(use_counts + slot);
-    __builtin_prefetch(priorities + slot, 1);
-    tree.Prefetch(slot);
-  }
-
   // The rows of an insertion are new. `priorities` holds one for all rows of the batch or one for each.
   void Insert(const RingWrite &plan, int64_t n, const WeightRule &rule, const float *priorities, int64_t given,
               int64_t capacity, int64_t oldest) {
@@ -135,24 +128,20 @@ struct RowWeights {
   // Gives live rows other priorities, the last of several for one row, and says how many handles were dead.
   int64_t Update(const Cursors &cursors, const WeightRule &rule, const int64_t *handles, int64_t n,
                  const float *priorities, int64_t given) {
-    std::vector<int64_t> slots(static_cast<size_t>(n));
+    std::vector<int64_t> slots;
+    slots.reserve(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t slot = slots[static_cast<size_t>(i)] = cursors.SlotOf(handles[i]);
-      if (slot >= 0) Prefetch(slot);
-    }
-    size_t live = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t slot = slots[static_cast<size_t>(i)];
-      if (slot < 0 || Removed(slot)) continue;
+      const int64_t slot = LiveSlot(cursors, handles[i]);
+      if (slot < 0) continue;
       const float priority = priorities[given == n ? i : 0];
       this->priorities[slot] = priority;
       tree.SetLeaf(slot, rule(priority));
       *max_priority = std::max(*max_priority, priority);
-      slots[live++] = slot;
+      slots.push_back(slot);
     }
-    slots.resize(live);
+    const int64_t dead = n - static_cast<int64_t>(slots.size());
     tree.Refresh(&slots);
-    return n - static_cast<int64_t>(live);
+    return dead;
   }
 
   // Forgets all rows of a ring with this many rows ever inserted.

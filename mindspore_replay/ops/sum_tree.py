@@ -55,6 +55,11 @@ def tree_size(capacity: int) -> int:
     return levels(capacity)[-1].minima + FANOUT
 
 
+def index_type(capacity: int) -> Any:
+    """The dtype of places in such a tree: int32 where that will do, which gather takes without a cast."""
+    return ms.int32 if tree_size(capacity) < 2**31 else ms.int64
+
+
 def initial_weights(capacity: int) -> np.ndarray:
     """The tree of weights that are all zero. Shape ``[M]``, float64."""
     weights = np.zeros(tree_size(capacity))
@@ -137,7 +142,7 @@ class CompositeTree:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         last = tree_size(capacity) - 1
-        self.index = ms.int32 if last < 2**31 - 1 else ms.int64  # gather takes int32 without a cast
+        self.index = index_type(capacity)
         self.levels = tuple(_Places(level, self.index) for level in levels(capacity))
         top = levels(capacity)[-1]
         self.total_at = Tensor(top.sums, self.index)

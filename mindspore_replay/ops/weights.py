@@ -14,7 +14,7 @@ from ..columns import Columns
 from . import native
 from .in_place import InPlace
 from .ring import CompositeGather, CompositeRingWrite
-from .sum_tree import FANOUT, CompositeTree, LastOfEach, initial_weights
+from .sum_tree import FANOUT, CompositeTree, LastOfEach, index_type, initial_weights
 
 #: The last value of a learner's clock.
 LAST_CLOCK = 2**62
@@ -46,7 +46,7 @@ class Handles:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.index = CompositeTree(capacity).index
+        self.index = index_type(capacity)
 
     def of(self, slots, ring):
         row = ops.floor_mod(slots - ring[0], self.capacity)
