@@ -1,26 +1,40 @@
 """Device-side experience replay for MindSpore, in its compiled graph."""
 
 from ._version import __version__
+from .buffers.episode import EpisodeReplayBuffer
 from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
+from .buffers.sequence import SequenceReplayBuffer
 from .config import create_buffer, get_buffer_cls, load_config
 from .ops import statement_hook
 from .ops.status import KernelStatus, kernel_status
+from .priorities import sequence_priorities
+from .vector import VectorRows
+from .views.frame_stack import FrameStack
+from .views.hindsight import HindsightRelabel
+from .views.n_step import NStep
 
 UniformReplayBuffer = ReplayBuffer
 PriorityReplayBuffer = PrioritizedReplayBuffer
 
 __all__ = [
+    "EpisodeReplayBuffer",
+    "FrameStack",
+    "HindsightRelabel",
     "KernelStatus",
+    "NStep",
     "PrioritizedReplayBuffer",
     "PriorityReplayBuffer",
     "ReplayBuffer",
+    "SequenceReplayBuffer",
     "UniformReplayBuffer",
+    "VectorRows",
     "__version__",
     "create_buffer",
     "get_buffer_cls",
     "kernel_status",
     "load_config",
+    "sequence_priorities",
 ]
 
 statement_hook.install()

@@ -8,8 +8,10 @@ from typing import Any
 
 from mindspore import nn
 
+from .buffers.episode import EpisodeReplayBuffer
 from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
+from .buffers.sequence import SequenceReplayBuffer
 
 #: Classes by the names that a configuration may use.
 BUFFER_TYPES: dict[str, type] = {
@@ -19,6 +21,8 @@ BUFFER_TYPES: dict[str, type] = {
     "prioritized": PrioritizedReplayBuffer,
     "priority": PrioritizedReplayBuffer,
     "advanced": PrioritizedReplayBuffer,
+    "sequence": SequenceReplayBuffer,
+    "episode": EpisodeReplayBuffer,
 }
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}
@@ -54,8 +58,8 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
     """The class that a configuration names.
 
     Args:
-        config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default, or
-            ``"prioritized"`` (also ``"priority"``, ``"advanced"``).
+        config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default,
+            ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"`` or ``"episode"``.
 
     Returns:
         type: The class.

@@ -8,6 +8,21 @@ from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
 
+_kept: list[Any] = []
+
+
+class Kept:
+    """An object with compiled methods that is never freed.
+
+    MindSpore finds the graphs of an object that is no Cell by its address, so another that took its place in memory
+    would run the old one's graphs, on the old one's buffer.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        kept = super().__new__(cls)
+        _kept.append(kept)
+        return kept
+
 
 def make_buffer(backend: str, **options: Any) -> ReplayBuffer:
     """Rows of two fields, both the row's number."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
+from bodies import Kept
 from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
@@ -29,7 +30,7 @@ COMBINATIONS = [
 ]
 
 
-class JitCalls:
+class JitCalls(Kept):
     """Each method of a buffer inside a compiled function of its own, for PYNATIVE_MODE."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:

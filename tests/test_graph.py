@@ -4,7 +4,7 @@ from typing import Any
 
 import mindspore as ms
 import pytest
-from bodies import Body, compiled, ints, make_buffer, row
+from bodies import Body, Kept, compiled, ints, make_buffer, row
 from checks import cursors
 from mindspore import Parameter, Tensor, nn, ops
 
@@ -190,7 +190,7 @@ def test_a_list_of_buffers(mode: str, backend: str):
     assert [buffer.buffer[1].asnumpy()[:2].tolist() for buffer in buffers] == [[1, 5], [2, 6], [3, 7]]
 
 
-class Plain:
+class Plain(Kept):
     """Buffers in a class that is no Cell, and in a dict."""
 
     def __init__(self, backend: str) -> None:

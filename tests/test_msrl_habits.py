@@ -5,6 +5,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import Kept
 from checks import assert_rows, cursors
 from mindspore import Tensor, nn, ops
 
@@ -23,7 +24,7 @@ def make_buffer(
     )
 
 
-class Trainer:
+class Trainer(Kept):
     """An episode loop with everything in one compiled method."""
 
     def __init__(self, buffer: Any) -> None:

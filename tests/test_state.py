@@ -6,6 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import Kept
 from checks import assert_rows, cursors
 from mindspore import Tensor, nn
 
@@ -57,7 +58,7 @@ class Agent(nn.Cell):
         self.layer = nn.Dense(2, 2)
 
 
-class Calls:
+class Calls(Kept):
     """Compiled calls of a buffer."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:

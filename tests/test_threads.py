@@ -7,6 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import Kept
 from checks import cursors
 from mindspore import Tensor
 
@@ -73,7 +74,7 @@ def test_two_actors_and_a_learner(backend: str, steps: int):
     assert_whole(buffer.get_item(range(64)))
 
 
-class Learner:
+class Learner(Kept):
     """Samples in a compiled function."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:

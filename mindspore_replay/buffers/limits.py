@@ -6,7 +6,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 from ..columns import Columns, check_bool, check_size, numpy_type, type_name, zeros_parameter
 from ..ops import sum_tree
@@ -42,6 +42,9 @@ class LimitedCell(SavedCell):
     _sample: Any
     backend: str
     columns: Columns
+    timed: bool
+    steps: Parameter
+    flags: Parameter
     #: How a priority becomes a weight: (priority + epsilon)^alpha. Without priorities every weight is 1.
     alpha = 0.0
     epsilon = 0.0
@@ -110,6 +113,9 @@ class LimitedCell(SavedCell):
         return self.head, self.count, self.serials
 
     def _marks(self):
+        return self._marks_in_time() if self.timed else self._marks_of_rows()
+
+    def _marks_of_rows(self):
         return (
             self.weights,
             self.priorities,
@@ -118,6 +124,9 @@ class LimitedCell(SavedCell):
             self.insertion_clocks,
             self.clock,
         )
+
+    def _marks_in_time(self):
+        return (*self._marks_of_rows(), self.steps, self.flags)
 
     def _handles_graph(self, indices):
         if not self.weighted:
@@ -257,7 +266,14 @@ class LimitedCell(SavedCell):
             )
         return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
 
+    def _eligible(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Which slots hold a row that may be drawn, found from scratch. Shape ``[C]``, bool."""
+        stored = np.zeros(self.capacity, bool)
+        stored[(int(state["head"]) + np.arange(int(state["count"]))) % self.capacity] = True
+        return stored & (state["use_counts"] >= 0)
+
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
         super()._check_state(state)
         if self.weighted:
-            check_weights(type(self).__name__, self.capacity, state, self.alpha, self.epsilon)
+            eligible = self._eligible(state)
+            check_weights(type(self).__name__, self.capacity, state, eligible, self.alpha, self.epsilon)

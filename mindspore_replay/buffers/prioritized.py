@@ -43,8 +43,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ``1e-6``.
         normalize (str): Importance weights are divided by the largest of the ``"batch"``, as in the paper, or of the
             whole ``"buffer"``, which is the same for every batch. Default: ``"batch"``.
-        names, num_envs, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`. With `ordered` the
-            strata begin at the oldest row.
+        names, num_envs, ordered, max_use, max_staleness, views, seed, backend: As for `ReplayBuffer`. With `ordered`
+            the strata begin at the oldest row.
         replace (bool): Must be ``True``: a row may fill several strata. Default: ``True``.
 
     Attributes:
@@ -73,6 +73,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         [1. 4. 4.] [1 2 2]
     """
 
+    prioritized = True
+
     def __init__(
         self,
         sample_size: int,
@@ -91,10 +93,27 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
+        views: Sequence[Any] = (),
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
         super(ReplayBuffer, self).__init__()  # what ReplayBuffer's own would do comes below
+        self._set_priorities(alpha, beta, beta_steps, epsilon, normalize)
+        self._need_replace(replace)
+        self._set_up(
+            sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, True,
+            views, seed, backend,
+        )  # fmt: skip
+
+    def _need_replace(self, replace: bool) -> None:
+        if not check_bool(type(self).__name__, "replace", replace):
+            raise ValueError(
+                f"For '{type(self).__name__}', 'replace' must be True, but got False: each stratum of the total weight "
+                "gives one row, and a row may fill several."
+            )
+
+    def _set_priorities(self, alpha: float, beta: float, beta_steps: int, epsilon: float, normalize: str) -> None:
+        """Checks how priorities count. A class that takes these sets them before `_set_up`."""
         name = type(self).__name__
         self.alpha = check_number(name, "alpha", alpha)
         self.first_beta = check_number(name, "beta", beta)
@@ -105,21 +124,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         if normalize not in ("batch", "buffer"):
             raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {normalize!r}.")
         self.normalize = normalize
-        if not check_bool(name, "replace", replace):
-            raise ValueError(
-                f"For '{name}', 'replace' must be True, but got False: each stratum of the total weight gives one row, "
-                "and a row may fill several."
-            )
-        self._set_up(
-            sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, True, seed,
-            backend,
-        )  # fmt: skip
 
     def _make_own_state(self) -> None:
-        self.beta = state_parameter("beta", np.array([self.first_beta]))
+        if self.prioritized:
+            self.beta = state_parameter("beta", np.array([self.first_beta]))
 
     def _beta_step(self) -> float:
-        return (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
+        return (1 - self.first_beta) / self.beta_steps if self.prioritized and self.beta_steps else 0.0
 
     def _make_weighted_sample(self) -> None:
         options = self.ordered, self.max_use, self.normalize == "buffer", self._beta_step()
@@ -133,6 +144,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._update = row_weights.CompositeUpdate(self.capacity, factors)
             self._sample = CompositeSamplePrioritized(self.sample_size, self.capacity, *options, self.columns)
             self._host = CompiledPrioritizedHost(self)
+
+    def _make_operators(self) -> None:
+        super()._make_operators()
+        if not self.prioritized:
+            return
         self._start_beta = Tensor(np.array([self.first_beta]))
         number = next(_numbers)
         self._check_priority = ops.constexpr(self._check_priority_in_graph, name=f"CheckPriority{number}")
@@ -163,24 +179,42 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _insert_with(self, priority, *rows):
         return self._write(self.buffer, self._ring_state(), self._marks(), priority, rows)
 
-    def _insert_graph(self, exp, *, priority=None):
+    def _insert_graph(self, exp, *, priority=None, end=False, final=False):
+        if priority is not None and not self.prioritized:
+            raise RuntimeError("For 'insert', 'priority' needs a buffer made with prioritized=True.")
         rows = self._checked_rows(exp)
-        if priority is None:
-            self._insert_rows(*rows)
+        n = self._rows_of(rows)
+        given = self.max_priority if priority is None else self._priority_graph(priority, n)
+        if self.timed:
+            self._insert_timed_with(given, self._ends_graph(end, final, n), *rows)
         else:
-            n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
-            self._insert_with(self._priority_graph(priority, n), *rows)
+            self._no_episodes_graph(end, final)
+            self._insert_with(given, *rows)
         return self
 
+    def _sample_windows(self, given_beta):
+        return self._finished(
+            self._sample(
+                self.buffer, self._ring_state(), self._marks(), self.random_state, self._all_rows, self.beta, given_beta
+            )
+        )
+
     def _sample_now(self):
+        if self.timed:
+            return self._sample_windows(None)
         return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, self.beta, None)
 
     def _sample_with(self, beta):
+        if self.timed:
+            return self._sample_windows(beta)
         return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, self.beta, beta)
 
     def _sample_graph(self, beta=None, *, as_dict=False):
         if as_dict:
             raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
+        return self._by_weight_graph(beta)
+
+    def _by_weight_graph(self, beta):
         if beta is None:
             return self._sample_now()
         if isinstance(beta, Tensor):
@@ -193,17 +227,22 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return self._update(self.buffer[0], self._ring_state(), self._marks(), handles, priority)
 
     def _update_graph(self, indices, priorities):
+        if not self.prioritized:
+            raise RuntimeError("'update_priorities' needs a buffer made with prioritized=True.")
         handles = self._handles_graph(indices)
         return self._update_with(handles, self._priority_graph(priorities, handles.shape[0]))
 
     def _forget_rows(self):
-        ops.assign(self.beta, self._start_beta)
+        if self.prioritized:
+            ops.assign(self.beta, self._start_beta)
         self._forget(self.buffer[0], self._ring_state(), self._marks())
 
     # Methods, with the bodies that Python runs.
 
     @graph_body(_insert_graph)
-    def insert(self, exp: Any, *, priority: Any = None) -> "PrioritizedReplayBuffer":
+    def insert(  # type: ignore[override]
+        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False
+    ) -> "PrioritizedReplayBuffer":
         """Appends one row or a batch; in a full buffer each new row replaces the oldest.
 
         Of a batch longer than the capacity the newest rows stay. Nothing is stored if anything is wrong.
@@ -213,6 +252,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             priority (Union[float, Tensor, Sequence, None]): Priority of all rows, or of each: a number, or shape
                 ``[n]``, in a graph a Tensor. It is taken as float32, and subnormal ones as 0. Default: ``None``, for
                 the largest priority so far, at first 1.
+            end, final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
 
         Returns:
             PrioritizedReplayBuffer: The buffer itself.
@@ -225,10 +265,18 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         if type(exp) is not list or len(exp) != self._width:
             exp = self.columns.in_order(exp)
-        given = None if priority is None else as_priority(type(self).__name__, priority)
+        given = None
+        if priority is not None:
+            self._need_priorities("insert(priority=...)")
+            given = as_priority(type(self).__name__, priority)
+        if not self.timed:
+            self._need_episodes(end, final)
         with self._lock:
             wait_for_work()
-            self._host.insert(exp, self.num_envs, given)
+            if self.timed:
+                self._host.insert(exp, given, end, final)
+            else:
+                self._host.insert(exp, self.num_envs, given)
         return self
 
     #: `insert` under a name that MindSpore's parser never takes for a list's method.
@@ -261,13 +309,20 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             RuntimeError: If fewer than `sample_size` rows are eligible; `can_sample` tells. In a graph the operator
                 fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
         """
+        return self._by_weight(beta, as_dict, ("indices", "weights"))
+
+    def _by_weight(self, beta: Any, as_dict: bool, bookkeeping: tuple[str, ...]) -> Any:
         if isinstance(beta, Tensor):
             beta = one_number(type(self).__name__, beta.asnumpy())
         if beta is not None:
             beta = check_number(type(self).__name__, "beta", beta)
-        names = self._dict_names(("indices", "weights")) if as_dict else ()
+        names = self._dict_names(bookkeeping) if as_dict else ()
         batch = self._draw(None, beta)
         return dict(zip(names, batch)) if as_dict else batch
+
+    def _need_priorities(self, method: str) -> None:
+        if not self.prioritized:
+            raise RuntimeError(f"For '{type(self).__name__}', '{method}' needs a buffer made with prioritized=True.")
 
     @graph_body(_update_graph)
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
@@ -288,6 +343,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: If shapes do not fit. If a priority is negative, NaN or infinite, which in a graph fails the
                 operator with a RuntimeError; then no priority is changed.
         """
+        self._need_priorities("update_priorities")
         name = type(self).__name__
         handles = self._handles(indices).reshape(-1)
         given = as_priority(name, priorities)
@@ -298,7 +354,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
         super()._check_state(state)
-        if not 0 <= state["beta"][0] <= 1:
+        if self.prioritized and not 0 <= state["beta"][0] <= 1:
             raise ValueError(f"For '{type(self).__name__}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
 
 

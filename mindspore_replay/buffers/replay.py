@@ -15,14 +15,15 @@ from ..ops import native, random, ring
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.sample import CompositeSample, CompositeSampleWeighted, NativeSample, NativeSampleWeighted
 from .host import CompiledHost, NativeHost
-from .limits import LimitedCell
 from .state import load_in_place, overwrite, state_parameter
+from .timed import TimedCell
+from .timed_host import CompiledTimedHost, NativeTimedHost
 from .weighted_host import CompiledWeightedHost, NativeWeightedHost
 
 _numbers = itertools.count()
 
 
-class ReplayBuffer(LimitedCell):
+class ReplayBuffer(TimedCell):
     r"""A ring of transitions on the device, sampled uniformly.
 
     Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they do
@@ -52,6 +53,8 @@ class ReplayBuffer(LimitedCell):
         weighted (bool): Whether to keep a weight, a use count and an insertion clock for each row, 25 bytes, as a
             limit, `delete`, `info` and ``sample(with_indices=True)`` need; a limit brings them along. Default:
             ``False``.
+        views (Sequence): What a sample makes of the rows: `NStep`, `FrameStack`, `HindsightRelabel`. They bring weights
+            along, and rows know their episode, 9 bytes more. Default: ``()``, for rows as they are stored.
         seed (Union[int, None]): Start of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
         backend (str): ``"native"`` (C++ kernels, CPU), ``"composite"`` (MindSpore's operators, every device) or
@@ -100,18 +103,20 @@ class ReplayBuffer(LimitedCell):
         max_use: int | None = None,
         max_staleness: int | None = None,
         weighted: bool = False,
+        views: Sequence[Any] = (),
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
         super().__init__()
         self._set_up(
             sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, weighted,
-            seed, backend,
+            views, seed, backend,
         )  # fmt: skip
 
     def _set_up(
         self, sample_size: int, capacity: int, shapes: Any, types: Any, names: Any, num_envs: int, replace: bool,
-        ordered: bool, max_use: int | None, max_staleness: int | None, weighted: bool, seed: int | None, backend: str,
+        ordered: bool, max_use: int | None, max_staleness: int | None, weighted: bool, views: Sequence[Any],
+        seed: int | None, backend: str,
     ) -> None:  # fmt: skip
         """Checks the arguments and makes state and operators. Classes with more arguments set those before."""
         name = type(self).__name__
@@ -123,6 +128,7 @@ class ReplayBuffer(LimitedCell):
         self.columns = Columns(name, shapes, types, names)
         self._width = len(self.columns)
         self._set_limits(max_use, max_staleness, weighted)
+        self._set_windows(views)
         self.backend = native.choose_backend(backend, name)
         if self.backend == "composite":
             self.columns.check_composite()
@@ -138,6 +144,8 @@ class ReplayBuffer(LimitedCell):
         self.random_state = state_parameter("random_state", random.initial_state(seed))
         if self.weighted:
             self._make_weights()
+        if self.timed:
+            self._make_time()
         self._make_own_state()
         # A buffer outside of a Cell gets no prefix from its owner, and a graph that holds two needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
@@ -165,7 +173,10 @@ class ReplayBuffer(LimitedCell):
         )
         if self.weighted:
             self._make_weight_operators()
-            self._make_weighted_sample()
+            if self.timed:
+                self._host = NativeTimedHost(self) if native_here else CompiledTimedHost(self)
+            else:
+                self._make_weighted_sample()
         elif native_here:
             self._write = ring.NativeRingWrite()
             self._sample = NativeSample(*draw, columns.types)
@@ -230,6 +241,9 @@ class ReplayBuffer(LimitedCell):
         return self._read(self.buffer, self.head, self.count, index)
 
     def _sample_between(self, bounds):
+        if self.timed:
+            batch = self._windows_between(bounds)
+            return batch[:1] + batch[2:]
         if self.weighted:
             return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, bounds)
         return self._sample(self.buffer, self.head, self.count, self.random_state, bounds)
@@ -246,9 +260,17 @@ class ReplayBuffer(LimitedCell):
         self._check_rows(shapes, types)
         return exp
 
-    def _insert_graph(self, exp):
-        self._insert_rows(*self._checked_rows(exp))
+    def _insert_graph(self, exp, *, end=False, final=False):
+        rows = self._checked_rows(exp)
+        if self.timed:
+            self._insert_timed(self._ends_graph(end, final, self._rows_of(rows)), *rows)
+        else:
+            self._no_episodes_graph(end, final)
+            self._insert_rows(*rows)
         return self
+
+    def _rows_of(self, rows):
+        return 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
 
     def _get_item_graph(self, index):
         if isinstance(index, Tensor):
@@ -296,7 +318,7 @@ class ReplayBuffer(LimitedCell):
     # Methods, with the bodies that Python runs.
 
     @graph_body(_insert_graph)
-    def insert(self, exp: Any) -> "ReplayBuffer":
+    def insert(self, exp: Any, *, end: Any = False, final: Any = False) -> "ReplayBuffer":
         """Appends one row or a batch; in a full buffer each new row replaces the oldest.
 
         Of a batch longer than the capacity the newest rows stay. Nothing is stored if anything is wrong.
@@ -305,19 +327,32 @@ class ReplayBuffer(LimitedCell):
             exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Each has the column's
                 dtype and the shape ``[*F]``, for one row, or ``[n, *F]``, for n rows, n static in a graph. From Python
                 also NumPy arrays, and Python or NumPy scalars, which take the column's dtype.
+            end (Union[bool, Tensor, Sequence[bool]]): Whether a row is the last of its episode, terminated or
+                truncated. One flag for each row, shape ``[n]``, or ``[]`` for the rows of one step. Needs `views`.
+                Default: ``False``.
+            final (Union[bool, Tensor, Sequence[bool]]): Whether a row holds nothing but the observation after the last
+                step of its episode: it is an `end`, it is read as a next observation, and it is not drawn. Needs
+                `views`. Default: ``False``.
 
         Returns:
             ReplayBuffer: The buffer itself.
 
         Raises:
             TypeError: If `exp` is no list, tuple or dict, or a column has another dtype; all such columns are listed.
+                If `end` or `final` holds no bools.
             ValueError: If columns, shapes or lengths do not fit, or the rows are no multiple of `num_envs`.
+            RuntimeError: If `end` or `final` is given to a buffer whose rows know no episodes.
         """
         if type(exp) is not list or len(exp) != self._width:
             exp = self.columns.in_order(exp)
+        if not self.timed:
+            self._need_episodes(end, final)
         with self._lock:
             wait_for_work()
-            self._host.insert(exp, self.num_envs)
+            if self.timed:
+                self._host.insert(exp, None, end, final)
+            else:
+                self._host.insert(exp, self.num_envs)
         return self
 
     #: `insert` under a name that MindSpore's parser never takes for a list's method.
@@ -385,10 +420,10 @@ class ReplayBuffer(LimitedCell):
         """The keys of a sample that is a dict."""
         if self.names is None:
             raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
-        taken = sorted(set(bookkeeping) & set(self.columns.names))
+        taken = sorted(set(bookkeeping) & set(self._fields if self.timed else self.columns.names))
         if taken:
             raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
-        return (*bookkeeping, *self.columns.names)
+        return (*bookkeeping, *(self._fields if self.timed else self.columns.names))
 
     def _draw(self, bounds: tuple[int, int] | None, how: Any) -> tuple[Tensor, ...]:
         with self._lock:

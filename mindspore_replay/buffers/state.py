@@ -80,7 +80,9 @@ def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray
         )
 
 
-def check_weights(cls_name: str, capacity: int, state: Mapping[str, np.ndarray], alpha: float, epsilon: float) -> None:
+def check_weights(
+    cls_name: str, capacity: int, state: Mapping[str, np.ndarray], eligible: np.ndarray, alpha: float, epsilon: float
+) -> None:
     """Raises a ValueError if the tree is not that of its leaves, or a leaf is not the weight of its row."""
     leaves = state["weights"][:capacity]
     wrong = []
@@ -93,11 +95,9 @@ def check_weights(cls_name: str, capacity: int, state: Mapping[str, np.ndarray],
     times = np.array([0, *state["insertion_clocks"][slots], state["clock"][0]])
     if (np.diff(times) < 0).any():
         wrong.append("'insertion_clocks' fall from an older row to a newer one, or are not from 0 to the clock")
-    stored = np.zeros(capacity, bool)
-    stored[slots] = True
     priorities = state["priorities"]
     normal = np.where(priorities < np.finfo(np.float32).tiny, 0.0, priorities.astype(np.float64))
-    expected = (normal + epsilon) ** alpha * (stored & (state["use_counts"] >= 0))
+    expected = (normal + epsilon) ** alpha * eligible
     different = np.flatnonzero(~np.isclose(leaves, expected, rtol=1e-6, atol=0))
     if different.size:
         slot = different[0]

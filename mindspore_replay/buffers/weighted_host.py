@@ -61,7 +61,12 @@ class NativeWeightedHost(NativeHost):
     """
 
     _insert_kernel = "replay_insert_weighted"
-    _between = (((2,), "float64"), ((1,), "float32"))
+    _delete_kernel = "replay_delete"
+    _advance_kernel = "replay_advance"
+    _reset_kernel = "replay_reset_weighted"
+    _between: tuple[tuple[tuple[int, ...], str], ...] = (((2,), "float64"), ((1,), "float32"))
+    #: Arrays that all kernels but those of trees and `info` take after the state.
+    _fixed: tuple[np.ndarray, ...] = ()
 
     def __init__(self, buffer: Any) -> None:
         self._factors = np.array([buffer.alpha, buffer.epsilon])
@@ -71,16 +76,18 @@ class NativeWeightedHost(NativeHost):
         super().__init__(buffer)
         first = len(self._state)
         for call in (self._insert_one, self._insert_many):
-            call.addresses[first] = self._factors.ctypes.data
+            for i, array in enumerate((*self._fixed, self._factors), first):
+                call.addresses[i] = array.ctypes.data
+        self._priority_at = first + len(self._fixed) + 1
         # Kernels that touch no rows take one column, by which they are told apart from those on other buffers.
         self._marks = (buffer.buffer[0], *self._state[len(self._columns) :])
         self._result = np.zeros((), np.int32)
         self._steps = np.zeros(1, np.int64)
         staleness = np.array([-1 if buffer.max_staleness is None else buffer.max_staleness], np.int64)
-        self._delete = self._on_marks("replay_delete", "int64", self._result)
-        self._info = self._on_marks("replay_info", "int64", "float32", "int32", "int64")
-        self._advance = self._on_marks("replay_advance", self._steps, staleness, np.zeros(1, np.int64))
-        self._reset = self._on_marks("replay_reset_weighted", self._result)
+        self._delete = self._on_marks(self._delete_kernel, "int64", self._result)
+        self._advance = self._on_marks(self._advance_kernel, self._steps, staleness, np.zeros(1, np.int64))
+        self._reset = self._on_marks(self._reset_kernel, self._result)
+        self._info = MarksCall("replay_info", self._marks[:10], ["int64", "float32", "int32", "int64"])
         self._sums = native.DirectCall(
             "replay_tree_sums",
             [self._weights.shape, (1,), (), (), (1, 2), (1,)],
@@ -110,7 +117,7 @@ class NativeWeightedHost(NativeHost):
 
     def _on_marks(self, kernel: str, *others: str | np.ndarray) -> "MarksCall":
         """The call of a kernel that takes the marks and then these: arrays, or vectors of a dtype that come later."""
-        return MarksCall(kernel, self._marks, others)
+        return MarksCall(kernel, self._marks, (*self._fixed, *others))
 
     def eligible(self, bounds: tuple[int, int] | None) -> int:
         """Rows of a range that may be drawn; ``None`` is the range of all rows."""
@@ -130,13 +137,16 @@ class NativeWeightedHost(NativeHost):
         call = self._insert_one if num_envs == 1 and self._stage(exp) else None
         if call is None:
             call, _arrays, rows = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
+        self._give_priority(call, rows, priority)
+        call.addresses[: len(self._state)] = list(map(native.address, self._state))
+        call()
+
+    def _give_priority(self, call: native.DirectCall, rows: int, priority: np.ndarray | None) -> None:
         if priority is not None:
             check_length(self._cls_name, priority, rows)
-        first = len(self._state)
-        call.addresses[:first] = list(map(native.address, self._state))
-        call.set_leading(range(first + 1, first + 2), 1 if priority is None else priority.size)
-        call.addresses[first + 1] = native.address(self._max_priority) if priority is None else priority.ctypes.data
-        call()
+        at = self._priority_at
+        call.set_leading(range(at, at + 1), 1 if priority is None else priority.size)
+        call.addresses[at] = native.address(self._max_priority) if priority is None else priority.ctypes.data
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """Handles and rows, drawn from a range of logical rows."""

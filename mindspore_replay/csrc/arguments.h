@@ -50,8 +50,17 @@ class Arguments {
 
   int64_t RowBytes(int column) const { return elements(column) / dim(column, 0) * ElementBytes(dtypes_[column]); }
 
+  // How many columns come before the first argument that is one number of this dtype.
+  int LeadingColumns(const char *dtype) const {
+    int k = 0;
+    while (k < size_ && !(ndims_[k] == 0 && Is(k, dtype, 1))) ++k;
+    return k;
+  }
+
+  bool IsFloat(int i) const { return std::strstr(dtypes_[i], "float") != nullptr; }
+
   // How many rows of a column argument i holds: 1 for the column's shape without its capacity axis, n with one more
-  // axis, -1 if dtype or shape do not fit. A bool column is kept as uint8, so each stands for the other.
+  // axis, -1 if dtype or shape do not fit.
   int64_t RowsOf(int i, int column) const {
     const int extra = ndims_[i] - ndims_[column] + 1;
     if ((extra != 0 && extra != 1) || !SameDtype(i, column)) return -1;
@@ -61,9 +70,11 @@ class Arguments {
     return extra == 0 ? 1 : dim(i, 0);
   }
 
+  // Whether two arguments have one dtype; a bool column is kept as uint8, so each stands for the other.
+  bool SameDtype(int i, int j) const { return std::strcmp(Stored(dtypes_[i]), Stored(dtypes_[j])) == 0; }
+
  private:
   static const char *Stored(const char *dtype) { return std::strcmp(dtype, "bool") == 0 ? "uint8" : dtype; }
-  bool SameDtype(int i, int j) const { return std::strcmp(Stored(dtypes_[i]), Stored(dtypes_[j])) == 0; }
 
   int size_;
   void **params_;

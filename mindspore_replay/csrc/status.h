@@ -10,6 +10,7 @@ enum Status : int {
   kTooFewRows = 2,       // fewer rows than the draw needs
   kIndexOutOfRange = 3,  // a position or slot that holds no row
   kBadWeight = 4,        // a priority, weight or beta that is negative, NaN or infinite, or beyond its range
+  kTooLong = 5,          // an episode with more rows than it may have
 };
 
 }  // namespace replay

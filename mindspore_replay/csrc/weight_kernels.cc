@@ -9,60 +9,21 @@
 #include "exclusive.h"
 #include "status.h"
 #include "sum_tree.h"
+#include "weighted_buffer.h"
 #include "weighted_draw.h"
 #include "weights.h"
 
 namespace {
 
 using replay::Arguments;
-using replay::Cursors;
+using replay::BufferOf;
+using replay::IsWeightedBuffer;
+using replay::kLastClock;
+using replay::kStateArguments;
 using replay::RowWeights;
+using replay::RuleOf;
 using replay::SumTree;
-
-// Arguments of a buffer's state: k columns, head, count, serials, and the six of `RowWeights` in its order.
-constexpr int kStateArguments = 9;
-
-constexpr int64_t kLastClock = int64_t{1} << 62;  // the last value of a learner's clock
-
-struct WeightedBuffer {
-  Cursors ring;
-  RowWeights rows;
-};
-
-// Whether the first arguments are the state of a buffer with weights, of k columns.
-bool IsWeightedBuffer(const Arguments &args, int k) {
-  if (k < 1 || args.size() < k + kStateArguments || !replay::IsRing(args, k)) return false;
-  const int64_t capacity = args.dim(0, 0);
-  if (!args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "float64", SumTree::Size(capacity)) ||
-      !args.Is(k + 4, "float32", capacity) || !args.Is(k + 5, "float32", 1) || !args.Is(k + 6, "int32", capacity) ||
-      !args.Is(k + 7, "int64", capacity) || !args.Is(k + 8, "int64", 2)) {
-    return false;
-  }
-  const int64_t *serials = args.data<int64_t>(k + 2);
-  const int64_t oldest = serials[0] - *args.data<int32_t>(k + 1);
-  const int64_t fresh = args.data<replay::Clock>(k + 8)->fresh;
-  return serials[1] >= 0 && oldest >= serials[1] && fresh >= oldest && fresh <= serials[0];
-}
-
-WeightedBuffer BufferOf(const Arguments &args, int k) {
-  const int64_t capacity = args.dim(0, 0);
-  const int64_t *serials = args.data<int64_t>(k + 2);
-  return {{capacity, *args.data<int32_t>(k), *args.data<int32_t>(k + 1), serials[0], serials[1]},
-          {SumTree(args.data<double>(k + 3), capacity), args.data<float>(k + 4), args.data<float>(k + 5),
-           args.data<int32_t>(k + 6), args.data<int64_t>(k + 7), args.data<replay::Clock>(k + 8)}};
-}
-
-replay::WeightRule RuleOf(const Arguments &args, int i) {
-  const double *factors = args.data<double>(i);
-  return {factors[0], factors[1]};
-}
-
-// Whether argument i holds priorities for n rows, one for all or one for each.
-bool IsPriority(const Arguments &args, int i, int64_t n) { return args.Is(i, "float32", 1) || args.Is(i, "float32", n); }
-
-bool AreWeights(const float *values, int64_t n) {
-  return std::all_of(values, values + n, [](float value) { return replay::IsWeight(value); });
-}
+using replay::WeightedBuffer;
 
 // Whether argument 0 is a tree for `capacity` slots.
 bool IsTree(const Arguments &args, int64_t capacity) {
@@ -161,12 +122,12 @@ MINDSPORE_REPLAY_KERNEL(replay_insert_weighted) {
   const int priority = factors + 1;
   const int rows = factors + 2;
   const int64_t n = args.RowsOf(rows, 0);
-  if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) || !IsPriority(args, priority, n) ||
+  if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) || !replay::IsPriority(args, priority, n) ||
       !args.Is(nparam - 1, "int32", 1)) {
     return replay::kBadArguments;
   }
   const int64_t given = args.elements(priority);
-  if (!AreWeights(args.data<float>(priority), given)) return replay::kBadWeight;
+  if (!replay::AreWeights(args.data<float>(priority), given)) return replay::kBadWeight;
 
   WeightedBuffer buffer = BufferOf(args, k);
   const replay::RingWrite plan = replay::PlanWrite(n, buffer.ring.head, buffer.ring.count, buffer.ring.capacity);
@@ -177,7 +138,7 @@ MINDSPORE_REPLAY_KERNEL(replay_insert_weighted) {
   *args.data<int32_t>(k + 1) = static_cast<int32_t>(plan.count);
   const int64_t inserted = args.data<int64_t>(k + 2)[0] += n;
   buffer.rows.Insert(plan, n, RuleOf(args, factors), args.data<float>(priority), given, buffer.ring.capacity,
-                     inserted - plan.count);
+                     inserted - plan.count, true);
   *args.data<int32_t>(nparam - 1) = static_cast<int32_t>(plan.count);
   return replay::kOk;
 }
@@ -258,12 +219,12 @@ MINDSPORE_REPLAY_KERNEL(replay_update_priorities) {
   const replay::Exclusive exclusive(params[0]);
   const int64_t n = args.elements(extra + 1);
   if (!IsWeightedBuffer(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "int64", n) ||
-      !IsPriority(args, extra + 2, n) || !args.Is(extra + 3, "int32", 1)) {
+      !replay::IsPriority(args, extra + 2, n) || !args.Is(extra + 3, "int32", 1)) {
     return replay::kBadArguments;
   }
   const int64_t given = args.elements(extra + 2);
   const float *priorities = args.data<float>(extra + 2);
-  if (!AreWeights(priorities, given)) return replay::kBadWeight;
+  if (!replay::AreWeights(priorities, given)) return replay::kBadWeight;
   WeightedBuffer buffer = BufferOf(args, 1);
   *args.data<int32_t>(extra + 3) = static_cast<int32_t>(buffer.rows.Update(
       buffer.ring, RuleOf(args, extra), args.data<int64_t>(extra + 1), n, priorities, given));

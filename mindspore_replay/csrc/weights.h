@@ -67,9 +67,10 @@ struct RowWeights {
     return slot >= 0 && !Removed(slot) ? slot : -1;
   }
 
-  // The rows of an insertion are new. `priorities` holds one for all rows of the batch or one for each.
+  // The rows of an insertion are new. `priorities` holds one for all rows of the batch or one for each. Rows that are
+  // not `eligible` weigh nothing yet.
   void Insert(const RingWrite &plan, int64_t n, const WeightRule &rule, const float *priorities, int64_t given,
-              int64_t capacity, int64_t oldest) {
+              int64_t capacity, int64_t oldest, bool eligible) {
     const float first = priorities[0];
     const double first_weight = rule(first);
     const float largest = *std::max_element(priorities, priorities + given);
@@ -80,7 +81,7 @@ struct RowWeights {
       this->priorities[slot] = priority;
       use_counts[slot] = 0;
       insertion_clocks[slot] = clock->now;
-      tree.SetLeaf(slot, given == n ? rule(priority) : first_weight);
+      tree.SetLeaf(slot, !eligible ? 0.0 : given == n ? rule(priority) : first_weight);
       slots[static_cast<size_t>(i)] = slot;
     }
     tree.Refresh(&slots);

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import mindspore as ms
 from mindspore import Tensor, ops
 
-#: What a kernel returns when it has done its work, or found too few rows; csrc/status.h has the other values.
-OK, TOO_FEW_ROWS = 0, 2
+#: What a kernel returns when it has done its work, found too few rows, or an episode too long; csrc/status.h has the
+#: other values.
+OK, TOO_FEW_ROWS, TOO_LONG = 0, 2, 5
 
 _instances = itertools.count()
 

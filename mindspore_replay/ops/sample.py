@@ -44,15 +44,13 @@ class NativeSample:
 
 
 @ms.jit_class
-class CompositeSampleWeighted:
-    """``(columns, ring, marks, state, sample_range [2]) -> handles [n], rows``: each eligible row is equally likely.
+class CompositeDrawByRank:
+    """``(ring, marks, state, sample_range [2]) -> slots [n], ok``: each eligible row is equally likely.
 
-    Weights must be 0 and 1. Counts deliveries. Changes the random state and marks.
+    Weights must be 0 and 1. Not `ok`, and the graph fails, if fewer than n rows are eligible. Changes the random state.
     """
 
-    def __init__(
-        self, n: int, capacity: int, replace: bool, ordered: bool, max_use: int | None, columns: Columns
-    ) -> None:
+    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
         self.n = Tensor(n, ms.int64)
         self.zero = Tensor(0, ms.int64)
         self.one = Tensor(1, ms.int64)
@@ -62,10 +60,9 @@ class CompositeSampleWeighted:
         self.bits = Bits(n)
         self.ranks = Ranks(n, replace)
         self.tree = CompositeTree(capacity)
-        self.finish = _CompositeFinish(capacity, max_use, columns)
         self.check = ops.Assert()
 
-    def __call__(self, columns, ring, marks, state, sample_range):
+    def __call__(self, ring, marks, state, sample_range):
         tree = self.tree.view(marks[0])
         head = ops.cast(ring[0], ms.int64)
         count = ops.cast(ring[1], ms.int64)
@@ -81,6 +78,24 @@ class CompositeSampleWeighted:
             rotated = ops.select(size < self.capacity, rotated, targets)
         slots = self.tree.descend(tree, rotated, enough)
         ops.assign(state, ops.select(enough, advanced, state))  # a check that failed does not stop what follows it
+        return slots, enough
+
+
+@ms.jit_class
+class CompositeSampleWeighted:
+    """``(columns, ring, marks, state, sample_range [2]) -> handles [n], rows``: each eligible row is equally likely.
+
+    Weights must be 0 and 1. Counts deliveries. Changes the random state and marks.
+    """
+
+    def __init__(
+        self, n: int, capacity: int, replace: bool, ordered: bool, max_use: int | None, columns: Columns
+    ) -> None:
+        self.draw = CompositeDrawByRank(n, capacity, replace, ordered)
+        self.finish = _CompositeFinish(capacity, max_use, columns)
+
+    def __call__(self, columns, ring, marks, state, sample_range):
+        slots, enough = self.draw(ring, marks, state, sample_range)
         return self.finish(columns, ring, marks, slots, enough)
 
 
@@ -105,24 +120,16 @@ class NativeSampleWeighted:
 
 
 @ms.jit_class
-class CompositeSamplePrioritized:
-    """``(columns, ring, marks, state, beta, given_beta) -> handles [n], importance weights [n], rows``, by weight.
+class CompositeDrawByWeight:
+    """``(ring, marks, state, beta, given_beta) -> slots [n], importance weights [n], ok``: one row from each of n equal
+    strata of the total weight.
 
-    One row is drawn from each of n equal strata of the total weight. `beta` is a Parameter, float64 ``[1]``, that each
-    sample moves by its step, up to 1; `given_beta`, float64 ``[]``, takes its place where it is given. Counts
-    deliveries. Changes the random state, marks and beta.
+    `beta` is a Parameter, float64 ``[1]``, that each draw moves by its step, up to 1; `given_beta`, float64 ``[]``,
+    takes its place where it is given. Not `ok`, and the graph fails, if fewer than n rows are eligible or beta is
+    outside [0, 1]. Changes the random state and beta.
     """
 
-    def __init__(
-        self,
-        n: int,
-        capacity: int,
-        ordered: bool,
-        max_use: int | None,
-        by_buffer: bool,
-        beta_step: float,
-        columns: Columns,
-    ) -> None:
+    def __init__(self, n: int, capacity: int, ordered: bool, by_buffer: bool, beta_step: float) -> None:
         self.n = Tensor(n, ms.float64)
         self.index = Tensor(np.arange(n), ms.float64)
         self.ordered = ordered
@@ -134,10 +141,9 @@ class CompositeSamplePrioritized:
         self.bits = Bits(n)
         self.unit = UnitInterval()
         self.tree = CompositeTree(capacity)
-        self.finish = _CompositeFinish(capacity, max_use, columns)
         self.check = ops.Assert()
 
-    def __call__(self, columns, ring, marks, state, beta, given_beta):
+    def __call__(self, ring, marks, state, beta, given_beta):
         tree = self.tree.view(marks[0])
         total = self.tree.total(tree)
         positive = self.tree.positive(tree)
@@ -163,6 +169,31 @@ class CompositeSamplePrioritized:
         if self.moves:
             moved = ops.select(ok, ops.minimum(now + self.beta_step, self.one), now)
             ops.assign(beta, ops.depend(moved, importance))
+        return slots, importance, ok
+
+
+@ms.jit_class
+class CompositeSamplePrioritized:
+    """``(columns, ring, marks, state, beta, given_beta) -> handles [n], importance weights [n], rows``, by weight.
+
+    Draws as `CompositeDrawByWeight` does, and counts deliveries. Changes the random state, marks and beta.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        capacity: int,
+        ordered: bool,
+        max_use: int | None,
+        by_buffer: bool,
+        beta_step: float,
+        columns: Columns,
+    ) -> None:
+        self.draw = CompositeDrawByWeight(n, capacity, ordered, by_buffer, beta_step)
+        self.finish = _CompositeFinish(capacity, max_use, columns)
+
+    def __call__(self, columns, ring, marks, state, beta, given_beta):
+        slots, importance, ok = self.draw(ring, marks, state, beta, given_beta)
         batch = self.finish(columns, ring, marks, slots, ok)
         return (batch[0], importance, *batch[1:])
 

@@ -115,18 +115,26 @@ class CompositeInsert:
         self.check = ops.Assert()
 
     def __call__(self, columns, ring, marks, priority, rows):
+        return self.store(columns, ring, marks, priority, rows, self.accepts(priority))
+
+    def accepts(self, priority):
+        """Whether these are priorities; fails the graph if not."""
+        ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
+        self.check(ok, (priority,))
+        return ok
+
+    def store(self, columns, ring, marks, priority, rows, ok):
+        """Appends the rows, unless not `ok`."""
         head, count, serials = ring[0], ring[1], ring[2]
         weights, priorities, max_priority = marks[0], marks[1], marks[2]
         use_counts, insertion_clocks, clock = marks[3], marks[4], marks[5]
-        ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
-        self.check(ok, (priority,))
         n = self.ring.rows_of(rows)
         slots = ops.cast(self.ring.slots(head, count, n), self.tree.index)
         given = ops.reshape(priority, (-1,))
         given = given[n - slots.shape[0] :] if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
         # A check that failed does not stop what follows it: then what is there is written again.
         tree = self.tree.view(weights)
-        weight = ops.select(ok, self.weight_of(given), ops.gather(tree, slots, 0))
+        weight = ops.select(ok, self.first_weight(given), ops.gather(tree, slots, 0))
         given = ops.select(ok, given, ops.gather(self.views[0](priorities), slots, 0))
         uses = ops.gather(self.views[1](use_counts), slots, 0)
         uses = ops.select(ok, ops.zeros_like(uses), uses)
@@ -142,6 +150,10 @@ class CompositeInsert:
         kept = self.ring.move(head, count, serials, n * ops.cast(ok, ms.int64))
         ops.assign(clock, ops.stack((clock[0], ops.maximum(clock[1], serials[0] - kept))))
         return kept
+
+    def first_weight(self, priority):
+        """The weights of new rows."""
+        return self.weight_of(priority)
 
     def touched(self, slots):
         """Slots below each node above these: of every 16 in a row one, and the ends."""
@@ -190,11 +202,11 @@ class CompositeUpdate:
         self.check = ops.Assert()
 
     def __call__(self, column, ring, marks, handles, priority):
-        weights, priorities, max_priority, use_counts = marks[0], marks[1], marks[2], marks[3]
+        weights, priorities, max_priority = marks[0], marks[1], marks[2]
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
         slots, stored = self.handles.slots(handles, ring)
-        live = ops.logical_and(stored, ops.gather(self.views[1](use_counts), slots, 0) >= 0)
+        live = self.live(ring, marks, handles, slots, stored)
         written = ops.logical_and(live, ok)
         given = ops.broadcast_to(priority, slots.shape)
         last, exists, counted = self.last_of_each(slots, written)
@@ -207,6 +219,10 @@ class CompositeUpdate:
         largest = ops.reduce_max(ops.select(written, given, ops.zeros_like(given)))
         ops.assign(max_priority, ops.maximum(max_priority, largest))
         return ops.reduce_sum(ops.cast(ops.logical_not(live), ms.int32))
+
+    def live(self, ring, marks, handles, slots, stored):
+        """Which handles are those of rows that may be drawn."""
+        return ops.logical_and(stored, ops.gather(self.views[1](marks[3]), slots, 0) >= 0)
 
 
 @ms.jit_class
@@ -279,12 +295,16 @@ class CompositeAdvance:
             stale = ops.cast(self.AT_ONCE, ms.int64)
             while stale == self.AT_ONCE:
                 slots, removed = self.stale(ring, marks, first, now)
-                uses = ops.gather(self.remove.view(marks[3]), slots, 0)
-                self.remove(marks, slots, ops.logical_and(removed, uses >= 0))
+                self.take_away(ring, marks, first, slots, removed)
                 stale = ops.reduce_sum(ops.cast(removed, ms.int64))
                 first = first + stale
         ops.assign(clock, ops.stack((now, first)))
         return now
+
+    def take_away(self, ring, marks, first, slots, removed):
+        """Removes those of the rows from serial number `first` on that are not removed yet."""
+        uses = ops.gather(self.remove.view(marks[3]), slots, 0)
+        self.remove(marks, slots, ops.logical_and(removed, uses >= 0))
 
     def stale(self, ring, marks, first, now):
         handles = first + self.offsets
@@ -344,7 +364,8 @@ class NativeInfo:
 class CompositeReset:
     """``(column, ring, marks)``: forgets all rows; only serial numbers go on. Changes ring and marks. Costs O(C)."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, zeroed: tuple[int, ...] = (1, 3, 4)) -> None:
+        self.zeroed = zeroed  # which marks
         self.empty = Tensor(initial_weights(capacity))
         self.one = Tensor(1.0, ms.float32)
         self.zero = Tensor(0, ms.int32)
@@ -352,7 +373,7 @@ class CompositeReset:
     def __call__(self, column, ring, marks):
         serials, clock = ring[2], marks[5]
         ops.assign(marks[0], self.empty)
-        for i in (1, 3, 4):
+        for i in self.zeroed:
             ops.assign(marks[i], ops.zeros_like(marks[i]))
         ops.assign(marks[2], self.one)
         ops.assign(clock, ops.stack((serials[0] - serials[0], serials[0])))

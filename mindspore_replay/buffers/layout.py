@@ -1,0 +1,152 @@
+"""What a sample consists of, by name: the columns as they are stored, until views change some of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..columns import Columns
+from ..ops.windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, RETURN, WINDOW, Output
+
+
+class Steps(NamedTuple):
+    """The steps of a window, around its start.
+
+    Args:
+        first (int): The first of them; the start is 0.
+        length (int): How many.
+    """
+
+    first: int
+    length: int
+
+
+class Hindsight(NamedTuple):
+    """Other goals: where they come from, and the reward for them.
+
+    Args:
+        strategy (str): Which later row gives the goal.
+        ratio (float): Share of samples that get one.
+        reward_fn (Callable): From goals achieved and goals to rewards.
+        achieved (str), goal (str), reward (str): The columns.
+    """
+
+    strategy: str
+    ratio: float
+    reward_fn: Callable[[Any, Any], Any]
+    achieved: str
+    goal: str
+    reward: str
+
+
+class SampleLayout:
+    """Collects what views want of a sample, and then says which outputs of the sampling operator give it.
+
+    Args:
+        cls_name (str): Class to name in errors.
+        columns (Columns): The columns.
+        steps (Union[Steps, None]): The steps of a window; ``None`` for single rows.
+    """
+
+    def __init__(self, cls_name: str, columns: Columns, steps: Steps | None = None) -> None:
+        self.cls_name = cls_name
+        self.columns = columns
+        self.steps = steps
+        self.chain = 1
+        self.gamma = 1.0
+        self.returns: str | None = None
+        self.terminated: str | None = None
+        self.discount: str | None = None
+        self.hindsight: Hindsight | None = None
+        self._stacks: dict[str, int] = {}
+        self._next: list[str] = []
+        self._last: list[str] = []
+
+    def column(self, view: str, argument: str, name: str) -> int:
+        """The number of a column, or a ValueError."""
+        if self.columns.given_names is None:
+            raise ValueError(f"For '{self.cls_name}', {view} needs a buffer made with 'names'.")
+        if name not in self.columns.names:
+            raise ValueError(
+                f"For '{self.cls_name}', {view} needs a column {name!r} as its '{argument}', but got "
+                f"{list(self.columns.names)}."
+            )
+        return self.columns.names.index(name)
+
+    def only_rows(self, view: str) -> None:
+        """Raises a TypeError if samples are windows."""
+        if self.steps is not None:
+            raise TypeError(f"For '{self.cls_name}', {view} can be a view only on a buffer that samples single rows.")
+
+    def stack(self, name: str, frames: int) -> None:
+        """Stacks each row of a column with those before it."""
+        self._stacks[name] = frames
+
+    def add_next(self, name: str) -> None:
+        """Adds the next observation of a column, unless that is a column of its own."""
+        if name not in self._next:
+            self._next.append(name)
+
+    def of_last_row(self, name: str) -> None:
+        """Takes a column from the last row of the chain."""
+        self._last.append(name)
+
+    @property
+    def needs_next(self) -> bool:
+        """Whether the observation after a row is that of the next row."""
+        return any(f"next_{name}" not in self.columns.names for name in self._next)
+
+    def outputs(self) -> dict[str, Output]:
+        """What the sampling operator gives for each field, in order."""
+        fields = {name: self._field(name, i) for i, name in enumerate(self.columns.names)}
+        for name in self._next:
+            following = f"next_{name}"
+            if following in fields:
+                fields[following] = fields[following]._replace(anchor=FROM_LAST)
+            else:
+                fields[following] = self._window(name, first=1)._replace(anchor=FROM_LAST)
+        for name in self._last:
+            fields[name] = fields[name]._replace(anchor=FROM_LAST)
+        if self.returns is not None and self.discount is not None and self.terminated is not None:
+            fields[self.returns] = fields[self.returns]._replace(kind=RETURN)
+            fields[self.discount] = Output(DISCOUNT, self.columns.names.index(self.terminated))
+        if self.hindsight is not None:
+            achieved = self.columns.names.index(self.hindsight.achieved)
+            fields[self.hindsight.goal] = fields[self.hindsight.goal]._replace(kind=GOAL, other=achieved)
+        return fields
+
+    def hidden(self) -> tuple[Output, ...]:
+        """What the sampling operator gives beside the fields, for rewards of other goals."""
+        if self.hindsight is None:
+            return ()
+        if self.returns is None:
+            return (Output(RELABELLED),)
+        rows = {"length": self.chain, "lead": (self.chain,)}
+        windows = (
+            Output(WINDOW, self.columns.names.index(name), **rows)  # type: ignore[arg-type]
+            for name in (self.hindsight.achieved, self.hindsight.reward)
+        )
+        return (Output(RELABELLED), Output(CHAIN), *windows)
+
+    def mask(self) -> Output:
+        """Which steps of a window there are."""
+        if self.steps is None:
+            raise ValueError("single rows have no mask")
+        return Output(MASK, first=self.steps.first, length=self.steps.length, lead=(self.steps.length,))
+
+    def _field(self, name: str, column: int) -> Output:
+        return self._window(name) if name in self._stacks or self.steps else Output(WINDOW, column)
+
+    def _window(self, name: str, first: int = 0) -> Output:
+        frames = self._stacks.get(name, 1)
+        stacked = (frames,) if name in self._stacks else ()
+        column = self.columns.names.index(name)
+        if self.steps is None:
+            return Output(WINDOW, column, first=first - frames + 1, length=frames, lead=stacked)
+        begin, steps = self.steps.first - frames + 1, self.steps.length
+        if not stacked:
+            return Output(WINDOW, column, first=begin, length=steps, lead=(steps,))
+        return Output(WINDOW, column, first=begin, runs=steps, length=frames, lead=(steps, frames))
+
+
+def past_of(outputs: Sequence[Output]) -> int:
+    """How many steps before its start a window reads."""
+    return max(0, *(-output.first for output in outputs))

@@ -1,0 +1,238 @@
+"""Rows that know their episode, for buffers whose samples reach over several rows."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import numpy_type, zeros_parameter
+from ..ops import timeline, windows
+from ..ops import weights as row_weights
+from .layout import SampleLayout, past_of
+from .limits import LimitedCell
+
+_numbers = itertools.count()
+
+
+class TimedCell(LimitedCell):
+    """A ring of rows of which each knows its step and where its episode ends, if a view or the class needs that.
+
+    Such a buffer is `weighted`. The weight of a row is zero while a sample cannot start there: a sample would reach
+    beyond the rows that are stored, or beyond its episode, or hold a deleted row.
+
+    Attributes:
+        steps (Parameter): Index of the row in each slot in its episode, from 0. Shape ``[C]``, int64.
+        flags (Parameter): Of the row in each slot: 1 for the last of its episode, 2 for one that holds only the
+            observation after its episode, 4 for one that was deleted or went stale. Shape ``[C]``, uint8.
+    """
+
+    num_envs: int
+    sample_size: int
+    replace: bool
+    ordered: bool
+    _width: int
+    _update: Any
+    #: Whether rows know their episode.
+    timed = False
+    #: Whether samples are drawn by priority.
+    prioritized = False
+
+    def _layout_of(self, views: Sequence[Any]) -> SampleLayout | None:
+        """What a sample consists of; ``None`` for rows as they are stored."""
+        if not views:
+            return None
+        return self._shaped(SampleLayout(type(self).__name__, self.columns), views)
+
+    def _shaped(self, layout: SampleLayout, views: Sequence[Any]) -> SampleLayout:
+        for view in views:
+            if not hasattr(view, "shape"):
+                raise TypeError(
+                    f"For '{type(self).__name__}', 'views' must hold views such as NStep, but got {view!r}."
+                )
+            view.shape(layout)
+        return layout
+
+    def _window_rule(self, layout: SampleLayout, past: int) -> timeline.WindowRule:
+        """Which rows a sample may start at."""
+        return timeline.WindowRule(past, 2 if layout.needs_next else 1, 1, True, self.num_envs, 0)
+
+    def _bookkeeping(self, layout: SampleLayout) -> dict[str, windows.Output]:
+        """What a sample gives before its columns, beside handles and importance weights."""
+        return {}
+
+    def _set_windows(self, views: Any) -> None:
+        name = type(self).__name__
+        if not isinstance(views, (list, tuple)):
+            raise TypeError(f"For '{name}', 'views' must be a list or tuple of views, but got {views!r}.")
+        layout = self._layout_of(views)
+        if layout is None:
+            return
+        self.timed = self.weighted = True
+        self._layout = layout
+        fields = layout.outputs()
+        self._leading = self._bookkeeping(layout)
+        self._fields = tuple(fields)
+        self._outputs = (*self._leading.values(), *fields.values(), *layout.hidden())
+        self._rule = self._window_rule(layout, past_of(self._outputs))
+        needed = (self._rule.past + max(self._rule.future, layout.chain)) * self.num_envs
+        if needed > self.capacity:
+            raise ValueError(
+                f"For '{name}', 'capacity' must be at least {needed}, the rows that a sample reaches over in "
+                f"{self.num_envs} environments, but got {self.capacity}."
+            )
+
+    def _plan(self) -> windows.SamplePlan:
+        layout, hindsight = self._layout, self._layout.hindsight
+        return windows.SamplePlan(
+            n=self.sample_size,
+            prioritized=self.prioritized,
+            replace=self.replace,
+            ordered=self.ordered,
+            max_use=self.max_use,
+            by_buffer=getattr(self, "normalize", "batch") == "buffer",
+            beta_step=self._beta_step(),
+            chain=layout.chain,
+            needs_next=layout.needs_next,
+            gamma=layout.gamma,
+            strategy=hindsight.strategy if hindsight else "none",
+            ratio=hindsight.ratio if hindsight else 0.0,
+            outputs=self._outputs,
+        )
+
+    def _beta_step(self) -> float:
+        """By how much each sample moves beta."""
+        return 0.0
+
+    def _make_time(self) -> None:
+        self.steps = zeros_parameter("steps", (self.capacity,), ms.int64)
+        self.flags = zeros_parameter("flags", (self.capacity,), ms.uint8)
+
+    def _make_weight_operators(self) -> None:
+        super()._make_weight_operators()
+        if not self.timed:
+            return
+        native = self.backend == "native"
+        factors, rule = row_weights.weight_factors(self.alpha, self.epsilon), self._rule
+        capacity, columns, staleness = self.capacity, self.columns, self.max_staleness
+        if native:
+            self._write = timeline.NativeInsertTimed(factors, rule)
+            self._update = timeline.NativeUpdateTimed(factors, rule)
+            self._delete = timeline.NativeDeleteTimed(rule)
+            self._advance = timeline.NativeAdvanceTimed(staleness, rule)
+            self._forget = timeline.NativeResetTimed(rule)
+            self._sample = windows.NativeSampleWindows(self._plan(), rule, columns)
+        else:
+            self._write = timeline.CompositeInsertTimed(capacity, columns, factors, rule)
+            self._update = timeline.CompositeUpdateTimed(capacity, factors, rule)
+            self._delete = timeline.CompositeDeleteTimed(capacity, rule)
+            self._advance = timeline.CompositeAdvanceTimed(capacity, staleness, rule)
+            self._forget = timeline.CompositeResetTimed(capacity)
+            self._sample = windows.CompositeSampleWindows(self._plan(), capacity, rule, columns)
+        self._finish = windows.Relabel(self._layout, self._fields) if self._layout.hindsight else None
+        # One flag value for all rows: none, end, and final, which is also an end.
+        self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, timeline.END, 3))
+        self._no_beta = Tensor(np.zeros(1))
+        number = next(_numbers)
+        self._check_flag = ops.constexpr(self._check_flag_in_graph, name=f"CheckFlag{number}")
+        self._check_one_step = ops.constexpr(self._check_one_step_in_graph, name=f"CheckOneStep{number}")
+
+    # Bodies for the compiler.
+
+    def _check_flag_in_graph(self, argument: str, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
+        self._check_flags_fit(argument, self._as_flags(argument, np.zeros(shape, numpy_type(dtype))), rows)
+        return True
+
+    def _check_one_step_in_graph(self, argument: str, rows: int) -> bool:
+        self._check_flags_fit(argument, np.array(True), rows)
+        return True
+
+    def _flag_graph(self, argument, value, rows):
+        """A flag of rows as uint8 ``[1]`` or ``[n]``."""
+        if isinstance(value, Tensor):
+            self._check_flag(argument, value.dtype, value.shape, rows)
+            return ops.reshape(ops.cast(value, ms.uint8), (-1,))
+        if not isinstance(value, bool):
+            raise TypeError("'end' and 'final' must be a bool or a Tensor of bools in a graph.")
+        if value:
+            self._check_one_step(argument, rows)
+            return self._flag_values[1]
+        return self._flag_values[0]
+
+    def _ends_graph(self, end, final, rows):
+        end_flag = self._flag_graph("end", end, rows)
+        if isinstance(final, bool) and not final:
+            return end_flag
+        final_flag = self._flag_graph("final", final, rows)
+        return ops.maximum(end_flag, final_flag * self._flag_values[2])
+
+    def _no_episodes_graph(self, end, final):
+        if not (isinstance(end, bool) and isinstance(final, bool)) or end or final:
+            raise RuntimeError("For 'insert', 'end' and 'final' need a buffer with views, or of sequences or episodes.")
+
+    def _insert_timed(self, ends, *rows):
+        return self._write(self.buffer, self._ring_state(), self._marks(), self.max_priority, ends, rows)
+
+    def _insert_timed_with(self, priority, ends, *rows):
+        return self._write(self.buffer, self._ring_state(), self._marks(), priority, ends, rows)
+
+    def _finished(self, batch):
+        """The outputs of a sample, with rewards for other goals."""
+        return batch if self._finish is None else batch[:2] + self._finish(*batch[2:])
+
+    def _windows_between(self, bounds):
+        return self._finished(
+            self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, bounds, self._no_beta, None)
+        )
+
+    # What Python runs.
+
+    def _as_flags(self, argument: str, value: Any) -> np.ndarray:
+        given = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
+        if given.dtype != np.bool_:
+            raise TypeError(
+                f"For '{type(self).__name__}', '{argument}' must be a bool or hold bools, but got {given.dtype.name}."
+            )
+        if given.ndim > 1 or given.size == 0:
+            raise ValueError(
+                f"For '{type(self).__name__}', '{argument}' must have shape [] or [n], but got {list(given.shape)}."
+            )
+        return given
+
+    def _check_flags_fit(self, argument: str, flags: np.ndarray, rows: int) -> None:
+        """Raises a ValueError unless there is a flag for each row; one for all can only be that of a single step."""
+        if flags.shape != (rows,) and (flags.ndim or rows != self.num_envs):
+            raise ValueError(
+                f"For '{type(self).__name__}', '{argument}' must have shape [{rows}], one flag for each row"
+                f"{', or []' if rows == self.num_envs else ''}, but got shape {list(flags.shape)}."
+            )
+
+    def _ends(self, end: Any, final: Any, rows: int) -> np.ndarray:
+        """Flags of rows, uint8 ``[1]`` or ``[n]``."""
+        ends = np.zeros(1, np.uint8)
+        for argument, value, bits in (("end", end, timeline.END), ("final", final, timeline.END | timeline.FINAL)):
+            if value is False:
+                continue
+            flags = self._as_flags(argument, value)
+            self._check_flags_fit(argument, flags, rows)
+            ends = ends | flags.reshape(-1) * np.uint8(bits)
+        return ends
+
+    def _need_episodes(self, end: Any, final: Any) -> None:
+        if not self.timed and not (end is False and final is False):
+            raise RuntimeError(
+                f"For '{type(self).__name__}', 'end' and 'final' need a buffer whose rows know their episode: make it "
+                "with views=[...], or take SequenceReplayBuffer or EpisodeReplayBuffer."
+            )
+
+    def _eligible(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        if not self.timed:
+            return super()._eligible(state)
+        return timeline.legal_starts(state, self._rule)
+
+    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        super()._check_state(state)
+        if self.timed:
+            timeline.check_timeline(type(self).__name__, state, self.num_envs)

@@ -1,0 +1,334 @@
+// Adapters of the kernels on buffers whose rows know their episode; see kernels.cc for the rules that all keep.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "adapters.h"
+#include "arguments.h"
+#include "exclusive.h"
+#include "status.h"
+#include "timeline.h"
+#include "weighted_buffer.h"
+#include "weighted_draw.h"
+#include "weights.h"
+#include "windows.h"
+
+namespace {
+
+using replay::Arguments;
+using replay::ChainRule;
+using replay::Hindsight;
+using replay::Output;
+using replay::Timeline;
+using replay::Window;
+using replay::WindowRule;
+
+// Arguments of a buffer's state: those of a buffer with weights, then steps, flags and the rule of its windows.
+constexpr int kTimedArguments = replay::kStateArguments + 3;
+
+constexpr int64_t kOutputNumbers = sizeof(Output) / sizeof(int64_t);
+
+// Whether the first arguments are the state of a buffer whose rows know their episode, of k columns.
+bool IsTimedBuffer(const Arguments &args, int k) {
+  if (k < 1 || args.size() < k + kTimedArguments || !replay::IsWeightedBuffer(args, k)) return false;
+  const int64_t capacity = args.dim(0, 0);
+  const int first = k + replay::kStateArguments;
+  if (!args.Is(first, "int64", capacity) || !args.Is(first + 1, "uint8", capacity) || !args.Is(first + 2, "int64", 6)) {
+    return false;
+  }
+  const WindowRule *rule = args.data<WindowRule>(first + 2);
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  return rule->past >= 0 && rule->past <= most && rule->future >= 1 && rule->future <= most && rule->stride >= 1 &&
+         rule->streams >= 1 && rule->streams <= capacity;
+}
+
+Timeline TimelineOf(const Arguments &args, int k) {
+  const replay::WeightedBuffer buffer = replay::BufferOf(args, k);
+  const int first = k + replay::kStateArguments;
+  return {buffer.ring, buffer.rows, *args.data<WindowRule>(first + 2), args.data<int64_t>(first),
+          args.data<uint8_t>(first + 1)};
+}
+
+// How a sample is drawn, as its Tensor holds it; the outputs come after it.
+struct Plan {
+  int64_t prioritized;
+  int64_t replace;
+  int64_t ordered;
+  int64_t max_use;
+  int64_t by_buffer;
+  ChainRule chain;
+  int64_t strategy;
+};
+
+constexpr int64_t kPlanNumbers = sizeof(Plan) / sizeof(int64_t);
+
+// Whether argument i can hold what an output of n samples gives.
+bool HoldsOutput(const Arguments &args, int i, int k, const Output &output, int64_t n, int64_t chain) {
+  if (output.runs < 1 || output.length < 1) return false;
+  if (output.kind == replay::kMask) return args.Is(i, "bool", n * output.Elements());
+  if (output.kind == replay::kLength || output.kind == replay::kChain) return args.Is(i, "int32", n);
+  if (output.kind == replay::kRelabelled) return args.Is(i, "bool", n);
+  if (output.column < 0 || output.column >= k) return false;
+  const auto column = static_cast<int>(output.column);
+  const int64_t row = args.elements(column) / args.dim(column, 0);
+  if (output.kind == replay::kDiscount) return row == 1 && chain >= 1 && args.Is(i, "float32", n);
+  if (!args.SameDtype(i, column)) return false;
+  if (output.kind == replay::kReturn) {
+    const bool floats = args.Is(i, "float32", n * row) || args.Is(i, "float64", n * row);
+    return chain >= 1 && floats;
+  }
+  if (output.kind == replay::kGoal) {
+    if (output.other < 0 || output.other >= k) return false;
+    const auto other = static_cast<int>(output.other);
+    return args.elements(i) == n * row && args.SameDtype(i, other) && args.RowBytes(other) == args.RowBytes(column);
+  }
+  return output.kind == replay::kWindow && args.elements(i) == n * output.Elements() * row;
+}
+
+// Fills output argument i from the windows.
+void Fill(const Arguments &args, int i, const Output &output, const Timeline &time, const std::vector<Window> &windows,
+          const double *powers) {
+  char *out = args.data<char>(i);
+  const auto n = static_cast<int64_t>(windows.size());
+  if (output.kind == replay::kMask) {
+    for (int64_t b = 0; b < n; ++b) {
+      replay::FillMask(windows[static_cast<size_t>(b)], output, args.data<uint8_t>(i) + b * output.Elements());
+    }
+    return;
+  }
+  if (output.kind == replay::kRelabelled) {
+    for (int64_t b = 0; b < n; ++b) out[b] = windows[static_cast<size_t>(b)].goal_slot >= 0;
+    return;
+  }
+  if (output.kind == replay::kLength || output.kind == replay::kChain) {
+    for (int64_t b = 0; b < n; ++b) {
+      const Window &window = windows[static_cast<size_t>(b)];
+      args.data<int32_t>(i)[b] =
+          static_cast<int32_t>(output.kind == replay::kChain ? window.chain : window.start.after);
+    }
+    return;
+  }
+  const auto column = static_cast<int>(output.column);
+  const char *rows = args.data<char>(column);
+  const int64_t row_bytes = args.RowBytes(column);
+  const int64_t inner = args.elements(column) / args.dim(column, 0);
+  for (int64_t b = 0; b < n; ++b) {
+    const Window &window = windows[static_cast<size_t>(b)];
+    switch (output.kind) {
+      case replay::kReturn:
+        if (args.Is(i, "float32", n * inner)) {
+          replay::SumChain(time, window, args.data<float>(column), inner, powers, args.data<float>(i) + b * inner);
+        } else {
+          replay::SumChain(time, window, args.data<double>(column), inner, powers, args.data<double>(i) + b * inner);
+        }
+        break;
+      case replay::kDiscount: {
+        const int64_t last = time.Shifted(window.start.slot, window.chain - 1);
+        const bool terminated = replay::IsTrue(rows + last * row_bytes, row_bytes, args.IsFloat(column));
+        args.data<float>(i)[b] = terminated ? 0.0f : static_cast<float>(powers[window.chain]);
+        break;
+      }
+      case replay::kGoal: {
+        const bool other = window.goal_slot >= 0;
+        const char *goal = other ? args.data<char>(static_cast<int>(output.other)) + window.goal_slot * row_bytes
+                                 : rows + window.start.slot * row_bytes;
+        std::memcpy(out + b * row_bytes, goal, static_cast<size_t>(row_bytes));
+        break;
+      }
+      default:
+        replay::CopyWindow(time, window, output, rows, row_bytes, out + b * output.Elements() * row_bytes);
+    }
+  }
+}
+
+// How many steps from its start on a window is read.
+int64_t Reach(const Output *outputs, int64_t count, int64_t chain) {
+  int64_t reach = 1;
+  for (int64_t i = 0; i < count; ++i) {
+    if (outputs[i].kind != replay::kWindow && outputs[i].kind != replay::kMask) continue;
+    const int64_t from = outputs[i].anchor == replay::kFromLast ? chain - 1 : 0;
+    reach = std::max(reach, from + outputs[i].first + outputs[i].runs - 1 + outputs[i].length);
+  }
+  return reach;
+}
+
+}  // namespace
+
+// (state, factors[2], priority[1 or n], ends[1 or n], rows[k]) -> rows stored after it. Factors are alpha and epsilon;
+// ends are flags of rows: 1 the last of its episode, 3 that and only an observation.
+MINDSPORE_REPLAY_KERNEL(replay_insert_timed) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int k = (nparam - kTimedArguments - 4) / 2;
+  if (k < 1 || nparam != 2 * k + kTimedArguments + 4) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsTimedBuffer(args, k)) return replay::kBadArguments;
+  const int factors = k + kTimedArguments;
+  const int priority = factors + 1;
+  const int ends = factors + 2;
+  const int rows = factors + 3;
+  const int64_t n = args.RowsOf(rows, 0);
+  const int64_t given_ends = args.elements(ends);
+  if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) || !replay::IsPriority(args, priority, n) ||
+      !args.Is(ends, "uint8", given_ends) || (given_ends != 1 && given_ends != n) || !args.Is(nparam - 1, "int32", 1)) {
+    return replay::kBadArguments;
+  }
+  const int64_t given = args.elements(priority);
+  if (!replay::AreWeights(args.data<float>(priority), given)) return replay::kBadWeight;
+  const uint8_t *flags = args.data<uint8_t>(ends);
+  std::vector<int64_t> steps;
+  if (!TimelineOf(args, k).NextSteps(flags, given_ends, n, &steps)) return replay::kTooLong;
+
+  replay::WeightedBuffer buffer = replay::BufferOf(args, k);
+  const replay::RingWrite plan = replay::PlanWrite(n, buffer.ring.head, buffer.ring.count, buffer.ring.capacity);
+  for (int i = 0; i < k; ++i) {
+    replay::WriteRows(plan, buffer.ring.capacity, args.RowBytes(i), args.data<char>(rows + i), args.data<char>(i));
+  }
+  *args.data<int32_t>(k) = static_cast<int32_t>(plan.head);
+  *args.data<int32_t>(k + 1) = static_cast<int32_t>(plan.count);
+  const int64_t inserted = args.data<int64_t>(k + 2)[0] += n;
+  buffer.rows.Insert(plan, n, replay::RuleOf(args, factors), args.data<float>(priority), given, buffer.ring.capacity,
+                     inserted - plan.count, false);
+  TimelineOf(args, k).Insert(plan, n, replay::RuleOf(args, factors), flags, given_ends, steps);
+  *args.data<int32_t>(nparam - 1) = static_cast<int32_t>(plan.count);
+  return replay::kOk;
+}
+
+// (state, random_state, sample_range[2], beta[1], given_beta[1], beta_step[1], numbers, plan) -> handles[n], importance
+// weights[n], outputs. `numbers` are the ratio of samples with another goal and the powers of gamma from 0 to the length
+// of a chain. Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
+MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int k = args.LeadingColumns("int32");
+  const int extra = k + kTimedArguments;
+  const int first_output = extra + 9;
+  if (k < 1 || nparam < first_output) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsTimedBuffer(args, k)) return replay::kBadArguments;
+  const int outputs = nparam - first_output;
+  const int64_t n = args.elements(extra + 7);
+  const Plan *plan = args.data<Plan>(extra + 6);
+  if (!args.Is(extra, "int64", 2) || !args.Is(extra + 1, "int64", 2) || !args.Is(extra + 2, "float64", 1) ||
+      !args.Is(extra + 3, "float64", 1) || !args.Is(extra + 4, "float64", 1) ||
+      !args.Is(extra + 6, "int64", kPlanNumbers + kOutputNumbers * outputs) || plan->chain.steps < 0 ||
+      !args.Is(extra + 5, "float64", 2 + plan->chain.steps) || n < 1 || !args.Is(extra + 7, "int64", n) ||
+      !args.Is(extra + 8, "float32", n)) {
+    return replay::kBadArguments;
+  }
+  const auto *wanted = reinterpret_cast<const Output *>(plan + 1);
+  for (int i = 0; i < outputs; ++i) {
+    if (!HoldsOutput(args, first_output + i, k, wanted[i], n, plan->chain.steps)) return replay::kBadArguments;
+  }
+  double *beta = args.data<double>(extra + 2);
+  const double now = *args.data<double>(extra + 3);
+  if (!(now >= 0 && now <= 1)) return replay::kBadWeight;
+
+  replay::WeightedBuffer buffer = replay::BufferOf(args, k);
+  const Timeline time = TimelineOf(args, k);
+  auto *random = args.data<replay::RandomState>(extra);
+  const int64_t *bounds = args.data<int64_t>(extra + 1);
+  std::vector<int64_t> slots(static_cast<size_t>(n));
+  if (plan->prioritized) {
+    if (buffer.rows.tree.Positive() < static_cast<double>(n)) return replay::kTooFewRows;
+    replay::DrawByWeight(random, buffer.rows.tree, buffer.ring, plan->ordered != 0, n, slots.data());
+  } else {
+    const replay::RowRange rows = replay::SliceRows(bounds[0], bounds[1], buffer.ring.count);
+    const auto eligible =
+        static_cast<int64_t>(replay::SumRows(buffer.rows.tree, rows, buffer.ring.head, buffer.ring.capacity));
+    if (eligible < n) return replay::kTooFewRows;
+    replay::DrawByRank(random, buffer.rows.tree, buffer.ring, rows, eligible, plan->replace != 0, plan->ordered != 0, n,
+                       slots.data());
+  }
+  replay::ImportanceWeights(buffer.rows.tree, slots.data(), n, now, plan->by_buffer != 0, args.data<float>(extra + 8));
+
+  const int64_t reach = Reach(wanted, outputs, plan->chain.steps);
+  const double *numbers = args.data<double>(extra + 5);
+  const Hindsight hindsight{plan->strategy, numbers[0]};
+  std::vector<Window> windows(slots.size());
+  for (int64_t i = 0; i < n; ++i) {
+    Window &window = windows[static_cast<size_t>(i)];
+    window.start = time.StartAt(slots[static_cast<size_t>(i)], reach);
+    window.chain = replay::ChainLength(time, plan->chain, window.start);
+    window.goal_slot = -1;
+    args.data<int64_t>(extra + 7)[i] = window.start.serial;
+    if (plan->strategy == Hindsight::kNone) continue;
+    const auto key = static_cast<uint64_t>(random->key);
+    const auto counter = static_cast<uint64_t>(random->counter + i);
+    window.goal_slot = hindsight.GoalSlot(time, window.start, replay::RandomBits(key, counter),
+                                          replay::RandomBits(key, counter + static_cast<uint64_t>(n)));
+  }
+  if (plan->strategy != Hindsight::kNone) random->counter += 2 * n;
+  for (int i = 0; i < outputs; ++i) Fill(args, first_output + i, wanted[i], time, windows, numbers + 1);
+  buffer.rows.Deliver(slots.data(), n, plan->max_use);
+  const double step = *args.data<double>(extra + 4);
+  if (step > 0) *beta = std::min(*beta + step, 1.0);
+  return replay::kOk;
+}
+
+// (state with one column, factors[2], handles[n], priorities[1 or n]) -> dead handles, which are skipped.
+MINDSPORE_REPLAY_KERNEL(replay_update_timed) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int extra = 1 + kTimedArguments;
+  if (nparam != extra + 4) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  const int64_t n = args.elements(extra + 1);
+  if (!IsTimedBuffer(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "int64", n) ||
+      !replay::IsPriority(args, extra + 2, n) || !args.Is(extra + 3, "int32", 1)) {
+    return replay::kBadArguments;
+  }
+  const int64_t given = args.elements(extra + 2);
+  const float *priorities = args.data<float>(extra + 2);
+  if (!replay::AreWeights(priorities, given)) return replay::kBadWeight;
+  *args.data<int32_t>(extra + 3) = static_cast<int32_t>(TimelineOf(args, 1).Update(
+      replay::RuleOf(args, extra), args.data<int64_t>(extra + 1), n, priorities, given));
+  return replay::kOk;
+}
+
+// (state with one column, handles[n]) -> rows deleted. Handles of rows that are gone are skipped.
+MINDSPORE_REPLAY_KERNEL(replay_delete_timed) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int extra = 1 + kTimedArguments;
+  if (nparam != extra + 2) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  const int64_t n = args.elements(extra);
+  if (!IsTimedBuffer(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "int32", 1)) {
+    return replay::kBadArguments;
+  }
+  const int64_t *handles = args.data<int64_t>(extra);
+  *args.data<int32_t>(extra + 1) = static_cast<int32_t>(TimelineOf(args, 1).Delete({handles, handles + n}));
+  return replay::kOk;
+}
+
+// (state with one column, steps[1], max_staleness[1]) -> the clock. A negative `max_staleness` is no limit.
+MINDSPORE_REPLAY_KERNEL(replay_advance_timed) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int extra = 1 + kTimedArguments;
+  if (nparam != extra + 3) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsTimedBuffer(args, 1) || !args.Is(extra, "int64", 1) || !args.Is(extra + 1, "int64", 1) ||
+      !args.Is(extra + 2, "int64", 1)) {
+    return replay::kBadArguments;
+  }
+  const int64_t steps = *args.data<int64_t>(extra);
+  const replay::Clock *clock = replay::BufferOf(args, 1).rows.clock;
+  if (steps < 0 || steps > replay::kLastClock - clock->now) return replay::kBadArguments;
+  TimelineOf(args, 1).Advance(steps, *args.data<int64_t>(extra + 1));
+  *args.data<int64_t>(extra + 2) = clock->now;
+  return replay::kOk;
+}
+
+// (state with one column) -> 0 rows stored.
+MINDSPORE_REPLAY_KERNEL(replay_reset_timed) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  if (nparam != 2 + kTimedArguments) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsTimedBuffer(args, 1) || !args.Is(1 + kTimedArguments, "int32", 1)) return replay::kBadArguments;
+  const int64_t capacity = args.dim(0, 0);
+  int64_t *serials = args.data<int64_t>(3);
+  serials[1] = serials[0];
+  replay::BufferOf(args, 1).rows.Reset(serials[0], capacity);
+  std::fill_n(args.data<int64_t>(1 + replay::kStateArguments), capacity, int64_t{0});
+  std::fill_n(args.data<uint8_t>(2 + replay::kStateArguments), capacity, uint8_t{0});
+  *args.data<int32_t>(1) = *args.data<int32_t>(2) = *args.data<int32_t>(1 + kTimedArguments) = 0;
+  return replay::kOk;
+}

@@ -1,0 +1,246 @@
+// Rows in time: the step of each row in its episode, where episodes end, and which rows a window may start at. A legal
+// start has its weight in the tree, every other row weighs zero, so a draw never looks at more than it draws. Rows of
+// one insertion belong to `streams` environments in turn; neighbours in time are that many slots apart.
+#ifndef MINDSPORE_REPLAY_TIMELINE_H_
+#define MINDSPORE_REPLAY_TIMELINE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "ring.h"
+#include "weights.h"
+
+namespace replay {
+
+// What is known of a row in time, as bits.
+enum RowFlag : uint8_t {
+  kEnd = 1,      // the last row of its episode
+  kFinal = 2,    // holds only the observation after its episode: it is read, and never drawn
+  kDeleted = 4,  // no window may hold it
+};
+
+// Which windows are legal, in steps of one stream; the order is that of the Tensor that holds it.
+struct WindowRule {
+  int64_t past;        // steps before the start; fewer where the episode begins
+  int64_t future;      // steps from the start on, which counts
+  int64_t stride;      // period of starts, counted from the first step of the episode
+  int64_t pad_end;     // whether a window may reach beyond the end of its episode
+  int64_t streams;     // environments that write in step
+  int64_t max_length;  // steps of the longest episode, 0 for no limit
+};
+
+// A row that a window starts at, and how far its episode reaches.
+struct Start {
+  int64_t slot;
+  int64_t serial;
+  int64_t before;  // steps of the episode before it, at most `past`
+  int64_t after;   // steps of the episode from it on, itself included
+};
+
+class Timeline {
+ public:
+  Timeline(const Cursors &ring, const RowWeights &rows, const WindowRule &rule, int64_t *steps, uint8_t *flags)
+      : ring_(ring), rows_(rows), rule_(rule), steps_(steps), flags_(flags) {}
+
+  const Cursors &ring() const { return ring_; }
+  int64_t streams() const { return rule_.streams; }
+  int64_t steps(int64_t slot) const { return steps_[slot]; }
+  uint8_t flags(int64_t slot) const { return flags_[slot]; }
+  int64_t Oldest() const { return ring_.inserted - ring_.count; }
+
+  // The slots of the rows one step later and earlier in the same stream.
+  int64_t Next(int64_t slot) const { return Wrapped(slot + rule_.streams); }
+  int64_t Previous(int64_t slot) const { return Wrapped(slot - rule_.streams + ring_.capacity); }
+  // The slot of the row some steps, up to the length of the ring, after that of a slot; fewer than none is before.
+  int64_t Shifted(int64_t slot, int64_t steps) const {
+    const int64_t shifted = (slot + steps * rule_.streams) % ring_.capacity;
+    return shifted < 0 ? shifted + ring_.capacity : shifted;
+  }
+
+  // How many of the `limit` steps from a row on, itself included, are stored, not deleted, and of its episode.
+  int64_t After(int64_t serial, int64_t slot, int64_t limit) const {
+    int64_t after = 1;
+    for (int64_t at = slot; after < limit && !(flags_[at] & kEnd); ++after) {
+      if (serial + after * rule_.streams >= ring_.inserted) break;
+      at = Next(at);
+      if (flags_[at] & kDeleted) break;
+    }
+    return after;
+  }
+
+  // Whether a window may start at a row. Cost O(window).
+  bool Legal(int64_t serial) const {
+    const int64_t slot = ring_.SlotOf(serial);
+    if (slot < 0 || rows_.Removed(slot) || (flags_[slot] & (kFinal | kDeleted))) return false;
+    const int64_t past = std::min(rule_.past, steps_[slot]);
+    if (serial - past * rule_.streams < Oldest()) return false;
+    for (int64_t step = 0, at = slot; step < past; ++step) {
+      at = Previous(at);
+      if (flags_[at] & kDeleted) return false;
+    }
+    const int64_t after = After(serial, slot, rule_.future);
+    const bool ends = (flags_[Shifted(slot, after - 1)] & kEnd) != 0;
+    if (after < rule_.future && !(rule_.pad_end && ends)) return false;
+    return steps_[slot] % rule_.stride == 0 || (!rule_.pad_end && ends);
+  }
+
+  // The steps of `n` rows that are about to be inserted; `ends` holds flags for all or for each. False if one of them
+  // makes an episode longer than `max_length`: its last step must be an end.
+  bool NextSteps(const uint8_t *ends, int64_t given, int64_t n, std::vector<int64_t> *steps) const {
+    steps->resize(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t step = 0;
+      if (i < rule_.streams) {
+        const int64_t slot = ring_.SlotOf(ring_.inserted - rule_.streams + i);
+        if (slot >= 0 && !(flags_[slot] & kEnd)) step = steps_[slot] + 1;
+      } else if (!(ends[given == n ? i - rule_.streams : 0] & kEnd)) {
+        step = (*steps)[static_cast<size_t>(i - rule_.streams)] + 1;
+      }
+      if (rule_.max_length > 0 && step >= rule_.max_length - 1 && !(ends[given == n ? i : 0] & kEnd)) return false;
+      (*steps)[static_cast<size_t>(i)] = step;
+    }
+    return true;
+  }
+
+  // What an insertion of n rows changes, after the cursors have moved and the weights of the new rows were set to zero.
+  void Insert(const RingWrite &plan, int64_t n, const WeightRule &weight, const uint8_t *ends, int64_t given,
+              const std::vector<int64_t> &steps) {
+    for (int64_t i = 0; i < plan.written; ++i) {
+      const int64_t slot = SlotOf(i, plan.slot, ring_.capacity);
+      steps_[slot] = steps[static_cast<size_t>(plan.skipped + i)];
+      flags_[slot] = ends[given == n ? plan.skipped + i : 0];
+    }
+    std::vector<int64_t> changed;
+    // Rows whose past has been overwritten.
+    const int64_t reach = std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
+    for (int64_t serial = Oldest(); serial < reach; ++serial) {
+      const int64_t slot = ring_.SlotOf(serial);
+      if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) Set(slot, 0, &changed);
+    }
+    for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) {
+      Completed(serial, weight, &changed);
+    }
+    rows_.tree.Refresh(&changed);
+  }
+
+  // Deletes rows: no window holds them any more. Says how many there were that had not been deleted.
+  int64_t Delete(const std::vector<int64_t> &serials) {
+    std::vector<int64_t> changed;
+    int64_t deleted = 0;
+    for (const int64_t serial : serials) {
+      const int64_t slot = ring_.SlotOf(serial);
+      if (slot < 0 || (flags_[slot] & kDeleted)) continue;
+      ++deleted;
+      flags_[slot] |= kDeleted;
+      if (!rows_.Removed(slot)) rows_.use_counts[slot] = ~rows_.use_counts[slot];
+      Set(slot, 0, &changed);
+      for (int64_t step = 1, at = slot; step < rule_.future && step <= steps_[slot]; ++step) {
+        if (serial - step * rule_.streams < Oldest()) break;
+        Set(at = Previous(at), 0, &changed);
+      }
+      for (int64_t step = 1, at = slot; step <= rule_.past && !(flags_[at] & kEnd); ++step) {
+        if (serial + step * rule_.streams >= ring_.inserted) break;
+        Set(at = Next(at), 0, &changed);
+      }
+    }
+    rows_.tree.Refresh(&changed);
+    return deleted;
+  }
+
+  // Moves the clock, and deletes the rows that are older than `max_staleness`, -1 for no limit.
+  void Advance(int64_t steps, int64_t max_staleness) {
+    Clock *clock = rows_.clock;
+    clock->now += steps;
+    if (max_staleness < 0) return;
+    std::vector<int64_t> stale;
+    for (; clock->fresh < ring_.inserted; ++clock->fresh) {
+      if (clock->now - rows_.insertion_clocks[ring_.SlotOf(clock->fresh)] <= max_staleness) break;
+      stale.push_back(clock->fresh);
+    }
+    Delete(stale);
+  }
+
+  // Gives legal starts other priorities, the last of several for one row, and says how many handles were dead.
+  int64_t Update(const WeightRule &weight, const int64_t *handles, int64_t n, const float *priorities, int64_t given) {
+    std::vector<int64_t> changed;
+    int64_t dead = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      if (!Legal(handles[i])) {
+        ++dead;
+        continue;
+      }
+      const int64_t slot = ring_.SlotOf(handles[i]);
+      const float priority = priorities[given == n ? i : 0];
+      rows_.priorities[slot] = priority;
+      *rows_.max_priority = std::max(*rows_.max_priority, priority);
+      Set(slot, weight(priority), &changed);
+    }
+    rows_.tree.Refresh(&changed);
+    return dead;
+  }
+
+  Start StartAt(int64_t slot, int64_t limit) const {
+    const int64_t serial = ring_.HandleOf(slot);
+    return {slot, serial, std::min(rule_.past, steps_[slot]), After(serial, slot, limit)};
+  }
+
+  // How many steps after a row the last stored row of its episode lies: along an episode steps go up by one.
+  int64_t StepsToLast(const Start &start) const {
+    int64_t low = 0;
+    int64_t high = (ring_.inserted - 1 - start.serial) / rule_.streams;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      const int64_t slot = Shifted(start.slot, middle);
+      if (steps_[slot] == steps_[start.slot] + middle) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+
+  // How many steps before a row the first stored row of its episode lies.
+  int64_t StepsToFirst(const Start &start) const {
+    return std::min(steps_[start.slot], (start.serial - Oldest()) / rule_.streams);
+  }
+
+ private:
+  int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }
+
+  void Set(int64_t slot, double weight, std::vector<int64_t> *changed) {
+    if (rows_.tree.Leaf(slot) == weight) return;
+    rows_.tree.SetLeaf(slot, weight);
+    changed->push_back(slot);
+  }
+
+  void Judge(int64_t serial, const WeightRule &weight, std::vector<int64_t> *changed) {
+    if (!Legal(serial)) return;
+    const int64_t slot = ring_.SlotOf(serial);
+    Set(slot, weight(rows_.priorities[slot]), changed);
+  }
+
+  // Finds the starts whose windows a new row completes.
+  void Completed(int64_t serial, const WeightRule &weight, std::vector<int64_t> *changed) {
+    const int64_t slot = ring_.SlotOf(serial);
+    const int64_t last = std::min(rule_.future - 1, steps_[slot]);
+    if (!rule_.pad_end || !(flags_[slot] & kEnd)) {
+      if (last == rule_.future - 1) Judge(serial - last * rule_.streams, weight, changed);
+      return;
+    }
+    for (int64_t step = steps_[slot] % rule_.stride; step <= last; step += rule_.stride) {
+      Judge(serial - step * rule_.streams, weight, changed);
+    }
+  }
+
+  Cursors ring_;
+  RowWeights rows_;
+  WindowRule rule_;
+  int64_t *steps_;
+  uint8_t *flags_;
+};
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_TIMELINE_H_

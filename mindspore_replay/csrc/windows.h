@@ -1,0 +1,168 @@
+// What a sample of windows is made of: copies of rows around each start, with zeros outside of the episode, and n-step
+// returns. Cost O(bytes of the rows touched).
+#ifndef MINDSPORE_REPLAY_WINDOWS_H_
+#define MINDSPORE_REPLAY_WINDOWS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "random.h"
+#include "ring.h"
+#include "timeline.h"
+
+namespace replay {
+
+enum OutputKind : int64_t {
+  kWindow = 0,      // rows of a column
+  kMask = 1,        // whether there is such a row
+  kReturn = 2,      // the discounted sum of a column over the chain
+  kDiscount = 3,    // gamma^k, 0 where the chain's last row is terminated
+  kRelabelled = 4,  // whether the sample has another goal
+  kGoal = 5,        // a row of column `other` from later in the episode if it has another goal, else of `column`
+  kLength = 6,      // steps of the episode from the start on, as far as the outputs reach
+  kChain = 7,       // rows of the chain
+};
+
+// Where the positions of an output are counted from.
+enum Anchor : int64_t {
+  kFromStart = 0,
+  kFromLast = 1,  // the last row of the chain
+};
+
+// An output of a sample: `runs` runs of `length` consecutive positions, the first of them at `first`, `first` + 1, ...
+// The order is that of the Tensor that holds it.
+struct Output {
+  int64_t kind;
+  int64_t column;
+  int64_t other;
+  int64_t anchor;
+  int64_t first;
+  int64_t runs;
+  int64_t length;
+
+  int64_t Elements() const { return runs * length; }
+};
+
+// The rows of an n-step return: the start and those after it that are transitions of its episode.
+struct ChainRule {
+  int64_t steps;       // at most so many, 0 for a sample without returns
+  int64_t needs_next;  // whether the observation after a row is that of the next row
+};
+
+struct Window {
+  Start start;
+  int64_t chain;      // rows of the chain
+  int64_t goal_slot;  // where another goal comes from, -1 for none
+};
+
+inline int64_t ChainLength(const Timeline &time, const ChainRule &rule, const Start &start) {
+  int64_t chain = 1;
+  const int64_t streams = time.streams();
+  for (int64_t at = start.slot; chain < rule.steps && !(time.flags(at) & kEnd); ++chain) {
+    if (start.serial + chain * streams >= time.ring().inserted) break;
+    at = time.Next(at);
+    if (time.flags(at) & (kDeleted | kFinal)) break;
+    if (rule.needs_next && !(time.flags(at) & kEnd)) {
+      if (start.serial + (chain + 1) * streams >= time.ring().inserted) break;
+      if (time.flags(time.Next(at)) & kDeleted) break;
+    }
+  }
+  return chain;
+}
+
+// Which later row gives a sample another goal.
+struct Hindsight {
+  enum Strategy : int64_t { kNone = 0, kFuture = 1, kEpisode = 2, kFinalState = 3, kRandom = 4 };
+
+  int64_t strategy;
+  double ratio;
+
+  // The slot of the row for a start, or -1 if it keeps its goal. Takes two numbers of the random sequence.
+  int64_t GoalSlot(const Timeline &time, const Start &start, uint64_t chance, uint64_t bits) const {
+    if (!(UnitInterval(chance) <= ratio)) return -1;
+    int64_t slot;
+    if (strategy == kRandom) {
+      slot = replay::SlotOf(Below(bits, time.ring().count), time.ring().head, time.ring().capacity);
+    } else {
+      int64_t last = time.StepsToLast(start);
+      if (time.flags(time.Shifted(start.slot, last)) & kFinal) --last;
+      const int64_t first = strategy == kEpisode ? time.StepsToFirst(start) : 0;
+      const int64_t step = strategy == kFinalState ? last : Below(bits, first + last + 1) - first;
+      slot = time.Shifted(start.slot, step);
+    }
+    return time.flags(slot) & (kDeleted | kFinal) ? -1 : slot;
+  }
+};
+
+// Copies rows at consecutive positions of a stream, those outside of the episode as zeros.
+inline void CopyRun(const Timeline &time, const Start &start, const char *column, int64_t row_bytes, int64_t first,
+                    int64_t length, char *out) {
+  const int64_t begin = std::min(std::max(-start.before - first, int64_t{0}), length);
+  const int64_t end = std::max(std::min(start.after - first, length), begin);
+  std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
+  std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
+  if (begin == end) return;
+  int64_t slot = time.Shifted(start.slot, first + begin);
+  if (time.streams() == 1) {
+    const int64_t capacity = time.ring().capacity;
+    const int64_t before_wrap = std::min(end - begin, capacity - slot);
+    std::memcpy(out + begin * row_bytes, column + slot * row_bytes, static_cast<size_t>(before_wrap * row_bytes));
+    std::memcpy(out + (begin + before_wrap) * row_bytes, column,
+                static_cast<size_t>((end - begin - before_wrap) * row_bytes));
+    return;
+  }
+  for (int64_t i = begin; i < end; ++i, slot = time.Next(slot)) {
+    std::memcpy(out + i * row_bytes, column + slot * row_bytes, static_cast<size_t>(row_bytes));
+  }
+}
+
+// Where the positions of an output begin for a window.
+inline int64_t FirstOf(const Output &output, const Window &window) {
+  return output.first + (output.anchor == kFromLast ? window.chain - 1 : 0);
+}
+
+inline void CopyWindow(const Timeline &time, const Window &window, const Output &output, const char *column,
+                       int64_t row_bytes, char *out) {
+  const int64_t first = FirstOf(output, window);
+  for (int64_t run = 0; run < output.runs; ++run) {
+    CopyRun(time, window.start, column, row_bytes, first + run, output.length, out + run * output.length * row_bytes);
+  }
+}
+
+inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
+  const int64_t first = FirstOf(output, window);
+  for (int64_t run = 0; run < output.runs; ++run) {
+    for (int64_t i = 0; i < output.length; ++i) {
+      const int64_t position = first + run + i;
+      *out++ = position >= -window.start.before && position < window.start.after;
+    }
+  }
+}
+
+// The discounted sum over the chain of each of the `inner` numbers of a row.
+template <typename T>
+inline void SumChain(const Timeline &time, const Window &window, const T *column, int64_t inner, const double *powers,
+                     T *out) {
+  for (int64_t k = 0; k < inner; ++k) {
+    double sum = 0;
+    int64_t slot = window.start.slot;
+    for (int64_t step = 0; step < window.chain; ++step, slot = time.Next(slot)) {
+      sum += powers[step] * static_cast<double>(column[slot * inner + k]);
+    }
+    out[k] = static_cast<T>(sum);
+  }
+}
+
+// Whether a number of any dtype is not zero; a floating-point one may be minus zero.
+inline bool IsTrue(const char *value, int64_t bytes, bool is_float) {
+  for (int64_t i = 0; i < bytes; ++i) {
+    const bool sign_byte = is_float && i == bytes - 1;
+    if (static_cast<uint8_t>(value[i]) & (sign_byte ? 0x7F : 0xFF)) return true;
+  }
+  return false;
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_WINDOWS_H_

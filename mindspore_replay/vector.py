@@ -1,0 +1,240 @@
+"""One step of a gymnasium vector environment as the rows and the episode flags that a buffer stores."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .columns import numpy_type
+
+# Values of gymnasium.vector.AutoresetMode. This module does without gymnasium itself.
+NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")
+
+
+def _mode(mode: Any) -> str:
+    """The value of an autoreset mode that is given as an `AutoresetMode`, its value or its name."""
+    given = getattr(mode, "value", mode)
+    expected = f"For 'VectorRows', 'autoreset_mode' must be a gymnasium AutoresetMode or one of {', '.join(MODES)}"
+    if not isinstance(given, str):
+        raise TypeError(f"{expected}, but got {mode!r} ({type(mode).__name__}).")
+    for value in MODES:
+        if given.replace("_", "").lower() == value.lower():
+            return value
+    raise ValueError(f"{expected}, but got {mode!r}.")
+
+
+def _parts(argument: str, value: Any) -> Mapping[str, Any]:
+    """The arrays of an observation by key. One that is no dict has the key ``"observation"``."""
+    if isinstance(value, tuple):
+        raise TypeError(f"For 'VectorRows', '{argument}' must be an array or a dict of arrays, but got a tuple.")
+    return value if isinstance(value, Mapping) else {"observation": value}
+
+
+def _cast(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy in a column's dtype."""
+    copy = array.astype(dtype, order="C")
+    if dtype.kind in "iu" and array.dtype != dtype and not np.array_equal(copy, array):
+        raise ValueError(f"For 'VectorRows', column {name!r} is {dtype} and cannot hold {array[copy != array][0]}.")
+    return copy
+
+
+class VectorRows:
+    r"""Makes the rows and the episode flags of a buffer from the steps of a gymnasium vector environment.
+
+    An insertion holds one row of every environment, but not every step of a vector environment is a transition of each.
+    What is inserted depends on the autoreset mode and on whether a row holds its own next observation: it does where
+    the buffer has a column ``next_observation``. `docs/vector.md` has the table.
+
+    Columns ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated`` are filled
+    by name. Of an observation that is a dict, each key is a column ``key``, with ``next_key`` for the next one, and a
+    key that is no column is left out. Any other column is given to `step` by keyword.
+
+    In the mode NEXT_STEP it remembers which environments were done in the step before. An error changes nothing.
+
+    Axes: ``E`` environments, ``*F`` a column's shape.
+
+    Args:
+        buffer (ReplayBuffer): The buffer that the rows are for, made with `names`. Only its `names`, `types` and
+            `num_envs` are read.
+        autoreset_mode (Union[gymnasium.vector.AutoresetMode, str]): The mode, its value or its name, as in
+            ``envs.metadata["autoreset_mode"]``.
+
+    Raises:
+        TypeError: If `buffer` has no names, or `autoreset_mode` is neither a mode nor a str.
+        ValueError: If there is no such mode.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from mindspore_replay import NStep, ReplayBuffer
+        >>> from mindspore_replay.vector import VectorRows
+        >>> envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", max_episode_steps=2)
+        >>> names, shapes = ["observation", "action", "reward", "terminated"], [(4,), (), (), ()]
+        >>> types, views = ["float32", "int32", "float32", "bool"], [NStep(1, 0.99)]
+        >>> buffer = ReplayBuffer(32, 1000, shapes, types, names=names, num_envs=2, views=views)
+        >>> rows = VectorRows(buffer, envs.metadata["autoreset_mode"])
+        >>> observation, info = envs.reset(seed=0)
+        >>> for _ in range(3):  # two steps until the time limit, then one that resets
+        ...     action = envs.action_space.sample()
+        ...     result = envs.step(action)
+        ...     exp, flags = rows.step(observation, action, *result)
+        ...     buffer = buffer.insert(exp, **flags)
+        ...     observation = result[0]
+        ...     print(exp["reward"], flags["end"], flags["final"])
+        [1. 1.] [False False] [False False]
+        [1. 1.] [False False] [False False]
+        [0. 0.] [ True  True] [ True  True]
+    """
+
+    def __init__(self, buffer: Any, autoreset_mode: Any) -> None:
+        if getattr(buffer, "names", None) is None:
+            raise TypeError(
+                f"For 'VectorRows', 'buffer' must be made with 'names', but got a {type(buffer).__name__} without."
+            )
+        self.num_envs: int = buffer.num_envs
+        self.autoreset_mode = _mode(autoreset_mode)
+        self._types = {name: numpy_type(dtype) for name, dtype in zip(buffer.names, buffer.types)}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets that environments were done. Call it after each ``envs.reset()`` of all environments.
+
+        An episode that such a reset breaks off must have been ended in the buffer: see `docs/vector.md`.
+        """
+        self._was_done = np.zeros(self.num_envs, np.bool_)
+
+    def step(
+        self, observation: Any, action: Any, next_observation: Any, reward: Any, terminated: Any, truncated: Any,
+        info: Mapping[str, Any], **columns: Any,
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
+        """The rows of one step: ``exp, flags = rows.step(observation, action, *envs.step(action))``.
+
+        Values take the columns' dtypes by NumPy's rule "same_kind"; an int column must hold each value exactly.
+
+        Args:
+            observation (Union[array, dict]): What the agent acted on: the last step or reset returned it. Arrays
+                ``[E, *F]``.
+            action (array): What was given to ``envs.step``. Shape ``[E, *F]``.
+            next_observation (Union[array, dict]): What ``envs.step`` returned, as are the next four arguments.
+            reward (array): Shape ``[E]``.
+            terminated (array): Shape ``[E]``, bool.
+            truncated (array): Shape ``[E]``, bool.
+            info (dict): In the mode SAME_STEP with the final observations under ``"final_obs"``.
+            columns (array): The buffer's other columns. Shape ``[E, *F]`` each.
+
+        Returns:
+            tuple[dict, dict]: The rows, a copy for each of the buffer's columns, and the flags ``end`` and ``final``,
+            bool ``[E]``, for ``buffer.insert(exp, **flags)``. The caller may change both.
+
+        Raises:
+            TypeError: If values cannot be cast to their columns' dtypes, a flag is not bool, or `info` is no dict.
+            ValueError: If columns are missing or unknown, a leading axis is not ``E``, or the mode is another one.
+        """
+        ended = self._flag("terminated", terminated)
+        done = ended | self._flag("truncated", truncated)
+        self._check_mode(done, info)
+        before, after = _parts("observation", observation), _parts("next_observation", next_observation)
+        self._check_parts(before, after)
+        whole = any(f"next_{key}" in self._types for key in before)
+        known = {"action": action, "reward": reward, "terminated": terminated, "truncated": truncated}
+        exp = self._rows(before, {f"next_{key}": value for key, value in after.items()}, known, columns)
+        if whole and self.autoreset_mode == SAME_STEP:
+            for i in np.flatnonzero(done):
+                self._put_final(exp, i, info["final_obs"], after)
+        flags = self._flags(ended, done, whole)
+        self._was_done = done
+        return exp, flags
+
+    def _flag(self, name: str, value: Any) -> np.ndarray:
+        flag = np.asarray(value)
+        if flag.dtype != np.bool_:
+            raise TypeError(f"For 'VectorRows', '{name}' must be bool, but got {flag.dtype}.")
+        if flag.shape != (self.num_envs,):
+            raise ValueError(f"For 'VectorRows', '{name}' must have shape ({self.num_envs},), but got {flag.shape}.")
+        return flag
+
+    def _check_mode(self, done: np.ndarray, info: Any) -> None:
+        """Errors for steps that an environment in this mode does not take."""
+        if not isinstance(info, Mapping):
+            raise TypeError(f"For 'VectorRows', 'info' must be a dict, but got {type(info).__name__}.")
+        final, given = info.get("final_obs"), info.get("_final_obs")
+        if given is None and self.autoreset_mode == SAME_STEP and isinstance(final, np.ndarray):
+            given = [row is not None for row in final]  # some environments give an array of all, and no mask
+        given = np.zeros_like(done) if final is None or given is None else np.asarray(given, np.bool_)
+        if self.autoreset_mode == SAME_STEP:
+            wrong, reason = done & ~given, "are done without a final observation in info['final_obs']"
+        elif self.autoreset_mode == NEXT_STEP and (done & self._was_done).any():
+            wrong, reason = done & self._was_done, "are done in the step that should reset them (or call reset())"
+        else:
+            wrong, reason = done & given, "are done with a final observation in info['final_obs']"
+        if wrong.any():
+            raise ValueError(
+                f"For 'VectorRows', 'autoreset_mode' must be that of the environments, but got "
+                f"{self.autoreset_mode}, and environments {np.flatnonzero(wrong).tolist()} {reason}."
+            )
+
+    def _check_parts(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        if before.keys() != after.keys():
+            raise ValueError(
+                f"For 'VectorRows', 'observation' and 'next_observation' must have the same keys, but got "
+                f"{sorted(before)} and {sorted(after)}."
+            )
+        if not before.keys() & self._types.keys():
+            raise ValueError(
+                f"For 'VectorRows', a column of the buffer must be one of the observation's keys {sorted(before)}, but "
+                f"the columns are {list(self._types)}."
+            )
+        if any(before[key] is after[key] for key in before):
+            raise ValueError(
+                "For 'VectorRows', 'observation' and 'next_observation' must be two arrays, but got the same one: "
+                "environments made with copy=False write into it, so act on a copy."
+            )
+
+    def _rows(self, *sources: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """A copy of each column, in its dtype. The last source is what the caller gave by keyword."""
+        counts = Counter(name for source in sources for name in source)
+        missing = sorted(self._types.keys() - counts.keys())
+        unknown = sorted(sources[-1].keys() - self._types.keys())
+        twice = sorted(name for name in self._types if counts[name] > 1)
+        if missing or unknown or twice:
+            raise ValueError(
+                f"For 'VectorRows', columns that step() does not fill must be given by keyword, and no others: missing "
+                f"{missing}, unknown {unknown}, given twice {twice}."
+            )
+        values = {name: value for source in sources for name, value in source.items()}
+        arrays = {name: np.asarray(values[name]) for name in self._types}
+        wrong = [
+            f"column {name!r}: expected {dtype}, but got {arrays[name].dtype}"
+            for name, dtype in self._types.items()
+            if not np.can_cast(arrays[name].dtype, dtype, "same_kind")
+        ]
+        if wrong:
+            raise TypeError(f"For 'VectorRows', values must be of the same kind as their columns. {'; '.join(wrong)}.")
+        wrong = [
+            f"column {name!r}: expected ({self.num_envs}, ...), but got {array.shape}"
+            for name, array in arrays.items()
+            if array.shape[:1] != (self.num_envs,)
+        ]
+        if wrong:
+            raise ValueError(f"For 'VectorRows', each value must hold one row of each environment. {'; '.join(wrong)}.")
+        return {name: _cast(name, arrays[name], dtype) for name, dtype in self._types.items()}
+
+    def _put_final(self, exp: dict[str, np.ndarray], i: int, final: Any, keys: Mapping[str, Any]) -> None:
+        """Puts the final observation of an environment in the place of the one that its reset returned."""
+        dense = isinstance(final, Mapping)  # some environments give a dict of arrays, not an array of dicts
+        parts = {key: rows[i] for key, rows in final.items()} if dense else _parts("info['final_obs']", final[i])
+        for key in (key for key in keys if f"next_{key}" in exp):
+            rows, part = exp[f"next_{key}"], np.asarray(parts.get(key))
+            if part.shape != rows.shape[1:] or not np.can_cast(part.dtype, rows.dtype, "same_kind"):
+                raise ValueError(
+                    f"For 'VectorRows', info['final_obs'][{i}] must have {key!r} of shape {rows.shape[1:]} and kind "
+                    f"{rows.dtype}, but got shape {part.shape}, {part.dtype}."
+                )
+            rows[i] = _cast(f"next_{key}", part, rows.dtype)
+
+    def _flags(self, terminated: np.ndarray, done: np.ndarray, whole: bool) -> dict[str, np.ndarray]:
+        """New arrays, which the caller may change."""
+        if self.autoreset_mode == NEXT_STEP:  # the row of the step that resets is no transition
+            final = self._was_done.copy()
+            return {"end": done | final if whole else final.copy(), "final": final}
+        return {"end": done.copy(), "final": np.zeros_like(done) if whole else done & ~terminated}

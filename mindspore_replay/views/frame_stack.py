@@ -1,0 +1,56 @@
+"""Stacks of frames, each stored once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..columns import check_size
+
+
+class FrameStack:
+    """A view that gives each observation with those of the steps before it: single frames are stored, once each.
+
+    In a sample the observation is ``[B, k, *F]``, the newest frame last, with zeros before the first step of the
+    episode. A field with the stack of the next observation comes after the columns; its newest frame is the observation
+    of the next row, or zeros after the last row of an episode. See ``final`` of `ReplayBuffer.insert` for what to store
+    at an end. In a sample of windows each step has its stack, ``[B, T, k, *F]``, and there is no next observation.
+
+    Args:
+        k (int): Frames of a stack, at least 1.
+        observation (Union[str, Sequence[str]]): Columns of frames. The next one of ``"x"`` is ``"next_x"``. Default:
+            ``"observation"``.
+
+    Raises:
+        TypeError: If `k` is no int.
+        ValueError: If `k` is not positive.
+
+    Reference:
+        Mnih et al. 2015, "Human-level control through deep reinforcement learning",
+        https://doi.org/10.1038/nature14236, Methods.
+
+    Examples:
+        >>> import mindspore as ms
+        >>> from mindspore_replay import FrameStack, ReplayBuffer
+        >>> buffer = ReplayBuffer(1, 8, [()], [ms.int32], names=["observation"], views=[FrameStack(3)], seed=1)
+        >>> for step in range(3):
+        ...     buffer = buffer.insert([10 + step])
+        >>> frames, next_frames = buffer.sample()
+        >>> print(frames, next_frames)
+        [[ 0  0 10]] [[ 0 10 11]]
+    """
+
+    def __init__(self, k: int, *, observation: str | Sequence[str] = "observation") -> None:
+        self.k = check_size("FrameStack", "k", k)
+        self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
+
+    def shape(self, layout: Any) -> None:
+        """Says what a sample is to hold; buffers call it."""
+        for name in self.observations:
+            layout.column("FrameStack", "observation", name)
+            layout.stack(name, self.k)
+            if layout.steps is None:
+                if f"next_{name}" in layout.columns.names:
+                    raise ValueError(
+                        f"For 'FrameStack', a column 'next_{name}' would store each frame twice: leave it out, the "
+                        "next observation is built from the next row."
+                    )
+                layout.add_next(name)

@@ -1,0 +1,72 @@
+"""Hindsight experience replay."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..buffers.layout import Hindsight
+from ..columns import check_number
+from ..ops.windows import STRATEGIES
+
+
+class HindsightRelabel:
+    """A view that gives samples other goals, which were reached later, and the rewards for them.
+
+    A column holds the goal that each step achieved, in the state after its action. A relabelled sample has the goal
+    that another row achieved in the place of its own, and the reward ``reward_fn(achieved_goal, goal)``.
+
+    Args:
+        strategy (str): Which row: ``"future"``, a row from this one to the last of its episode that is stored, each
+            equally likely; ``"final"``, that last row; ``"episode"``, any stored row of the episode; ``"random"``, any
+            row of the buffer. Rows of an unfinished episode count as far as they are stored, deleted ones do not: a
+            sample that meets one keeps its goal.
+        ratio (float): Share of samples that are relabelled, each with this probability, in [0, 1]. The paper's k
+            other goals for one real one are ``k / (k + 1)``.
+        reward_fn (Callable): From goals achieved and goals, two Tensors ``[B, *F]``, to rewards ``[B]``. It is compiled
+            into the graph that samples.
+        achieved_goal (str): Column of the goals achieved. Default: ``"achieved_goal"``.
+        goal (str): Column of the goals, of the same shape and dtype. Default: ``"desired_goal"``.
+        reward (str): Column of rewards. Default: ``"reward"``.
+
+    Raises:
+        TypeError: If `ratio` is no number or `reward_fn` cannot be called.
+        ValueError: If `strategy` is unknown, or `ratio` outside [0, 1].
+
+    Reference:
+        Andrychowicz et al. 2017, "Hindsight experience replay", https://arxiv.org/abs/1707.01495, section 4.5.
+    """
+
+    def __init__(
+        self,
+        strategy: str,
+        ratio: float,
+        reward_fn: Callable[[Any, Any], Any],
+        *,
+        achieved_goal: str = "achieved_goal",
+        goal: str = "desired_goal",
+        reward: str = "reward",
+    ) -> None:
+        if strategy not in STRATEGIES[1:]:
+            raise ValueError(
+                f"For 'HindsightRelabel', 'strategy' must be one of {', '.join(STRATEGIES[1:])}, but got {strategy!r}."
+            )
+        if not callable(reward_fn):
+            raise TypeError(f"For 'HindsightRelabel', 'reward_fn' must be a function, but got {reward_fn!r}.")
+        ratio = check_number("HindsightRelabel", "ratio", ratio)
+        self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward)
+
+    def shape(self, layout: Any) -> None:
+        """Says what a sample is to hold; buffers call it."""
+        layout.only_rows("HindsightRelabel")
+        wanted = {"achieved_goal": self.hindsight.achieved, "goal": self.hindsight.goal}
+        achieved, goal = (layout.column("HindsightRelabel", key, name) for key, name in wanted.items())
+        reward = layout.column("HindsightRelabel", "reward", self.hindsight.reward)
+        columns = layout.columns
+        if (columns.shapes[achieved], columns.types[achieved]) != (columns.shapes[goal], columns.types[goal]):
+            raise ValueError(
+                f"For 'HindsightRelabel', the columns {self.hindsight.achieved!r} and {self.hindsight.goal!r} must "
+                f"have one shape and dtype, but got {columns.shapes[achieved]} of {columns.types[achieved]} and "
+                f"{columns.shapes[goal]} of {columns.types[goal]}."
+            )
+        if columns.shapes[reward] != ():
+            raise ValueError(f"For 'HindsightRelabel', the column {self.hindsight.reward!r} must have shape ().")
+        layout.hindsight = self.hindsight

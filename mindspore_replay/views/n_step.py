@@ -1,0 +1,88 @@
+"""N-step returns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..columns import check_number, check_size
+
+_FLOATS = ("float32", "float64")
+
+
+class NStep:
+    r"""A view that turns single steps into steps of up to n: the data is stored once.
+
+    .. math:: R_t = \sum_{i=0}^{k-1} \gamma^i r_{t+i}, \quad d_t = \gamma^k (1 - \mathrm{terminated}_{t+k-1})
+
+    so that the target is :math:`R_t + d_t \max_a Q(s_{t+k}, a)`. :math:`k` is ``n``, or less where the episode ends, at
+    a truncation too, at the newest row of the stream and before a deleted row. In a sample the reward is :math:`R_t`;
+    next observation, `terminated` and a column ``"truncated"`` are those of step :math:`t+k-1`; and a field
+    ``"discount"`` with :math:`d_t` comes after the columns, float32 ``[B]``.
+
+    If there is no column with the next observation, it is the observation of the next row, and comes as a field before
+    the discount. Then the last row of an episode is drawn only where its next observation does not matter, see
+    ``final`` of `ReplayBuffer.insert`.
+
+    Args:
+        n (int): Most steps, at least 1.
+        gamma (float): Discount of one step, in [0, 1].
+        reward (str): Column of rewards, float32 or float64. Default: ``"reward"``.
+        terminated (str): Column that is nonzero where an episode terminated, of shape ``()``. Default:
+            ``"terminated"``.
+        observation (Union[str, Sequence[str]]): Columns of observations. The next one of ``"x"`` is ``"next_x"``.
+            Default: ``"observation"``.
+
+    Raises:
+        TypeError: If `n` is no int or `gamma` no number.
+        ValueError: If one is outside its range.
+
+    Reference:
+        Sutton and Barto 2018, "Reinforcement learning: an introduction", section 7.1.
+
+    Examples:
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import NStep, ReplayBuffer
+        >>> names, types = ["observation", "reward", "terminated"], [ms.float32, ms.float32, ms.bool_]
+        >>> buffer = ReplayBuffer(1, 8, [(), (), ()], types, names=names, views=[NStep(2, 0.5)], seed=0)
+        >>> for step in range(3):
+        ...     buffer = buffer.insert([float(step), 1.0, step == 2], end=step == 2)
+        >>> for name, value in buffer.sample(as_dict=True).items():
+        ...     print(name, value)
+        observation [1.]
+        reward [1.5]
+        terminated [ True]
+        next_observation [0.]
+        discount [0.]
+    """
+
+    def __init__(
+        self,
+        n: int,
+        gamma: float,
+        *,
+        reward: str = "reward",
+        terminated: str = "terminated",
+        observation: str | Sequence[str] = "observation",
+    ) -> None:
+        self.n = check_size("NStep", "n", n)
+        self.gamma = check_number("NStep", "gamma", gamma)
+        self.reward = reward
+        self.terminated = terminated
+        self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
+
+    def shape(self, layout: Any) -> None:
+        """Says what a sample is to hold; buffers call it."""
+        layout.only_rows("NStep")
+        columns = layout.columns
+        reward = layout.column("NStep", "reward", self.reward)
+        terminated = layout.column("NStep", "terminated", self.terminated)
+        if str(columns.types[reward]).lower() not in _FLOATS:
+            raise TypeError(f"For 'NStep', the column {self.reward!r} must be float32 or float64.")
+        if columns.shapes[terminated] != ():
+            raise ValueError(f"For 'NStep', the column {self.terminated!r} must have shape ().")
+        for name in self.observations:
+            layout.column("NStep", "observation", name)
+            layout.add_next(name)
+        for name in {self.terminated, "truncated"} & set(columns.names):
+            layout.of_last_row(name)
+        layout.chain, layout.gamma = self.n, self.gamma
+        layout.returns, layout.terminated, layout.discount = self.reward, self.terminated, "discount"

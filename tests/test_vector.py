@@ -1,0 +1,622 @@
+"""Rows of vector environments against a log that every single environment keeps of its own transitions."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from mindspore_replay import NStep, ReplayBuffer
+from mindspore_replay.vector import VectorRows
+
+MODES = list(AutoresetMode)
+NEXT_STEP, SAME_STEP, DISABLED = MODES
+#: Columns of the two layouts: a row with its own next observation, and one whose next observation is in the next row.
+WHOLE = ["observation", "action", "reward", "next_observation", "terminated"]
+NEXT_ROW = ["observation", "action", "reward", "terminated"]
+LAYOUTS = pytest.mark.parametrize("names", [WHOLE, NEXT_ROW], ids=["whole", "next_row"])
+IN_EACH_MODE = pytest.mark.parametrize("mode", MODES)
+TYPES = {"action": "int32", "terminated": "bool", "truncated": "bool"}
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "vector.md"
+
+
+class Counting(gym.Env):
+    """Observes (environment, episode, step): no observation comes twice. Episodes end after 1 to 9 steps."""
+
+    observation_space = gym.spaces.Box(-1, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Discrete(5)
+
+    def __init__(self) -> None:
+        self.number = self.episode = -1
+
+    def observe(self) -> Any:
+        return np.array([self.number, self.episode, self.steps], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.number = self.number if seed is None else seed
+        self.episode, self.steps = self.episode + 1, 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        terminated = self.steps >= 1 + (4 * self.number + 5 * self.episode) % 9
+        return self.observe(), 100.0 * self.steps + int(action), terminated, False, {}
+
+
+class Goals(Counting):
+    """The same with an observation that is a dict."""
+
+    observation_space = gym.spaces.Dict(
+        {key: Counting.observation_space for key in ("observation", "achieved_goal", "desired_goal")}
+    )
+
+    def observe(self) -> Any:
+        base = super().observe()
+        return {"observation": base, "achieved_goal": base + 1000, "desired_goal": base + 2000}
+
+
+class Transition(NamedTuple):
+    observation: Any
+    action: int
+    reward: float
+    next_observation: Any  # None where a buffer of the layout "next row" has none, and needs none
+    terminated: bool
+    truncated: bool = False
+
+
+def plain(observation: Any) -> Any:
+    """An observation as something that == compares."""
+    if isinstance(observation, dict):
+        return {key: plain(value) for key, value in observation.items()}
+    return np.asarray(observation, np.float32).tolist()
+
+
+class Log(gym.Wrapper):
+    """Keeps the episodes of one environment, each a list of its transitions, as they happened."""
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self.log: list[list[Transition]] = []
+
+    def reset(self, **kwargs: Any) -> Any:
+        result = super().reset(**kwargs)
+        self.log.append([])
+        self.last = plain(result[0])
+        return result
+
+    def step(self, action: Any) -> Any:
+        result = observation, reward, terminated, truncated, _ = super().step(action)
+        before, self.last = self.last, plain(observation)
+        self.log[-1].append(Transition(before, int(action), float(reward), self.last, bool(terminated), truncated))
+        return result
+
+
+class Recorder:
+    """What `VectorRows` needs of a buffer. Keeps each insertion, and hands it on to a real buffer, if there is one."""
+
+    def __init__(self, names: list[str], num_envs: int, real: Any = None) -> None:
+        self.names, self.num_envs, self.real = names, num_envs, real
+        self.types = [TYPES.get(name, "float32") for name in names]
+        self.whole = "next_observation" in names
+        self.inserted: list[dict[str, Any]] = []
+        self.broken_off: Any = []  # observations that were acted on last before a reset broke episodes off
+
+    def insert(self, exp: Any, *, end: Any, final: Any) -> None:
+        assert list(exp) == self.names
+        assert all(len(column) == self.num_envs for column in exp.values())
+        assert end.dtype == final.dtype == bool
+        assert not (final & ~end).any()
+        self.inserted.append({**exp, "end": end.copy(), "final": final.copy()})
+        if self.real is not None:
+            self.real.insert(exp, end=end, final=final)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _environments():
+    for name, cls in (("Counting-v0", Counting), ("Goals-v0", Goals)):
+        gym.register(name, entry_point=cls, max_episode_steps=5, disable_env_checker=True)
+    yield
+    for name in ("Counting-v0", "Goals-v0"):
+        del gym.registry[name]
+
+
+def make_envs(name: str, num_envs: int, mode: AutoresetMode, vectorization: str = "sync", **kwargs: Any) -> Any:
+    options = {"autoreset_mode": mode, **({"context": "spawn"} if vectorization == "async" else {})}
+    wrappers = [Log] if vectorization == "sync" else []
+    return gym.make_vec(name, num_envs, vectorization, vector_kwargs=options, wrappers=wrappers, **kwargs)
+
+
+def collect(envs: Any, rows: Any, buffer: Recorder, steps: int, *, break_at: int = -1) -> Any:
+    """Random steps, recorded as `docs/vector.md` says. After step `break_at` all environments are reset.
+
+    Gives the observation that the row after the last one would hold.
+    """
+    envs.action_space.seed(7)
+    observation, _ = envs.reset(seed=list(range(buffer.num_envs)))
+    for step in range(steps):
+        action = envs.action_space.sample()
+        result = envs.step(action)
+        exp, flags = rows.step(observation, action, *result)
+        observation, done = result[0], result[2] | result[3]
+        if step == break_at:
+            buffer.broken_off = plain(exp["observation"])
+            flags["end"][:] = True
+            if not buffer.whole:
+                flags["final"] |= ~result[2]
+            observation, _ = envs.reset()
+            rows.reset()
+        elif done.any() and envs.metadata["autoreset_mode"] is DISABLED:
+            observation, _ = envs.reset(options={"reset_mask": done})
+        buffer.insert(exp, **flags)
+    return observation
+
+
+def drawable(buffer: Recorder, last: Any) -> list[list[list[Transition]]]:
+    """For each stream its episodes: lists of the transitions that a buffer may draw, by its rows and flags."""
+    streams = []
+    for i in range(buffer.num_envs):
+        stream = [{name: column[i].tolist() for name, column in row.items()} for row in buffer.inserted]
+        episodes: list[list[Transition]] = [[]]
+        for row, following in zip(stream, [*stream[1:], {"observation": plain(last)[i]}]):
+            if not row["final"]:
+                if buffer.whole:
+                    after = row["next_observation"]
+                elif row["terminated"]:
+                    after = None
+                else:
+                    assert not row["end"], "a row without its next observation may be drawn"
+                    after = following["observation"]
+                episodes[-1].append(
+                    Transition(row["observation"], row["action"], row["reward"], after, row["terminated"])
+                )
+            if row["end"]:
+                episodes.append([])
+        streams.append([episode for episode in episodes if episode])
+    return streams
+
+
+def is_lost(step: Transition, envs: Any, buffer: Recorder) -> bool:
+    """Whether `docs/vector.md` says that this transition is not drawn."""
+    cut = step.observation in buffer.broken_off or (step.truncated and envs.metadata["autoreset_mode"] is not NEXT_STEP)
+    return cut and not step.terminated and not buffer.whole
+
+
+def happened(envs: Any, buffer: Recorder) -> list[list[list[Transition]]]:
+    """What `drawable` must give, by the logs that the environments keep."""
+
+    def stored(step: Transition) -> Transition:
+        after = None if step.terminated and not buffer.whole else step.next_observation
+        return step._replace(truncated=False, next_observation=after)
+
+    streams = []
+    for log in envs.get_attr("log"):
+        episodes = [[stored(step) for step in episode if not is_lost(step, envs, buffer)] for episode in log]
+        streams.append([episode for episode in episodes if episode])
+    return streams
+
+
+def steps_of(envs: Any) -> list[Transition]:
+    return [step for log in envs.get_attr("log") for episode in log for step in episode]
+
+
+@IN_EACH_MODE
+@LAYOUTS
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("name", ["Counting-v0", "CartPole-v1"])
+def test_a_buffer_may_draw_exactly_what_happened(mode: AutoresetMode, names: list[str], num_envs: int, name: str):
+    envs = make_envs(name, num_envs, mode, max_episode_steps=5 if name == "Counting-v0" else 12)
+    buffer = Recorder(names, num_envs)
+    last = collect(envs, VectorRows(buffer, envs.metadata["autoreset_mode"]), buffer, 300)
+    drawn = drawable(buffer, last)
+    assert drawn == happened(envs, buffer)
+
+    steps = steps_of(envs)
+    assert any(step.terminated for step in steps)
+    cut = [step for step in steps if step.truncated and not step.terminated]
+    assert cut
+    missing = len(steps) - sum(len(episode) for stream in drawn for episode in stream)
+    assert missing == (0 if buffer.whole or mode is NEXT_STEP else len(cut))
+
+
+@IN_EACH_MODE
+@LAYOUTS
+def test_a_buffer_draws_what_happened(mode: AutoresetMode, names: list[str]):
+    envs = make_envs("Counting-v0", 3, mode)
+    buffer = Recorder(names, 3)
+    collect(envs, VectorRows(buffer, mode), buffer, 150)
+    expected = [step[:5] for stream in happened(envs, buffer) for episode in stream for step in episode]
+    if not buffer.whole:  # the rows that came last wait for their next observation
+        newest = plain(buffer.inserted[-1]["observation"])
+        expected = [step for step in expected if step[4] or step[0] not in newest]
+
+    shapes = [(3,) if "observation" in name else () for name in names]
+    for sample_size in (len(expected), len(expected) + 1):
+        real = ReplayBuffer(
+            sample_size, 600, shapes, buffer.types, names=names, num_envs=3, views=[NStep(1, 0.5)], replace=False
+        )
+        for row in buffer.inserted:
+            real.insert({name: row[name] for name in names}, end=row["end"], final=row["final"])
+        assert real.can_sample() == (sample_size == len(expected))
+        if real.can_sample():
+            batch = {name: column.asnumpy().tolist() for name, column in real.sample(as_dict=True).items()}
+            drawn = [list(step) for step in zip(*(batch[name] for name in WHOLE))]
+            for step in drawn:
+                step[3] = step[3] if buffer.whole or not step[4] else None
+            assert sorted(drawn, key=str) == sorted(map(list, expected), key=str)
+
+
+def test_the_counting_environment_meets_every_case():
+    envs = make_envs("Counting-v0", 3, SAME_STEP)
+    collect(envs, VectorRows(Recorder(WHOLE, 3), SAME_STEP), Recorder(WHOLE, 3), 150)
+    for log in envs.get_attr("log"):
+        ends = {(episode[-1].terminated, episode[-1].truncated) for episode in log[:-1]}
+        assert ends == {(True, False), (False, True), (True, True)}
+        assert {len(episode) for episode in log[:-1]} == {1, 2, 3, 4, 5}
+
+
+@IN_EACH_MODE
+@LAYOUTS
+@pytest.mark.parametrize("break_at", range(20, 30))
+def test_a_reset_that_breaks_episodes_off(mode: AutoresetMode, names: list[str], break_at: int):
+    envs = make_envs("Counting-v0", 3, mode)
+    buffer = Recorder(names, 3)
+    last = collect(envs, VectorRows(buffer, mode), buffer, 60, break_at=break_at)
+    assert drawable(buffer, last) == happened(envs, buffer)
+
+
+class Blind:
+    """Rows of environments recorded as if in another mode, without the `info` by which `VectorRows` would tell."""
+
+    def __init__(self, buffer: Recorder, mode: AutoresetMode) -> None:
+        self.rows = VectorRows(buffer, mode)
+
+    def step(self, *step: Any) -> Any:
+        return self.rows.step(*step[:-1], {})
+
+
+@pytest.mark.parametrize(
+    ("actual", "recorded", "names"),
+    [
+        (NEXT_STEP, DISABLED, WHOLE),
+        (NEXT_STEP, DISABLED, NEXT_ROW),
+        (SAME_STEP, DISABLED, WHOLE),  # with NEXT_ROW the rows of these two modes are the same
+        (SAME_STEP, NEXT_STEP, WHOLE),
+        (SAME_STEP, NEXT_STEP, NEXT_ROW),
+        (DISABLED, NEXT_STEP, WHOLE),
+        (DISABLED, NEXT_STEP, NEXT_ROW),
+    ],
+)
+def test_the_check_rejects_rows_of_another_mode(actual: AutoresetMode, recorded: AutoresetMode, names: list[str]):
+    envs = make_envs("CartPole-v1", 3, actual, max_episode_steps=12)
+    buffer = Recorder(names, 3)
+    last = collect(envs, Blind(buffer, recorded), buffer, 60)
+    with pytest.raises(AssertionError):
+        assert drawable(buffer, last) == happened(envs, buffer)
+
+
+@IN_EACH_MODE
+@LAYOUTS
+@pytest.mark.parametrize("flag", ["end", "final"])
+def test_the_check_rejects_rows_without_a_flag(mode: AutoresetMode, names: list[str], flag: str):
+    envs = make_envs("Counting-v0", 3, mode)
+    buffer = Recorder(names, 3)
+    last = collect(envs, VectorRows(buffer, mode), buffer, 60)
+    used = [row[flag].copy() for row in buffer.inserted]
+    assert np.any(used) == (flag == "end" or not buffer.whole or mode is NEXT_STEP)
+    for row in buffer.inserted:
+        row[flag][:] = False
+    if np.any(used):
+        with pytest.raises(AssertionError):
+            assert drawable(buffer, last) == happened(envs, buffer)
+
+
+@IN_EACH_MODE
+@pytest.mark.parametrize("whole", [True, False])
+def test_observations_that_are_dicts(mode: AutoresetMode, whole: bool):
+    kept = ["observation", "achieved_goal"]  # the third key is no column
+    names = [*kept, "action", "reward", "terminated", *([f"next_{key}" for key in kept] if whole else [])]
+    envs = make_envs("Goals-v0", 3, mode)
+    buffer = Recorder(names, 3)
+    last = collect(envs, VectorRows(buffer, mode), buffer, 60)
+    for row in buffer.inserted:
+        for prefix in ("", "next_") if whole else ("",):
+            base, goal = row[f"{prefix}observation"], row.pop(f"{prefix}achieved_goal")
+            np.testing.assert_array_equal(goal, base + 1000)
+    for log in envs.get_attr("log"):
+        for episode in log:
+            episode[:] = [
+                step._replace(
+                    observation=step.observation["observation"], next_observation=step.next_observation["observation"]
+                )
+                for step in episode
+            ]
+    assert drawable(buffer, last["observation"]) == happened(envs, buffer)
+
+
+@IN_EACH_MODE
+def test_dicts_without_the_key_observation(mode: AutoresetMode):
+    """A column `next_image` makes whole transitions as `next_observation` does. Not every key needs such a column."""
+    rows = VectorRows(Recorder(["image", "state", "next_image"], 2), mode)
+    final = np.array([None, {"image": np.full(2, 9.0), "state": np.full(1, 9.0)}], object)
+    info = {"final_obs": final, "_final_obs": np.array([False, True])} if mode is SAME_STEP else {}
+    observation, after = ({"image": np.full((2, 2), x), "state": np.full((2, 1), x)} for x in (1.0, 2.0))
+    exp, flags = rows.step(observation, [0, 0], after, [0.0, 0.0], [False, False], [False, True], info)
+    assert exp["next_image"].tolist() == [[2, 2], [9, 9] if mode is SAME_STEP else [2, 2]]
+    assert exp["state"].tolist() == [[1], [1]]
+    assert {key: flag.tolist() for key, flag in flags.items()} == {"end": [False, True], "final": [False, False]}
+
+
+@IN_EACH_MODE
+def test_processes_give_the_rows_that_one_process_gives(mode: AutoresetMode):
+    inserted = []
+    for vectorization in ("sync", "async"):
+        envs = make_envs("CartPole-v1", 2, mode, vectorization, max_episode_steps=12)
+        buffer = Recorder([*WHOLE, "truncated"], 2)
+        collect(envs, VectorRows(buffer, envs.metadata["autoreset_mode"]), buffer, 40)
+        inserted.append([{name: column.tolist() for name, column in row.items()} for row in buffer.inserted])
+        envs.close()
+    assert inserted[0] == inserted[1]
+
+
+def step_of(mode: Any = DISABLED, names: list[str] = WHOLE, rows: Any = None, **changes: Any) -> Any:
+    """A step of two environments by hand; `changes` replace arguments of `VectorRows.step`, or add columns."""
+    arguments = {
+        "observation": np.ones((2, 3), np.float32),
+        "action": np.array([1, 2]),
+        "next_observation": np.full((2, 3), 2, np.float32),
+        "reward": np.array([0.5, 1.5]),
+        "terminated": np.array([False, False]),
+        "truncated": np.array([False, False]),
+        "info": {},
+        **changes,
+    }
+    return (rows or VectorRows(Recorder(names, 2), mode)).step(**arguments)
+
+
+def flags_of(step: Any) -> Any:
+    return step[1]["end"].tolist(), step[1]["final"].tolist()
+
+
+NO, FIRST, SECOND, BOTH = [False, False], [True, False], [False, True], [True, True]
+
+
+@pytest.mark.parametrize(
+    ("mode", "names", "expected"),
+    [
+        (NEXT_STEP, WHOLE, [(SECOND, NO), (SECOND, SECOND), (FIRST, NO), (BOTH, FIRST), (SECOND, SECOND)]),
+        (NEXT_STEP, NEXT_ROW, [(NO, NO), (SECOND, SECOND), (NO, NO), (FIRST, FIRST), (SECOND, SECOND)]),
+        (DISABLED, WHOLE, [(SECOND, NO), (NO, NO), (FIRST, NO), (SECOND, NO), (NO, NO)]),
+        (DISABLED, NEXT_ROW, [(SECOND, NO), (NO, NO), (FIRST, FIRST), (SECOND, SECOND), (NO, NO)]),
+    ],
+)
+def test_flags_worked_by_hand(mode: AutoresetMode, names: list[str], expected: Any):
+    """The second environment terminates, then the first is truncated, then the second is."""
+    rows = VectorRows(Recorder(names, 2), mode)
+    ends = [(SECOND, NO), (NO, NO), (NO, FIRST), (NO, SECOND), (NO, NO)]
+    steps = [step_of(rows=rows, terminated=np.array(a), truncated=np.array(b)) for a, b in ends]
+    assert [flags_of(step) for step in steps] == expected
+
+
+def test_a_step_that_is_terminated_and_truncated_is_whole_without_a_next_observation():
+    step = step_of(DISABLED, NEXT_ROW, terminated=np.array(BOTH), truncated=np.array(FIRST))
+    assert flags_of(step) == (BOTH, NO)
+
+
+def test_columns_are_copies_in_the_columns_types():
+    observation = np.ones((3, 2), np.float32).T  # not in C order, as gymnasium's CartPoleVectorEnv gives it
+    terminated, log_prob = np.array(SECOND), np.array([0.25, 0.5])
+    rows = VectorRows(Recorder([*WHOLE, "log_prob"], 2), NEXT_STEP)
+    exp, flags = step_of(rows=rows, observation=observation, terminated=terminated, log_prob=log_prob)
+    observation[:], terminated[:], log_prob[:], flags["end"][:] = 7, True, 7, True
+    assert exp["observation"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert exp["terminated"].tolist() == SECOND
+    assert exp["log_prob"].tolist() == [0.25, 0.5]
+    assert {name: str(column.dtype) for name, column in exp.items()} == {
+        "observation": "float32", "action": "int32", "reward": "float32", "next_observation": "float32",
+        "terminated": "bool", "log_prob": "float32",
+    }  # fmt: skip
+    assert all(column.flags.c_contiguous and column.flags.owndata for column in exp.values())
+    assert flags_of(step_of(rows=rows, log_prob=log_prob)) == (SECOND, SECOND)
+
+
+def test_the_final_observation_takes_the_columns_type():
+    """gymnasium hands `final_obs` on as the environment returned it, and so in another dtype than its space."""
+    final = np.array([[4, 5, 6], None], object)
+    final[0] = np.array([4, 5, 6], np.float64)
+    info = {"final_obs": final, "_final_obs": np.array(FIRST)}
+    exp, _ = step_of(SAME_STEP, truncated=np.array(FIRST), info=info)
+    assert exp["next_observation"].tolist() == [[4, 5, 6], [2, 2, 2]]
+    assert exp["next_observation"].dtype == np.float32
+
+
+def test_final_observations_as_one_array_without_a_mask():
+    final = np.full((2, 3), 9, np.float32)
+    exp, _ = step_of(SAME_STEP, truncated=np.array(FIRST), info={"final_obs": final})
+    assert exp["next_observation"].tolist() == [[9, 9, 9], [2, 2, 2]]
+
+
+def test_final_observations_as_a_dict_of_arrays():
+    final = {"observation": np.full((2, 3), 9, np.float32)}
+    info = {"final_obs": final, "_final_obs": np.array(FIRST)}
+    parts = {"observation": {"observation": np.zeros((2, 3))}, "next_observation": {"observation": np.ones((2, 3))}}
+    exp, _ = step_of(SAME_STEP, truncated=np.array(FIRST), info=info, **parts)
+    assert exp["next_observation"].tolist() == [[9, 9, 9], [1, 1, 1]]
+
+
+def test_after_reset_the_next_step_is_a_transition():
+    rows = VectorRows(Recorder(WHOLE, 2), NEXT_STEP)
+    step_of(rows=rows, terminated=np.array(BOTH))
+    rows.reset()
+    assert flags_of(step_of(rows=rows)) == (NO, NO)
+
+
+def test_after_an_error_the_step_before_is_remembered():
+    rows = VectorRows(Recorder(WHOLE, 2), NEXT_STEP)
+    step_of(rows=rows, terminated=np.array(FIRST))
+    with pytest.raises(TypeError):
+        step_of(rows=rows, terminated=np.array(SECOND), reward=np.array(["a", "b"]))
+    assert flags_of(step_of(rows=rows)) == (FIRST, FIRST)
+    with pytest.raises(TypeError):
+        step_of(rows=rows, terminated=np.array(SECOND), reward=np.array(["a", "b"]))
+    assert flags_of(step_of(rows=rows)) == (NO, NO)
+
+
+@pytest.mark.parametrize("value", [*MODES, "next_step", "NextStep", "SAME_STEP", "sameStep", "disabled", "DISABLED"])
+def test_spellings_of_the_mode(value: Any):
+    mode = VectorRows(Recorder(WHOLE, 2), value).autoreset_mode
+    assert mode in {mode.value for mode in MODES}
+    assert mode.lower() == getattr(value, "value", value).replace("_", "").lower()
+
+
+@pytest.mark.parametrize(
+    ("mode", "error", "message"),
+    [
+        (
+            "every_step",
+            ValueError,
+            "'autoreset_mode' must be a gymnasium AutoresetMode or one of NextStep, SameStep, Disabled, but got "
+            "'every_step'.",
+        ),
+        (None, TypeError, "or one of NextStep, SameStep, Disabled, but got None (NoneType)."),
+    ],
+)
+def test_a_mode_that_is_none(mode: Any, error: Any, message: str):
+    with pytest.raises(error, match=re.escape(message)):
+        VectorRows(Recorder(WHOLE, 2), mode)
+
+
+@pytest.mark.parametrize("buffer", [ReplayBuffer(1, 4, [()], ["float32"]), SimpleNamespace(num_envs=1)])
+def test_a_buffer_without_names(buffer: Any):
+    message = f"For 'VectorRows', 'buffer' must be made with 'names', but got a {type(buffer).__name__} without."
+    with pytest.raises(TypeError, match=re.escape(message)):
+        VectorRows(buffer, NEXT_STEP)
+
+
+SAME = np.ones((2, 3), np.float32)
+FINAL = np.array([np.zeros(2), None], object)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"terminated": np.array([0, 1])}, "'terminated' must be bool, but got int64."),
+        ({"info": [{}, {}]}, "'info' must be a dict, but got list."),
+        ({"observation": (SAME, SAME)}, "'observation' must be an array or a dict of arrays, but got a tuple."),
+        (
+            {"action": np.array([0.5, 1.0]), "reward": np.array(["a", "b"])},
+            "values must be of the same kind as their columns. column 'action': expected int32, but got float64; "
+            "column 'reward': expected float32, but got <U1.",
+        ),
+        (
+            {"reward": [None, 1.0]},
+            "values must be of the same kind as their columns. column 'reward': expected float32, but got object.",
+        ),
+    ],
+)
+def test_wrong_types(changes: Any, message: str):
+    with pytest.raises(TypeError, match=re.escape(f"For 'VectorRows', {message}")):
+        step_of(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"truncated": np.array([True])}, "'truncated' must have shape (2,), but got (1,)."),
+        (
+            {"reward": np.zeros(3), "action": np.array(4)},
+            "each value must hold one row of each environment. column 'action': expected (2, ...), but got (); "
+            "column 'reward': expected (2, ...), but got (3,).",
+        ),
+        ({"action": np.array([0, 2**31])}, "column 'action' is int32 and cannot hold 2147483648."),
+        (
+            {"names": [*WHOLE, "value", "log_prob"], "value": np.zeros(2), "logprob": np.zeros(2)},
+            "columns that step() does not fill must be given by keyword, and no others: missing ['log_prob'], unknown "
+            "['logprob'], given twice [].",
+        ),
+        (
+            {"observation": {"reward": SAME}, "next_observation": {"reward": SAME + 1}, "names": ["reward"]},
+            "missing [], unknown [], given twice ['reward'].",
+        ),
+        (
+            {"observation": {"a": SAME, "b": SAME}, "next_observation": {"a": SAME}},
+            "'observation' and 'next_observation' must have the same keys, but got ['a', 'b'] and ['a'].",
+        ),
+        (
+            {"names": ["obs", "next_obs"], "obs": SAME, "next_obs": SAME},
+            "a column of the buffer must be one of the observation's keys ['observation'], but the columns are "
+            "['obs', 'next_obs'].",
+        ),
+        ({"observation": SAME, "next_observation": SAME}, "environments made with copy=False write into it"),
+        (
+            {"mode": SAME_STEP, "truncated": np.array(SECOND)},
+            "'autoreset_mode' must be that of the environments, but got SameStep, and environments [1] are done "
+            "without a final observation in info['final_obs'].",
+        ),
+        (
+            {"mode": SAME_STEP, "truncated": np.array(BOTH), "info": {"final_obs": FINAL}},
+            "but got SameStep, and environments [1] are done without a final observation",
+        ),
+        (
+            {"mode": SAME_STEP, "truncated": np.array(FIRST), "info": {"final_obs": FINAL, "_final_obs": FIRST}},
+            "info['final_obs'][0] must have 'observation' of shape (3,) and kind float32, but got shape (2,), float64.",
+        ),
+        (
+            {"mode": NEXT_STEP, "truncated": np.array(FIRST), "info": {"final_obs": FINAL, "_final_obs": FIRST}},
+            "but got NextStep, and environments [0] are done with a final observation in info['final_obs'].",
+        ),
+        (
+            {"mode": DISABLED, "truncated": np.array(FIRST), "info": {"final_obs": FINAL, "_final_obs": FIRST}},
+            "but got Disabled, and environments [0] are done with a final observation in info['final_obs'].",
+        ),
+    ],
+)
+def test_wrong_values(changes: Any, message: str):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        step_of(**changes)
+    assert str(error.value).startswith("For 'VectorRows', ")
+
+
+def test_a_reset_step_that_is_done():
+    rows = VectorRows(Recorder(WHOLE, 2), NEXT_STEP)
+    step_of(rows=rows, terminated=np.array(SECOND))
+    message = "but got NextStep, and environments [1] are done in the step that should reset them (or call reset())."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        step_of(rows=rows, truncated=np.array(BOTH))
+
+
+def test_rows_fit_a_buffer():
+    shapes = {"observation": (3,), "next_observation": (3,)}
+    types = Recorder(WHOLE, 2).types
+    buffer = ReplayBuffer(1, 8, [shapes.get(name, ()) for name in WHOLE], types, names=WHOLE, num_envs=2)
+    exp, _ = step_of(rows=VectorRows(buffer, NEXT_STEP))
+    stored = buffer.insert(exp).get_item([0, 1])
+    assert [column.asnumpy().tolist() for column in stored] == [exp[name].tolist() for name in WHOLE]
+
+
+def test_gymnasium_is_not_imported():
+    code = "import sys, mindspore_replay.vector; sys.exit('gymnasium' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_loops_of_the_page():
+    page = DOCS.read_text(encoding="utf-8")
+    start, *loops = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(loops) == 3
+    for mode, loop in zip(MODES, loops):
+        namespace: dict[str, Any] = {}
+        exec(start, namespace)
+        real = namespace["buffer"]
+        buffer = namespace["buffer"] = Recorder(list(real.names), real.num_envs, real)
+        exec(loop, namespace)
+        assert namespace["rows"].autoreset_mode == mode.value
+        assert len(buffer.inserted) == 200
+        assert real.size() == 600
+        assert real.can_sample()
+        assert any(row["end"].any() for row in buffer.inserted)
