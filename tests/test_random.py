@@ -91,7 +91,7 @@ def test_random_bits_equal_the_twin(backend: str):
 
 
 def test_below_equals_the_exact_product():
-    held = HeldBelow(random._Below())
+    held = HeldBelow(random.Below())
     generator = np.random.default_rng(2)
     bits = [
         0,

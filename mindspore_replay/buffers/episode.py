@@ -1,16 +1,21 @@
 """Whole episodes."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from mindspore import Tensor
+import numpy as np
+from mindspore import Tensor, ops
 
-from ..columns import check_size
-from ..ops import timeline, windows
-from ..ops.eager import graph_body
+from ..columns import check_bool, check_size
+from ..ops import groups as groups_op
+from ..ops import native, timeline, windows
+from ..ops.eager import graph_body, wait_for_work
 from ..ops.random import ALL_ROWS
 from .layout import SampleLayout, Steps
 from .replay import ReplayBuffer
+
+_numbers = itertools.count()
 
 
 class EpisodeReplayBuffer(ReplayBuffer):
@@ -89,7 +94,28 @@ class EpisodeReplayBuffer(ReplayBuffer):
     def _bookkeeping(self, layout: SampleLayout) -> dict[str, windows.Output]:
         return {"lengths": windows.Output(windows.LENGTH), "mask": layout.mask()}
 
+    def _make_operators(self) -> None:
+        super()._make_operators()
+        self._groups: Any = (
+            groups_op.NativeSampleGroups(self._rule, self.columns)
+            if self.backend == "native"
+            else groups_op.CompositeSampleGroups(self.capacity, self._rule, self.columns)
+        )
+        self._check_groups = ops.constexpr(self._check_groups_in_graph, name=f"CheckGroups{next(_numbers)}")
+
     # Bodies for the compiler.
+
+    def _check_groups_in_graph(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:
+        return self._group_options(key, groups, size_in_group, ordered)[0]
+
+    def _sample_groups_graph(self, key, groups, size_in_group, ordered=True):
+        column = self._check_groups(key, groups, size_in_group, ordered)
+        return self._groups_of(column, ordered, groups, size_in_group)
+
+    def _groups_of(self, column, ordered, groups, size):
+        return self._groups(
+            self.buffer, self._ring_state(), self._marks(), self.random_state, column, ordered, groups, size
+        )
 
     def _sample_graph(self, *, as_dict=False):
         if as_dict:
@@ -118,3 +144,72 @@ class EpisodeReplayBuffer(ReplayBuffer):
         names = self._dict_names(("indices", "lengths", "mask")) if as_dict else ()
         batch = self._draw(None, ALL_ROWS)
         return dict(zip(names, batch)) if as_dict else batch
+
+    @graph_body(_sample_groups_graph)
+    def sample_groups(self, key: str, groups: int, size_in_group: int, ordered: bool = True) -> tuple[Tensor, ...]:
+        """Draws groups, the rows that have one value in a column, and rows of each.
+
+        Rows count whose episode `sample` could draw. Each group is equally likely, and none comes twice. It looks at
+        every row: cost O(C log C).
+
+        Axes: ``G`` groups, ``L`` size_in_group.
+
+        Args:
+            key (str): Name of the column that tells groups, of ints and of shape ``()``.
+            groups (int): ``G``.
+            size_in_group (int): ``L``, most rows of a group.
+            ordered (bool): Whether the rows of a group are consecutive ones of it, from a random row on, in the order
+                of their insertion; ``False`` takes different rows in random order. A group with fewer rows gives all
+                of them. Default: ``True``.
+
+        Returns:
+            tuple[Tensor, ...]: Which rows there are, bool ``[G, L]``; copies of the rows, ``[G, L, *F]`` for each
+            column, zeros where the mask is ``False``.
+
+        Raises:
+            TypeError: If an argument is of another type, or the buffer has no names.
+            ValueError: If there is no such column, it does not hold ints, or a size is not positive.
+            RuntimeError: If there are fewer than `groups` groups. In a graph the operator fails with a RuntimeError.
+        """
+        options = self._group_options(key, groups, size_in_group, ordered)
+        with self._lock:
+            wait_for_work()
+            if self.backend == "composite":  # a graph in which an operator has failed could not be called again
+                self._need_groups(key, options)
+            try:
+                return self._host.sample_groups(*options)
+            except native.KernelError as error:
+                if error.status == native.TOO_FEW_ROWS:
+                    self._need_groups(key, options)
+                raise
+
+    def _need_groups(self, key: str, options: tuple[int, bool, int, int]) -> None:
+        column, _, groups, _ = options
+        slots = (int(self.head.asnumpy()) + np.arange(self._host.count())) % self.capacity
+        first = np.arange(slots.size) - self.steps.asnumpy()[slots] * self.num_envs
+        drawable = (first >= 0) & (self.weights.asnumpy()[slots[np.maximum(first, 0)]] > 0)
+        found = np.unique(self.buffer[column].asnumpy()[slots[drawable]]).size
+        if found < groups:
+            raise RuntimeError(
+                f"For '{type(self).__name__}', 'groups' must be at most the number of groups by {key!r} in finished "
+                f"episodes, {found}, but got {groups}."
+            )
+
+    def _group_options(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> tuple[int, bool, int, int]:
+        name = type(self).__name__
+        if self.names is None:
+            raise TypeError(f"For '{name}', 'sample_groups' needs a buffer made with 'names'.")
+        if key not in self.names:
+            raise ValueError(f"For '{name}', 'key' must be one of the columns {list(self.names)}, but got {key!r}.")
+        column = self.names.index(key)
+        if self.columns.numpy_types[column].kind not in "iu" or self.columns.shapes[column] != ():
+            raise ValueError(
+                f"For '{name}', the column 'key' must hold ints and have shape (), but {key!r} is "
+                f"{self.columns.numpy_types[column].name} of shape {self.columns.shapes[column]}."
+            )
+        return (
+            column,
+            check_bool(name, "ordered", ordered),
+            check_size(name, "groups", groups, self.capacity),
+            check_size(name, "size_in_group", size_in_group, self.capacity),
+        )

@@ -40,6 +40,9 @@ class LimitedCell(SavedCell):
     _write: Any
     _read: Any
     _sample: Any
+    _delete: Any
+    _advance: Any
+    _forget: Any
     backend: str
     columns: Columns
     timed: bool
@@ -70,26 +73,29 @@ class LimitedCell(SavedCell):
         overwrite(self.weights, sum_tree.initial_weights(self.capacity))
 
     def _make_weight_operators(self) -> None:
-        native = self.backend == "native"
-        factors = row_weights.weight_factors(self.alpha, self.epsilon)
-        capacity, staleness = self.capacity, self.max_staleness
-        self._write = (
-            row_weights.NativeInsert(factors)
-            if native
-            else row_weights.CompositeInsert(capacity, self.columns, factors)
-        )
-        self._delete: Any = row_weights.NativeDelete() if native else row_weights.CompositeDelete(capacity)
-        self._advance: Any = (
-            row_weights.NativeAdvance(staleness) if native else row_weights.CompositeAdvance(capacity, staleness)
-        )
+        native, capacity = self.backend == "native", self.capacity
+        self._make_row_operators(native, row_weights.weight_factors(self.alpha, self.epsilon))
         self._info: Any = row_weights.NativeInfo() if native else row_weights.CompositeInfo(capacity)
-        self._forget: Any = row_weights.NativeReset() if native else row_weights.CompositeReset(capacity)
         self._summary: Any = (sum_tree.NativeTreeSummary if native else sum_tree.CompositeTreeSummary)(capacity)
         self._sums: Any = (sum_tree.NativeTreeSums if native else sum_tree.CompositeTreeSums)(capacity)
         number = next(_numbers)
         self._check_handles = ops.constexpr(self._check_handles_in_graph, name=f"CheckHandles{number}")
         self._check_steps = ops.constexpr(self._check_steps_in_graph, name=f"CheckSteps{number}")
         self._check_steps_tensor = ops.constexpr(self._check_steps_tensor_in_graph, name=f"CheckStepsTensor{number}")
+
+    def _make_row_operators(self, native: bool, factors: Tensor) -> None:
+        """The operators that change what is known of rows."""
+        capacity, staleness = self.capacity, self.max_staleness
+        if native:
+            self._write = row_weights.NativeInsert(factors)
+            self._delete = row_weights.NativeDelete()
+            self._advance = row_weights.NativeAdvance(staleness)
+            self._forget = row_weights.NativeReset()
+        else:
+            self._write = row_weights.CompositeInsert(capacity, self.columns, factors)
+            self._delete = row_weights.CompositeDelete(capacity)
+            self._advance = row_weights.CompositeAdvance(capacity, staleness)
+            self._forget = row_weights.CompositeReset(capacity)
 
     # Bodies for the compiler.
 

@@ -8,22 +8,22 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Tensor
 
-from ..columns import Columns, check_bool, check_seed, check_size, type_name
+from ..columns import Columns, check_bool, check_seed, check_size
 from ..ops import native, random, ring
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.sample import CompositeSample, CompositeSampleWeighted, NativeSample, NativeSampleWeighted
+from .graph_bodies import GraphBodies
 from .host import CompiledHost, NativeHost
 from .state import load_in_place, overwrite, state_parameter
-from .timed import TimedCell
 from .timed_host import CompiledTimedHost, NativeTimedHost
 from .weighted_host import CompiledWeightedHost, NativeWeightedHost
 
 _numbers = itertools.count()
 
 
-class ReplayBuffer(TimedCell):
+class ReplayBuffer(GraphBodies):
     r"""A ring of transitions on the device, sampled uniformly.
 
     Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they do
@@ -185,13 +185,7 @@ class ReplayBuffer(TimedCell):
             self._write = ring.CompositeRingWrite(self.capacity, columns.shapes)
             self._sample = CompositeSample(*draw, columns)
             self._host = CompiledHost(self)
-        # Constants of the graph bodies: a Tensor made inside a compiled body would leave the graph.
-        self._all_rows = Tensor(random.ALL_ROWS, ms.int64)
-        self._zero = Tensor(0, ms.int32)
-        # The compiler caches such checks by name, and each buffer has its own.
-        self._check_rows = ops.constexpr(self._check_in_graph, name=f"CheckRows{next(_numbers)}")
-        self._check_keys = ops.constexpr(self._check_keys_in_graph, name=f"CheckKeys{next(_numbers)}")
-        self._check_index = ops.constexpr(self._check_index_in_graph, name=f"CheckIndex{next(_numbers)}")
+        self._make_graph_constants()
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -217,107 +211,9 @@ class ReplayBuffer(TimedCell):
     def extend_repr(self) -> str:
         return f"sample_size={self.sample_size}, capacity={self.capacity}, backend={self.backend!r}"
 
-    # Bodies for the compiler.
-
-    def _check_keys_in_graph(self, keys: tuple[str, ...]) -> bool:
-        self.columns.in_order(dict.fromkeys(keys))
-        return True
-
-    def _check_in_graph(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
-        self.columns.in_order(types)
-        self.columns.check(shapes, [type_name(dtype) for dtype in types], self.num_envs)
-        return True
-
-    def _check_index_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
-        self._positions(np.zeros(shape, type_name(dtype)))
-        return True
-
-    def _insert_rows(self, *rows):
-        if self.weighted:
-            return self._write(self.buffer, self._ring_state(), self._marks(), self.max_priority, rows)
-        return self._write(self.buffer, self.head, self.count, self.serials, rows)
-
-    def _read_rows(self, index):
-        return self._read(self.buffer, self.head, self.count, index)
-
-    def _sample_between(self, bounds):
-        if self.timed:
-            batch = self._windows_between(bounds)
-            return batch[:1] + batch[2:]
-        if self.weighted:
-            return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, bounds)
-        return self._sample(self.buffer, self.head, self.count, self.random_state, bounds)
-
-    def _checked_rows(self, exp):
-        if isinstance(exp, dict):
-            self._check_keys(tuple(exp.keys()))
-            exp = [exp[name] for name in self.columns.names]
-        shapes = ()
-        types = ()
-        for row in exp:
-            shapes = shapes + (row.shape,)
-            types = types + (row.dtype,)
-        self._check_rows(shapes, types)
-        return exp
-
-    def _insert_graph(self, exp, *, end=False, final=False):
-        rows = self._checked_rows(exp)
-        if self.timed:
-            self._insert_timed(self._ends_graph(end, final, self._rows_of(rows)), *rows)
-        else:
-            self._no_episodes_graph(end, final)
-            self._insert_rows(*rows)
-        return self
-
-    def _rows_of(self, rows):
-        return 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
-
-    def _get_item_graph(self, index):
-        if isinstance(index, Tensor):
-            self._check_index(index.dtype, index.shape)
-        elif not isinstance(index, int):
-            raise TypeError("For 'get_item', 'index' must be an int or a Tensor of ints in a graph.")
-        return self._read_rows(ops.cast(index, ms.int64))
-
-    def _sample_graph(self, sample_range=None, *, as_dict=False, with_indices=False):
-        if as_dict:
-            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
-        if with_indices and not self.weighted:
-            raise RuntimeError("For 'sample', 'with_indices' needs a buffer made with weighted=True or a limit.")
-        batch = self._sample_between(self._bounds_graph(sample_range))
-        return batch[1:] if self.weighted and not with_indices else batch
-
-    def _bounds_graph(self, sample_range):
-        if sample_range is None:
-            return self._all_rows
-        start, stop = sample_range
-        first = self._all_rows[0] if start is None else ops.cast(start, ms.int64)
-        last = self._all_rows[1] if stop is None else ops.cast(stop, ms.int64)
-        return ops.stack((first, last))
-
-    def _reset_graph(self):
-        if self.weighted:
-            self._forget_rows()
-        else:
-            ops.assign(self.head, self._zero)
-            ops.assign(self.count, self._zero)
-            ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
-        return self
-
-    def _size_graph(self):
-        return self.count + self._zero
-
-    def _full_graph(self):
-        return self.count >= self.capacity
-
-    def _can_sample_graph(self):
-        if self.weighted:
-            return self._eligible_rows() >= self.sample_size
-        return self.count >= self.sample_size
-
     # Methods, with the bodies that Python runs.
 
-    @graph_body(_insert_graph)
+    @graph_body(GraphBodies._insert_graph)
     def insert(self, exp: Any, *, end: Any = False, final: Any = False) -> "ReplayBuffer":
         """Appends one row or a batch; in a full buffer each new row replaces the oldest.
 
@@ -358,7 +254,7 @@ class ReplayBuffer(TimedCell):
     #: `insert` under a name that MindSpore's parser never takes for a list's method.
     add = insert
 
-    @graph_body(_get_item_graph)
+    @graph_body(GraphBodies._get_item_graph)
     def get_item(self, index: Any) -> tuple[Tensor, ...]:
         """Rows by logical position: 0 is the oldest, -1 the newest.
 
@@ -386,7 +282,7 @@ class ReplayBuffer(TimedCell):
                 )
             return self._host.read(positions.astype(np.int64))
 
-    @graph_body(_sample_graph)
+    @graph_body(GraphBodies._sample_graph)
     def sample(
         self, sample_range: tuple[Any, Any] | None = None, *, as_dict: bool = False, with_indices: bool = False
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
@@ -449,7 +345,7 @@ class ReplayBuffer(TimedCell):
             f"range to draw from, of {self._host.count()} stored. Wait until can_sample() is true."
         )
 
-    @graph_body(_reset_graph)
+    @graph_body(GraphBodies._reset_graph)
     def reset(self) -> "ReplayBuffer":
         """Forgets all rows. Serial numbers and the random sequence go on; the next row lands in slot 0.
 
@@ -469,17 +365,17 @@ class ReplayBuffer(TimedCell):
                 overwrite(self.serials, np.repeat(self.serials.asnumpy()[:1], 2))
         return self
 
-    @graph_body(_size_graph)
+    @graph_body(GraphBodies._size_graph)
     def size(self) -> Tensor:
         """Rows stored. Shape ``[]``, int32."""
         return Tensor(self._count(), ms.int32)
 
-    @graph_body(_full_graph)
+    @graph_body(GraphBodies._full_graph)
     def full(self) -> Tensor:
         """Whether `capacity` rows are stored. Shape ``[]``, bool."""
         return Tensor(self._count() >= self.capacity)
 
-    @graph_body(_can_sample_graph)
+    @graph_body(GraphBodies._can_sample_graph)
     def can_sample(self) -> Tensor:
         """Whether `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
 

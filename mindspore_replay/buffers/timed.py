@@ -10,7 +10,6 @@ from mindspore import Tensor, ops
 
 from ..columns import numpy_type, zeros_parameter
 from ..ops import timeline, windows
-from ..ops import weights as row_weights
 from .layout import SampleLayout, past_of
 from .limits import LimitedCell
 
@@ -110,13 +109,11 @@ class TimedCell(LimitedCell):
         self.steps = zeros_parameter("steps", (self.capacity,), ms.int64)
         self.flags = zeros_parameter("flags", (self.capacity,), ms.uint8)
 
-    def _make_weight_operators(self) -> None:
-        super()._make_weight_operators()
+    def _make_row_operators(self, native: bool, factors: Tensor) -> None:
         if not self.timed:
+            super()._make_row_operators(native, factors)
             return
-        native = self.backend == "native"
-        factors, rule = row_weights.weight_factors(self.alpha, self.epsilon), self._rule
-        capacity, columns, staleness = self.capacity, self.columns, self.max_staleness
+        rule, capacity, columns, staleness = self._rule, self.capacity, self.columns, self.max_staleness
         if native:
             self._write = timeline.NativeInsertTimed(factors, rule)
             self._update = timeline.NativeUpdateTimed(factors, rule)

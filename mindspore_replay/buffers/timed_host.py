@@ -17,8 +17,8 @@ from .weighted_host import CompiledWeightedHost, NativeWeightedHost, check_lengt
 def too_long(cls_name: str, longest: int) -> ValueError:
     """The error of a row with which an episode would be longer than it may be."""
     return ValueError(
-        f"For '{cls_name}', no episode may have more than max_episode_length={longest} rows: the last of them must come "
-        "with end=True, but got one without. Nothing was stored."
+        f"For '{cls_name}', no episode may have more than max_episode_length={longest} rows: the last of them must "
+        "come with end=True, but got one without. Nothing was stored."
     )
 
 
@@ -111,6 +111,23 @@ class NativeTimedHost(NativeWeightedHost):
         self._update.run(handles, priority)
         return self._result.copy()
 
+    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:
+        """Which rows there are, and the rows, of groups by a column of ints."""
+        lead = (groups, size)
+        options = np.array([column, ordered], np.int64)
+        template = np.zeros(lead, np.int8)
+        made = [np.empty(lead, np.bool_)]
+        made += [np.empty((*lead, *shape), dtype) for _, dtype, shape in self._staging]
+        arguments = [(parameter.shape, type_name(parameter.dtype)) for parameter in (*self._state, self._random_state)]
+        arguments[len(self._state) : len(self._state)] = [(self._fixed[0].shape, "int64")]
+        arrays: list[np.ndarray] = [options, template, *made]
+        arguments += [(array.shape, array.dtype.name) for array in arrays]
+        call = native.DirectCall("replay_sample_groups", *zip(*arguments))
+        addresses = [*map(native.address, self._state), self._fixed[0].ctypes.data, native.address(self._random_state)]
+        call.addresses[:] = [*addresses, *(array.ctypes.data for array in arrays)]
+        call()
+        return tuple(map(Tensor.from_numpy, made))
+
     def reset(self) -> None:
         """Forgets all rows; beta begins anew."""
         super().reset()
@@ -134,6 +151,8 @@ class CompiledTimedHost(CompiledWeightedHost):
         self._head, self._steps, self._flags = buffer.head, buffer.steps, buffer.flags
         self._insert = ms.jit(buffer._insert_timed)
         self._insert_with = ms.jit(buffer._insert_timed_with)
+        if hasattr(buffer, "_groups_of"):
+            self._groups = ms.jit(buffer._groups_of)
         if self._prioritized:
             self._sample = ms.jit(buffer._sample_now)
             self._sample_with = ms.jit(buffer._sample_with)
@@ -183,3 +202,7 @@ class CompiledTimedHost(CompiledWeightedHost):
     def update(self, handles: np.ndarray, priority: np.ndarray) -> np.ndarray:
         """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
         return self._update(Tensor(handles), Tensor(priority)).asnumpy()
+
+    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:
+        """Which rows there are, and the rows, of groups by a column of ints."""
+        return self._groups(column, ordered, groups, size)

@@ -57,6 +57,16 @@ class Arguments {
     return k;
   }
 
+  // Number j of argument i, which holds integers.
+  int64_t Integer(int i, int64_t j) const {
+    const int64_t bytes = ElementBytes(dtypes_[i]);
+    if (bytes == 8) return data<int64_t>(i)[j];
+    const bool is_signed = dtypes_[i][0] == 'i';
+    if (bytes == 4) return is_signed ? data<int32_t>(i)[j] : static_cast<int64_t>(data<uint32_t>(i)[j]);
+    if (bytes == 2) return is_signed ? data<int16_t>(i)[j] : data<uint16_t>(i)[j];
+    return is_signed ? data<int8_t>(i)[j] : data<uint8_t>(i)[j];
+  }
+
   bool IsFloat(int i) const { return std::strstr(dtypes_[i], "float") != nullptr; }
 
   // How many rows of a column argument i holds: 1 for the column's shape without its capacity axis, n with one more

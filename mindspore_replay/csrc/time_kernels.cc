@@ -1,12 +1,14 @@
 // Adapters of the kernels on buffers whose rows know their episode; see kernels.cc for the rules that all keep.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "adapters.h"
 #include "arguments.h"
 #include "exclusive.h"
+#include "groups.h"
 #include "status.h"
 #include "timeline.h"
 #include "weighted_buffer.h"
@@ -330,5 +332,55 @@ MINDSPORE_REPLAY_KERNEL(replay_reset_timed) {
   std::fill_n(args.data<int64_t>(1 + replay::kStateArguments), capacity, int64_t{0});
   std::fill_n(args.data<uint8_t>(2 + replay::kStateArguments), capacity, uint8_t{0});
   *args.data<int32_t>(1) = *args.data<int32_t>(2) = *args.data<int32_t>(1 + kTimedArguments) = 0;
+  return replay::kOk;
+}
+
+// (state, random_state, options[2], template[G, L]) -> mask[G, L], rows[k] of [G, L]: rows of G groups. Options are the
+// column that tells groups, of ints, and whether rows are consecutive; of the template only the shape counts.
+MINDSPORE_REPLAY_KERNEL(replay_sample_groups) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int k = (nparam - kTimedArguments - 4) / 2;
+  if (k < 1 || nparam != 2 * k + kTimedArguments + 4) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsTimedBuffer(args, k)) return replay::kBadArguments;
+  const int extra = k + kTimedArguments;
+  if (!args.Is(extra, "int64", 2) || !args.Is(extra + 1, "int64", 2) || args.ndim(extra + 2) != 2) {
+    return replay::kBadArguments;
+  }
+  const int64_t groups = args.dim(extra + 2, 0);
+  const int64_t size = args.dim(extra + 2, 1);
+  const int64_t *options = args.data<int64_t>(extra + 1);
+  if (groups < 1 || size < 1 || options[0] < 0 || options[0] >= k || !args.Is(extra + 3, "bool", groups * size)) {
+    return replay::kBadArguments;
+  }
+  const auto key = static_cast<int>(options[0]);
+  if (args.elements(key) != args.dim(key, 0) || args.IsFloat(key)) return replay::kBadArguments;
+  for (int i = 0; i < k; ++i) {
+    if (!args.SameDtype(extra + 4 + i, i) || args.elements(extra + 4 + i) * args.dim(i, 0) != groups * size * args.elements(i)) {
+      return replay::kBadArguments;
+    }
+  }
+
+  const Timeline time = TimelineOf(args, k);
+  const replay::WeightedBuffer buffer = replay::BufferOf(args, k);
+  const auto rows = replay::RowsByGroup(time, buffer.rows.tree, [&](int64_t slot) { return args.Integer(key, slot); });
+  std::vector<int64_t> drawn(static_cast<size_t>(groups * size));
+  if (!replay::DrawGroups(rows, args.data<replay::RandomState>(extra), groups, size, options[1] != 0, drawn.data())) {
+    return replay::kTooFewRows;
+  }
+  for (int64_t i = 0; i < groups * size; ++i) {
+    const int64_t row = drawn[static_cast<size_t>(i)];
+    args.data<uint8_t>(extra + 3)[i] = row >= 0;
+    const int64_t slot = row < 0 ? 0 : replay::SlotOf(row, buffer.ring.head, buffer.ring.capacity);
+    for (int c = 0; c < k; ++c) {
+      const int64_t bytes = args.RowBytes(c);
+      char *out = args.data<char>(extra + 4 + c) + i * bytes;
+      if (row < 0) {
+        std::memset(out, 0, static_cast<size_t>(bytes));
+      } else {
+        std::memcpy(out, args.data<char>(c) + slot * bytes, static_cast<size_t>(bytes));
+      }
+    }
+  }
   return replay::kOk;
 }

@@ -53,6 +53,20 @@ class _LogicalShift:
 
 
 @ms.jit_class
+class MixBits:
+    """``(z) -> bits``: mixes the bits of int64 numbers."""
+
+    def __init__(self) -> None:
+        self.shift_1, self.shift_2, self.shift_3 = (_LogicalShift(shift) for shift, _ in _MIX)
+        self.factor_1, self.factor_2 = (_constant(_signed(factor)) for _, factor in _MIX[:2])
+
+    def __call__(self, z):
+        z = ops.bitwise_xor(z, self.shift_1(z)) * self.factor_1
+        z = ops.bitwise_xor(z, self.shift_2(z)) * self.factor_2
+        return ops.bitwise_xor(z, self.shift_3(z))
+
+
+@ms.jit_class
 class Bits:
     """``n`` times 64 random bits, and the state after them."""
 
@@ -60,14 +74,23 @@ class Bits:
         self.steps = Tensor(np.array([_signed((i + 1) * _GAMMA & _MASK) for i in range(n)], np.int64))
         self.gamma = _constant(_signed(_GAMMA))
         self.advance = Tensor(np.array([0, n], np.int64))
-        self.shift_1, self.shift_2, self.shift_3 = (_LogicalShift(shift) for shift, _ in _MIX)
-        self.factor_1, self.factor_2 = (_constant(_signed(factor)) for _, factor in _MIX[:2])
+        self.mix = MixBits()
 
     def __call__(self, state):
-        z = state[0] + state[1] * self.gamma + self.steps
-        z = ops.bitwise_xor(z, self.shift_1(z)) * self.factor_1
-        z = ops.bitwise_xor(z, self.shift_2(z)) * self.factor_2
-        return ops.bitwise_xor(z, self.shift_3(z)), state + self.advance
+        return self.mix(state[0] + state[1] * self.gamma + self.steps), state + self.advance
+
+
+@ms.jit_class
+class AnyBits:
+    """``(state, n) -> bits [n], state``: as `Bits`, with an n that is known only where the graph is made."""
+
+    def __init__(self) -> None:
+        self.gamma = _constant(_signed(_GAMMA))
+        self.mix = MixBits()
+
+    def __call__(self, state, n):
+        bits = self.mix(state[0] + (state[1] + 1 + ops.arange(n)) * self.gamma)
+        return bits, ops.stack((state[0], state[1] + n))
 
 
 @ms.jit_class
@@ -108,7 +131,7 @@ class UnitInterval:
 
 
 @ms.jit_class
-class _Below:
+class Below:
     """``floor(bits * n / 2^64)`` for unsigned bits: numbers in ``[0, n)``, n in [1, 2^31)."""
 
     def __init__(self) -> None:
@@ -120,41 +143,44 @@ class _Below:
         return self.high(self.high(bits) * n + carry)
 
 
-@ms.jit_class
-class _Shuffle:
-    """The first ``n`` steps of a Fisher-Yates shuffle of the identity, all at once.
+def _rounds(n: int) -> int:
+    return max(n - 1, 1).bit_length()
 
-    Step i swaps cell i with cell ``j[i] >= i`` and gives what cell j[i] held. What a cell holds was put there by the
-    latest earlier step that chose it, so chains of such steps lead back to a cell that nobody had touched; the chains
-    are followed by doubling. Cost O(n log n).
+
+@ms.jit_class
+class Shuffle:
+    """``(cells [n], j [n]) -> [n]``: the first steps of Fisher-Yates shuffles of the identity, all at once.
+
+    Step s swaps cell ``cells[s]`` with cell ``j[s]``, and gives what that held. No cell is the first of two steps, and
+    ``j[s]`` is no cell of an earlier step. What a cell holds was put there by the latest earlier step that chose it, so
+    chains of such steps lead back to a cell that nobody had touched; the chains are followed by doubling. Cost
+    O(n log n).
     """
 
-    def __init__(self, n: int) -> None:
-        self.n = _constant(n)
-        self.index = Tensor(np.arange(n), ms.int64)
+    def __init__(self) -> None:
         self.zero = _constant(0)
         self.one = _constant(1)
-        self.rounds = max(n - 1, 1).bit_length()
+        self.rounds = ops.constexpr(_rounds)
 
-    def latest_step(self, order, keys):
+    def latest_step(self, order, keys, n):
         """For keys ``cell * n + step``: the latest step before `step` that chose `cell`, and whether there is one."""
         position = ops.searchsorted(order, keys) - self.one
         found = ops.gather(order, ops.maximum(position, self.zero), 0)
-        exists = ops.logical_and(
-            position >= self.zero, ops.floor_divide(found, self.n) == ops.floor_divide(keys, self.n)
-        )
-        return ops.floor_mod(found, self.n), exists
+        exists = ops.logical_and(position >= self.zero, ops.floor_divide(found, n) == ops.floor_divide(keys, n))
+        return ops.floor_mod(found, n), exists
 
-    def __call__(self, j):
-        chosen = j * self.n + self.index
+    def __call__(self, cells, j):
+        n = j.shape[0]
+        index = ops.arange(n)
+        chosen = j * n + index
         order = ops.sort(chosen)[0]
-        # What cell i held when step i moved it: itself, or what an earlier step had moved there.
-        parent, exists = self.latest_step(order, self.index * self.n + self.index)
-        parent = ops.select(exists, parent, self.index)
-        for _ in range(self.rounds):
+        # What a step's own cell held when the step moved it: itself, or what an earlier step had moved there.
+        parent, exists = self.latest_step(order, cells * n + index, n)
+        parent = ops.select(exists, parent, index)
+        for _ in range(self.rounds(n)):
             parent = ops.gather(parent, parent, 0)
-        giver, exists = self.latest_step(order, chosen)
-        return ops.select(exists, ops.gather(parent, giver, 0), j)
+        giver, exists = self.latest_step(order, chosen, n)
+        return ops.select(exists, ops.gather(cells, ops.gather(parent, giver, 0), 0), j)
 
 
 @ms.jit_class
@@ -178,14 +204,14 @@ class Ranks:
         self.replace = replace
         self.index = Tensor(np.arange(n), ms.int64)
         self.one = _constant(1)
-        self.below = _Below()
-        self.shuffle = _Shuffle(n)
+        self.below = Below()
+        self.shuffle = Shuffle()
 
     def __call__(self, bits, size):
         size = ops.maximum(size, self.one)
         if self.replace:
             return self.below(bits, size)
-        return self.shuffle(self.index + self.below(bits, ops.maximum(size - self.index, self.one)))
+        return self.shuffle(self.index, self.index + self.below(bits, ops.maximum(size - self.index, self.one)))
 
 
 @ms.jit_class

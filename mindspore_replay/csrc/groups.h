@@ -1,0 +1,70 @@
+// Groups of rows that have one value in a column: some groups are drawn, and rows of each. Cost O(N log N) in the rows
+// stored.
+#ifndef MINDSPORE_REPLAY_GROUPS_H_
+#define MINDSPORE_REPLAY_GROUPS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "draw.h"
+#include "random.h"
+#include "timeline.h"
+
+namespace replay {
+
+// A row and the value that tells its group; ordered by value, then from the oldest row.
+using GroupedRow = std::pair<int64_t, int64_t>;  // value, logical row
+
+// The rows of episodes that may be drawn, in the order of their groups.
+template <typename ValueAt>
+std::vector<GroupedRow> RowsByGroup(const Timeline &time, const SumTree &tree, ValueAt value_at) {
+  std::vector<GroupedRow> rows;
+  const Cursors &ring = time.ring();
+  for (int64_t row = 0; row < ring.count; ++row) {
+    const int64_t slot = SlotOf(row, ring.head, ring.capacity);
+    const int64_t first = row - time.steps(slot) * time.streams();
+    if (first >= 0 && tree.Leaf(SlotOf(first, ring.head, ring.capacity)) > 0) rows.emplace_back(value_at(slot), row);
+  }
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+// Draws `groups` different groups and `size` rows of each: consecutive ones if `ordered`, else different ones in random
+// order; fewer where the group has fewer. Gives logical rows, -1 where there is none; false if there are too few groups.
+inline bool DrawGroups(const std::vector<GroupedRow> &rows, RandomState *state, int64_t groups, int64_t size,
+                       bool ordered, int64_t *drawn) {
+  std::vector<int64_t> begins;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i == 0 || rows[i].first != rows[i - 1].first) begins.push_back(static_cast<int64_t>(i));
+  }
+  const auto count = static_cast<int64_t>(begins.size());
+  if (count < groups) return false;
+  begins.push_back(static_cast<int64_t>(rows.size()));
+  std::vector<int64_t> ranks(static_cast<size_t>(groups));
+  DrawWithoutReplacement(state, {0, count}, groups, ranks.data());
+  const auto key = static_cast<uint64_t>(state->key);
+  const auto counter = static_cast<uint64_t>(state->counter);
+  std::fill_n(drawn, groups * size, int64_t{-1});
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t begin = begins[static_cast<size_t>(ranks[static_cast<size_t>(g)])];
+    const int64_t length = begins[static_cast<size_t>(ranks[static_cast<size_t>(g)]) + 1] - begin;
+    const int64_t kept = std::min(length, size);
+    int64_t *out = drawn + g * size;
+    if (ordered) {
+      const int64_t skipped = Below(RandomBits(key, counter + static_cast<uint64_t>(g)), length - kept + 1);
+      for (int64_t i = 0; i < kept; ++i) out[i] = rows[static_cast<size_t>(begin + skipped + i)].second;
+    } else {
+      RandomState own{state->key, state->counter + g * size};
+      DrawWithoutReplacement(&own, {begin, length}, kept, out);
+      for (int64_t i = 0; i < kept; ++i) out[i] = rows[static_cast<size_t>(out[i])].second;
+    }
+  }
+  state->counter += ordered ? groups : groups * size;
+  return true;
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_GROUPS_H_
