@@ -1,6 +1,7 @@
 // Tests of the headers and of the adapters, without Python or MindSpore. Meant to run under the address and
 // undefined-behaviour sanitizers: every buffer is exactly as large as the arguments say.
 #include "kernels.cc"
+#include "time_kernels.cc"
 #include "weight_kernels.cc"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "check.h"
 #include "test_headers.h"
 #include "test_sum_tree.h"
+#include "test_time_kernels.h"
 #include "test_weight_kernels.h"
 
 namespace {
@@ -312,6 +314,7 @@ int main() {
   TestThreads();
   TestSumTree();
   TestWeightKernels();
+  TestTimeKernels();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 ? 0 : 1;
 }
