@@ -63,6 +63,8 @@ struct Plan {
   int64_t strategy;
 };
 
+constexpr int64_t kAhead = 1;  // windows that are prefetched
+
 constexpr int64_t kPlanNumbers = sizeof(Plan) / sizeof(int64_t);
 
 // Whether argument i can hold what an output of n samples gives.
@@ -88,59 +90,52 @@ bool HoldsOutput(const Arguments &args, int i, int k, const Output &output, int6
   return output.kind == replay::kWindow && args.elements(i) == n * output.Elements() * row;
 }
 
-// Fills output argument i from the windows.
-void Fill(const Arguments &args, int i, const Output &output, const Timeline &time, const std::vector<Window> &windows,
-          const double *powers) {
-  char *out = args.data<char>(i);
-  const auto n = static_cast<int64_t>(windows.size());
-  if (output.kind == replay::kMask) {
-    for (int64_t b = 0; b < n; ++b) {
-      replay::FillMask(windows[static_cast<size_t>(b)], output, args.data<uint8_t>(i) + b * output.Elements());
-    }
-    return;
-  }
-  if (output.kind == replay::kRelabelled) {
-    for (int64_t b = 0; b < n; ++b) out[b] = windows[static_cast<size_t>(b)].goal_slot >= 0;
-    return;
-  }
-  if (output.kind == replay::kLength || output.kind == replay::kChain) {
-    for (int64_t b = 0; b < n; ++b) {
-      const Window &window = windows[static_cast<size_t>(b)];
-      args.data<int32_t>(i)[b] =
-          static_cast<int32_t>(output.kind == replay::kChain ? window.chain : window.start.after);
-    }
-    return;
+// Fills in what output argument i gives for sample b of n.
+void Fill(const Arguments &args, int i, const Output &output, const Timeline &time, const Window &window, int64_t b,
+          int64_t n, const double *powers) {
+  switch (output.kind) {
+    case replay::kMask: return replay::FillMask(window, output, args.data<uint8_t>(i) + b * output.Elements());
+    case replay::kRelabelled: args.data<uint8_t>(i)[b] = window.goal_slot >= 0; return;
+    case replay::kLength: args.data<int32_t>(i)[b] = static_cast<int32_t>(window.start.after); return;
+    case replay::kChain: args.data<int32_t>(i)[b] = static_cast<int32_t>(window.chain); return;
+    default: break;
   }
   const auto column = static_cast<int>(output.column);
   const char *rows = args.data<char>(column);
   const int64_t row_bytes = args.RowBytes(column);
-  const int64_t inner = args.elements(column) / args.dim(column, 0);
-  for (int64_t b = 0; b < n; ++b) {
-    const Window &window = windows[static_cast<size_t>(b)];
-    switch (output.kind) {
-      case replay::kReturn:
-        if (args.Is(i, "float32", n * inner)) {
-          replay::SumChain(time, window, args.data<float>(column), inner, powers, args.data<float>(i) + b * inner);
-        } else {
-          replay::SumChain(time, window, args.data<double>(column), inner, powers, args.data<double>(i) + b * inner);
-        }
-        break;
-      case replay::kDiscount: {
-        const int64_t last = time.Shifted(window.start.slot, window.chain - 1);
-        const bool terminated = replay::IsTrue(rows + last * row_bytes, row_bytes, args.IsFloat(column));
-        args.data<float>(i)[b] = terminated ? 0.0f : static_cast<float>(powers[window.chain]);
-        break;
-      }
-      case replay::kGoal: {
-        const bool other = window.goal_slot >= 0;
-        const char *goal = other ? args.data<char>(static_cast<int>(output.other)) + window.goal_slot * row_bytes
-                                 : rows + window.start.slot * row_bytes;
-        std::memcpy(out + b * row_bytes, goal, static_cast<size_t>(row_bytes));
-        break;
-      }
-      default:
-        replay::CopyWindow(time, window, output, rows, row_bytes, out + b * output.Elements() * row_bytes);
+  char *out = args.data<char>(i) + b * output.Elements() * row_bytes;
+  if (output.kind == replay::kWindow) {
+    replay::CopyWindow(time, window, output, rows, row_bytes, out);
+  } else if (output.kind == replay::kReturn) {
+    const int64_t inner = args.elements(column) / args.dim(column, 0);
+    if (args.Is(i, "float32", n * inner)) {
+      replay::SumChain(time, window, args.data<float>(column), inner, powers, args.data<float>(i) + b * inner);
+    } else {
+      replay::SumChain(time, window, args.data<double>(column), inner, powers, args.data<double>(i) + b * inner);
     }
+  } else if (output.kind == replay::kDiscount) {
+    const int64_t last = time.Shifted(window.start.slot, window.chain - 1);
+    const bool terminated = replay::IsTrue(rows + last * row_bytes, row_bytes, args.IsFloat(column));
+    args.data<float>(i)[b] = terminated ? 0.0f : static_cast<float>(powers[window.chain]);
+  } else {
+    const char *goals = args.data<char>(static_cast<int>(output.other));
+    const char *goal = window.goal_slot < 0 ? rows + window.start.slot * row_bytes : goals + window.goal_slot * row_bytes;
+    std::memcpy(out, goal, static_cast<size_t>(row_bytes));
+  }
+}
+
+// Asks for the memory of the rows of a window, if they lie together.
+void Prefetch(const Arguments &args, const Output *outputs, int count, const Timeline &time, const Window &window) {
+  constexpr int64_t kLine = 64;
+  constexpr int64_t kMost = 1 << 14;
+  for (int i = 0; i < count; ++i) {
+    if (outputs[i].kind != replay::kWindow || time.streams() > 1) continue;
+    const auto column = static_cast<int>(outputs[i].column);
+    const int64_t row_bytes = args.RowBytes(column);
+    const int64_t first = std::max(-window.start.before, replay::FirstOf(outputs[i], window));
+    const int64_t bytes = (outputs[i].runs - 1 + outputs[i].length) * row_bytes;
+    const char *begin = args.data<char>(column) + time.Shifted(window.start.slot, first) * row_bytes;
+    for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(begin + line);
   }
 }
 
@@ -241,9 +236,14 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
     replay::DrawByRank(random, buffer.rows.tree, buffer.ring, rows, eligible, plan->replace != 0, plan->ordered != 0, n,
                        slots.data());
   }
-  replay::ImportanceWeights(buffer.rows.tree, slots.data(), n, now, plan->by_buffer != 0, args.data<float>(extra + 8));
+  if (plan->prioritized) {
+    replay::ImportanceWeights(buffer.rows.tree, slots.data(), n, now, plan->by_buffer != 0, args.data<float>(extra + 8));
+  } else {
+    std::fill_n(args.data<float>(extra + 8), n, 1.0f);
+  }
 
   const int64_t reach = Reach(wanted, outputs, plan->chain.steps);
+  for (const int64_t slot : slots) time.Prefetch(slot, reach);
   const double *numbers = args.data<double>(extra + 5);
   const Hindsight hindsight{plan->strategy, numbers[0]};
   std::vector<Window> windows(slots.size());
@@ -260,7 +260,13 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
                                           replay::RandomBits(key, counter + static_cast<uint64_t>(n)));
   }
   if (plan->strategy != Hindsight::kNone) random->counter += 2 * n;
-  for (int i = 0; i < outputs; ++i) Fill(args, first_output + i, wanted[i], time, windows, numbers + 1);
+  // Sample by sample: windows of one sample share rows, which are then still in the cache. While they are copied, the
+  // rows of the next ones are on their way.
+  for (int64_t b = 0; b < n; ++b) {
+    if (b + kAhead < n) Prefetch(args, wanted, outputs, time, windows[static_cast<size_t>(b + kAhead)]);
+    const Window &window = windows[static_cast<size_t>(b)];
+    for (int i = 0; i < outputs; ++i) Fill(args, first_output + i, wanted[i], time, window, b, n, numbers + 1);
+  }
   buffer.rows.Deliver(slots.data(), n, plan->max_use);
   const double step = *args.data<double>(extra + 4);
   if (step > 0) *beta = std::min(*beta + step, 1.0);

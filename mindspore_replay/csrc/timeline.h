@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "ring.h"
@@ -60,8 +61,8 @@ class Timeline {
 
   // How many of the `limit` steps from a row on, itself included, are stored, not deleted, and of its episode.
   int64_t After(int64_t serial, int64_t slot, int64_t limit) const {
-    int64_t after = 1;
-    for (int64_t at = slot; after < limit && !(flags_[at] & kEnd); ++after) {
+    int64_t after = 1 + (rule_.streams == 1 ? Unmarked(serial, slot, limit - 1) : 0);
+    for (int64_t at = Wrapped(slot + after - 1); after < limit && !(flags_[at] & kEnd); ++after) {
       if (serial + after * rule_.streams >= ring_.inserted) break;
       at = Next(at);
       if (flags_[at] & kDeleted) break;
@@ -180,6 +181,13 @@ class Timeline {
     return dead;
   }
 
+  // Asks for the memory of what is known of a row and of those after it.
+  void Prefetch(int64_t slot, int64_t rows) const {
+    __builtin_prefetch(steps_ + slot);
+    __builtin_prefetch(rows_.use_counts + slot);
+    for (int64_t i = 0; i < rows * rule_.streams; i += 64) __builtin_prefetch(flags_ + slot + i);
+  }
+
   Start StartAt(int64_t slot, int64_t limit) const {
     const int64_t serial = ring_.HandleOf(slot);
     return {slot, serial, std::min(rule_.past, steps_[slot]), After(serial, slot, limit)};
@@ -207,6 +215,18 @@ class Timeline {
   }
 
  private:
+  // How many steps certainly follow a row of the only stream: those with no flag before the ring wraps, eight at a time.
+  int64_t Unmarked(int64_t serial, int64_t slot, int64_t limit) const {
+    const int64_t most = std::min({limit, ring_.inserted - 1 - serial, ring_.capacity - 1 - slot});
+    int64_t rows = 0;
+    uint64_t marks = 0;
+    for (; rows + 8 <= most; rows += 8) {
+      std::memcpy(&marks, flags_ + slot + rows, sizeof(marks));
+      if (marks != 0) break;
+    }
+    return std::max<int64_t>(rows - 1, 0);
+  }
+
   int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }
 
   void Set(int64_t slot, double weight, std::vector<int64_t> *changed) {

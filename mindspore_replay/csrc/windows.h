@@ -95,11 +95,21 @@ struct Hindsight {
   }
 };
 
+// Which of some consecutive positions are steps of the episode.
+struct Part {
+  int64_t begin;
+  int64_t end;
+};
+
+inline Part InsideOf(const Start &start, int64_t first, int64_t length) {
+  const int64_t begin = std::min(std::max(-start.before - first, int64_t{0}), length);
+  return {begin, std::max(std::min(start.after - first, length), begin)};
+}
+
 // Copies rows at consecutive positions of a stream, those outside of the episode as zeros.
 inline void CopyRun(const Timeline &time, const Start &start, const char *column, int64_t row_bytes, int64_t first,
                     int64_t length, char *out) {
-  const int64_t begin = std::min(std::max(-start.before - first, int64_t{0}), length);
-  const int64_t end = std::max(std::min(start.after - first, length), begin);
+  const auto [begin, end] = InsideOf(start, first, length);
   std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
   std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
   if (begin == end) return;
@@ -132,11 +142,10 @@ inline void CopyWindow(const Timeline &time, const Window &window, const Output 
 
 inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
   const int64_t first = FirstOf(output, window);
-  for (int64_t run = 0; run < output.runs; ++run) {
-    for (int64_t i = 0; i < output.length; ++i) {
-      const int64_t position = first + run + i;
-      *out++ = position >= -window.start.before && position < window.start.after;
-    }
+  for (int64_t run = 0; run < output.runs; ++run, out += output.length) {
+    const Part part = InsideOf(window.start, first + run, output.length);
+    std::memset(out, 0, static_cast<size_t>(output.length));
+    std::memset(out + part.begin, 1, static_cast<size_t>(part.end - part.begin));
   }
 }
 

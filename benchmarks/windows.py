@@ -1,0 +1,183 @@
+"""What samples of windows cost: sequences against a plain gather of as many rows, frame stacks against memcpy.
+
+    python benchmarks/windows.py [--rounds 31] [--json FILE]
+
+Compiled figures are differences and rounds are interleaved, as `operators.py` says. The gather takes other rows at each
+repetition, as a sample does, so that neither finds its rows in a cache; memcpy goes through the frames in the same way.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+from operators import MICRO, measure, once
+
+from mindspore_replay import EpisodeReplayBuffer, FrameStack, ReplayBuffer, SequenceReplayBuffer, kernel_status
+from mindspore_replay.ops.ring import NativeGather
+
+REPEAT = 20
+SEQUENCES, STEPS, WIDTH = 256, 80, 17
+FRAMES, STACK, SIDE = 1 << 16, 4, 84
+EPISODE = 500  # steps of an episode
+
+#: The ratios that the project promises.
+LIMITS = {
+    "sample of 256 sequences of 80 / plain gather": 1.5,
+    "sample of 32 stacks of 4 + 1 frames / memcpy": 1.3,
+    "capacity 1e7 / 1e4: sample of sequences": 1.5,
+}
+
+
+def filled(buffer: Any, rows: int, chunk: int = 1 << 16) -> Any:
+    """The buffer after insertions of zeros, in episodes of equal length."""
+    ends = np.arange(rows) % EPISODE == EPISODE - 1
+    for begin in range(0, rows, chunk):
+        n = min(chunk, rows - begin)
+        columns = zip(buffer.shapes, buffer.columns.numpy_types, strict=True)
+        buffer.insert([np.zeros((n, *shape), dtype) for shape, dtype in columns], end=ends[begin : begin + n])
+    return buffer
+
+
+class Body(nn.Cell):
+    """A compiled body that repeats an operator of the buffer, or nothing."""
+
+    def __init__(self, buffer: Any, operator: str) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.operator = operator
+        rows = tuple(np.zeros(shape, dtype) for shape, dtype in zip(buffer.shapes, buffer.columns.numpy_types))
+        self.row = tuple(Tensor(row) for row in rows)
+
+    def construct(self, x):
+        for _ in range(REPEAT):
+            x = x + 1
+            if self.operator == "sample":
+                self.buffer.sample()
+            elif self.operator == "insert":
+                self.buffer.insert(self.row)
+        return x
+
+
+class Gather(nn.Cell):
+    """A compiled body that gathers as many rows as a sample of sequences, others at each repetition."""
+
+    def __init__(self, buffer: SequenceReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.gather = NativeGather(buffer.types)
+        starts = np.random.default_rng(0).integers(0, buffer.capacity - STEPS, (REPEAT, SEQUENCES, 1))
+        self.slots = tuple(Tensor(slots.reshape(-1)) for slots in starts + np.arange(STEPS))
+
+    def construct(self, x):
+        for i in range(REPEAT):
+            x = x + 1
+            self.gather(self.buffer.buffer, self.slots[i])
+        return x
+
+
+def compiled(body: nn.Cell, calls: int = 2) -> Callable[[], float]:
+    """Times some calls of a body; seconds a repetition."""
+    start = Tensor(0, ms.int32)
+    return lambda: once(lambda: body(start).asnumpy(), calls) / REPEAT
+
+
+class Copies:
+    """Copies as many bytes as a sample of stacks has, by memcpy, from another place each time."""
+
+    def __init__(self, buffer: ReplayBuffer, frames: int) -> None:
+        self.source = buffer.buffer[0].asnumpy().reshape(-1)
+        self.target = np.empty(frames * SIDE * SIDE, np.uint8)
+        self.begin = 0
+
+    def __call__(self) -> None:
+        self.begin = (self.begin + 7919 * SIDE * SIDE) % (self.source.size - self.target.size)
+        np.copyto(self.target, self.source[self.begin : self.begin + self.target.size])
+
+
+def sequences(capacity: int, **options: Any) -> SequenceReplayBuffer:
+    buffer = SequenceReplayBuffer(SEQUENCES, capacity, [(WIDTH,)], ["float32"], STEPS, seed=0, **options)
+    return filled(buffer, capacity)
+
+
+def cases() -> dict[str, Callable[[], float]]:
+    """What is timed in every round, each giving seconds an operation."""
+    timers = {}
+    million = sequences(1 << 20)
+    timers["gather"] = compiled(Gather(million))
+    for operator in ("nothing", "sample", "insert"):
+        timers[f"sequences {operator}"] = compiled(Body(million, operator))
+    timers["sequences eager"] = lambda: once(million.sample, 20)
+    for capacity in (10_000, 10_000_000):
+        small = SequenceReplayBuffer(32, capacity, [(4,)], ["float32"], STEPS, seed=0)
+        filled(small, capacity)
+        for operator in ("nothing", "sample"):
+            timers[f"sequences {operator} {capacity}"] = compiled(Body(small, operator))
+    by_priority = sequences(1 << 20, prioritized=True, burn_in=40, stride=40, pad_end=True)
+    timers["by priority"] = compiled(Body(by_priority, "sample"))
+    episodes = EpisodeReplayBuffer(32, 1 << 20, [(WIDTH,)], ["float32"], EPISODE, seed=0)
+    filled(episodes, 1 << 20)
+    timers["episodes"] = compiled(Body(episodes, "sample"))
+    shapes, types, names = [(SIDE, SIDE), (), ()], ["uint8", "int32", "float32"], ["observation", "action", "reward"]
+    atari = ReplayBuffer(32, FRAMES, shapes, types, names=names, views=[FrameStack(STACK)], seed=0)
+    filled(atari, FRAMES, 1 << 12)
+    for operator in ("nothing", "sample", "insert"):
+        timers[f"atari {operator}"] = compiled(Body(atari, operator))
+    copies = Copies(atari, 32 * 2 * STACK)
+    timers["memcpy"] = lambda: once(copies, 20)
+    return timers
+
+
+def figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
+    """What is reported, by round."""
+
+    def less(name: str, nothing: str) -> list[float]:
+        return [(a - b) * MICRO for a, b in zip(times[name], times[nothing], strict=True)]
+
+    def ratio(above: list[float], below: list[float]) -> list[float]:
+        return [statistics.median(above) / statistics.median(below)]
+
+    sample, gather = less("sequences sample", "sequences nothing"), less("gather", "sequences nothing")
+    stacks, memcpy = less("atari sample", "atari nothing"), [seconds * MICRO for seconds in times["memcpy"]]
+    small, large = (less(f"sequences sample {c}", f"sequences nothing {c}") for c in (10_000, 10_000_000))
+    return {
+        "sample of 256 sequences of 80 / plain gather": ratio(sample, gather),
+        "sample of 256 sequences of 80, compiled": sample,
+        "plain gather of 256 x 80 rows, compiled": gather,
+        "sample of 256 sequences of 80, eager": [seconds * MICRO for seconds in times["sequences eager"]],
+        "insert into sequences, compiled": less("sequences insert", "sequences nothing"),
+        "sample of 256 prioritized 40 + 80, compiled": less("by priority", "sequences nothing"),
+        "sample of 32 episodes of 500, compiled": less("episodes", "sequences nothing"),
+        "capacity 1e7 / 1e4: sample of sequences": ratio(large, small),
+        "sample of 32 stacks of 4 + 1 frames / memcpy": ratio(stacks, memcpy),
+        "sample of 32 stacks of 4 + 1 frames, compiled": stacks,
+        "memcpy of the same bytes": memcpy,
+        "insert a frame, compiled": less("atari insert", "atari nothing"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
+    parser.add_argument("--json", help="also write the figures of every round to this file")
+    options = parser.parse_args()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    print(f"MindSpore {ms.__version__}, Python {platform.python_version()}, backend {kernel_status().backend}")
+    report = figures(measure(cases(), options.rounds))
+    for name, values in report.items():
+        low, middle, high = np.percentile(values, (25, 50, 75))
+        limit = f"   limit {LIMITS[name]:g}: {'met' if middle <= LIMITS[name] else 'NOT met'}" if name in LIMITS else ""
+        unit = "  " if " / " in name else "us"
+        print(f"{name:50s} {middle:12.2f} {unit} [{low:.2f}, {high:.2f}]{limit}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
