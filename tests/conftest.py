@@ -5,54 +5,54 @@ from typing import Any
 
 import mindspore as ms
 import pytest
-from drivers import COMBINATIONS, MODES, Combination
+from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_weighted import make_driver
 
 #: For each test that takes the fixture `combination`: the combinations that were run to an end, passed or failed.
-_RAN = pytest.StashKey[dict[str, set[Combination]]]()
-_DESELECTED = pytest.StashKey[int]()
+_RAN = pytest.StashKey[dict[str, set[str]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_RAN] = {}
-    config.stash[_DESELECTED] = 0
-
-
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    if items:
-        items[0].config.stash[_DESELECTED] += len(items)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "combination" in getattr(item, "fixturenames", ()):
-            item.config.stash[_RAN].setdefault(_test_name(item), set())
-    items.sort(key=lambda item: "ran_combinations" in getattr(item, "fixturenames", ()))  # the guard comes last
+    config.pluginmanager.register(_Guard(config), "combinations-guard")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
-    if call.when == "call" and not report.skipped and "combination" in getattr(item, "fixturenames", ()):
-        item.config.stash[_RAN][_test_name(item)].add(item.callspec.params["combination"])  # type: ignore[attr-defined]
+    if "combination" in getattr(item, "fixturenames", ()):
+        name = f"{item.path.name}::{item.originalname}"  # type: ignore[attr-defined]
+        combination = str(item.callspec.params["combination"])  # type: ignore[attr-defined]
+        report.user_properties.append(("combination", (name, combination)))
     return report
 
 
-def _test_name(item: pytest.Item) -> str:
-    return f"{item.path.name}::{item.originalname}"  # type: ignore[attr-defined]
+class _Guard:
+    """Fails a run of whole files in which a test did not run in every combination.
 
+    Tests may run in several processes; their reports come together in the first.
+    """
 
-@pytest.fixture
-def ran_combinations(request: pytest.FixtureRequest) -> dict[str, set[Combination]]:
-    """What ran in this session; skips where only a part of the suite was asked for."""
-    config = request.config
-    if hasattr(config, "workerinput"):
-        pytest.skip("this process runs only its share of the tests")
-    if config.stash[_DESELECTED] or any("::" in argument for argument in config.args):
-        pytest.skip("only some tests were selected")
-    if not config.stash[_RAN]:
-        pytest.skip("no file with tests in all combinations was selected")
-    return config.stash[_RAN]
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for key, value in report.user_properties:
+            if key == "combination":
+                name, combination = value
+                ran = self.config.stash[_RAN].setdefault(name, set())
+                if report.when == "call" and not report.skipped:
+                    ran.add(combination)
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        option = self.config.option
+        partial = option.keyword or option.markexpr or any("::" in argument for argument in self.config.args)
+        if hasattr(self.config, "workerinput") or partial or exitstatus:
+            return
+        lacking = missing(self.config.stash[_RAN])
+        if lacking:
+            print(f"\nnot run in every combination: {lacking}")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(autouse=True)

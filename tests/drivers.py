@@ -25,9 +25,14 @@ class Combination(NamedTuple):
         return "-".join(self)
 
 
-COMBINATIONS = [
-    Combination(*values) for values in itertools.product(MODES, ("native", "composite"), ("eager", "compiled"))
-]
+CALLS = ("eager", "compiled")
+COMBINATIONS = [Combination(*values) for values in itertools.product(MODES, ("native", "composite"), CALLS)]
+
+
+def missing(ran: dict[str, set[str]]) -> dict[str, list[str]]:
+    """For each test, by the combinations in which it ran, those in which it did not, if any."""
+    every = {"-".join(names) for names in itertools.product(("pynative", "graph"), ("native", "composite"), CALLS)}
+    return {name: sorted(every - done) for name, done in ran.items() if every - done}
 
 
 class JitCalls(Kept):

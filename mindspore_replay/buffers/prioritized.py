@@ -269,8 +269,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         if priority is not None:
             self._need_priorities("insert(priority=...)")
             given = as_priority(type(self).__name__, priority)
-        if not self.timed:
-            self._need_episodes(end, final)
+        if not (end is False and final is False):
+            self._need_episodes("end")
         with self._lock:
             wait_for_work()
             if self.timed:

@@ -241,8 +241,8 @@ class ReplayBuffer(GraphBodies):
         """
         if type(exp) is not list or len(exp) != self._width:
             exp = self.columns.in_order(exp)
-        if not self.timed:
-            self._need_episodes(end, final)
+        if not (end is False and final is False):
+            self._need_episodes("end")
         with self._lock:
             wait_for_work()
             if self.timed:

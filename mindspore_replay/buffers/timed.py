@@ -10,6 +10,7 @@ from mindspore import Tensor, ops
 
 from ..columns import numpy_type, zeros_parameter
 from ..ops import timeline, windows
+from ..ops.eager import graph_body, wait_for_work
 from .layout import SampleLayout, past_of
 from .limits import LimitedCell
 
@@ -34,6 +35,7 @@ class TimedCell(LimitedCell):
     ordered: bool
     _width: int
     _update: Any
+    _end_all: Any
     #: Whether rows know their episode.
     timed = False
     #: Whether samples are drawn by priority.
@@ -120,6 +122,7 @@ class TimedCell(LimitedCell):
             self._delete = timeline.NativeDeleteTimed(rule)
             self._advance = timeline.NativeAdvanceTimed(staleness, rule)
             self._forget = timeline.NativeResetTimed(rule)
+            self._end_all = timeline.NativeEndEpisodes(factors, rule, self._last_flags())
             self._sample = windows.NativeSampleWindows(self._plan(), rule, columns)
         else:
             self._write = timeline.CompositeInsertTimed(capacity, columns, factors, rule)
@@ -127,6 +130,7 @@ class TimedCell(LimitedCell):
             self._delete = timeline.CompositeDeleteTimed(capacity, rule)
             self._advance = timeline.CompositeAdvanceTimed(capacity, staleness, rule)
             self._forget = timeline.CompositeResetTimed(capacity)
+            self._end_all = timeline.CompositeEndEpisodes(capacity, factors, rule, self._last_flags())
             self._sample = windows.CompositeSampleWindows(self._plan(), capacity, rule, columns)
         self._finish = windows.Relabel(self._layout, self._fields) if self._layout.hindsight else None
         # One flag value for all rows: none, end, and final, which is also an end.
@@ -135,6 +139,10 @@ class TimedCell(LimitedCell):
         number = next(_numbers)
         self._check_flag = ops.constexpr(self._check_flag_in_graph, name=f"CheckFlag{number}")
         self._check_one_step = ops.constexpr(self._check_one_step_in_graph, name=f"CheckOneStep{number}")
+
+    def _last_flags(self) -> int:
+        """Flags of a row behind which its episode breaks off: a next observation from the next row is not known."""
+        return timeline.END | timeline.FINAL if self._layout.needs_next else timeline.END
 
     # Bodies for the compiler.
 
@@ -184,7 +192,34 @@ class TimedCell(LimitedCell):
             self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, bounds, self._no_beta, None)
         )
 
-    # What Python runs.
+    def _end_open_episodes(self):
+        return self._end_all(self.buffer[0], self._ring_state(), self._marks())
+
+    def _end_episodes_graph(self):
+        if not self.timed:
+            raise RuntimeError("'end_episodes' needs a buffer with views, or of sequences or episodes.")
+        return self._end_open_episodes()
+
+    # Methods, with the bodies that Python runs.
+
+    @graph_body(_end_episodes_graph)
+    def end_episodes(self) -> Tensor:
+        """Ends every episode that goes on, as where environments are reset before they are done, or begin anew after
+        the buffer was loaded. The next row of each environment begins an episode.
+
+        The newest row of each environment becomes the last of its episode. Where a sample takes the next observation
+        from the next row, it is only read from then on, since its own next observation is not known.
+
+        Returns:
+            Tensor: How many episodes went on until now. Shape ``[]``, int32.
+
+        Raises:
+            RuntimeError: If the rows of the buffer know no episodes.
+        """
+        self._need_episodes("end_episodes")
+        with self._lock:
+            wait_for_work()
+            return Tensor.from_numpy(self._host.end_episodes())
 
     def _as_flags(self, argument: str, value: Any) -> np.ndarray:
         given = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
@@ -217,11 +252,11 @@ class TimedCell(LimitedCell):
             ends = ends | flags.reshape(-1) * np.uint8(bits)
         return ends
 
-    def _need_episodes(self, end: Any, final: Any) -> None:
-        if not self.timed and not (end is False and final is False):
+    def _need_episodes(self, what: str) -> None:
+        if not self.timed:
             raise RuntimeError(
-                f"For '{type(self).__name__}', 'end' and 'final' need a buffer whose rows know their episode: make it "
-                "with views=[...], or take SequenceReplayBuffer or EpisodeReplayBuffer."
+                f"For '{type(self).__name__}', {what!r} needs a buffer whose rows know their episode: make it with "
+                "views=[...], or take SequenceReplayBuffer or EpisodeReplayBuffer."
             )
 
     def _eligible(self, state: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -44,6 +44,8 @@ class NativeTimedHost(NativeWeightedHost):
         self._first_beta = np.array([getattr(buffer, "first_beta", 0.0)])
         super().__init__(buffer)
         self._update = self._on_marks("replay_update_timed", self._factors, "int64", "float32", self._result)
+        flags = np.array([buffer._last_flags()], np.uint8)
+        self._end_all = self._on_marks("replay_end_episodes", self._factors, flags, self._result)
         self._finish = ms.jit(buffer._finish) if buffer._finish is not None else None
 
     def insert(  # type: ignore[override]
@@ -111,6 +113,11 @@ class NativeTimedHost(NativeWeightedHost):
         self._update.run(handles, priority)
         return self._result.copy()
 
+    def end_episodes(self) -> np.ndarray:
+        """Ends the episodes that go on; how many."""
+        self._end_all.run()
+        return self._result.copy()
+
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:
         """Which rows there are, and the rows, of groups by a column of ints."""
         lead = (groups, size)
@@ -151,6 +158,7 @@ class CompiledTimedHost(CompiledWeightedHost):
         self._head, self._steps, self._flags = buffer.head, buffer.steps, buffer.flags
         self._insert = ms.jit(buffer._insert_timed)
         self._insert_with = ms.jit(buffer._insert_timed_with)
+        self._end_all = ms.jit(buffer._end_open_episodes)
         if hasattr(buffer, "_groups_of"):
             self._groups = ms.jit(buffer._groups_of)
         if self._prioritized:
@@ -202,6 +210,10 @@ class CompiledTimedHost(CompiledWeightedHost):
     def update(self, handles: np.ndarray, priority: np.ndarray) -> np.ndarray:
         """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
         return self._update(Tensor(handles), Tensor(priority)).asnumpy()
+
+    def end_episodes(self) -> np.ndarray:
+        """Ends the episodes that go on; how many."""
+        return self._end_all().asnumpy()
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:
         """Which rows there are, and the rows, of groups by a column of ints."""

@@ -292,6 +292,21 @@ MINDSPORE_REPLAY_KERNEL(replay_update_timed) {
   return replay::kOk;
 }
 
+// (state with one column, factors[2], flags[1]) -> episodes that went on until now. Flags are those of their last rows.
+MINDSPORE_REPLAY_KERNEL(replay_end_episodes) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  const int extra = 1 + kTimedArguments;
+  if (nparam != extra + 3) return replay::kBadArguments;
+  const replay::Exclusive exclusive(params[0]);
+  if (!IsTimedBuffer(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "uint8", 1) ||
+      !args.Is(extra + 2, "int32", 1)) {
+    return replay::kBadArguments;
+  }
+  *args.data<int32_t>(extra + 2) =
+      static_cast<int32_t>(TimelineOf(args, 1).EndEpisodes(replay::RuleOf(args, extra), *args.data<uint8_t>(extra + 1)));
+  return replay::kOk;
+}
+
 // (state with one column, handles[n]) -> rows deleted. Handles of rows that are gone are skipped.
 MINDSPORE_REPLAY_KERNEL(replay_delete_timed) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);

@@ -125,6 +125,22 @@ class Timeline {
     rows_.tree.Refresh(&changed);
   }
 
+  // Ends the episodes that the newest rows are in; `flags` say how. Says how many went on until then.
+  int64_t EndEpisodes(const WeightRule &weight, uint8_t flags) {
+    std::vector<int64_t> changed;
+    int64_t ended = 0;
+    for (int64_t serial = std::max(Oldest(), ring_.inserted - rule_.streams); serial < ring_.inserted; ++serial) {
+      const int64_t slot = ring_.SlotOf(serial);
+      if (flags_[slot] & kEnd) continue;
+      flags_[slot] |= flags;
+      ++ended;
+      if (flags & kFinal) Set(slot, 0, &changed);
+      Completed(serial, weight, &changed);
+    }
+    rows_.tree.Refresh(&changed);
+    return ended;
+  }
+
   // Deletes rows: no window holds them any more. Says how many there were that had not been deleted.
   int64_t Delete(const std::vector<int64_t> &serials) {
     std::vector<int64_t> changed;

@@ -17,7 +17,7 @@ from ..columns import Columns
 from . import native
 from .in_place import InPlace
 from .sum_tree import CompositeTree, LastOfEach
-from .weights import CompositeAdvance, CompositeInsert, CompositeReset, CompositeUpdate, Handles
+from .weights import CompositeAdvance, CompositeInsert, CompositeReset, CompositeUpdate, Handles, WeightOf
 
 #: What `flags` say of a row: it is the last of its episode; it holds only the observation after its episode, so it is
 #: read and never drawn; no window may hold it.
@@ -170,6 +170,43 @@ class CompositeNextSteps:
 
 
 @ms.jit_class
+class CompositeComplete:
+    """``(ring, marks, steps [n])``: gives starts the weight that is right now that the newest n rows are there."""
+
+    def __init__(self, capacity: int, factors: Tensor, rule: WindowRule) -> None:
+        self.rule = rule
+        self.legal = CompositeLegal(capacity, rule)
+        self.handles = Handles(capacity)
+        self.weight_of = WeightOf(factors)
+        self.tree = CompositeTree(capacity)
+        self.last_of_each = LastOfEach()
+        # Starts that a new row may complete are so many steps before it.
+        before = np.arange(0, rule.future, rule.stride) if rule.pad_end else np.array([rule.future - 1])
+        self.before = Tensor(before[None], ms.int64)
+        self.view = InPlace((), np.float32)
+
+    def __call__(self, ring, marks, steps):
+        written, streams = steps.shape[0], self.rule.streams
+        serials = ops.expand_dims(ring[2][0] - written + ops.arange(written), 1)
+        before = self.before
+        if self.rule.pad_end:
+            before = before + ops.expand_dims(ops.floor_mod(steps, self.rule.stride), 1)
+        handles = ops.reshape(serials - before * streams, (-1,))
+        slots, stored = self.handles.slots(handles, ring)
+        legal = self.legal(ring, marks, handles)
+        tree = self.tree.view(marks[0])
+        weight = self.weight_of(ops.gather(self.view(marks[1]), slots, 0))
+        weight = ops.select(legal, weight, ops.zeros_like(weight))
+        counted = stored
+        if self.rule.pad_end and written > streams:
+            last, exists, counted = self.last_of_each(slots, stored)
+            weight = ops.select(exists, ops.gather(weight, last, 0), ops.gather(tree, slots, 0))
+        else:
+            weight = ops.select(stored, weight, ops.gather(tree, slots, 0))
+        self.tree.write(marks[0], tree, slots, weight, counted, slots)
+
+
+@ms.jit_class
 class CompositeInsertTimed(CompositeInsert):
     """``(columns, ring, marks, priority, ends, rows)``: appends rows. Changes columns, ring and marks.
 
@@ -181,12 +218,8 @@ class CompositeInsertTimed(CompositeInsert):
         self.capacity = capacity
         self.rule = rule
         self.next_steps = CompositeNextSteps(capacity, rule)
-        self.legal = CompositeLegal(capacity, rule)
+        self.complete = CompositeComplete(capacity, factors, rule)
         self.handles = Handles(capacity)
-        self.last_of_each = LastOfEach()
-        # Starts that a new row may complete are so many steps before it.
-        self.before = np.arange(0, rule.future, rule.stride) if rule.pad_end else np.array([rule.future - 1])
-        self.before = Tensor(self.before[None], ms.int64)
         self.oldest = Tensor(np.arange(rule.past * rule.streams), ms.int64) if rule.past else None
         self.marked = InPlace((), np.int64), InPlace((), np.uint8)
 
@@ -224,27 +257,6 @@ class CompositeInsertTimed(CompositeInsert):
         weight = ops.masked_fill(ops.gather(tree, slots, 0), gone, ops.zeros_like(self.tree.infinity))
         self.tree.write(marks[0], tree, slots, weight, gone, slots)
 
-    def complete(self, ring, marks, steps):
-        """Gives starts the weight that is right for them once rows with these steps are there."""
-        written, streams = steps.shape[0], self.rule.streams
-        serials = ops.expand_dims(ring[2][0] - written + ops.arange(written), 1)
-        before = self.before
-        if self.rule.pad_end:
-            before = before + ops.expand_dims(ops.floor_mod(steps, self.rule.stride), 1)
-        handles = ops.reshape(serials - before * streams, (-1,))
-        slots, stored = self.handles.slots(handles, ring)
-        legal = self.legal(ring, marks, handles)
-        tree = self.tree.view(marks[0])
-        weight = self.weight_of(ops.gather(self.views[0](marks[1]), slots, 0))
-        weight = ops.select(legal, weight, ops.zeros_like(weight))
-        counted = stored
-        if self.rule.pad_end and written > streams:
-            last, exists, counted = self.last_of_each(slots, stored)
-            weight = ops.select(exists, ops.gather(weight, last, 0), ops.gather(tree, slots, 0))
-        else:
-            weight = ops.select(stored, weight, ops.gather(tree, slots, 0))
-        self.tree.write(marks[0], tree, slots, weight, counted, slots)
-
 
 @ms.jit_class
 class NativeInsertTimed:
@@ -260,6 +272,49 @@ class NativeInsertTimed:
 
     def __call__(self, columns, ring, marks, priority, ends, rows):
         return self.insert(*columns, *ring, *marks, self.rule, self.factors, priority, ends, *rows)
+
+
+@ms.jit_class
+class CompositeEndEpisodes:
+    """``(column, ring, marks) -> episodes``, int32 ``[]``: ends those that go on. Changes marks.
+
+    Args:
+        flags (int): What the flags of their last rows are to say.
+    """
+
+    def __init__(self, capacity: int, factors: Tensor, rule: WindowRule, flags: int) -> None:
+        self.flags = Tensor(flags, ms.uint8)
+        self.newest = Tensor(np.arange(rule.streams) - rule.streams, ms.int64)
+        self.handles = Handles(capacity)
+        self.complete = CompositeComplete(capacity, factors, rule)
+        self.views = InPlace((), np.int64), InPlace((), np.uint8)
+
+    def __call__(self, column, ring, marks):
+        slots, stored = self.handles.slots(ring[2][0] + self.newest, ring)
+        flags = ops.gather(self.views[1](marks[7]), slots, 0)
+        ended = ops.logical_and(stored, ops.bitwise_and(ops.cast(flags, ms.int32), END) == 0)
+        steps = ops.gather(self.views[0](marks[6]), slots, 0)
+        ops.scatter_update(marks[7], slots, ops.select(ended, ops.bitwise_or(flags, self.flags), flags))
+        self.complete(ring, marks, steps)
+        return ops.reduce_sum(ops.cast(ended, ms.int32))
+
+
+@ms.jit_class
+class NativeEndEpisodes:
+    """``(column, ring, marks) -> episodes``, int32 ``[]``: ends those that go on. Changes marks.
+
+    Args:
+        flags (int): What the flags of their last rows are to say.
+    """
+
+    def __init__(self, factors: Tensor, rule: WindowRule, flags: int) -> None:
+        self.factors = factors
+        self.rule = rule.tensor()
+        self.flags = Tensor([flags], ms.uint8)
+        self.end = native.custom("replay_end_episodes", lambda *_: (1,), ms.int32)
+
+    def __call__(self, column, ring, marks):
+        return ops.reshape(self.end(column, *ring, *marks, self.rule, self.factors, self.flags), ())
 
 
 @ms.jit_class
