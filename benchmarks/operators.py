@@ -7,19 +7,15 @@ neither the call of the graph nor the loop is counted. Rounds are interleaved, a
 Half of the rounds warm up: MindSpore tries out how many threads a graph is best run with for its first fifty calls.
 """
 
-import argparse
-import json
-import platform
 import statistics
-import time
 from collections.abc import Callable
-from typing import Any
 
 import mindspore as ms
 import numpy as np
+from measuring import MICRO, arguments, measure, once, show
 from mindspore import Tensor, nn, ops
 
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, kernel_status
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
 SHAPES = [(4,), (), (), (4,)]
 TYPES = ["float32", "int32", "float32", "float32"]
@@ -27,7 +23,6 @@ ROW = [np.full(4, 0.5, np.float32), np.array(1, np.int32), np.array(1.0, np.floa
 BATCH = 64
 REPEAT = 50
 NETWORKS = 4  # of each kind: where a graph's memory happens to lie changes its time by some percent
-MICRO = 1e6
 
 WIDTHS = [(17,), (6,), (1,)]  # the columns of the prioritized buffers, float32
 DRAWS = 256
@@ -145,14 +140,6 @@ class Update(nn.Cell):
         return loss
 
 
-def once(function: Callable[[], Any], repeat: int) -> float:
-    """Seconds of one call, as the mean of `repeat` in a row."""
-    start = time.perf_counter()
-    for _ in range(repeat):
-        function()
-    return (time.perf_counter() - start) / repeat
-
-
 def compiled(body: Repeat, calls: int) -> Callable[[], float]:
     """Times some calls of a body; seconds a repetition."""
     start = Tensor(0, ms.int32)
@@ -199,17 +186,6 @@ def uniform_cases() -> dict[str, Callable[[], float]]:
     copies = [array.copy() for array in wide]
     timers["memcpy of 1e6 rows"] = lambda: once(lambda: [np.copyto(a, b) for a, b in zip(copies, wide, strict=True)], 1)
     return timers
-
-
-def measure(timers: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every case in every round, the cases interleaved, after as many rounds to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in timers}
-    for i in range(2 * rounds):
-        for name, timer in timers.items():
-            seconds = timer()
-            if i >= rounds:
-                times[name].append(seconds)
-    return times
 
 
 def differences(times: dict[str, list[float]], operator: str, capacity: int | str, kind: str = "loop") -> list[float]:
@@ -265,26 +241,16 @@ def uniform_figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
+    parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--only", choices=["uniform", "prioritized"], help="measure only one kind of buffer")
-    parser.add_argument("--json", help="also write the figures of every round to this file")
     options = parser.parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
-    print(f"MindSpore {ms.__version__}, Python {platform.python_version()}, backend {kernel_status().backend}")
     report = {}
     if options.only != "prioritized":
         report.update(uniform_figures(measure(uniform_cases(), options.rounds)))
     if options.only != "uniform":
         report.update(prioritized_figures(measure(prioritized_cases(), options.rounds)))
-    for name, values in report.items():
-        low, middle, high = np.percentile(values, (25, 50, 75))
-        limit = f"   limit {LIMITS[name]:g}: {'met' if middle <= LIMITS[name] else 'NOT met'}" if name in LIMITS else ""
-        unit = "  " if " / " in name else "us"
-        print(f"{name:50s} {middle:12.2f} {unit} [{low:.2f}, {high:.2f}]{limit}")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
+    show(report, LIMITS, options.json)
 
 
 if __name__ == "__main__":

@@ -6,19 +6,16 @@ Compiled figures are differences and rounds are interleaved, as `operators.py` s
 repetition, as a sample does, so that neither finds its rows in a cache; memcpy goes through the frames in the same way.
 """
 
-import argparse
-import json
-import platform
 import statistics
 from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
 import numpy as np
+from measuring import MICRO, arguments, measure, once, show
 from mindspore import Tensor, nn
-from operators import MICRO, measure, once
 
-from mindspore_replay import EpisodeReplayBuffer, FrameStack, ReplayBuffer, SequenceReplayBuffer, kernel_status
+from mindspore_replay import EpisodeReplayBuffer, FrameStack, ReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.ops.ring import NativeGather
 
 REPEAT = 20
@@ -162,21 +159,9 @@ def figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
-    parser.add_argument("--json", help="also write the figures of every round to this file")
-    options = parser.parse_args()
+    options = arguments(__doc__.splitlines()[0]).parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
-    print(f"MindSpore {ms.__version__}, Python {platform.python_version()}, backend {kernel_status().backend}")
-    report = figures(measure(cases(), options.rounds))
-    for name, values in report.items():
-        low, middle, high = np.percentile(values, (25, 50, 75))
-        limit = f"   limit {LIMITS[name]:g}: {'met' if middle <= LIMITS[name] else 'NOT met'}" if name in LIMITS else ""
-        unit = "  " if " / " in name else "us"
-        print(f"{name:50s} {middle:12.2f} {unit} [{low:.2f}, {high:.2f}]{limit}")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
+    show(figures(measure(cases(), options.rounds)), LIMITS, options.json)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,9 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
         _check_known([*given, *params], [*known, *_OWN_KEYS, "multi_type_replaybuffer"])
     arguments = {"sample_size": 1, **given, **params}
     arguments.update({_SCHEMA_KEYS[key]: config[key] for key in _SCHEMA_KEYS if key in config})
-    missing = [key for key in ("capacity", *_SCHEMA_KEYS) if _SCHEMA_KEYS.get(key, key) not in arguments]
+    keys = {argument: key for key, argument in _SCHEMA_KEYS.items()}
+    needed = [p.name for p in parameters if p.default is p.empty and p.name in accepted and p.name not in arguments]
+    missing = [keys.get(name, name) for name in needed]
     if missing:
         raise ValueError(f"For 'create_buffer', the configuration lacks {missing}; it has {sorted(map(str, config))}.")
     return arguments

@@ -67,7 +67,7 @@ class VectorRows:
     Examples:
         >>> import gymnasium as gym
         >>> from mindspore_replay import NStep, ReplayBuffer
-        >>> from mindspore_replay.vector import VectorRows
+        >>> from mindspore_replay import VectorRows
         >>> envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", max_episode_steps=2)
         >>> names, shapes = ["observation", "action", "reward", "terminated"], [(4,), (), (), ()]
         >>> types, views = ["float32", "int32", "float32", "bool"], [NStep(1, 0.99)]

@@ -54,6 +54,15 @@ def test_defaults():
     assert (buffer.replace, buffer.ordered, buffer.names) == (True, False, None)
 
 
+def test_sequences_and_episodes():
+    sequences = create_buffer(changed(type="sequence", sequence_length=5, params={"burn_in": 2, "prioritized": True}))
+    assert type(sequences) is mindspore_replay.SequenceReplayBuffer
+    assert (sequences.sequence_length, sequences.burn_in, sequences.prioritized) == (5, 2, True)
+    episodes = create_buffer(changed(type="episode", max_episode_length=50))
+    assert type(episodes) is mindspore_replay.EpisodeReplayBuffer
+    assert episodes.max_episode_length == 50
+
+
 def test_dtypes_as_names():
     assert create_buffer(changed(data_type=["float32", "int32", "bool"])).types == create_buffer(CONFIG).types
 
@@ -202,6 +211,8 @@ def test_all_unknown_keys_come_in_one_message():
 ERRORS = {
     "missing": (ValueError, changed(data_type=None), "the configuration lacks ['data_type']; it has ['capacity', "),
     "all missing": (ValueError, {}, "the configuration lacks ['capacity', 'data_shape', 'data_type']; it has []."),
+    "sequence": (ValueError, changed(type="sequence"), "the configuration lacks ['sequence_length']; it has ["),
+    "episode": (ValueError, changed(type="episode"), "the configuration lacks ['max_episode_length']; it has ["),
     "twice": (
         ValueError,
         changed(params={"capacity": 3}),

@@ -16,9 +16,11 @@ MODULES = sorted(
 MODULES.remove("mindspore_replay._kernels")  # a plain library, with nothing of Python in it
 #: Modules that are known to hold examples: a module whose examples are no longer found is an error.
 WITH_EXAMPLES = {
-    "mindspore_replay.buffers.prioritized",
-    "mindspore_replay.buffers.replay",
+    *(f"mindspore_replay.buffers.{name}" for name in ("episode", "prioritized", "replay", "sequence")),
     "mindspore_replay.ops.status",
+    "mindspore_replay.priorities",
+    "mindspore_replay.vector",
+    *(f"mindspore_replay.views.{name}" for name in ("frame_stack", "n_step")),
 }
 
 

@@ -78,3 +78,16 @@ def test_prioritized_replay_needs_ever_fewer_updates(tmp_path: Path):
 def test_msrl_style_trainer():
     output = run("msrl_style_dqn.py", "--episodes", 3)
     assert "mean return of the first 20 episodes" in output
+
+
+def test_dqn_atari_samples_what_the_agent_saw(tmp_path: Path):
+    """One episode is truncated and one terminates, and the ring wraps."""
+    options = "--max-steps 1960 --learning-starts 1900 --capacity 1500 --max-episode-steps 870 --eval-episodes 1"
+    output = run("dqn_atari.py", *options.split(), "--check", "--out", tmp_path)
+    assert "samples hold what the agent saw" in output
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["check"]["truncated"] > 0
+    assert result["check"]["terminated"] > 0
+    assert result["learning_steps"] == 15
+    assert result["memory"]["ratio"] > 7.9
+    assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")

@@ -12,7 +12,9 @@ class HindsightRelabel:
     """A view that gives samples other goals, which were reached later, and the rewards for them.
 
     A column holds the goal that each step achieved, in the state after its action. A relabelled sample has the goal
-    that another row achieved in the place of its own, and the reward ``reward_fn(achieved_goal, goal)``.
+    that another row achieved in the place of its own, and the reward ``reward_fn(achieved_goal, goal)``; with `NStep`
+    each step of its return has that reward. Nothing else changes: a column that says whether the episode terminated
+    does so for the goal that was pursued. Where reaching a goal ends an episode, take that from the reward.
 
     Args:
         strategy (str): Which row: ``"future"``, a row from this one to the last of its episode that is stored, each

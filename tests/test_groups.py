@@ -1,0 +1,255 @@
+"""Groups of an episode buffer, against a plain twin; and episodes that are broken off."""
+
+import itertools
+import re
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checks import assert_frequencies, assert_rows, uniform
+from drivers import Combination
+from mindspore import Tensor, nn
+from reference import below, draw_rows, initial_key, random_bits
+
+from mindspore_replay import EpisodeReplayBuffer, NStep, ReplayBuffer, SequenceReplayBuffer, sequence_priorities
+
+GROUPS, SIZE, CAPACITY, ENVS = 2, 3, 12, 2
+NAMES, SHAPES, TYPES = ["color", "row"], [(), (2,)], ["int16", "float32"]
+
+
+def make_buffer(backend: str, **options: Any) -> EpisodeReplayBuffer:
+    arguments = {"names": NAMES, "num_envs": ENVS, "seed": 5, "backend": backend, **options}
+    return EpisodeReplayBuffer(1, CAPACITY, SHAPES, TYPES, 4, **arguments)
+
+
+class Ordered(nn.Cell):
+    def __init__(self, buffer: EpisodeReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self):
+        return self.buffer.sample_groups("color", GROUPS, SIZE)
+
+
+class Shuffled(Ordered):
+    def construct(self):
+        return self.buffer.sample_groups("color", GROUPS, SIZE, ordered=False)
+
+
+class Break(Ordered):
+    def construct(self):
+        return self.buffer.end_episodes()
+
+
+def call(cell: nn.Cell, mode: str) -> Any:
+    return cell if mode == "graph" else ms.jit(cell.construct)
+
+
+class Twin:
+    """Every row ever inserted, with its episode; groups by scanning."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []  # color, episode
+        self.lengths: dict[int, int] = {}
+        self.finished: set[int] = set()
+        self.episode_of_env = list(range(ENVS))
+        self.key, self.counter = initial_key(5), 0
+
+    def insert(self, colors: list[int], ends: list[bool]) -> list[np.ndarray]:
+        first = len(self.rows)
+        for env, (color, end) in enumerate(zip(colors, ends, strict=True)):
+            episode = self.episode_of_env[env]
+            self.rows.append((color, episode))
+            self.lengths[episode] = self.lengths.get(episode, 0) + 1
+            if end:
+                self.finished.add(episode)
+                self.episode_of_env[env] = max(self.episode_of_env) + 1
+        rows = np.arange(first, first + ENVS, dtype=np.float32)
+        return [np.array(colors, np.int16), np.stack([rows, -rows], 1)]
+
+    def groups(self) -> list[list[int]]:
+        """Serials of rows of whole finished episodes, by color."""
+        stored = range(max(0, len(self.rows) - CAPACITY), len(self.rows))
+        kept: dict[int, int] = {}
+        for serial in stored:
+            kept[self.rows[serial][1]] = kept.get(self.rows[serial][1], 0) + 1
+        whole = {e for e, n in kept.items() if e in self.finished and n == self.lengths[e]}
+        rows = [serial for serial in stored if self.rows[serial][1] in whole]
+        colors = sorted({self.rows[serial][0] for serial in rows})
+        return [[serial for serial in rows if self.rows[serial][0] == color] for color in colors]
+
+    def sample(self, ordered: bool) -> list[list[int]]:
+        groups = self.groups()
+        chosen = draw_rows(self.key, self.counter, range(len(groups)), GROUPS, False)
+        self.counter += GROUPS
+        batch = []
+        for g, rank in enumerate(chosen):
+            rows, kept = groups[rank], min(SIZE, len(groups[rank]))
+            if ordered:
+                skipped = below(random_bits(self.key, self.counter + g), len(rows) - kept + 1)
+                batch.append(rows[skipped : skipped + kept])
+            else:
+                places = draw_rows(self.key, self.counter + g * SIZE, range(len(rows)), kept, False)
+                batch.append([rows[place] for place in places])
+        self.counter += GROUPS if ordered else GROUPS * SIZE
+        return batch
+
+
+_cases: dict[Any, Any] = {}
+
+
+def case(combination: Combination) -> tuple[EpisodeReplayBuffer, Any, Any]:
+    """A buffer without rows, and its two calls, in this combination; compiled once."""
+    place = combination[1:] if combination.call == "eager" else combination
+    if place not in _cases:
+        buffer = make_buffer(combination.backend)
+        if combination.call == "eager":
+            calls = (
+                lambda: buffer.sample_groups("color", GROUPS, SIZE),
+                lambda: buffer.sample_groups("color", GROUPS, SIZE, ordered=False),
+            )
+        else:
+            calls = call(Ordered(buffer), combination.mode), call(Shuffled(buffer), combination.mode)
+        _cases[place] = buffer, buffer.state_dict(), *calls
+    buffer, empty, ordered, shuffled = _cases[place]
+    buffer.load_state_dict(empty)
+    return buffer, ordered, shuffled
+
+
+def test_groups_are_those_of_the_twin(combination: Combination):
+    buffer, ordered, shuffled = case(combination)
+    twin, rng = Twin(), np.random.default_rng(3)
+    steps, drawn = np.zeros(ENVS, int), 0
+    for i in range(40):
+        ends = (rng.random(ENVS) < 0.4) | (steps == 3)
+        steps = np.where(ends, 0, steps + 1)
+        buffer.insert(twin.insert(rng.integers(0, 4, ENVS).tolist(), ends.tolist()), end=ends)
+        if i % 3 == 0 and len(twin.groups()) >= GROUPS:
+            for call, order in ((ordered, True), (shuffled, False)):
+                drawn += 1
+                mask, color, rows = (part.asnumpy() for part in call())
+                batch = twin.sample(order)
+                for g, serials in enumerate(batch):
+                    assert mask[g].tolist() == [j < len(serials) for j in range(SIZE)]
+                    assert rows[g, : len(serials), 0].tolist() == serials
+                    assert color[g, : len(serials)].tolist() == [twin.rows[serial][0] for serial in serials]
+                    assert not rows[g, len(serials) :].any()
+                    assert not color[g, len(serials) :].any()
+    assert drawn > 15
+    assert buffer.random_state.asnumpy().tolist()[1] == twin.counter
+    buffer.check_valid()
+
+
+def group_draws(draws: int, ordered: bool) -> list[tuple[int, ...]]:
+    """Rows of one group of five, drawn many times."""
+    buffer = make_buffer("native", num_envs=1)
+    for row, end in enumerate([0, 1, 0, 0, 1]):
+        buffer.insert([np.int16(7), np.array([row, 0], np.float32)], end=bool(end))
+    for row, end in enumerate([0, 1]):
+        buffer.insert([np.int16(9), np.array([10 + row, 0], np.float32)], end=bool(end))
+    batches = (buffer.sample_groups("color", 2, 3, ordered=ordered) for _ in range(draws))
+    outcomes = []
+    for _, colors, rows in ([part.asnumpy() for part in batch] for batch in batches):
+        group = int(colors[0, 0] == 9)  # the group of five is the other one
+        outcomes.append(tuple(int(row) for row in rows[group, :, 0]))
+    return outcomes
+
+
+def test_rows_of_a_group_are_equally_likely():
+    assert_frequencies(group_draws(1500, True), uniform([(0, 1, 2), (1, 2, 3), (2, 3, 4)]))
+    orders = uniform(itertools.permutations(range(5), 3))
+    outcomes = group_draws(3000, False)
+    assert_frequencies(outcomes, orders)
+    with pytest.raises(AssertionError):  # a sampler that leaves rows in the order of insertion
+        assert_frequencies([tuple(sorted(rows)) for rows in outcomes], orders)
+
+
+GROUP_ERRORS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"key": "colour"}, ValueError, "'key' must be one of the columns ['color', 'row'], but got 'colour'."),
+    (
+        {"key": "row"},
+        ValueError,
+        "the column 'key' must hold ints and have shape (), but 'row' is float32 of shape (2,).",
+    ),
+    ({"groups": 0}, ValueError, "'groups' must be in [1, 12], but got 0."),
+    ({"size_in_group": 1.5}, TypeError, "'size_in_group' must be an int, but got 1.5 (float)."),
+    ({"ordered": 1}, TypeError, "'ordered' must be a bool, but got 1 (int)."),
+    (
+        {"groups": 3},
+        RuntimeError,
+        "'groups' must be at most the number of groups by 'color' in finished episodes, 1, but got 3.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "error", "message"), GROUP_ERRORS, ids=lambda value: str(value)[:30])
+def test_what_groups_cannot_be(backend: str, changed: dict[str, Any], error: type[Exception], message: str):
+    buffer = make_buffer(backend)
+    buffer.insert([np.array([1, 1], np.int16), np.zeros((2, 2), np.float32)], end=[True, False])
+    before = buffer.random_state.asnumpy().tolist()
+    with pytest.raises(error, match=f"^{re.escape(f'For {chr(39)}EpisodeReplayBuffer{chr(39)}, {message}')}$"):
+        buffer.sample_groups(**{"key": "color", "groups": 1, "size_in_group": 2, **changed})
+    assert buffer.random_state.asnumpy().tolist() == before
+    with pytest.raises(TypeError, match="'sample_groups' needs a buffer made with 'names'"):
+        EpisodeReplayBuffer(1, 4, [()], ["int32"], 2, backend=backend).sample_groups("color", 1, 1)
+
+
+def starts(buffer: Any) -> list[int]:
+    """Slots with a weight."""
+    return np.flatnonzero(buffer.weights.asnumpy()[: buffer.capacity]).tolist()
+
+
+def test_episodes_that_are_broken_off(backend: str, mode: str):
+    """Three rows of two environments, of which the first is at an end."""
+    buffer = SequenceReplayBuffer(1, 20, [()], ["int32"], 2, num_envs=2, pad_end=True, backend=backend)
+    assert int(buffer.end_episodes()) == 0
+    for step in range(3):
+        buffer.insert([np.array([step, 10 + step], np.int32)], end=[step == 2, False])
+    assert starts(buffer) == [0, 1, 2, 3, 4]
+    broken = call(Break(buffer), mode)()
+    assert (int(broken), broken.dtype, broken.shape) == (1, ms.int32, ())
+    assert starts(buffer) == [0, 1, 2, 3, 4, 5]
+    assert int(buffer.end_episodes()) == 0
+    buffer.insert([np.array([7, 17], np.int32)])
+    assert buffer.steps.asnumpy()[:8].tolist() == [0, 0, 1, 1, 2, 2, 0, 0]
+    buffer.check_valid()
+
+
+def test_an_episode_that_is_broken_off_has_no_next_observation(backend: str):
+    arguments = [[(), (), ()], ["int32", "float32", "bool"]]
+    names, views = ["observation", "reward", "terminated"], [NStep(2, 0.5)]
+    buffer = ReplayBuffer(1, 9, *arguments, names=names, views=views, backend=backend)
+    for step in range(3):
+        buffer.insert([step, 1.0, False])
+    assert (starts(buffer), int(buffer.end_episodes()), starts(buffer)) == ([0, 1], 1, [0, 1])
+    assert buffer.flags.asnumpy()[:3].tolist() == [0, 0, 3]
+    buffer.check_valid()
+    whole = ReplayBuffer(
+        1, 9, [*arguments[0], ()], [*arguments[1], "int32"], names=[*names, "next_observation"], views=views,
+        backend=backend,
+    )  # fmt: skip
+    for step in range(3):
+        whole.insert([step, 1.0, False, step + 1])
+    assert (starts(whole), int(whole.end_episodes()), starts(whole)) == ([0, 1, 2], 1, [0, 1, 2])
+    assert whole.flags.asnumpy()[:3].tolist() == [0, 0, 1]
+
+
+def test_a_plain_buffer_has_no_episodes():
+    message = "For 'ReplayBuffer', 'end_episodes' needs a buffer whose rows know their episode"
+    with pytest.raises(RuntimeError, match=message):
+        ReplayBuffer(1, 2, [()], ["int32"]).end_episodes()
+
+
+def test_priorities_of_sequences(mode: str):
+    """By hand: 0.9 of the largest, 0.1 of the mean, over the steps that the mask keeps."""
+    errors = Tensor([[1.0, -4.0, 2.0, 9.0], [0.5, 0.5, 0.5, 0.5], [3.0, 3.0, 3.0, 3.0]], ms.float32)
+    mask = Tensor([[True, True, False, False], [True] * 4, [False] * 4])
+    expected = np.array([0.9 * 4 + 0.1 * 2.5, 0.5, 0.0], np.float32)
+    for function in (sequence_priorities, ms.jit(sequence_priorities)):
+        np.testing.assert_allclose(function(errors, mask).asnumpy(), expected, rtol=1e-6)
+    assert_rows([sequence_priorities(errors, mask, 1.0)], [np.array([4.0, 0.5, 0.0], np.float32)])
+    with pytest.raises(ValueError, match=r"'errors' and 'mask' must both have shape \[B, T\]"):
+        sequence_priorities(errors, mask[:2])
+    with pytest.raises(ValueError, match=r"'eta' must be in \[0, 1\]"):
+        sequence_priorities(errors, mask, 1.5)
