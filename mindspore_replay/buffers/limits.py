@@ -172,7 +172,7 @@ class LimitedCell(SavedCell):
         return steps
 
     def _info_of(self, handles):
-        return self._info(self.buffer[0], self._ring_state(), self._marks(), handles)
+        return self._info(self.buffer[0], self._ring_state(), self._marks_of_rows(), handles)
 
     def _eligible_rows(self):
         return self._summary(self.weights)[2]

@@ -49,11 +49,11 @@ class TimedCell(LimitedCell):
 
     def _shaped(self, layout: SampleLayout, views: Sequence[Any]) -> SampleLayout:
         for view in views:
-            if not hasattr(view, "shape"):
+            if isinstance(view, type) or not hasattr(view, "apply_to"):
                 raise TypeError(
                     f"For '{type(self).__name__}', 'views' must hold views such as NStep, but got {view!r}."
                 )
-            view.shape(layout)
+            view.apply_to(layout)
         return layout
 
     def _window_rule(self, layout: SampleLayout, past: int) -> timeline.WindowRule:
@@ -185,7 +185,10 @@ class TimedCell(LimitedCell):
 
     def _finished(self, batch):
         """The outputs of a sample, with rewards for other goals."""
-        return batch if self._finish is None else batch[:2] + self._finish(*batch[2:])
+        return batch if self._finish is None else batch[:2] + self._finish_outputs(*batch[2:])
+
+    def _finish_outputs(self, *outputs):
+        return self._finish(*outputs)
 
     def _windows_between(self, bounds):
         return self._finished(

@@ -46,7 +46,7 @@ class NativeTimedHost(NativeWeightedHost):
         self._update = self._on_marks("replay_update_timed", self._factors, "int64", "float32", self._result)
         flags = np.array([buffer._last_flags()], np.uint8)
         self._end_all = self._on_marks("replay_end_episodes", self._factors, flags, self._result)
-        self._finish = ms.jit(buffer._finish) if buffer._finish is not None else None
+        self._finish = ms.jit(buffer._finish_outputs) if buffer._finish is not None else None
 
     def insert(  # type: ignore[override]
         self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any

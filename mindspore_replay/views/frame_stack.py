@@ -42,7 +42,7 @@ class FrameStack:
         self.k = check_size("FrameStack", "k", k)
         self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
 
-    def shape(self, layout: Any) -> None:
+    def apply_to(self, layout: Any) -> None:
         """Says what a sample is to hold; buffers call it."""
         for name in self.observations:
             layout.column("FrameStack", "observation", name)

@@ -56,7 +56,7 @@ class HindsightRelabel:
         ratio = check_number("HindsightRelabel", "ratio", ratio)
         self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward)
 
-    def shape(self, layout: Any) -> None:
+    def apply_to(self, layout: Any) -> None:
         """Says what a sample is to hold; buffers call it."""
         layout.only_rows("HindsightRelabel")
         wanted = {"achieved_goal": self.hindsight.achieved, "goal": self.hindsight.goal}

@@ -69,7 +69,7 @@ class NStep:
         self.terminated = terminated
         self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
 
-    def shape(self, layout: Any) -> None:
+    def apply_to(self, layout: Any) -> None:
         """Says what a sample is to hold; buffers call it."""
         layout.only_rows("NStep")
         columns = layout.columns
