@@ -56,12 +56,13 @@ class SampleLayout:
         self.terminated: str | None = None
         self.discount: str | None = None
         self.hindsight: Hindsight | None = None
+        self._roles: dict[str, str] = {}
         self._stacks: dict[str, int] = {}
         self._next: list[str] = []
         self._last: list[str] = []
 
     def column(self, view: str, argument: str, name: str) -> int:
-        """The number of a column, or a ValueError."""
+        """The number of a column that a view takes for this, or a ValueError."""
         if self.columns.given_names is None:
             raise ValueError(f"For '{self.cls_name}', {view} needs a buffer made with 'names'.")
         if name not in self.columns.names:
@@ -69,7 +70,18 @@ class SampleLayout:
                 f"For '{self.cls_name}', {view} needs a column {name!r} as its '{argument}', but got "
                 f"{list(self.columns.names)}."
             )
+        role = self._roles.setdefault(name, argument)
+        if role != argument:
+            raise ValueError(
+                f"For '{self.cls_name}', {view} takes the column {name!r} as its '{argument}', but another view "
+                f"takes it as its '{role}'."
+            )
         return self.columns.names.index(name)
+
+    def only_one(self, view: str, there: bool) -> None:
+        """Raises a ValueError if there is such a view already."""
+        if there:
+            raise ValueError(f"For '{self.cls_name}', there can be only one view {view}.")
 
     def only_rows(self, view: str) -> None:
         """Raises a TypeError if samples are windows."""
@@ -78,6 +90,7 @@ class SampleLayout:
 
     def stack(self, name: str, frames: int) -> None:
         """Stacks each row of a column with those before it."""
+        self.only_one(f"FrameStack of {name!r}", name in self._stacks)
         self._stacks[name] = frames
 
     def add_next(self, name: str) -> None:

@@ -59,6 +59,7 @@ class HindsightRelabel:
     def apply_to(self, layout: Any) -> None:
         """Says what a sample is to hold; buffers call it."""
         layout.only_rows("HindsightRelabel")
+        layout.only_one("HindsightRelabel", layout.hindsight is not None)
         wanted = {"achieved_goal": self.hindsight.achieved, "goal": self.hindsight.goal}
         achieved, goal = (layout.column("HindsightRelabel", key, name) for key, name in wanted.items())
         reward = layout.column("HindsightRelabel", "reward", self.hindsight.reward)

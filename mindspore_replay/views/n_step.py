@@ -72,7 +72,13 @@ class NStep:
     def apply_to(self, layout: Any) -> None:
         """Says what a sample is to hold; buffers call it."""
         layout.only_rows("NStep")
+        layout.only_one("NStep", layout.returns is not None)
         columns = layout.columns
+        if "discount" in columns.names:
+            raise ValueError(
+                f"For '{layout.cls_name}', NStep adds a field 'discount' to a sample: give the column of this "
+                "name another."
+            )
         reward = layout.column("NStep", "reward", self.reward)
         terminated = layout.column("NStep", "terminated", self.terminated)
         if str(columns.types[reward]).lower() not in _FLOATS:
