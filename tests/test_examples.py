@@ -91,3 +91,24 @@ def test_dqn_atari_samples_what_the_agent_saw(tmp_path: Path):
     assert result["learning_steps"] == 15
     assert result["memory"]["ratio"] > 7.9
     assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_r2d2_learns_from_sequences(tmp_path: Path):
+    output = run("r2d2.py", "--steps", 1160, "--out", tmp_path)
+    assert output.startswith("1160 steps")
+    saved = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
+    starts = saved["buffer.weights"].asnumpy()[:1160] > 0
+    assert 0 < starts.sum() < 1160 / 4  # every sixth step of an episode, and no row of fillers
+    assert len(np.unique(saved["buffer.priorities"].asnumpy()[:1160][starts])) > 20
+    assert saved["buffer.beta"].asnumpy() > 0.4
+
+
+def test_hindsight_learns_what_plain_replay_does_not(tmp_path: Path):
+    options = "--bits 10 --max-updates 600 --evaluate-every 600"
+    output = run("her_bitflip.py", *options.split(), "--out", tmp_path / "figure.png")
+    assert "success rate" in output
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    runs = json.loads((tmp_path / "figure.json").read_text())["runs"]
+    rates = {kind: run["success"][-1] for kind, (run,) in runs.items()}
+    assert rates["with hindsight"] > 0.9
+    assert rates["without"] < 0.1
