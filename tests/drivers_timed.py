@@ -1,0 +1,357 @@
+"""The calls of buffers whose rows know their episode, beside those of `drivers_weighted`; and such a buffer with its
+twin."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from drivers import Combination, _Call, arrays
+from drivers_weighted import CompiledWeighted, EagerWeighted, WeightedCellCalls, WeightedJitCalls
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from mindspore import Tensor
+from reference import stack
+from reference_timed import PrioritizedTimedTwin, Rule, TimedTwin
+
+from mindspore_replay import EpisodeReplayBuffer, SequenceReplayBuffer
+
+NATIVE = Combination("pynative", "native", "eager")
+COMPOSITE = Combination("pynative", "composite", "eager")
+
+
+class TimedJitCalls(WeightedJitCalls):
+    """Each method of a buffer inside a compiled function of its own, for PYNATIVE_MODE."""
+
+    @ms.jit
+    def insert_flags(self, end, final, *rows):
+        self.buffer.insert(rows, end=end, final=final)
+        return self.buffer.size()
+
+    @ms.jit
+    def insert_flags_with(self, priority, end, final, *rows):
+        self.buffer.insert(rows, priority=priority, end=end, final=final)
+        return self.buffer.size()
+
+
+class _InsertFlags(_Call):
+    def construct(self, end, final, *rows):
+        self.buffer.insert(rows, end=end, final=final)
+        return self.buffer.size()
+
+
+class _InsertFlagsWith(_Call):
+    def construct(self, priority, end, final, *rows):
+        self.buffer.insert(rows, priority=priority, end=end, final=final)
+        return self.buffer.size()
+
+
+class TimedCellCalls(WeightedCellCalls):
+    """Each method of a buffer inside the `construct` of a Cell of its own, for GRAPH_MODE."""
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__(buffer)
+        self.insert_flags = _InsertFlags(buffer)
+        self.insert_flags_with = _InsertFlagsWith(buffer)
+
+
+class EagerTimed(EagerWeighted):
+    """Calls the methods from Python. Takes and gives NumPy arrays and Python scalars."""
+
+    def insert(self, rows: Sequence[Any], priority: Any = None, end: Any = False, final: Any = False) -> None:
+        given = {} if priority is None else {"priority": priority}
+        assert self.buffer.insert(list(rows), end=end, final=final, **given) is self.buffer
+
+    def sample(self) -> tuple[np.ndarray, ...]:
+        """All that a sample gives, handles first."""
+        if type(self.buffer).__name__ == "ReplayBuffer":
+            return arrays(self.buffer.sample(with_indices=True))
+        return arrays(self.buffer.sample())
+
+
+class CompiledTimed(CompiledWeighted):
+    """Calls the methods inside compiled bodies. Takes and gives NumPy arrays and Python scalars."""
+
+    def insert(self, rows: Sequence[Any], priority: Any = None, end: Any = False, final: Any = False) -> None:
+        flags = (Tensor(end, ms.bool_), Tensor(final, ms.bool_))
+        rows = [Tensor(np.asarray(row)) for row in rows]
+        if priority is None:
+            self.calls.insert_flags(*flags, *rows).asnumpy()
+        else:
+            self.calls.insert_flags_with(Tensor(priority, ms.float32), *flags, *rows).asnumpy()
+
+    def sample(self) -> tuple[np.ndarray, ...]:
+        if type(self.buffer).__name__ == "ReplayBuffer":
+            return arrays(self.calls.sample_handles())
+        return arrays(self.calls.sample())
+
+
+def make_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+    """A new buffer and the calls of this combination."""
+    buffer = cls(*args, backend=combination.backend, **({"seed": 0} | kwargs))
+    if combination.call == "eager":
+        return EagerTimed(buffer)
+    return CompiledTimed(buffer, (TimedCellCalls if combination.mode == "graph" else TimedJitCalls)(buffer))
+
+
+_shared: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+
+def shared_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+    """A driver of this combination. Those with equal arguments share one, emptied, and so its compiled graphs."""
+    # From Python a buffer calls the same kernels or graphs in both modes.
+    place = combination[1:] if combination.call == "eager" else combination
+    key = repr((place, cls, args, sorted(kwargs.items())))
+    if key not in _shared:
+        driver = make_timed(combination, cls, *args, **kwargs)
+        _shared[key] = driver, driver.buffer.state_dict()
+    driver, empty = _shared[key]
+    driver.buffer.load_state_dict(empty)
+    return driver
+
+
+#: Columns of the rows of a `Pair`.
+SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
+
+
+def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
+    """A row with its serial number in it, which is zero nowhere."""
+    return np.array([serial + 1, -serial - 1], np.float32), np.array(serial + 1, np.int32)
+
+
+def legal_handles(buffer: Any) -> list[int]:
+    """Handles of the rows with positive weight, by the state alone, from the oldest."""
+    count, inserted = int(buffer.count.asnumpy()), int(buffer.serials.asnumpy()[0])
+    slots = (int(buffer.head.asnumpy()) + np.arange(count)) % buffer.capacity
+    return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
+
+
+def same_states(a: Any, b: Any) -> bool:
+    """Whether two buffers, or two states, are equal bit for bit."""
+    a, b = (x if isinstance(x, dict) else x.state_dict() for x in (a, b))
+    assert a.keys() == b.keys()
+    return all(a[key].tobytes() == b[key].tobytes() for key in a)
+
+
+class Pair:
+    """A buffer of sequences or episodes and its twin, which every operation reaches alike; what they give is compared.
+
+    Args:
+        driver: The calls of a buffer whose columns are `SHAPES` and `TYPES`.
+        options (dict): What the buffer was made with, beside sizes and columns.
+    """
+
+    def __init__(self, driver: Any, **options: Any) -> None:
+        self.driver, self.buffer = driver, driver.buffer
+        self.twin = twin_of(driver.buffer, **options)
+        self.num_envs = self.buffer.num_envs
+        self.prioritized = isinstance(self.twin, PrioritizedTimedTwin)
+
+    def handles(self, behind: Sequence[int]) -> list[int]:
+        return [self.twin.inserted - 1 - distance for distance in behind]
+
+    def legal(self) -> list[int]:
+        """Handles of the legal starts, by both."""
+        self.compare()
+        assert legal_handles(self.buffer) == self.twin.legal()
+        return self.twin.legal()
+
+    def compare(self) -> None:
+        """All state is that of the twin, bit for bit, and contradicts itself nowhere; so the tree is that of its
+        leaves."""
+        self.buffer.check_valid()
+        twin, state = self.twin, self.buffer.state_dict()
+        expected = twin.state()
+        assert (int(state["head"]), int(state["count"]), *state["serials"]) == (twin.head, twin.size, *twin.serials)
+        assert state["random_state"].tolist() == twin.random_state
+        assert state["weights"][: twin.capacity].tolist() == expected.pop("leaves")
+        assert {key: state[key].tolist() for key in expected} == expected
+        stored = [slot for slot, row in enumerate(twin.slots) if row is not None]
+        for i, column in enumerate(self.buffer.buffer):
+            if stored:
+                assert (column.asnumpy()[stored] == np.stack([twin.slots[slot][i] for slot in stored])).all()
+        assert bool(self.buffer.can_sample()) == twin.can_sample()
+
+    def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None) -> None:
+        """Appends one row for each flag."""
+        ends = [bool(end) for end in ends]
+        finals = [False] * len(ends) if finals is None else list(finals)
+        both = [end or final for end, final in zip(ends, finals)]
+        batch = [row(self.twin.inserted + i) for i in range(len(ends))]
+        given = {"priority": priority} if self.prioritized else {}
+        if not self.twin.fits(both):
+            assert self.refuses(batch, ends, finals)
+            return
+        self.driver.insert(stack(batch), end=np.array(ends), final=np.array(finals), **given)
+        self.twin.insert(batch, **given, ends=ends, finals=finals)
+
+    def steps(self, n: int, *ends: int) -> "Pair":
+        """Appends n rows one by one, of which those at these places are ends."""
+        for i in range(n):
+            self.insert([i in ends])
+        return self
+
+    def refuses(self, batch: list[Any], ends: list[bool], finals: list[bool]) -> bool:
+        """Whether an insertion that makes an episode too long is refused, and changes nothing."""
+        before = self.buffer.state_dict()
+        try:
+            self.driver.insert(stack(batch), end=np.array(ends), final=np.array(finals))
+        except ValueError as error:
+            return "max_episode_length" in str(error) and same_states(before, self.buffer)
+        return False
+
+    def sample(self) -> tuple[np.ndarray, ...] | None:
+        """A sample, the same from both; none where there are too few starts."""
+        if not self.twin.can_sample():
+            return None
+        handles, *bookkeeping = self.twin.sample()[:-1]
+        columns = self.twin.windows(handles, *self.reach())
+        if self.twin.rule.whole:
+            bookkeeping = [np.array(columns[0].sum(1), np.int32)]
+        elif self.prioritized:
+            bookkeeping = [np.array(bookkeeping[0], np.float32)]
+        got = self.driver.sample()
+        expected = (np.array(handles, np.int64), *bookkeeping, *columns)
+        for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+            assert (a.dtype, a.shape, a.tolist()) == (b.dtype, b.shape, b.tolist()), i
+        return got
+
+    def reach(self) -> tuple[int, int]:
+        """The first step of a sample, and how many there are."""
+        burn_in = getattr(self.buffer, "burn_in", 0)
+        return -burn_in, burn_in + self.twin.rule.length
+
+    def update(self, handles: Sequence[int], priorities: Any) -> int:
+        dead = self.driver.update(handles, priorities)
+        assert dead == self.twin.update(handles, priorities)
+        return dead
+
+    def delete(self, *handles: int) -> int:
+        deleted = self.driver.delete(list(handles))
+        assert deleted == self.twin.delete(handles)
+        return deleted
+
+    def advance(self, steps: int = 1) -> None:
+        self.driver.advance(steps)
+        self.twin.advance(steps)
+
+    def info(self, handles: Sequence[int]) -> None:
+        assert self.driver.info(handles) == self.twin.info(handles)
+
+    def end_episodes(self) -> None:
+        assert int(self.buffer.end_episodes()) == self.twin.end_episodes()
+
+    def reset(self) -> None:
+        self.driver.reset()
+        self.twin.reset()
+
+
+def twin_of(buffer: Any, **options: Any) -> TimedTwin:
+    """The twin of an empty buffer that was made with these options."""
+    mine = ("seed", "num_envs", "replace", "ordered", "max_use", "max_staleness", "alpha", "beta", "beta_steps")
+    rest = {key: value for key, value in options.items() if key in (*mine, "epsilon", "normalize")}
+    if isinstance(buffer, EpisodeReplayBuffer):
+        rule = Rule(length=buffer.max_episode_length, whole=True)
+    else:
+        assert isinstance(buffer, SequenceReplayBuffer)
+        rule = Rule(buffer.sequence_length, buffer.burn_in, buffer.stride, buffer.pad_end)
+    cls = PrioritizedTimedTwin if buffer.prioritized else TimedTwin
+    if not buffer.prioritized:
+        rest = {key: value for key, value in rest.items() if key in mine[:6]}
+    return cls(buffer.sample_size, buffer.capacity, rule=rule, **rest)
+
+
+def make_pair(combination: Combination, cls: type[Any], draws: int, capacity: int, length: int, **options: Any) -> Pair:
+    """A shared buffer, emptied, and its twin."""
+    return Pair(shared_timed(combination, cls, draws, capacity, SHAPES, TYPES, length, **options), **options)
+
+
+def sequences(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:
+    """A native buffer of sequences and its twin."""
+    return make_pair(NATIVE, SequenceReplayBuffer, draws, capacity, length, **options)
+
+
+def episodes(capacity: int, longest: int, draws: int = 1, **options: Any) -> Pair:
+    """A native buffer of episodes and its twin."""
+    return make_pair(NATIVE, EpisodeReplayBuffer, draws, capacity, longest, **options)
+
+
+# Random operations.
+
+HANDLES = 4  # of a call, some of them dead
+NONE, END, FINAL = 0, 1, 2
+FLAGS = st.lists(st.sampled_from([*[NONE] * 7, END, FINAL]), min_size=5, max_size=9)
+PRIORITY = st.sampled_from([0.0, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
+PRIORITIES = st.lists(PRIORITY, min_size=HANDLES, max_size=HANDLES)
+#: How far a handle is behind the newest row; a negative one has not been given yet. Of those to delete most are such.
+BEHIND = st.lists(st.integers(-2, 15), min_size=HANDLES, max_size=HANDLES)
+TO_DELETE = st.lists(st.integers(-45, 15), min_size=HANDLES, max_size=HANDLES)
+#: Two steps with a priority for each row: one graph where something is compiled.
+CORE = [
+    *[st.tuples(st.just("insert"), st.just(2), FLAGS, PRIORITIES)] * 6,
+    *[st.tuples(st.just("sample"))] * 4,
+    st.tuples(st.just("update"), BEHIND, PRIORITIES),
+    st.tuples(st.just("delete"), TO_DELETE),
+]
+SOME = [
+    *CORE,
+    st.tuples(st.just("advance"), st.integers(0, 2)),
+    st.tuples(st.just("info"), BEHIND),
+    st.tuples(st.just("reset"), st.integers(0, 2)),
+]
+#: What comes where nothing is compiled: other numbers of rows, no priority, one for all.
+MORE = [
+    *SOME,
+    st.tuples(st.just("end_episodes")),
+    *[st.tuples(st.just("insert"), st.sampled_from([1, 1, 3, 6, 13, 16]), FLAGS, st.none())] * 2,
+    st.tuples(st.just("insert"), st.sampled_from([1, 1, 3, 6, 13, 16]), FLAGS, PRIORITY),
+]
+CORE_OPERATIONS, SOME_OPERATIONS, MORE_OPERATIONS = (
+    st.lists(st.sampled_from(range(len(kinds))).flatmap(kinds.__getitem__), min_size=n, max_size=n)
+    for kinds, n in ((CORE, 20), (SOME, 20), (MORE, 25))
+)
+SETTINGS = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def run(pair: Pair, operations: Sequence[tuple[Any, ...]], refuse: bool = True) -> None:
+    """Makes operations on a buffer and its twin; all state is equal after each, bit for bit.
+
+    Args:
+        pair (Pair): The buffer and its twin.
+        operations (Sequence): Names and arguments.
+        refuse (bool): Whether to try rows that make an episode too long; otherwise they come as ends.
+    """
+    for name, *arguments in operations:
+        if name == "insert":
+            insert(pair, *arguments, refuse=refuse)
+        elif name == "update":
+            if pair.prioritized:
+                pair.update(pair.handles(arguments[0]), arguments[1])
+        elif name == "delete":
+            pair.delete(*pair.handles(arguments[0]))
+        elif name == "info":
+            pair.info(pair.handles(arguments[0]))
+        elif name == "reset":
+            if arguments[0] == 0:
+                pair.reset()
+        else:
+            getattr(pair, name)(*arguments)
+        pair.compare()
+
+
+def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any, refuse: bool) -> None:
+    """Appends rows; flags and priorities are repeated until there is one for each."""
+    n = steps * pair.num_envs
+    given = [flags[i % len(flags)] for i in range(n)]
+    if not refuse:
+        for i in range(n):
+            if not pair.twin.fits([flag != NONE for flag in given[: i + 1]]):
+                given[i] = END
+    if isinstance(priority, list):
+        priority = [priority[i % len(priority)] for i in range(n)]
+    pair.insert([flag == END for flag in given], [flag == FINAL for flag in given], priority)

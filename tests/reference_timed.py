@@ -1,0 +1,262 @@
+"""Slow twins of the buffers whose rows know their episode, from the docs alone.
+
+After each operation every stored row is judged anew, step by step, by what is stored of its episode.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from reference_weighted import PrioritizedTwin, Record, UniformTwin
+
+#: Environment, episode, step in the episode.
+Key = tuple[int, int, int]
+
+
+class TimedRecord(Record):
+    """What is known of the row in a slot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key: Key = (-1, -1, 0)
+        self.end = self.final = self.deleted = self.legal = False
+
+
+class Rule(NamedTuple):
+    """What a sample reaches over.
+
+    Args:
+        length (int): Steps from the start on.
+        before (int): Steps before the start: the burn-in and the frames of a stack.
+        stride (int): Period of starts in an episode.
+        pad_end (bool): Whether a window may reach beyond the end of its episode.
+        whole (bool): Whether only whole episodes are drawn, of at most `length` steps.
+    """
+
+    length: int = 1
+    before: int = 0
+    stride: int = 1
+    pad_end: bool = False
+    whole: bool = False
+
+
+class TimedTwin(UniformTwin):
+    """A buffer of rows in time, drawn uniformly.
+
+    Args:
+        draws (int), capacity (int): As for `UniformTwin`.
+        rule (Rule): What a sample reaches over.
+        num_envs (int): Environments that write in step.
+    """
+
+    def __init__(self, draws: int, capacity: int, *, rule: Rule, num_envs: int = 1, **options: Any) -> None:
+        self.rule, self.num_envs = rule, num_envs
+        super().__init__(draws, capacity, **options)
+
+    def forget(self) -> None:
+        super().forget()
+        self.records: list[Any] = [TimedRecord() for _ in range(self.capacity)]
+        self.next_keys: list[Key] = [(env, 0, 0) for env in range(self.num_envs)]
+        self.lengths: dict[tuple[int, int], int] = {}  # steps of each finished episode
+        self.stored: dict[Key, TimedRecord] = {}
+        self.by_handle: dict[int, TimedRecord] = {}
+
+    def fits(self, ends: Sequence[bool]) -> bool:
+        """Whether rows with these flags make no episode too long."""
+        steps = [step for _, _, step in self.next_keys]
+        for i, end in enumerate(ends):
+            env = i % self.num_envs
+            if self.rule.whole and not end and steps[env] + 1 >= self.rule.length:
+                return False
+            steps[env] = 0 if end else steps[env] + 1
+        return True
+
+    def insert(
+        self, rows: list[Any], priority: Any = None, ends: Any = None, finals: Any = None, judge: bool = True
+    ) -> None:
+        """Appends rows with flags, one for each; a final row is also an end. Who does not `judge` now has to later."""
+        first = self.inserted
+        super().insert(rows, priority)
+        for i in range(len(rows)):
+            env = i % self.num_envs
+            key = self.next_keys[env]
+            record = self.records[(first + i - self.base) % self.capacity]
+            record.key, record.deleted = key, False
+            record.final = finals is not None and bool(finals[i])
+            record.end = record.final or (ends is not None and bool(ends[i]))
+            if record.end:
+                self.lengths[key[:2]] = key[2] + 1
+            self.next_keys[env] = (env, key[1] + 1, 0) if record.end else (env, key[1], key[2] + 1)
+        if judge:
+            self.judge()
+
+    def order(self) -> list[int]:
+        head = self.head
+        return [*range(head, self.size), *range(head)]
+
+    def record_of(self, handle: int) -> Any:
+        """What is known of a row, if it is stored."""
+        return self.by_handle.get(handle)
+
+    def judge(self) -> None:
+        """Gives each row its weight if a sample may start there, else zero."""
+        records = [self.records[slot] for slot in self.order()]
+        self.stored = {record.key: record for record in records}
+        self.by_handle = {record.serial: record for record in records}
+        for record in self.stored.values():
+            record.legal = self.may_start(record)
+            record.weight = self.weight_of(record.priority) if record.legal else 0.0
+
+    def at(self, key: Key, offset: int) -> TimedRecord | None:
+        """The row some steps after another of the same episode, if it is stored and was not deleted."""
+        record = self.stored.get((key[0], key[1], key[2] + offset))
+        return None if record is None or record.deleted else record
+
+    def may_start(self, record: TimedRecord) -> bool:
+        rule, (env, episode, step) = self.rule, record.key
+        if record.removed or record.final:
+            return False
+        length = self.lengths.get((env, episode))
+        if rule.whole:
+            return step == 0 and length is not None and all(self.at(record.key, i) for i in range(length))
+        for i in range(-min(rule.before, step), rule.length):
+            beyond = length is not None and step + i >= length
+            if not (rule.pad_end if beyond else self.at(record.key, i)):
+                return False
+        return step % rule.stride == 0 or (not rule.pad_end and length == step + rule.length)
+
+    def legal(self) -> list[int]:
+        """Handles of the rows at which a sample may start, from the oldest."""
+        return [self.records[slot].serial for slot in self.order() if self.records[slot].legal]
+
+    def live(self, handle: int) -> Any:
+        """What is known of a row, if a sample may start there."""
+        record = self.record_of(handle)
+        return record if record is not None and record.legal else None
+
+    def deliver(self, slots: list[int]) -> list[int]:
+        super().deliver(slots)
+        self.judge()
+        return slots
+
+    def delete(self, handles: Sequence[int]) -> int:
+        """Deletes rows; how many of them there were that had not been deleted."""
+        found = {handle: self.record_of(handle) for handle in handles}
+        deleted = [record for record in found.values() if record is not None and not record.deleted]
+        for record in deleted:
+            record.removed = record.deleted = True
+        self.judge()
+        return len(deleted)
+
+    def advance(self, steps: int) -> None:
+        self.now += steps
+        for slot in self.order():
+            if self.stale(self.records[slot]):
+                self.records[slot].removed = self.records[slot].deleted = True
+        self.judge()
+
+    def end_episodes(self, final: bool = False) -> int:
+        """Makes the newest row of each environment the last of its episode, or a final row; how many went on."""
+        going = [key for key in self.next_keys if key[2] > 0]
+        for env, episode, step in going:
+            record = self.stored[env, episode, step - 1]
+            record.end, record.final = True, final
+            self.lengths[env, episode] = step
+            self.next_keys[env] = (env, episode + 1, 0)
+        self.judge()
+        return len(going)
+
+    def state(self) -> dict[str, Any]:
+        flags = [record.end + 2 * record.final + 4 * record.deleted for record in self.records]
+        return super().state() | {"steps": [record.key[2] for record in self.records], "flags": flags}
+
+    # What samples hold.
+
+    def window(self, handle: int, first: int, length: int) -> list[Any]:
+        """The rows at consecutive steps of an episode, ``None`` where there is none."""
+        start = self.record_of(handle)
+        assert start is not None
+        records = [self.at(start.key, offset) for offset in range(first, first + length)]
+        return [None if r is None else self.slots[(r.serial - self.base) % self.capacity] for r in records]
+
+    def windows(self, handles: Sequence[int], first: int, length: int) -> tuple[np.ndarray, ...]:
+        """Which steps there are, ``[B, T]``, and each column ``[B, T, *F]`` with zeros elsewhere."""
+        rows = [self.window(handle, first, length) for handle in handles]
+        mask = np.array([[row is not None for row in window] for window in rows])
+        zeros = tuple(np.zeros_like(part) for part in next(row for window in rows for row in window if row is not None))
+        columns = zip(*((row or zeros) for window in rows for row in window))
+        return mask, *(np.stack(c).reshape(*mask.shape, *c[0].shape) for c in columns)
+
+
+class PrioritizedTimedTwin(TimedTwin, PrioritizedTwin):
+    """A buffer of rows in time, drawn by priority, with the arguments of `PrioritizedReplayBuffer`."""
+
+
+class Views(NamedTuple):
+    """The views of a buffer that samples single rows, whose columns begin with an observation.
+
+    Args:
+        n (int): Steps of an n-step return; 0 for none.
+        gamma (float): Its discount.
+        frames (int): Frames of a stack; 0 for none.
+        own_next (bool): Whether a column has the next observation.
+    """
+
+    n: int = 0
+    gamma: float = 1.0
+    frames: int = 0
+    own_next: bool = False
+
+    def rule(self) -> Rule:
+        """Rows whose next observation is that of the next row need that row, unless they are the last."""
+        needs_next = not self.own_next and (self.n or self.frames)
+        return Rule(length=2 if needs_next else 1, before=max(self.frames - 1, 0), pad_end=True)
+
+
+class Row(NamedTuple):
+    """A row of the tests of views."""
+
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    next_observation: Any = None
+
+
+def chain_of(twin: TimedTwin, start: TimedRecord, views: Views) -> list[TimedRecord]:
+    """The steps of an n-step return: those that are transitions of one episode with a next observation."""
+    chain = [start]
+    while len(chain) < views.n and not chain[-1].end:
+        following = twin.at(chain[-1].key, 1)
+        if following is None or following.final:
+            break
+        if not views.own_next and not following.end and twin.at(following.key, 1) is None:
+            break
+        chain.append(following)
+    return chain
+
+
+def sample_of(twin: TimedTwin, handle: int, views: Views) -> dict[str, Any]:
+    """The fields of the sample that starts at a row, by name."""
+    start = twin.record_of(handle)
+    assert start is not None
+    chain = chain_of(twin, start, views)
+    rows = [twin.slots[(record.serial - twin.base) % twin.capacity] for record in chain]
+    fields = rows[0]._asdict()
+    if not views.own_next:
+        del fields["next_observation"]
+    zeros = np.zeros_like(rows[0].observation)
+
+    def frames(last: int) -> np.ndarray:
+        window = twin.window(handle, last - max(views.frames, 1) + 1, max(views.frames, 1))
+        stack = np.stack([zeros if row is None else row.observation for row in window])
+        return stack if views.frames else stack[0]
+
+    fields["observation"] = frames(0)
+    fields["next_observation"] = rows[-1].next_observation if views.own_next else frames(len(chain))
+    if views.n:
+        terms = [row.reward.astype(np.float64) * views.gamma**i for i, row in enumerate(rows)]
+        fields["reward"] = np.sum(terms, 0).astype(rows[0].reward.dtype)
+        fields["terminated"], fields["truncated"] = rows[-1].terminated, rows[-1].truncated
+        fields["discount"] = np.float32(0 if rows[-1].terminated else views.gamma ** len(chain))
+    return fields

@@ -1,0 +1,467 @@
+"""Whole episodes: which are drawn, what samples hold, how often each comes, and the longest that there may be."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from checks import assert_frequencies, uniform
+from drivers import Combination
+from drivers_timed import (
+    COMPOSITE,
+    CORE_OPERATIONS,
+    MORE_OPERATIONS,
+    NATIVE,
+    SETTINGS,
+    SHAPES,
+    TYPES,
+    Pair,
+    episodes,
+    legal_handles,
+    make_pair,
+    row,
+    run,
+    same_states,
+)
+from hypothesis import given, settings
+from mindspore import Tensor
+from reference import stack
+from reference_timed import Rule, TimedTwin
+
+from mindspore_replay import EpisodeReplayBuffer
+
+
+def test_the_twin_by_hand():
+    twin = TimedTwin(1, 6, rule=Rule(length=3, whole=True))
+    assert [twin.fits(ends) for ends in ([0], [0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 1, 0, 0, 0])] == [1, 1, 0, 1, 0]
+    twin.insert([(n,) for n in range(5)], ends=[False, True, False, False, True])
+    assert twin.legal() == [0, 2]
+    twin.insert([(5,)])
+    assert (twin.legal(), twin.fits([False]), twin.fits([False, False])) == ([0, 2], True, False)
+    twin.insert([(6,)], finals=[True])  # overwrites row 0; a final row is the last step of an episode
+    assert twin.legal() == [2, 5]
+    assert twin.window(5, 0, 3) == [(5,), (6,), None]
+    twin.insert([(7,)], finals=[True])  # an episode that is nothing else is not drawn
+    assert twin.legal() == [2, 5]
+    assert (twin.delete([3]), twin.legal()) == (1, [5])
+
+
+# By hand, by the buffer and its twin. Handles are numbers of rows; `steps(n, *ends)` inserts n rows one by one.
+
+
+def test_an_unfinished_episode_is_not_drawn():
+    pair = episodes(12, 5).steps(4)
+    assert (pair.legal(), pair.sample()) == ([], None)
+    pair.insert([True])
+    assert pair.legal() == [0]
+    assert pair.steps(3).legal() == [0]
+    pair.insert([True])
+    pair.insert([True])
+    assert pair.legal() == [0, 5, 9]
+
+
+def test_the_first_row_that_is_overwritten_takes_the_episode():
+    pair = episodes(12, 5).steps(12, 3, 8, 11)
+    assert pair.legal() == [0, 4, 9]
+    assert pair.steps(1).legal() == [4, 9]
+    assert pair.steps(3).legal() == [4, 9]
+    pair.insert([True])
+    assert pair.legal() == [9, 12]
+    assert pair.steps(3).legal() == [9, 12]
+    pair.insert([True])
+    assert pair.legal() == [9, 12, 17]
+    pair.insert([True])
+    assert pair.legal() == [12, 17, 21]
+
+
+def test_what_a_sample_holds():
+    pair = episodes(12, 4).steps(8, 0, 3, 7)
+    seen = {}
+    while len(seen) < 3:
+        handles, lengths, mask, floats, numbers = pair.sample()  # type: ignore[misc]
+        seen[int(handles[0])] = int(lengths[0]), mask[0].tolist(), numbers[0].tolist(), floats[0, :, 1].tolist()
+    yes, no = True, False
+    assert seen == {
+        0: (1, [yes, no, no, no], [1, 0, 0, 0], [-1, 0, 0, 0]),
+        1: (3, [yes, yes, yes, no], [2, 3, 4, 0], [-2, -3, -4, 0]),
+        4: (4, [yes, yes, yes, yes], [5, 6, 7, 8], [-5, -6, -7, -8]),
+    }
+
+
+@pytest.mark.parametrize("deleted", [4, 5, 6])
+def test_a_deleted_row_takes_its_episode(deleted: int):
+    pair = episodes(12, 4).steps(10, 3, 6, 9)
+    assert pair.legal() == [0, 4, 7]
+    assert (pair.delete(deleted), pair.delete(deleted)) == (1, 0)
+    assert pair.legal() == [0, 7]
+
+
+def test_a_row_that_is_deleted_before_its_episode_is_finished_takes_it_too():
+    for deleted in (4, 5, 6):
+        pair = episodes(12, 4).steps(7, 3)
+        assert pair.delete(deleted) == 1
+        pair.insert([True])
+        assert pair.legal() == [0]
+        pair.insert([True])
+        assert pair.legal() == [0, 8]
+
+
+def test_a_used_up_episode_is_not_drawn_any_more():
+    pair = episodes(12, 4, max_use=2).steps(8, 3, 7)
+    for _ in range(4):
+        pair.sample()
+        pair.compare()
+    assert (pair.legal(), pair.sample()) == ([], None)
+    assert pair.driver.info([0, 1, 4, 5]) == [(1.0, 2, 0), (1.0, 0, 0), (1.0, 2, 0), (1.0, 0, 0)]
+    assert pair.steps(4, 3).legal() == [8]
+
+
+def test_a_stale_row_takes_its_episode():
+    pair = episodes(12, 4, max_staleness=1).steps(6, 2)
+    pair.advance()
+    pair.steps(3, 0)  # finishes the second episode, and begins a third
+    assert pair.legal() == [0, 3]
+    pair.advance()  # rows 0 to 5 are stale
+    assert pair.legal() == []
+    pair.insert([True])
+    assert pair.legal() == [7]
+    pair.advance()
+    assert pair.legal() == []
+
+
+def test_final_rows_are_the_last_steps_of_episodes_and_make_none():
+    pair = episodes(12, 4).steps(2)
+    pair.insert([False], [True])
+    assert pair.legal() == [0]
+    pair.insert([False], [True])
+    pair.insert([True], [True])
+    assert pair.legal() == [0]
+    assert pair.sample()[1].tolist() == [3]  # type: ignore[index]
+    assert pair.steps(3).legal() == [0]
+    pair.insert([False], [True])
+    assert pair.legal() == [0, 5]
+
+
+def test_environments_whose_number_does_not_divide_the_capacity():
+    pair = episodes(13, 4, num_envs=3)
+    for ends in ([0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0]):
+        pair.insert(ends)
+    # Environment 0 has rows 0, 3, 6 and then 9; environment 1 row 1 and 4, 7, 10; environment 2 rows 2, 5 and 8, 11.
+    assert pair.legal() == [0, 1, 2, 4]
+    pair.insert([1, 0, 1])  # overwrites rows 0 and 1
+    assert pair.legal() == [2, 4, 8, 9]
+    pair.insert([1, 1, 1])  # rows 5 to 17 are stored
+    assert pair.legal() == [8, 9, 13, 15, 17]
+    pair.delete(14)
+    assert pair.legal() == [9, 13, 15, 17]
+
+
+def test_reset_forgets_episodes_too():
+    pair = episodes(12, 4).steps(6, 3)
+    pair.reset()
+    assert pair.legal() == []
+    assert pair.steps(3).legal() == []  # the first row since then begins an episode: this is no fifth step
+    pair.insert([True])
+    assert pair.legal() == [6]
+
+
+@pytest.mark.parametrize("n", [13, 14, 30])
+def test_a_batch_longer_than_the_capacity(n: int):
+    pair = episodes(13, 4).steps(2)
+    pair.insert([(i + 2) % 4 == 3 for i in range(n)])
+    first = pair.twin.inserted - 13
+    assert pair.legal() == [handle for handle in range(first, n + 2 - 3) if handle % 4 == 0]
+    pair.sample()
+
+
+def test_an_episode_as_long_as_the_ring():
+    pair = episodes(13, 13).steps(13, 12)
+    assert pair.legal() == [0]
+    pair.sample()
+    assert pair.steps(1).legal() == []
+    assert pair.steps(12, 11).legal() == [13]
+    pair.sample()
+
+
+def test_episodes_of_one_step():
+    pair = episodes(5, 1, 3)
+    for _ in range(7):
+        pair.insert([True])
+    assert pair.legal() == [2, 3, 4, 5, 6]
+    pair.sample()
+    pair.insert([False])  # refused
+    assert pair.legal() == [2, 3, 4, 5, 6]
+
+
+# The longest episode.
+
+TOO_LONG = (
+    "For 'EpisodeReplayBuffer', no episode may have more than max_episode_length=3 rows: the last of them must come "
+    "with end=True, but got one without. Nothing was stored."
+)
+
+
+@pytest.fixture(params=[NATIVE, COMPOSITE], ids=str)
+def long_pair(request: pytest.FixtureRequest) -> Pair:
+    """A buffer of two environments, episodes of at most three steps, and its twin."""
+    return make_pair(request.param, EpisodeReplayBuffer, 2, 13, 3, num_envs=2)
+
+
+def test_an_episode_that_would_be_too_long_is_refused_and_can_still_be_finished(long_pair: Pair):
+    """Two steps of two environments at once: the third row of each must be the last."""
+    pair = long_pair
+    pair.insert([False] * 4)
+    before = pair.buffer.state_dict()
+    for ends in ([False, False, True, True], [True, False, True, True], [False, True, True, True]):
+        with pytest.raises(ValueError, match=f"^{re.escape(TOO_LONG)}$"):
+            pair.buffer.insert(list(stack([row(4 + i) for i in range(4)])), end=ends)
+        assert same_states(before, pair.buffer)
+    pair.insert([True, False, False, False], [False, True, False, False])
+    assert pair.legal() == [0, 1]
+    pair.sample()
+    pair.insert([True, False, False, True])
+    assert pair.legal() == [0, 1, 6, 7]
+
+
+def test_a_batch_with_an_episode_that_is_too_long_is_refused_whole():
+    good, late = [0, 0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 1]
+    for ends, fits in ((good, True), (late, False), ([0, 0, 0], False), ([1, 0, 0, 0, 1], False), ([1, 0, 0, 1], True)):
+        pair = episodes(13, 3)
+        pair.insert([True])
+        pair.insert(ends)  # compares state_dict before and after, if it does not fit
+        assert pair.twin.inserted == 1 + fits * len(ends)
+        pair.compare()
+    pair = episodes(13, 3, num_envs=2)
+    pair.insert([0, 0, 0, 1, 1, 0, 0, 0])  # steps of two environments in turn; three and two, then two of the second
+    assert pair.twin.inserted == 8
+    pair.insert([0, 1])
+    assert pair.twin.inserted == 10
+    pair.insert([0, 0, 0, 0])
+    assert pair.twin.inserted == 10
+    pair.insert([1, 0, 0, 0])
+    assert pair.twin.inserted == 14
+    pair.compare()
+
+
+def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_before_it():
+    pair = episodes(5, 3)
+    pair.insert([0, 0, 0, 0, 1, 0, 1, 0, 0, 1])  # the row that is too long would be overwritten at once
+    assert pair.twin.rows == []
+    pair.insert([0, 0, 1, 0, 1, 0, 1, 0, 0, 1])
+    assert pair.legal() == [5, 7]
+
+
+class LongCalls(Kept):
+    """An insertion inside a compiled function."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def insert(self, x, y, end):
+        self.buffer.insert((x, y), end=end)
+        return self.buffer.size()
+
+
+def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph():
+    """MindSpore waits three seconds before it tells, so this runs in one mode."""
+    buffer = EpisodeReplayBuffer(1, 6, SHAPES, TYPES, 3, seed=0, backend="native")
+    calls = LongCalls(buffer)
+    x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
+    yes, no = Tensor(True), Tensor(False)
+    for _ in range(2):
+        calls.insert(x, y, no).asnumpy()
+    before = buffer.state_dict()
+    with pytest.raises(RuntimeError):
+        calls.insert(x, y, no).asnumpy()
+    assert same_states(before, buffer)
+    LongCalls(buffer).insert(x, y, yes).asnumpy()  # MindSpore cannot call a graph again in which an operator failed
+    assert legal_handles(buffer) == [0]
+    buffer.check_valid()
+
+
+# How often each episode comes.
+
+
+def assert_episodes(handles: Sequence[int], twin: TimedTwin) -> None:
+    """Every finished episode comes, each equally often, and no other."""
+    assert_frequencies(handles, uniform(twin.legal()))
+
+
+@pytest.fixture
+def filled() -> Pair:
+    """A buffer that has wrapped, with episodes of different lengths, one of which is not finished, and one deleted."""
+    pair = episodes(40, 9, 2, seed=3)
+    for length in (4, 9, 3, 1, 9, 2, 1, 7, 2, 1, 9, 3):
+        pair.steps(length, length - 1)
+    pair.steps(4)
+    pair.delete(pair.twin.inserted - 4 - 2)  # of the episode of three steps
+    return pair
+
+
+def test_every_finished_episode_is_drawn_equally_often(filled: Pair):
+    lengths = [filled.twin.lengths[filled.twin.record_of(handle).key[:2]] for handle in filled.legal()]
+    assert sorted(lengths) == [1, 1, 1, 2, 2, 7, 9, 9]
+    handles: list[int] = []
+    for i in range(1000):
+        sample = filled.sample() if i < 20 else [part.asnumpy() for part in filled.buffer.sample()]
+        handles += sample[0].tolist()  # type: ignore[index]
+    assert_episodes(handles, filled.twin)
+
+
+def test_the_check_of_episodes_rejects_wrong_samplers(filled: Pair):
+    twin, rng = filled.twin, np.random.default_rng(0)
+    legal = np.array(twin.legal())
+    assert_episodes(rng.choice(legal, 2000).tolist(), twin)
+    lengths = np.array([twin.lengths[twin.record_of(handle).key[:2]] for handle in twin.legal()], float)
+    rows = [twin.records[slot] for slot in twin.order()]
+    firsts = [record.serial for record in rows if record.key[2] == 0]
+    wrong = {
+        "by length": rng.choice(legal, 2000, p=lengths / lengths.sum()),
+        "any first row": rng.choice(firsts, 2000),  # unfinished and deleted episodes too
+        "any row": rng.choice([record.serial for record in rows], 2000),
+        "none of the oldest": rng.choice(legal[1:], 2000),
+        "none of the newest": rng.choice(legal[:-1], 2000),
+    }
+    for handles in wrong.values():
+        with pytest.raises(AssertionError):
+            assert_episodes(handles.tolist(), twin)
+
+
+def test_without_replacement_no_episode_comes_twice_in_a_sample():
+    pair = episodes(20, 4, 3, replace=False)
+    for length in (3, 1, 4, 2, 2, 3, 1):
+        pair.steps(length, length - 1)
+    handles = []
+    for _ in range(1000):
+        batch = pair.buffer.sample()[0].asnumpy().tolist()
+        assert len(set(batch)) == 3
+        handles += batch
+    assert_episodes(handles, pair.twin)
+
+
+# Random operations, with the twin.
+
+ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "plain": (4, {}),
+    "two environments": (3, {"num_envs": 2, "max_use": 2, "replace": False, "max_staleness": 3}),
+    "whole ring": (13, {"ordered": True, "max_use": 4}),
+    "one step": (1, {"max_staleness": 1}),
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+@settings(SETTINGS, max_examples=40)
+@given(operations=MORE_OPERATIONS)
+def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: list[tuple[Any, ...]]):
+    longest, options = arguments
+    pair = episodes(13, longest, 2, **options)
+    run(pair, operations[:12])  # rows that make an episode too long are tried and refused
+    run(pair, operations[12:], refuse=False)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [NATIVE, COMPOSITE, Combination("pynative", "native", "compiled"), Combination("graph", "native", "compiled")],
+    ids=str,
+)
+@settings(SETTINGS, max_examples=6)
+@given(operations=CORE_OPERATIONS)
+def test_random_operations_elsewhere(place: Combination, operations: list[tuple[Any, ...]]):
+    before = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE if place.mode == "graph" else ms.PYNATIVE_MODE)
+    pair = make_pair(place, EpisodeReplayBuffer, 2, 13, 3, num_envs=2)
+    run(pair, operations, refuse=False)
+    ms.set_context(mode=before)
+
+
+# Saving.
+
+
+def test_a_state_goes_on_with_the_same_draws_in_another_buffer():
+    pair = episodes(26, 4, 2, max_use=9, num_envs=2)
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        pair.insert((rng.random(2) < 0.3) | [step == 3 for _, _, step in pair.twin.next_keys])
+    pair.sample()
+    other = EpisodeReplayBuffer(2, 26, SHAPES, TYPES, 4, seed=77, backend="native", max_use=9, num_envs=2)
+    other.load_state_dict(pair.buffer.state_dict())
+    for _ in range(5):
+        batch = [np.ones((4, 2), np.float32), np.arange(4, dtype=np.int32)]
+        for buffer in (pair.buffer, other):
+            buffer.insert(batch, end=[True, True, False, True])
+            buffer.insert([np.ones((2, 2), np.float32), np.arange(2, dtype=np.int32)], end=True)
+        for a, b in zip(pair.buffer.sample(), other.sample(), strict=True):
+            assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
+        assert same_states(pair.buffer, other)
+
+
+def test_a_state_with_longer_episodes_is_refused():
+    for ends in ((4,), (3,), ()):
+        state = episodes(13, 5).steps(ends[0] + 1 if ends else 4, *ends).buffer.state_dict()
+        with pytest.raises(ValueError, match="For 'EpisodeReplayBuffer'"):
+            episodes(13, 3).buffer.load_state_dict(state)
+
+
+def test_a_dict_and_its_names():
+    buffer = EpisodeReplayBuffer(2, 12, SHAPES, TYPES, 3, names=["x", "y"], seed=0, backend="native")
+    for i in range(9):
+        buffer.insert([np.ones(2, np.float32), i], end=i % 3 == 2)
+    state = buffer.state_dict()
+    plain = buffer.sample()
+    buffer.load_state_dict(state)
+    batch = buffer.sample(as_dict=True)
+    assert list(batch) == ["indices", "lengths", "mask", "x", "y"]
+    for a, b in zip(plain, batch.values(), strict=True):
+        assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
+    assert [part.dtype for part in plain] == [ms.int64, ms.int32, ms.bool_, ms.float32, ms.int32]
+    assert [part.shape for part in plain] == [(2,), (2,), (2, 3), (2, 3, 2), (2, 3)]
+
+
+# Errors.
+
+
+def make(**options: Any) -> EpisodeReplayBuffer:
+    arguments = {"sample_size": 2, "capacity": 13, "shapes": SHAPES, "types": TYPES, "max_episode_length": 3}
+    return EpisodeReplayBuffer(**(arguments | {"backend": "native", "seed": 0} | options))
+
+
+CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
+    (ValueError, {"max_episode_length": 0}, r"'max_episode_length' must be in \[1, 2147483647\], but got 0\."),
+    (TypeError, {"max_episode_length": 3.0}, r"'max_episode_length' must be an int, but got 3\.0 \(float\)\."),
+    (ValueError, {"max_episode_length": 14}, r"'capacity' must be at least 14, .* in 1 environments, but got 13\."),
+    (ValueError, {"num_envs": 5}, r"'capacity' must be at least 15, .* in 5 environments, but got 13\."),
+    (TypeError, {"views": [1]}, r"'views' must hold views such as NStep, but got 1\."),
+]
+
+
+@pytest.mark.parametrize(("error", "options", "message"), CONSTRUCTOR, ids=lambda value: str(value)[:40])
+def test_constructor(error: type[Exception], options: dict[str, Any], message: str):
+    with pytest.raises(error, match=f"^For 'EpisodeReplayBuffer', {message}"):
+        make(**options)
+
+
+X, Y = np.zeros(2, np.float32), np.array(1, np.int32)
+CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
+    (TypeError, lambda b: b.sample(as_dict=True), "'as_dict' needs a buffer made with 'names'"),
+    (RuntimeError, lambda b: b.sample(), "sample_size=2 eligible rows, but got 1 .* of 4 stored.*can_sample"),
+    (ValueError, lambda b: b.insert([X, Y], end=[True, False]), r"'end' must have shape \[1\], .*or \[\], .*\[2\]"),
+    (TypeError, lambda b: b.insert([X, Y], end=1.0), "'end' must be a bool or hold bools, but got float64"),
+    (TypeError, lambda b: b.insert([X, Y], priority=1.0), "priority"),
+    (TypeError, lambda b: b.sample(0.5), "."),
+]
+
+
+@pytest.mark.parametrize(("error", "call", "message"), CALLS, ids=[message[:30] for *_, message in CALLS])
+def test_calls(error: type[Exception], call: Callable[[Any], Any], message: str):
+    pair = episodes(13, 3, 2).steps(4, 2)
+    before = pair.buffer.state_dict()
+    with pytest.raises(error, match=message):
+        call(pair.buffer)
+    assert same_states(before, pair.buffer)
+    pair.compare()
+    with pytest.raises(AttributeError):
+        pair.buffer.update_priorities([0], [1.0])

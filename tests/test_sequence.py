@@ -1,0 +1,1017 @@
+"""Sequences of steps: which starts are legal, what samples hold, and how often each start comes.
+
+The sweeps run on the native kernels from Python; twins hold the other combinations to the same state and draws.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from checks import assert_frequencies
+from drivers import Combination
+from drivers_timed import (
+    COMPOSITE,
+    CORE_OPERATIONS,
+    MORE_OPERATIONS,
+    NATIVE,
+    SETTINGS,
+    SHAPES,
+    SOME_OPERATIONS,
+    TYPES,
+    Pair,
+    legal_handles,
+    make_pair,
+    run,
+    same_states,
+    sequences,
+)
+from hypothesis import given, settings
+from mindspore import Tensor
+from reference_timed import PrioritizedTimedTwin, Rule, TimedTwin
+
+from mindspore_replay import SequenceReplayBuffer
+from mindspore_replay.ops.sum_tree import build_weights
+
+PLAIN: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0, "prioritized": True}
+KINDS: dict[str, dict[str, Any]] = {"uniform": {}, "prioritized": PLAIN}
+KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def test_the_twin_by_hand():
+    twin = TimedTwin(1, 8, rule=Rule(length=3, before=1, stride=2), num_envs=1)
+    twin.insert([(n,) for n in range(6)], ends=[n == 4 for n in range(6)])  # five steps, then one
+    assert twin.legal() == [0, 2]
+    twin.insert([(6,)])
+    assert twin.legal() == [0, 2]
+    twin.insert([(7,)], finals=[True])  # three steps, the last of which only closes the episode
+    assert twin.legal() == [0, 2, 5]
+    twin.insert([(8,)])  # overwrites row 0, which is not the burn-in of row 2
+    assert twin.legal() == [2, 5]
+    twin.insert([(9,)])  # overwrites row 1, which is
+    assert twin.legal() == [5]
+    assert twin.window(5, -1, 4) == [None, (5,), (6,), (7,)]
+    assert twin.state()["steps"] == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert twin.state()["flags"] == [0, 0, 0, 0, 1, 0, 0, 3]
+    assert (twin.delete([6, 6, 1]), twin.legal(), twin.state()["flags"][6]) == (1, [], 4)
+    twin.reset()
+    assert (twin.legal(), twin.state()["steps"], twin.state()["flags"]) == ([], [0] * 8, [0] * 8)
+
+
+# Which starts are legal, by hand, by the buffer and by its twin. Handles are numbers of rows; `steps(n, *ends)` inserts
+# n rows one by one.
+
+
+@KIND
+def test_the_newest_row_completes_a_sequence(kind: dict[str, Any]):
+    pair = sequences(8, 4, **kind).steps(3)
+    assert pair.legal() == []
+    assert pair.steps(1).legal() == [0]
+    assert pair.steps(1).legal() == [0, 1]
+    assert pair.steps(3).legal() == [0, 1, 2, 3, 4]
+    assert pair.steps(1).legal() == [1, 2, 3, 4, 5]  # the oldest row is 1
+    assert pair.steps(20).legal() == [21, 22, 23, 24, 25]
+
+
+@KIND
+def test_a_sequence_may_end_with_the_episode_and_not_cross_its_end(kind: dict[str, Any]):
+    pair = sequences(16, 4, **kind).steps(10, 5)
+    assert pair.legal() == [0, 1, 2, 6]
+
+
+@KIND
+def test_a_padded_sequence_reaches_beyond_the_end_of_a_finished_episode(kind: dict[str, Any]):
+    pair = sequences(16, 4, pad_end=True, **kind).steps(9, 5)
+    assert pair.legal() == [0, 1, 2, 3, 4, 5]  # rows 6 to 8 go on, and are too few yet
+    pair.insert([True])
+    assert pair.legal() == list(range(10))
+    pair.insert([True])  # an episode of one step
+    assert pair.legal() == list(range(11))
+
+
+def test_an_episode_that_is_too_short_is_reached_only_with_padding():
+    assert sequences(16, 4).steps(9, 2, 8).legal() == [3, 4, 5]
+    assert sequences(16, 4, pad_end=True).steps(9, 2, 8).legal() == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("length", "stride", "pad_end", "starts"),
+    [
+        (3, 1, False, [0, 1, 2, 3, 4, 5]),
+        (3, 2, False, [0, 2, 4, 5]),  # 5 is the start from which the sequence just reaches the end
+        (3, 3, False, [0, 3, 5]),
+        (3, 4, False, [0, 4, 5]),
+        (3, 5, False, [0, 5]),
+        (3, 6, False, [0, 5]),
+        (3, 8, False, [0, 5]),
+        (3, 100, False, [0, 5]),
+        (8, 3, False, [0]),
+        (1, 3, False, [0, 3, 6, 7]),
+        (3, 2, True, [0, 2, 4, 6]),
+        (3, 3, True, [0, 3, 6]),
+        (3, 7, True, [0, 7]),
+        (3, 8, True, [0]),
+        (9, 5, True, [0, 5]),
+    ],
+)
+def test_strides_in_an_episode_of_eight_steps(length: int, stride: int, pad_end: bool, starts: list[int]):
+    options = {"stride": stride, "pad_end": pad_end}
+    assert sequences(16, length, **options).steps(8, 7).legal() == starts
+    # The same in the middle of a ring, after an episode of three steps and before one that goes on.
+    pair = sequences(16, length, **options).steps(19, 2, 10)
+    inside = [handle - 3 for handle in pair.legal() if 3 <= handle < 11]
+    assert inside == starts
+
+
+def test_an_unfinished_episode_has_no_start_that_depends_on_its_end():
+    pair = sequences(16, 3, stride=4).steps(7)
+    assert pair.legal() == [0, 4]
+    pair.insert([False])
+    assert pair.legal() == [0, 4]
+    pair.insert([True])  # nine steps: 6 is the last start
+    assert pair.legal() == [0, 4, 6]
+
+
+def test_steps_before_an_episode_are_padding_of_the_burn_in_and_overwritten_ones_are_not():
+    pair = sequences(8, 2, burn_in=3).steps(8)
+    assert pair.legal() == [0, 1, 2, 3, 4, 5, 6]
+    assert pair.steps(1).legal() == [4, 5, 6, 7]  # row 1 is the oldest: row 3 would burn in from row 0
+    assert pair.steps(1).legal() == [5, 6, 7, 8]
+    pair = sequences(8, 2, burn_in=3).steps(13, 7)
+    assert pair.legal() == [8, 9, 10, 11]  # rows 5 to 7 are left of the first episode, and the second is whole
+    assert pair.steps(3).legal() == [8, 9, 10, 11, 12, 13, 14]
+    assert pair.steps(1).legal() == [12, 13, 14, 15]
+
+
+def test_the_burn_in_of_the_first_steps_is_zero_and_masked():
+    pair = sequences(8, 2, burn_in=3).steps(5, 0)  # an episode of one step, then four of another
+    assert pair.legal() == [1, 2, 3]
+    seen = {}
+    while len(seen) < 3:
+        handles, mask, _, numbers = pair.sample()  # type: ignore[misc]
+        seen[int(handles[0])] = mask[0].tolist(), numbers[0].tolist()
+    assert seen == {
+        1: ([False, False, False, True, True], [0, 0, 0, 2, 3]),
+        2: ([False, False, True, True, True], [0, 0, 2, 3, 4]),
+        3: ([False, True, True, True, True], [0, 2, 3, 4, 5]),
+    }
+
+
+def test_a_deleted_row_takes_every_window_that_holds_it():
+    pair = sequences(16, 3, burn_in=2).steps(12)
+    assert pair.legal() == list(range(10))
+    assert pair.delete(5) == 1
+    assert pair.legal() == [0, 1, 2, 8, 9]  # in the sequences of 3 to 5, in the burn-ins of 6 and 7
+    assert pair.delete(5) == 0
+    assert pair.steps(3).legal() == [0, 1, 2, 8, 9, 10, 11, 12]
+    assert pair.steps(7).legal() == [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+
+
+def test_a_deleted_row_does_not_reach_into_other_episodes():
+    pair = sequences(16, 3, burn_in=2).steps(15, 4, 9)
+    assert pair.legal() == [0, 1, 2, 5, 6, 7, 10, 11, 12]
+    assert pair.delete(9) == 1  # the last step of its episode
+    assert pair.legal() == [0, 1, 2, 5, 6, 10, 11, 12]
+    assert pair.delete(10) == 1  # the first step
+    assert pair.legal() == [0, 1, 2, 5, 6]
+
+
+def test_the_newest_row_is_deleted_before_its_windows_are_complete():
+    pair = sequences(16, 3, pad_end=True).steps(4)
+    assert pair.legal() == [0, 1]
+    assert pair.delete(3) == 1
+    assert pair.legal() == [0]
+    assert pair.steps(3).legal() == [0, 4]
+    pair.insert([True])
+    assert pair.legal() == [0, 4, 5, 6, 7]
+
+
+def test_deleted_rows_and_the_end_of_an_episode_with_padding():
+    pair = sequences(16, 4, burn_in=1, pad_end=True).steps(6, 5)
+    assert pair.legal() == [0, 1, 2, 3, 4, 5]
+    assert pair.delete(5) == 1
+    assert pair.legal() == [0, 1]
+    pair = sequences(16, 4, burn_in=1, pad_end=True).steps(6, 5)
+    assert pair.delete(2) == 1
+    assert pair.legal() == [4, 5]
+
+
+def test_a_final_row_is_the_last_step_of_sequences_and_no_start():
+    pair = sequences(16, 3).steps(3)
+    pair.insert([False], [True])  # the fourth step closes the episode
+    pair.steps(2)
+    assert pair.legal() == [0, 1]
+    pair = sequences(16, 3, pad_end=True).steps(3)
+    pair.insert([False], [True])
+    pair.insert([False], [True])  # an episode that is nothing but a final row
+    assert pair.legal() == [0, 1, 2]
+    pair = sequences(16, 1).steps(2)
+    pair.insert([False], [True])
+    assert pair.legal() == [0, 1]
+
+
+@KIND
+def test_a_used_up_start_takes_only_itself(kind: dict[str, Any]):
+    pair = sequences(16, 3, burn_in=2, max_use=2, **kind).steps(8)
+    assert pair.legal() == [0, 1, 2, 3, 4, 5]
+    counts = dict.fromkeys(range(6), 0)
+    while counts[3] < 2:
+        sample = pair.sample()
+        assert sample is not None
+        counts[int(sample[0][0])] += 1
+        assert pair.legal() == [handle for handle in counts if counts[handle] < 2]
+    assert pair.update([3, 3], [1.0, 2.0]) == 2 if pair.prioritized else True
+    pair.info([2, 3, 4, 9])
+    # Rows that come now make starts as ever, whatever was used up before.
+    pair.steps(2)
+    assert pair.legal() == [handle for handle in (*counts, 6, 7) if counts.get(handle, 0) < 2]
+
+
+def test_deliveries_of_a_start_are_counted_and_those_of_the_steps_in_its_window_are_not():
+    pair = sequences(16, 3, stride=3, max_use=5).steps(3, 2)
+    for _ in range(4):
+        pair.sample()
+    assert pair.driver.info([0, 1, 2]) == [(1.0, 4, 0), (1.0, 0, 0), (1.0, 0, 0)]
+    pair.sample()
+    assert (pair.legal(), pair.sample()) == ([], None)
+
+
+@KIND
+def test_a_stale_row_takes_every_window_that_holds_it(kind: dict[str, Any]):
+    pair = sequences(16, 2, burn_in=1, max_staleness=1, **kind).steps(4)
+    pair.advance()
+    pair.steps(4)
+    assert pair.legal() == [0, 1, 2, 3, 4, 5, 6]
+    pair.advance()  # rows 0 to 3 are two steps old
+    assert pair.legal() == [5, 6]  # row 4 would burn in from row 3
+    pair.insert([True])
+    pair.steps(2)
+    assert pair.legal() == [5, 6, 7, 9]
+    pair.advance()
+    assert pair.legal() == [9]
+    pair.advance()
+    assert pair.legal() == []
+
+
+def test_a_used_up_row_that_is_deleted_then_takes_its_windows_too():
+    pair = sequences(16, 2, max_use=1).steps(6)
+    first = pair.sample()
+    assert first is not None
+    used = int(first[0][0])
+    assert pair.legal() == [handle for handle in range(5) if handle != used]
+    pair.driver.delete([used])
+    pair.twin.delete([used])
+    assert pair.legal() == [handle for handle in range(5) if handle not in (used - 1, used)]
+
+
+def test_priorities_of_starts_that_became_illegal_are_skipped_and_counted():
+    pair = sequences(8, 3, burn_in=1, **PLAIN).steps(8)
+    assert pair.legal() == [0, 1, 2, 3, 4, 5]
+    assert pair.update([0, 1, 5, 6, 7, 8, -1], [2.0, 3.0, 4.0, 50.0, 50.0, 50.0, 50.0]) == 4  # 6 and 7 are not complete
+    pair.steps(1)  # overwrites row 0: row 1 has no burn-in any more
+    assert pair.legal() == [2, 3, 4, 5, 6]
+    pair.delete(4)  # in the windows of 2, 3, 4 and 5
+    assert pair.legal() == [6]
+    assert pair.update([0, 1, 2, 3, 4, 5, 6], [9.0] * 7) == 6
+    pair.compare()
+    state = pair.buffer.state_dict()
+    assert float(state["max_priority"]) == 9
+    assert state["weights"][:8].tolist() == [0, 0, 0, 0, 0, 0, 9, 0]
+    assert state["priorities"].tolist() == [4, 3, 1, 1, 1, 4, 9, 1]  # row 8 has the largest priority of its time
+
+
+def test_priorities_of_rows_that_are_no_start_are_skipped_and_counted():
+    """Those off the stride, and final rows."""
+    for pad_end, legal in ((False, [0, 3, 5]), (True, [0, 3, 6])):
+        pair = sequences(13, 3, stride=3, pad_end=pad_end, **PLAIN).steps(7)
+        pair.insert([False], [True])
+        assert pair.legal() == legal
+        assert pair.update(list(range(8)), [7.0] * 8) == 5
+        assert pair.legal() == legal
+        assert float(pair.buffer.weights.asnumpy()[:13].sum()) == 21
+
+
+def test_a_start_gets_the_priority_that_its_row_was_inserted_with_once_it_is_complete():
+    pair = sequences(8, 3, **PLAIN)
+    for priority in (5.0, 6.0, 7.0, 8.0):
+        pair.insert([False], priority=priority)
+    assert pair.buffer.state_dict()["weights"][:4].tolist() == [5, 6, 0, 0]
+    pair.insert([False] * 3, priority=[1.0, 2.0, 3.0])
+    pair.insert([True])  # with the largest priority so far
+    assert pair.buffer.state_dict()["weights"][:8].tolist() == [5, 6, 7, 8, 1, 2, 0, 0]
+    pair.compare()
+    pair.insert([False] * 3, priority=0.0)  # weighs nothing, and is a legal start that can be brought back
+    assert pair.twin.legal() == [3, 4, 5, 8]
+    assert legal_handles(pair.buffer) == [3, 4, 5]
+    assert pair.update([8, 9], [4.0, 4.0]) == 1
+    assert pair.legal() == [3, 4, 5, 8]
+
+
+@KIND
+@pytest.mark.parametrize("n", [13, 14, 26, 40])
+def test_a_batch_longer_than_the_capacity(kind: dict[str, Any], n: int):
+    pair = sequences(13, 3, burn_in=1, stride=2, **kind).steps(5)
+    pair.insert([i % 9 == 8 for i in range(n)])
+    pair.compare()
+    oldest = pair.twin.inserted - 13
+    assert len(pair.legal()) >= 3
+    assert min(pair.legal()) >= oldest
+    pair.steps(3)
+    pair.compare()
+    pair.sample()
+
+
+def test_a_batch_goes_on_with_an_episode_and_the_next_goes_on_with_it():
+    pair = sequences(13, 4).steps(2)
+    pair.insert([False, True, False, False])  # four steps, then two
+    assert pair.legal() == [0]
+    pair.insert([False, False])
+    assert pair.legal() == [0, 4]
+    assert pair.buffer.state_dict()["steps"][:8].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_reset_forgets_episodes_too():
+    pair = sequences(8, 3, burn_in=2, stride=2, **PLAIN).steps(11, 5)
+    pair.reset()
+    assert (pair.legal(), bool(pair.buffer.can_sample())) == ([], False)
+    state = pair.buffer.state_dict()
+    assert not state["steps"].any()
+    assert not state["flags"].any()
+    assert pair.steps(3).legal() == [11]  # the first row since then is the first of an episode
+    assert pair.steps(4).legal() == [11, 13, 15]
+
+
+def test_environments_whose_number_does_not_divide_the_capacity():
+    pair = sequences(8, 2, num_envs=3)
+    for step in range(2):
+        pair.insert([False, step == 1, False])
+    assert pair.legal() == [0, 1, 2]
+    pair.insert([False, False, True])  # rows 6, 7 and 8; row 0 is gone, and with it the first step of environment 0
+    assert pair.legal() == [1, 2, 3, 5]
+    pair.insert([False, False, False])  # rows 4 to 11 are stored
+    assert pair.legal() == [5, 6, 7]
+    state = pair.buffer.state_dict()
+    assert (int(state["head"]), state["steps"].tolist()) == (4, [2, 3, 1, 0, 1, 1, 2, 0])
+    pair.insert([True, True, True])
+    assert pair.legal() == [7, 9, 10, 11]
+    pair.delete(13)
+    assert pair.legal() == [7, 9, 11]
+
+
+def test_one_flag_for_the_step_of_all_environments():
+    pair, other = (sequences(12, 2, num_envs=3, seed=seed) for seed in (1, 2))
+    batch = (np.ones((3, 2), np.float32), np.arange(3, dtype=np.int32))
+    for end in (False, True, False):
+        pair.driver.insert(batch, end=end)
+        other.driver.insert(batch, end=[end] * 3)
+    assert pair.buffer.state_dict()["steps"].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert pair.buffer.state_dict()["flags"].tolist() == other.buffer.state_dict()["flags"].tolist()
+    assert legal_handles(pair.buffer) == legal_handles(other.buffer) == [0, 1, 2]
+
+
+def test_a_window_as_long_as_the_ring():
+    pair = sequences(13, 13).steps(13)
+    assert pair.legal() == [0]
+    assert pair.steps(1).legal() == [1]
+    pair.sample()
+    pair = sequences(13, 10, burn_in=3, stride=5).steps(30)
+    assert pair.legal() == [20]
+    pair = sequences(39, 13, num_envs=3)
+    for _ in range(15):
+        pair.insert([False] * 3)
+    assert pair.legal() == [6, 7, 8]
+    pair.sample()
+
+
+# The sweep: all combinations of sizes, with rows that tell where they come from.
+
+COLUMNS = ["time", "stream", "episode", "step"]
+ADD = (1, 4, 9, 13)
+STRIDES, CAPACITIES = (1, 2, 3, 4, 5), (13, 16, 26, 39)
+
+
+def sweep() -> Iterator[tuple[int, int, int, int, bool, bool]]:
+    """All strides, capacities and numbers of environments, each with burn-in and without, padded and not."""
+    for (i, stride), (j, capacity), (k, envs) in itertools.product(*map(enumerate, (STRIDES, CAPACITIES, (1, 3)))):
+        for burn_in in (0, 2):
+            pad_end = (i + j + k + burn_in // 2) % 2 == 0
+            yield stride, capacity, envs, burn_in, pad_end, bool((i // 2 + j + burn_in // 2) % 2)
+
+
+class Story:
+    """Environments whose episodes have random lengths. All numbers in rows begin with 1."""
+
+    def __init__(
+        self, rng: np.random.Generator, num_envs: int, choices: Sequence[int] = (1, 2, 3, 5, 8, 17, 30)
+    ) -> None:
+        self.rng, self.num_envs, self.choices = rng, num_envs, choices
+        self.time, self.episodes = 0, 0
+        self.lengths: dict[int, int] = {}
+        self.now = [self.next_episode() for _ in range(num_envs)]
+
+    def next_episode(self) -> list[int]:
+        self.episodes += 1
+        return [self.episodes, 0, int(self.rng.choice(self.choices))]
+
+    def rows(self, steps: int) -> tuple[list[tuple[int, ...]], list[bool], list[bool]]:
+        """Some steps of each environment, and the flags: an episode ends with a step, or with a final row."""
+        batch, ends, finals = [], [], []
+        for _ in range(steps):
+            self.time += 1
+            for stream in range(self.num_envs):
+                episode, step, length = self.now[stream]
+                self.now[stream][1] = step + 1
+                batch.append((self.time, stream + 1, episode, step + 1))
+                last = step + 1 >= length
+                final = last and self.rng.random() < 0.3
+                ends.append(last and not final)
+                finals.append(final)
+                if last:
+                    self.lengths[episode] = step + 1
+                    self.now[stream] = self.next_episode()
+        return batch, ends, finals
+
+
+def assert_windows(sample: Sequence[np.ndarray], story: Story, burn_in: int, pad_end: bool) -> None:
+    """By the rows alone: windows go on from step to step of one episode and stream, and pads are where they may be."""
+    mask, time, stream, episode, step = sample
+    assert mask[:, burn_in].all()
+    for column in (time, stream, episode, step):
+        assert not column[~mask].any()
+    both = mask[:, 1:] & mask[:, :-1]
+    for column, difference in ((time, 1), (step, 1), (stream, 0), (episode, 0)):
+        assert (np.diff(column, axis=1)[both] == difference).all()
+    assert ((np.diff(mask.astype(np.int8), axis=1) != 0).sum(1) <= 2).all()
+    for i in range(len(mask)):
+        there = np.flatnonzero(mask[i])
+        first, last = there[0], there[-1]
+        assert last - first == len(there) - 1
+        assert first == 0 or step[i, first] == 1
+        if last < mask.shape[1] - 1:
+            assert pad_end
+            assert step[i, last] == story.lengths[int(episode[i, last])]
+
+
+def feed(buffer: Any, twin: TimedTwin, story: Story, steps: int, judge: bool = True) -> None:
+    batch, ends, finals = story.rows(steps)
+    columns = [np.array(column, dtype) for column, dtype in zip(zip(*batch), (np.int64, np.int32, np.int32, np.int32))]
+    priority = {"priority": story.rng.integers(1, 5, len(batch)).astype(np.float32)} if buffer.prioritized else {}
+    buffer.insert(columns, end=ends, final=finals, **priority)
+    twin.insert(batch, **priority, ends=ends, finals=finals, judge=judge)
+
+
+def story_buffer(
+    length: int, stride: int, capacity: int, envs: int, burn_in: int, pad_end: bool, prioritized: bool, draws: int = 2
+) -> Any:
+    """A native buffer for rows of a `Story`, and its twin."""
+    options = {"burn_in": burn_in, "stride": stride, "pad_end": pad_end, "prioritized": prioritized, "num_envs": envs}
+    types = [ms.int64, ms.int32, ms.int32, ms.int32]
+    buffer = SequenceReplayBuffer(
+        draws, capacity, [()] * 4, types, length, names=COLUMNS, seed=capacity, backend="native", alpha=1.0,
+        epsilon=0.0, **options,
+    )  # fmt: skip
+    rule = Rule(length, burn_in, stride, pad_end)
+    if prioritized:
+        return buffer, PrioritizedTimedTwin(draws, capacity, rule=rule, num_envs=envs, alpha=1.0, epsilon=0.0)
+    return buffer, TimedTwin(draws, capacity, rule=rule, num_envs=envs)
+
+
+def check_story(buffer: Any, twin: TimedTwin, story: Story) -> None:
+    assert legal_handles(buffer) == twin.legal()
+    assert bool(buffer.can_sample()) == (len(twin.legal()) >= buffer.sample_size)
+    if twin.can_sample():
+        sample = [column.asnumpy() for column in buffer.sample()]
+        assert set(sample[0].tolist()) <= set(twin.legal())
+        assert_windows(sample[2 if buffer.prioritized else 1 :], story, buffer.burn_in, buffer.pad_end)
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 9, 13])
+def test_sweep(length: int):
+    """Legal starts are those of the twin, and windows those of one episode, whatever the sizes, wraps included."""
+    rng = np.random.default_rng(length)
+    ran = 0
+    for stride, capacity, envs, burn_in, pad_end, prioritized in sweep():
+        if (length + burn_in) * envs > capacity:
+            with pytest.raises(
+                ValueError, match=f"'capacity' must be at least {(length + burn_in) * envs}, .*{capacity}"
+            ):
+                story_buffer(length, stride, capacity, envs, burn_in, pad_end, False)
+            continue
+        buffer, twin = story_buffer(length, stride, capacity, envs, burn_in, pad_end, prioritized)
+        for steps in ADD:
+            buffer.reset()
+            twin.reset()
+            story = Story(rng, envs)
+            total = -(-capacity // envs) * 9 // 5
+            for place in range(-(-total // steps)):
+                check, delete = place * steps % 13 < steps, rng.random() < 0.5 * steps / 13  # every 13 steps or more
+                feed(buffer, twin, story, steps, judge=check or delete)
+                if check:
+                    check_story(buffer, twin, story)
+                if delete:
+                    handles = twin.inserted - rng.integers(1, capacity, 2)
+                    assert int(buffer.delete(handles)) == twin.delete(handles.tolist())
+                    check_story(buffer, twin, story)
+            twin.judge()
+            check_story(buffer, twin, story)
+            ran += 1
+        buffer.check_valid()
+    assert ran >= 75
+
+
+@pytest.mark.parametrize("length", [17, 20, 33])
+def test_long_windows(length: int):
+    """Episodes that are longer than the windows and shorter, in rings that are hardly longer, and in longer ones."""
+    rng = np.random.default_rng(length)
+    for capacity, burn_in, pad_end in itertools.product((length + 9, 3 * length - 2), (0, 9), (False, True)):
+        buffer, twin = story_buffer(length, 3, capacity, 1, burn_in, pad_end, pad_end)
+        story = Story(rng, 1, [1, 9, length - 1, length, length + 1, 2 * length])
+        for _ in range(6 * capacity // 5):
+            feed(buffer, twin, story, 5)
+            check_story(buffer, twin, story)
+            if rng.random() < 0.05:
+                handles = twin.inserted - rng.integers(1, capacity, 1)
+                assert int(buffer.delete(handles)) == twin.delete(handles.tolist())
+                check_story(buffer, twin, story)
+
+
+# How often each start comes.
+
+
+def filled(length: int, capacity: int, envs: int, prioritized: bool, **options: Any) -> Any:
+    """A buffer that has wrapped, its twin and its story."""
+    options = {"stride": 1, "burn_in": 0, "pad_end": False} | options
+    buffer, twin = story_buffer(length, capacity=capacity, envs=envs, prioritized=prioritized, **options)
+    story = Story(
+        np.random.default_rng(capacity + length), envs, [max(length - 1, 1), length, length + 2, 2 * length + 3]
+    )
+    for _ in range(7):
+        feed(buffer, twin, story, capacity // envs // 2)
+    handles = twin.legal()[-2:-1]
+    assert int(buffer.delete(handles)) == twin.delete(handles) == 1
+    return buffer, twin, story
+
+
+def shares(twin: TimedTwin) -> dict[int, float]:
+    """How often each legal start must come."""
+    weights = {handle: twin.record_of(handle).weight for handle in twin.legal()}
+    return {handle: weight / sum(weights.values()) for handle, weight in weights.items()}
+
+
+def assert_starts(handles: Sequence[int], twin: TimedTwin) -> None:
+    """Every legal start comes, each as often as it must, and no other."""
+    assert_frequencies(handles, shares(twin))
+
+
+@KIND
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"length": 3, "capacity": 26, "envs": 1},
+        {"length": 4, "capacity": 39, "envs": 3, "burn_in": 2},
+        {"length": 1, "capacity": 16, "envs": 3, "stride": 2},
+        {"length": 9, "capacity": 39, "envs": 1, "stride": 2, "pad_end": True},
+        {"length": 4, "capacity": 26, "envs": 1, "stride": 3, "burn_in": 2, "pad_end": True},
+        {"length": 13, "capacity": 39, "envs": 1, "pad_end": True},
+    ],
+    ids=str,
+)
+def test_every_legal_start_is_drawn_as_often_as_it_must(kind: dict[str, Any], sizes: dict[str, Any]):
+    buffer, twin, story = filled(prioritized="prioritized" in kind, **sizes)
+    assert len(twin.legal()) >= 2
+    handles: list[int] = []
+    while len(handles) < 3000:
+        sample = [column.asnumpy() for column in buffer.sample()]
+        handles += sample[0].tolist()
+        if len(handles) < 500:
+            assert_windows(sample[2 if buffer.prioritized else 1 :], story, buffer.burn_in, buffer.pad_end)
+    assert_starts(handles, twin)
+
+
+WRONG = [
+    "any stored row",
+    "the cursor is ignored",
+    "first an episode",
+    "all but the newest start",
+    "all but the oldest start",
+    "one start twice as often",
+]
+
+
+def wrong_starts(twin: TimedTwin) -> dict[str, Callable[[np.random.Generator], int]]:
+    """Samplers that look right at a glance."""
+    stored = [twin.records[slot].serial for slot in twin.order()]
+    by_episode = {}
+    for handle in twin.legal():
+        by_episode.setdefault(twin.record_of(handle).key[:2], []).append(handle)
+    # Legal but for the cursor: rows of a window are neighbours in the ring, and no end is inside.
+    around = [
+        handle
+        for i, handle in enumerate(stored)
+        if not any(twin.record_of(stored[(i + j) % len(stored)]).end for j in range(twin.rule.length - 1))
+    ]
+    weightless = twin.legal()
+    return {
+        "any stored row": lambda rng: int(rng.choice(stored)),
+        "the cursor is ignored": lambda rng: int(rng.choice(around)),
+        "first an episode": lambda rng: int(rng.choice(by_episode[list(by_episode)[rng.integers(len(by_episode))]])),
+        "all but the newest start": lambda rng: int(rng.choice(twin.legal()[:-1])),
+        "all but the oldest start": lambda rng: int(rng.choice(twin.legal()[1:])),
+        "one start twice as often": lambda rng: int(rng.choice([*weightless, weightless[len(weightless) // 2]])),
+    }
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_check_of_starts_rejects_wrong_samplers(wrong: str):
+    _, twin, _ = filled(length=3, capacity=39, envs=1, prioritized=False)
+    rng = np.random.default_rng(0)
+    assert_starts([int(rng.choice(twin.legal())) for _ in range(3000)], twin)
+    draw = wrong_starts(twin)[wrong]
+    with pytest.raises(AssertionError):
+        assert_starts([draw(rng) for _ in range(3000)], twin)
+
+
+def test_the_check_of_starts_rejects_a_uniform_sampler_of_priorities():
+    _, twin, _ = filled(length=3, capacity=26, envs=1, prioritized=True)
+    rng = np.random.default_rng(0)
+    shares_of = shares(twin)
+    right = rng.choice(list(shares_of), 3000, p=list(shares_of.values()))
+    assert_starts(right.tolist(), twin)
+    with pytest.raises(AssertionError):
+        assert_starts(rng.choice(list(shares_of), 3000).tolist(), twin)
+
+
+def test_the_check_of_windows_rejects_wrong_windows():
+    buffer, _, story = filled(length=4, capacity=26, envs=1, prioritized=False, burn_in=2, pad_end=True, draws=8)
+    samples = [[column.asnumpy() for column in buffer.sample()][1:] for _ in range(20)]
+    sample = [np.concatenate(columns) for columns in zip(*samples)]
+    assert_windows(sample, story, 2, True)
+
+    def changed(column: int, place: tuple[Any, ...], value: Any) -> list[np.ndarray]:
+        wrong = [part.copy() for part in sample]
+        wrong[column][place] = value
+        return wrong
+
+    whole = int(np.flatnonzero(sample[0].all(1))[0])
+    padded = int(np.flatnonzero(~sample[0][:, -1])[0])
+    begins = int(np.flatnonzero(~sample[0][:, 0])[0])
+    wrong_ones = [
+        changed(1, (whole, 3), 99),  # not the next step
+        changed(2, (whole, slice(3, None)), 9),  # another stream
+        changed(3, (whole, slice(3, None)), 999),  # another episode
+        changed(1, (padded, -1), 5),  # a pad that is not zero
+        changed(4, (begins, 0), 5),
+        [*changed(0, (whole, 2), False)],  # the start is masked
+        [*changed(0, (whole, 0), False)],  # a burn-in masked where there is one
+    ]
+    for wrong in wrong_ones:
+        with pytest.raises(AssertionError):
+            assert_windows(wrong, story, 2, True)
+    with pytest.raises(AssertionError):
+        assert_windows(sample, story, 2, False)
+    with pytest.raises(AssertionError):  # windows of all rows as they lie
+        assert_windows([np.ones_like(sample[0]), *sample[1:]], story, 2, True)
+
+
+# Random operations, with the twin.
+
+PRIORITIZED = {"prioritized": True}
+ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "plain": (3, {}),
+    "two environments": (3, {"stride": 2, "burn_in": 2, "num_envs": 2}),
+    "padded": (4, {"stride": 2, "burn_in": 1, "pad_end": True, "max_use": 3, "replace": False, "ordered": True}),
+    "padded, two environments": (3, {"pad_end": True, "num_envs": 2, "max_staleness": 2, "replace": False}),
+    "whole ring": (10, {"burn_in": 3, "pad_end": True}),
+    "prioritized": (3, PRIORITIZED | {"alpha": 0.5, "epsilon": 0.0, "normalize": "buffer"}),
+    "prioritized, everything": (
+        3,
+        {**PRIORITIZED, "burn_in": 2, "stride": 2, "max_use": 2, "max_staleness": 3, "alpha": 0.7, "beta_steps": 3},
+    ),
+    "prioritized, padded": (
+        5,
+        {**PRIORITIZED, "stride": 5, "pad_end": True, "num_envs": 2, "max_staleness": 1, "ordered": True},
+    ),
+    "prioritized, one step": (1, PRIORITIZED | {"ordered": True, "burn_in": 3, "stride": 2}),
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+@settings(SETTINGS, max_examples=40)
+@given(operations=MORE_OPERATIONS)
+def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: list[tuple[Any, ...]]):
+    length, options = arguments
+    run(sequences(13, length, 2, **options), operations)
+
+
+#: One that takes most ways through the operators, for the combinations where something is compiled.
+ELSEWHERE: dict[str, Any] = ARGUMENTS["prioritized, everything"][1] | {"num_envs": 2, "max_staleness": 5, "max_use": 4}
+
+
+def elsewhere(combination: Combination) -> Pair:
+    return make_pair(combination, SequenceReplayBuffer, 2, 13, 3, **ELSEWHERE)
+
+
+@settings(SETTINGS, max_examples=6)
+@given(operations=CORE_OPERATIONS)
+def test_random_operations_in_all_combinations(combination: Combination, operations: list[tuple[Any, ...]]):
+    run(elsewhere(combination), operations)
+
+
+@settings(SETTINGS, max_examples=8)
+@given(operations=SOME_OPERATIONS)
+def test_random_operations_of_every_kind_on_composite(operations: list[tuple[Any, ...]]):
+    run(elsewhere(COMPOSITE), operations)
+
+
+def test_native_and_composite_insert_alike_where_sequences_are_padded():
+    """What makes starts legal is then another way through the composite operators. Samples are tested elsewhere."""
+    options = {"stride": 2, "burn_in": 1, "pad_end": True, "num_envs": 2}
+    rng = np.random.default_rng(3)
+    pairs = [make_pair(place, SequenceReplayBuffer, 4, 17, 4, **options) for place in (NATIVE, COMPOSITE)]
+    for _ in range(30):
+        flags = rng.choice(3, 6, p=[0.7, 0.2, 0.1])
+        for pair in pairs:
+            pair.insert(flags == 1, flags == 2)
+            pair.compare()
+        assert same_states(pairs[0].buffer, pairs[1].buffer)
+
+
+# Saving, and states that cannot be.
+
+
+@KIND
+def test_a_state_goes_on_with_the_same_draws_in_another_buffer(kind: dict[str, Any]):
+    options = {"burn_in": 2, "stride": 2, "max_use": 9, "num_envs": 2}
+    pair = sequences(26, 3, 2, **options, **kind)
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        pair.insert(rng.random(2) < 0.1)
+    pair.sample()
+    other = SequenceReplayBuffer(2, 26, SHAPES, TYPES, 3, seed=77, backend="native", **options, **kind)
+    other.load_state_dict(pair.buffer.state_dict())
+    assert same_states(pair.buffer, other)
+    for _ in range(10):
+        batch = [np.ones((4, 2), np.float32), np.arange(4, dtype=np.int32)]
+        for buffer in (pair.buffer, other):
+            buffer.insert(batch, end=[False, True, False, False])
+        for a, b in zip(pair.buffer.sample(), other.sample(), strict=True):
+            assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
+        assert same_states(pair.buffer, other)
+
+
+def tampered(state: dict[str, Any], key: str, place: Any, value: Any) -> dict[str, Any]:
+    other = {name: array.copy() for name, array in state.items()}
+    other[key][place] = value
+    return other
+
+
+def fitting(buffer: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """The state with the weights that would be right for such rows."""
+    state["weights"] = build_weights(np.where(buffer._eligible(state), 1.0, 0.0))
+    return state
+
+
+def test_states_that_cannot_be_are_refused():
+    pair = sequences(13, 3).steps(20, 11)
+    pair.delete(17)
+    state = pair.buffer.state_dict()
+    slot = {handle: handle % 13 for handle in range(7, 20)}
+    not_following = "the rows must make episodes: 'steps' do not go on from each row to the next of its stream"
+    flags = "'flags' are none that rows have, or a deleted row counts as live"
+    wrong = [
+        ("steps", slot[15], 9, not_following),
+        ("steps", slot[12], 12, not_following),  # after an end
+        ("steps", slice(None), np.arange(13), not_following),
+        ("flags", slot[14], 1, not_following),  # an end in the middle of an episode
+        ("flags", slot[11], 0, not_following),
+        ("steps", slot[7], -1, not_following),
+        ("use_counts", slot[17], 0, flags),
+        ("flags", slot[15], 4, flags),
+        ("flags", slot[15], 8, flags),
+        ("flags", slot[19], 2, "a row with only an observation is not the last of its episode"),
+    ]
+    for key, place, value, message in wrong:
+        other = tampered(state, key, place, value)
+        with pytest.raises(ValueError, match=r"the (weights|rows) must"):
+            pair.buffer.load_state_dict(other)
+        with pytest.raises(ValueError, match=message):
+            pair.buffer.load_state_dict(fitting(pair.buffer, other))
+        assert same_states(pair.buffer, state)
+    for key, place, value in (("weights", slot[16], 1.0), ("weights", slot[9], 0.0), ("flags", slot[17], 0)):
+        with pytest.raises(ValueError, match="the weights must be those of its rows"):
+            pair.buffer.load_state_dict(tampered(state, key, place, value))
+        assert same_states(pair.buffer, state)
+    pair.compare()
+
+
+def test_a_state_of_other_windows_is_refused():
+    state = sequences(13, 3).steps(20).buffer.state_dict()
+    for other in (sequences(13, 4), sequences(13, 3, burn_in=1), sequences(13, 3, stride=2)):
+        with pytest.raises(ValueError, match="the weights must be those of its rows"):
+            other.buffer.load_state_dict(state)
+
+
+# Flags and samples as they are given.
+
+
+class FlagCalls(Kept):
+    """Insertions with flags of every form inside compiled functions."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def constants(self, x, y):
+        self.buffer.insert((x, y))
+        self.buffer.insert((x, y), end=True)
+        self.buffer.insert((x, y), end=False, final=True)
+        return self.buffer.size()
+
+    @ms.jit
+    def scalars(self, x, y, end, final):
+        self.buffer.insert((x, y), end=end, final=final)
+        return self.buffer.size()
+
+    @ms.jit
+    def only_final(self, x, y, final):
+        self.buffer.insert((x, y), final=final)
+        return self.buffer.size()
+
+    @ms.jit
+    def one_for_many(self, x, y):
+        self.buffer.insert((x, y), end=True)
+        return self.buffer.size()
+
+    @ms.jit
+    def wrong_shape(self, x, y, end):
+        self.buffer.insert((x, y), end=end)
+        return self.buffer.size()
+
+
+def test_flags_in_a_graph(mode: str):
+    buffer = SequenceReplayBuffer(1, 13, SHAPES, TYPES, 2, seed=0, backend="native")
+    calls = FlagCalls(buffer)
+    x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
+    assert int(calls.constants(x, y)) == 3
+    yes, no = Tensor(True), Tensor(False)
+    for end, final in ((no, no), (yes, no), (no, yes), (yes, yes)):
+        calls.scalars(x, y, end, final).asnumpy()
+    xs, ys = Tensor(np.ones((2, 2), np.float32)), Tensor([1, 2], ms.int32)
+    calls.only_final(xs, ys, Tensor([False, True])).asnumpy()
+    state = buffer.state_dict()
+    assert state["flags"][:9].tolist() == [0, 1, 3, 0, 1, 3, 3, 0, 3]
+    assert state["steps"][:9].tolist() == [0, 1, 0, 0, 1, 0, 0, 0, 1]
+    buffer.check_valid()
+    with pytest.raises(ValueError, match=r"'end' must have shape \[2\], one flag for each row, but got shape \[\]"):
+        calls.one_for_many(xs, ys)
+    with pytest.raises(ValueError, match=r"'end' must have shape \[2\], one flag for each row, but got shape \[3\]"):
+        calls.wrong_shape(xs, ys, Tensor([True, False, True]))
+    with pytest.raises(TypeError, match="'end' must be a bool or hold bools, but got int32"):
+        calls.wrong_shape(xs, ys, Tensor([1, 0], ms.int32))
+    assert same_states(buffer, state)
+
+
+@KIND
+def test_a_sample_as_a_dict(kind: dict[str, Any]):
+    buffer = SequenceReplayBuffer(
+        2, 13, SHAPES, TYPES, 3, burn_in=1, names=["x", "y"], seed=0, backend="native", **kind
+    )  # fmt: skip
+    for i in range(9):
+        buffer.insert([np.ones(2, np.float32), i], end=i == 4)
+    state = buffer.state_dict()
+    plain = buffer.sample()
+    buffer.load_state_dict(state)
+    batch = buffer.sample(as_dict=True)
+    assert list(batch) == ["indices", *(["weights"] if kind else []), "mask", "x", "y"]
+    for a, b in zip(plain, batch.values(), strict=True):
+        assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
+    assert [tuple(part.shape) for part in list(batch.values())[-3:]] == [(2, 4), (2, 4, 2), (2, 4)]
+    assert batch["mask"].dtype == ms.bool_
+
+
+def test_importance_weights_are_those_of_the_starts():
+    pair = sequences(13, 3, 4, **PLAIN, beta=0.5)
+    pair.insert([False] * 8, priority=[1.0, 4.0, 16.0, 4.0, 1.0, 1.0, 100.0, 100.0])
+    for beta in (None, 0.0, 1.0, 0.25):
+        handles, weights, *_ = (part.asnumpy() for part in pair.buffer.sample(beta))
+        of = {0: 1.0, 1: 4.0, 2: 16.0, 3: 4.0, 4: 1.0, 5: 1.0}
+        drawn = np.array([of[handle] for handle in handles.tolist()])
+        expected = (drawn.min() / drawn) ** (0.5 if beta is None else beta)
+        np.testing.assert_allclose(weights, expected, rtol=1e-6)
+
+
+# Errors.
+
+
+def make(**options: Any) -> SequenceReplayBuffer:
+    arguments = {"sample_size": 2, "capacity": 13, "shapes": SHAPES, "types": TYPES, "sequence_length": 3, "seed": 0}
+    return SequenceReplayBuffer(**(arguments | {"backend": "native"} | options))
+
+
+CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
+    (ValueError, {"sequence_length": 0}, r"'sequence_length' must be in \[1, 2147483647\], but got 0\."),
+    (TypeError, {"sequence_length": 2.0}, r"'sequence_length' must be an int, but got 2\.0 \(float\)\."),
+    (ValueError, {"burn_in": -1}, r"'burn_in' must be in \[0, 2147483647\], but got -1\."),
+    (ValueError, {"stride": 0}, r"'stride' must be in \[1, 2147483647\], but got 0\."),
+    (TypeError, {"pad_end": 1}, r"'pad_end' must be a bool, but got 1 \(int\)\."),
+    (TypeError, {"prioritized": "yes"}, r"'prioritized' must be a bool, but got 'yes' \(str\)\."),
+    (ValueError, {"sequence_length": 14}, r"'capacity' must be at least 14, .* in 1 environments, but got 13\."),
+    (ValueError, {"burn_in": 11}, r"'capacity' must be at least 14, .*, but got 13\."),
+    (ValueError, {"num_envs": 5}, r"'capacity' must be at least 15, .* in 5 environments, but got 13\."),
+    (ValueError, {"prioritized": True, "replace": False}, r"'replace' must be True, but got False"),
+    (ValueError, {"prioritized": True, "alpha": 1.5}, r"'alpha' must be in \[0, 1\], but got 1\.5\."),
+    (TypeError, {"views": 3}, r"'views' must be a list or tuple of views, but got 3\."),
+    (TypeError, {"views": [3]}, r"'views' must hold views such as NStep, but got 3\."),
+]
+
+
+@pytest.mark.parametrize(("error", "options", "message"), CONSTRUCTOR, ids=lambda value: str(value)[:40])
+def test_constructor(error: type[Exception], options: dict[str, Any], message: str):
+    with pytest.raises(error, match=f"^For 'SequenceReplayBuffer', {message}"):
+        make(**options)
+
+
+def test_the_least_capacity():
+    assert make(sequence_length=13).capacity == 13
+    assert make(sequence_length=11, burn_in=2).capacity == 13
+    assert make(sequence_length=2, burn_in=2, num_envs=3).capacity == 13
+
+
+X, Y = np.zeros(2, np.float32), np.array(1, np.int32)
+TWO = [np.zeros((2, 2), np.float32), np.zeros(2, np.int32)]
+CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
+    (RuntimeError, lambda b: b.insert([X, Y], priority=1.0), r"'insert\(priority=\.\.\.\)' needs .*prioritized=True"),
+    (RuntimeError, lambda b: b.update_priorities([0], [1.0]), "'update_priorities' needs .*prioritized=True"),
+    (ValueError, lambda b: b.sample(0.5), "'beta' needs a buffer made with prioritized=True"),
+    (TypeError, lambda b: b.sample(as_dict=True), "'as_dict' needs a buffer made with 'names'"),
+    (RuntimeError, lambda b: b.sample(), "sample_size=2 eligible rows, but got 0 .* of 2 stored.*can_sample"),
+    (ValueError, lambda b: b.insert(TWO, end=True), r"'end' must have shape \[2\], one flag for each row, .* \[\]"),
+    (ValueError, lambda b: b.insert(TWO, end=[True]), r"'end' must have shape \[2\].* but got shape \[1\]"),
+    (ValueError, lambda b: b.insert(TWO, final=[True] * 3), r"'final' must have shape \[2\].* but got shape \[3\]"),
+    (ValueError, lambda b: b.insert(TWO, end=[[True], [False]]), r"'end' must have shape \[\] or \[n\], .* \[2, 1\]"),
+    (ValueError, lambda b: b.insert(TWO, end=np.zeros(0, bool)), r"'end' must have shape \[\] or \[n\], but got \[0\]"),
+    (ValueError, lambda b: b.insert([X, Y], end=[True, False]), r"'end' must have shape \[1\], .*or \[\], .*\[2\]"),
+    (TypeError, lambda b: b.insert(TWO, end=[0, 1]), "'end' must be a bool or hold bools, but got int64"),
+    (TypeError, lambda b: b.insert(TWO, end=1), "'end' must be a bool or hold bools, but got int64"),
+    (TypeError, lambda b: b.insert(TWO, final=0), "'final' must be a bool or hold bools, but got int64"),
+    (TypeError, lambda b: b.insert(TWO, final=None), "'final' must be a bool or hold bools, but got object"),
+    (TypeError, lambda b: b.insert(TWO, end=[0.0, 1.0]), "'end' must be a bool or hold bools, but got float64"),
+    (TypeError, lambda b: b.insert(TWO, end=Tensor([1, 0])), "'end' must be a bool or hold bools, but got int64"),
+    (ValueError, lambda b: b.insert([*TWO, Y]), "."),
+]
+
+
+@pytest.mark.parametrize(("error", "call", "message"), CALLS, ids=[message[:30] for *_, message in CALLS])
+def test_calls(error: type[Exception], call: Callable[[Any], Any], message: str):
+    pair = sequences(13, 3, 2).steps(2)
+    before = pair.buffer.state_dict()
+    with pytest.raises(error, match=message):
+        call(pair.buffer)
+    assert same_states(before, pair.buffer)
+    pair.compare()
+
+
+def test_names_that_a_dict_has_anyway():
+    for name in ("indices", "mask"):
+        buffer = make(names=["x", name])
+        with pytest.raises(ValueError, match=f"'as_dict' needs columns with other names than .*'{name}'"):
+            buffer.sample(as_dict=True)
+    assert "weights" in make(names=["x", "weights"]).insert(
+        [np.zeros((9, 2), np.float32), np.zeros(9, np.int32)]
+    ).sample(as_dict=True)
+
+
+class WrongCalls(Kept):
+    """Calls of a buffer that is not prioritized inside compiled functions."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def priority(self, x, y):
+        self.buffer.insert((x, y), priority=1.0)
+        return self.buffer.size()
+
+    @ms.jit
+    def update(self, indices):
+        return self.buffer.update_priorities(indices, 1.0)
+
+    @ms.jit
+    def beta(self):
+        return self.buffer.sample(0.5)
+
+
+def test_calls_in_a_graph_that_need_priorities():
+    buffer = make()
+    calls = WrongCalls(buffer)
+    for error, call, message in (
+        (RuntimeError, lambda: calls.priority(Tensor(X), Tensor(Y)), "'priority' needs a buffer made with prioritized"),
+        (RuntimeError, lambda: calls.update(Tensor([0])), "'update_priorities' needs a buffer made with prioritized"),
+        (ValueError, calls.beta, "'beta' needs a buffer made with prioritized=True"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    assert int(buffer.size()) == 0

@@ -1,0 +1,1096 @@
+"""Views: n-step returns, frame stacks and hindsight, alone and together, on single rows and on sequences."""
+
+import collections
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from checks import assert_frequencies, assert_weights, uniform
+from drivers import Combination
+from drivers_timed import (
+    COMPOSITE,
+    MORE_OPERATIONS,
+    NATIVE,
+    SETTINGS,
+    Pair,
+    legal_handles,
+    run,
+    same_states,
+    shared_timed,
+)
+from hypothesis import given, settings
+from mindspore import Tensor, ops
+from reference import stack
+from reference_timed import PrioritizedTimedTwin, Row, Rule, TimedTwin, Views, chain_of, sample_of
+
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    FrameStack,
+    HindsightRelabel,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+)
+
+NAMES = ["observation", "reward", "terminated", "truncated", "next_observation"]
+LIMITS: dict[str, Any] = {"max_use": 5, "max_staleness": 4}
+ROOTS: dict[str, Any] = {"alpha": 0.5, "epsilon": 0.0, "beta_steps": 4}
+
+
+def views_of(views: Views) -> list[Any]:
+    """The views that a buffer is made with."""
+    made: list[Any] = [NStep(views.n, views.gamma)] if views.n else []
+    return made + ([FrameStack(views.frames)] if views.frames else [])
+
+
+def row_buffer(
+    combination: Combination, views: Views, capacity: int, draws: int = 1, prioritized: bool = False, **options: Any
+) -> Any:
+    """A driver of a buffer of `Row`s, shared and emptied."""
+    return _row_driver(combination, views, capacity, draws, prioritized, tuple(sorted(options.items())))
+
+
+_drivers: dict[Any, Any] = {}
+
+
+def _row_driver(combination: Combination, views: Views, capacity: int, draws: int, prioritized: bool, more: Any) -> Any:
+    key = combination, views, capacity, draws, prioritized, more
+    if key not in _drivers:
+        options = dict(more)
+        reward = options.pop("reward", ((), ms.float32))
+        columns = 5 if views.own_next else 4
+        shapes = [(2,), reward[0], (), (), (2,)][:columns]
+        types = [ms.float32, reward[1], ms.bool_, ms.bool_, ms.float32][:columns]
+        cls = PrioritizedReplayBuffer if prioritized else ReplayBuffer
+        _drivers[key] = shared_timed(
+            combination, cls, draws, capacity, shapes, types, names=NAMES[:columns], views=views_of(views), **options
+        )
+        _drivers[key, "empty"] = _drivers[key].buffer.state_dict()
+    _drivers[key].buffer.load_state_dict(_drivers[key, "empty"])
+    return _drivers[key]
+
+
+def make_row(serial: int, views: Views, shape: tuple[int, ...] = (), dtype: str = "float32") -> Row:
+    """A row with numbers that come nowhere else, and a reward of this shape and dtype."""
+    x = serial + 1
+    reward = [x * x % 17 - 5, 2 - x * x % 13]
+    return Row(
+        np.array([x, 0.5 * x], np.float32),
+        np.array(reward if shape else reward[0], dtype),
+        np.array(x % 3 == 0),
+        np.array(x % 4 == 1),
+        np.array([-x, 0.25], np.float32) if views.own_next else None,
+    )
+
+
+class RowPair(Pair):
+    """A buffer of single rows with views and its twin."""
+
+    def __init__(self, driver: Any, views: Views, **options: Any) -> None:
+        self.driver, self.buffer, self.views = driver, driver.buffer, views
+        self.num_envs = self.buffer.num_envs
+        self.prioritized = self.buffer.prioritized
+        cls = PrioritizedTimedTwin if self.prioritized else TimedTwin
+        self.reward_type = options.pop("reward", ((), ms.float32))
+        self.twin = cls(self.buffer.sample_size, self.buffer.capacity, rule=views.rule(), **options)
+
+    def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None, rows: Any = None) -> None:
+        ends = [bool(end) for end in ends]
+        finals = [False] * len(ends) if finals is None else [bool(final) for final in finals]
+        rows = [self.make_row(self.twin.inserted + i) for i in range(len(ends))] if rows is None else rows
+        given = {"priority": priority} if self.prioritized else {}
+        width = len(self.buffer.shapes)
+        self.driver.insert(stack([row[:width] for row in rows]), end=np.array(ends), final=np.array(finals), **given)
+        self.twin.insert(rows, **given, ends=ends, finals=finals)
+
+    def make_row(self, serial: int) -> Row:
+        return make_row(serial, self.views, self.reward_type[0], str(self.reward_type[1]).lower())
+
+    def expected(self, handles: Sequence[int]) -> list[np.ndarray]:
+        """Fields in the order in which a sample has them."""
+        fields = [sample_of(self.twin, handle, self.views) for handle in handles]
+        return [np.stack([field[name] for field in fields]) for name in self.fields()]
+
+    def fields(self) -> list[str]:
+        names = list(self.buffer.names)
+        if "next_observation" not in names:
+            names.append("next_observation")
+        return [*names, "discount"] if self.views.n else names
+
+    def sample(self) -> tuple[np.ndarray, ...] | None:
+        if not self.twin.can_sample():
+            return None
+        handles, *importance = self.twin.sample()[:-1]
+        got = self.driver.sample()
+        expected = [np.array(handles), *(np.array(part, np.float32) for part in importance), *self.expected(handles)]
+        assert_same(got, expected)
+        return got
+
+    def sample_at(self, handle: int) -> dict[str, np.ndarray]:
+        """The sample that starts at a row, by name; the buffer is not prioritized, and a sample is one row."""
+        position = handle - (self.twin.inserted - self.twin.size)
+        batch = self.buffer.sample((position, position + 1), as_dict=True)
+        return {name: column.asnumpy()[0] for name, column in batch.items()}
+
+    def is_drawn(self, handle: int) -> bool:
+        try:
+            self.sample_at(handle)
+        except RuntimeError:
+            return False
+        return True
+
+    def end_episodes(self) -> None:
+        needs_next = self.twin.rule.length == 2
+        assert int(self.buffer.end_episodes()) == self.twin.end_episodes(needs_next)
+
+
+def assert_same(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+        assert (a.dtype, a.shape, a.tolist()) == (b.dtype, b.shape, b.tolist()), i
+
+
+def row_pair(views: Views, capacity: int, draws: int = 1, **options: Any) -> RowPair:
+    """A native buffer and its twin."""
+    mine = {key: value for key, value in options.items() if key != "prioritized"}
+    return RowPair(row_buffer(NATIVE, views, capacity, draws, **options), views, **mine)
+
+
+# N-step returns.
+
+KINDS = ["terminated", "truncated", "final", "deleted", "newest", "broken off"]
+
+
+def steps_taken(kind: str, j: int, n: int, own_next: bool) -> int:
+    """Steps of the return from a row on if something happens j rows later; 0 if the row is not drawn."""
+    if kind in ("terminated", "truncated"):  # that row is the last of its episode, and a transition
+        return min(n, j + 1)
+    if own_next:
+        return min(n, j + 1) if kind in ("newest", "broken off") else min(n, j)
+    # The next observation is in the next row: that row must be there, and may be final.
+    return min(n, max(j - 1, 0)) if kind == "deleted" else min(n, j)
+
+
+@pytest.mark.parametrize("own_next", [True, False], ids=["own_next", "next_row"])
+@pytest.mark.parametrize(
+    "reward", [((), ms.float32), ((), ms.float64), ((2,), ms.float32), ((2,), ms.float64)], ids=str
+)
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_n_step_returns_in_closed_form(n: int, reward: Any, own_next: bool):
+    """Something happens at every distance from a row, anywhere in the ring."""
+    for gamma in (0.0, 0.5, 1.0):
+        views = Views(n, gamma, own_next=own_next)
+        pair = row_pair(views, 16, reward=reward)
+        for i, (kind, j) in enumerate(itertools.product(KINDS, range(n + 3))):
+            pair.reset()
+            for step in range(prefix := (5 * i + 3) % 15):  # an episode before it
+                pair.insert([step == prefix - 1])
+            check_return(pair, kind, j, before=i % 3)
+
+
+def check_return(pair: RowPair, kind: str, j: int, before: int) -> None:
+    """Inserts an episode in which something happens j rows after its row number `before`, and looks at that row."""
+    n, gamma, own_next = pair.views.n, pair.views.gamma, pair.views.own_next
+    start = pair.twin.inserted + before
+    rows = [
+        pair.make_row(pair.twin.inserted + i)._replace(terminated=np.array(False), truncated=np.array(False))
+        for i in range(before + (j + 1 if kind in ("newest", "broken off") else n + 4))
+    ]
+    for i, row in enumerate(rows):
+        here = i == before + j
+        if here and kind in ("terminated", "truncated"):
+            row = rows[i] = row._replace(**{kind: np.array(True)})
+        ends = here and kind in ("terminated", "truncated")
+        pair.insert([ends], [here and kind == "final"], rows=[row])
+    if kind == "deleted":
+        assert pair.delete(start + j) == 1
+    if kind == "broken off":
+        pair.end_episodes()
+    k = steps_taken(kind, j, n, own_next)
+    assert pair.is_drawn(start) == (k > 0)
+    if k == 0:
+        return
+    got, chain = pair.sample_at(start), rows[before : before + k]
+    total = sum(gamma**i * row.reward.astype(np.float64) for i, row in enumerate(chain))
+    assert_same([got["reward"]], [np.asarray(total, chain[0].reward.dtype)])
+    ended = kind in ("terminated", "truncated") and k == j + 1
+    terminated = kind == "terminated" and ended
+    assert_same([got["discount"]], [np.array(0 if terminated else gamma**k, np.float32)])
+    assert (bool(got["terminated"]), bool(got["truncated"])) == (terminated, ended and not terminated)
+    assert got["observation"].tolist() == chain[0].observation.tolist()
+    if own_next:
+        assert got["next_observation"].tolist() == chain[-1].next_observation.tolist()
+    else:
+        following = rows[before + k].observation
+        assert got["next_observation"].tolist() == (following * 0 if ended else following).tolist()
+
+
+def test_n_step_returns_by_hand():
+    names, types = ["observation", "reward", "terminated"], [ms.float32, ms.float32, ms.bool_]
+    buffer = ReplayBuffer(
+        1, 8, [()] * 3, types, names=names, views=[NStep(3, 0.5)], seed=0, backend="native"
+    )  # fmt: skip
+    for step, reward in enumerate([1, 2, 4, 8, 16, 32]):
+        buffer.insert([10.0 + step, float(reward), step == 4], end=step == 4)
+    got = {}
+    for i in range(5):
+        got[i] = [float(part.asnumpy()[0]) for part in buffer.sample((i, i + 1))]
+    assert got == {  # observation, return, terminated, next observation, discount
+        0: [10, 1 + 1 + 1, 0, 13, 0.125],
+        1: [11, 2 + 2 + 2, 0, 14, 0.125],
+        2: [12, 4 + 4 + 4, 1, 0, 0],
+        3: [13, 8 + 8, 1, 0, 0],
+        4: [14, 16, 1, 0, 0],
+    }
+    with pytest.raises(RuntimeError, match="sample_size=1 eligible rows, but got 0"):
+        buffer.sample((5, 6))  # its next observation has not come yet
+    for step in range(6, 9):
+        buffer.insert([10.0 + step, 1.0, False])
+    got = [float(part.asnumpy()[0]) for part in buffer.sample((4, 5))]
+    assert got == [15, 32 + 0.5 + 0.25, 0, 18, 0.125]
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
+def test_a_prioritized_buffer_gives_the_same_returns(gamma: float):
+    """The twin's sums are those of the closed form; draws, weights and returns are the twin's."""
+    for own_next in (False, True):
+        pair = row_pair(Views(3, gamma, own_next=own_next), 16, 4, prioritized=True, num_envs=2, **ROOTS)
+        rng = np.random.default_rng(3)
+        for _ in range(60):
+            flags = rng.choice(3, 2, p=[0.7, 0.15, 0.15])
+            pair.insert(flags == 1, flags == 2, priority=rng.integers(1, 9, 2).astype(np.float32))
+            sample = pair.sample()
+            if sample is not None:
+                pair.update(sample[0].tolist(), rng.integers(1, 9, 4).astype(np.float32))
+        pair.compare()
+
+
+def test_n_step_columns_under_other_names_and_types():
+    """Terminated may be a number, -0.0 is no end; observations are several columns, of which one has its own next."""
+    names = ["x", "y", "next_y", "r", "done"]
+    types = [ms.float32, ms.int32, ms.int32, ms.float64, ms.float32]
+    view = NStep(2, 0.25, reward="r", terminated="done", observation=["x", "y"])
+    buffer = ReplayBuffer(1, 8, [()] * 5, types, names=names, views=[view], seed=0, backend="native")
+    for step, done in enumerate([-0.0, 0.0, -0.0, 0.5, 0.0, 0.0]):
+        buffer.insert([float(step), 10 + step, 20 + step, 1.0, done], end=step == 3)
+    got = [
+        {name: part.asnumpy()[0] for name, part in buffer.sample((i, i + 1), as_dict=True).items()} for i in range(5)
+    ]
+    assert list(got[0]) == [*names, "next_x", "discount"]
+    assert [row["r"] for row in got] == [1.25, 1.25, 1.25, 1, 1]
+    assert [row["discount"] for row in got] == [0.0625, 0.0625, 0, 0, 0.25]
+    assert [row["next_x"] for row in got] == [2, 3, 0, 0, 5]
+    assert [row["next_y"] for row in got] == [21, 22, 23, 23, 24]
+    assert [row["done"] for row in got] == [0, 0, 0.5, 0.5, 0]
+
+
+def test_returns_of_several_environments_do_not_mix():
+    pair = row_pair(Views(2, 0.5), 13, num_envs=3)
+    for step in range(9):
+        rows = [pair.make_row(3 * step + env)._replace(reward=np.array(10**env * 2, np.float32)) for env in range(3)]
+        pair.insert([step == 2 + env for env in range(3)], rows=rows)
+    for handle in pair.legal():
+        reward = float(pair.sample_at(handle)["reward"])
+        assert reward in (10 ** (handle % 3) * 2, 10 ** (handle % 3) * 3)
+
+
+# Random operations, with the twin.
+
+ARGUMENTS: dict[str, tuple[Views, dict[str, Any]]] = {
+    "returns": (Views(3, 0.5), {"num_envs": 2} | LIMITS),
+    "returns, own next": (Views(5, 0.9, own_next=True), {"replace": False, "reward": ((2,), ms.float64)}),
+    "returns, own next, two environments": (Views(2, 1.0, own_next=True), {"num_envs": 2, "ordered": True}),
+    "frames": (Views(frames=4), LIMITS),
+    "frames, two environments": (Views(frames=3), {"num_envs": 2}),
+    "one frame": (Views(frames=1), {}),
+    "returns and frames": (Views(3, 0.5, 3), {"num_envs": 2, "ordered": True}),
+    "prioritized returns and frames": (Views(2, 0.9, 4), ROOTS | LIMITS | {"prioritized": True}),
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+@settings(SETTINGS, max_examples=25)
+@given(operations=MORE_OPERATIONS)
+def test_random_operations(arguments: tuple[Views, dict[str, Any]], operations: list[tuple[Any, ...]]):
+    views, options = arguments
+    pair = row_pair(views, 13, 2, **options)
+    run(pair, operations)
+    assert legal_handles(pair.buffer) == [handle for handle in pair.twin.legal() if pair.twin.live(handle).weight]
+
+
+# Frame stacks.
+
+
+class Frames:
+    """Environments whose observations are stacked before they are stored, as one does without a view."""
+
+    def __init__(self, k: int, num_envs: int, shape: tuple[int, ...] = (2,), dtype: Any = np.float32) -> None:
+        self.k, self.num_envs, self.shape, self.dtype = k, num_envs, shape, dtype
+        self.rng = np.random.default_rng(k + num_envs)
+        self.stacks: list[Any] = []  # of each row ever inserted
+        self.next_stacks: list[Any] = []  # with the true next observation, or None if it was not seen
+        self.history = [collections.deque([self.zeros()] * k, k) for _ in range(num_envs)]
+
+    def zeros(self) -> np.ndarray:
+        return np.zeros(self.shape, self.dtype)
+
+    def step(self, ends: Sequence[bool]) -> np.ndarray:
+        """One frame of each environment; those at an end begin anew after it."""
+        frames = self.rng.integers(1, 250, (self.num_envs, *self.shape)).astype(self.dtype)
+        for env, (frame, end) in enumerate(zip(frames, ends)):
+            serial = len(self.stacks)
+            self.history[env].append(frame)
+            self.stacks.append(np.stack(self.history[env]))
+            self.next_stacks.append(None)
+            if serial >= self.num_envs and self.begun[env]:
+                self.next_stacks[serial - self.num_envs] = self.stacks[serial]
+            if end:
+                self.history[env].extend([self.zeros()] * self.k)
+        self.begun = [not end for end in ends]
+        return frames
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("with_finals", [True, False], ids=["final_rows", "no_final_rows"])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_frame_stacks_are_those_that_were_stacked_before_storing(k: int, with_finals: bool, num_envs: int):
+    capacity = 26
+    frames = Frames(k, num_envs)
+    buffer = ReplayBuffer(
+        1, capacity, [(2,), ()], [ms.float32, ms.int32], names=["observation", "number"], views=[FrameStack(k)],
+        num_envs=num_envs, seed=0, backend="native",
+    )  # fmt: skip
+    steps: list[int] = []  # of each row ever inserted in its episode
+    ended: list[bool] = []
+    ages = [0] * num_envs
+    lengths = itertools.cycle([3, 1, 6, 2, 9, 1, 1, 4])
+    until = [next(lengths) for _ in range(num_envs)]
+    while len(steps) < 5 * capacity:
+        ends = [ages[env] + 1 >= until[env] for env in range(num_envs)]
+        first = len(steps)
+        batch = frames.step(ends)
+        flags = {"final": ends} if with_finals else {"end": ends}
+        buffer.insert([batch, np.arange(first, first + num_envs, dtype=np.int32)], **flags)
+        for env, end in enumerate(ends):
+            steps.append(ages[env])
+            ended.append(end)
+            ages[env] = 0 if end else ages[env] + 1
+            until[env] = next(lengths) if end else until[env]
+        if len(steps) % 7 == 0 or len(steps) > 4 * capacity:
+            check_frames(buffer, frames, steps, ended, with_finals)
+
+
+def check_frames(buffer: Any, frames: Frames, steps: list[int], ended: list[bool], with_finals: bool) -> None:
+    """Rows are drawn whose history is stored, and a next observation where there is one; all of them, and no other."""
+    k, envs, inserted = frames.k, frames.num_envs, len(steps)
+    oldest = inserted - int(buffer.size())
+    drawn = 0
+    for position, handle in enumerate(range(oldest, inserted)):
+        history = handle - min(k - 1, steps[handle]) * envs >= oldest
+        followed = handle + envs < inserted if not ended[handle] else not with_finals
+        if not (history and followed):
+            with pytest.raises(RuntimeError, match="but got 0 in the range to draw from"):
+                buffer.sample((position, position + 1))
+            continue
+        drawn += 1
+        stacks, number, next_stacks = (part.asnumpy() for part in buffer.sample((position, position + 1)))
+        assert (stacks.shape, int(number[0])) == ((1, k, 2), handle)
+        np.testing.assert_array_equal(stacks[0], frames.stacks[handle])
+        expected = frames.next_stacks[handle]
+        if ended[handle]:  # its next observation was not stored
+            expected = np.concatenate([frames.stacks[handle][1:], frames.zeros()[None]])
+        np.testing.assert_array_equal(next_stacks[0], expected)
+    assert len(legal_handles(buffer)) == drawn
+
+
+def test_frames_of_pixels_are_stored_once():
+    k, names = 4, ["observation", "action", "reward", "terminated"]
+    types = [ms.uint8, ms.int32, ms.float32, ms.bool_]
+    buffer = ReplayBuffer(
+        8, 200, [(84, 84), (), (), ()], types, names=names, views=[FrameStack(k), NStep(3, 0.99)], seed=0,
+        backend="native",
+    )  # fmt: skip
+    assert buffer.nbytes <= 1.05 * 84 * 84 * 200
+    assert sum(column.nbytes for column in buffer.buffer) <= buffer.nbytes
+    frames = Frames(k, 1, (84, 84), np.uint8)
+    for step in range(230):
+        end = step % 37 == 36
+        buffer.insert([frames.step([end])[0], step, 1.0, False], final=end)
+    batch = buffer.sample(as_dict=True)
+    assert (batch["observation"].shape, batch["observation"].dtype) == ((8, k, 84, 84), ms.uint8)
+    assert (batch["next_observation"].shape, batch["next_observation"].dtype) == ((8, k, 84, 84), ms.uint8)
+    for stacks, action, next_stacks, reward in zip(
+        *(batch[name].asnumpy() for name in ("observation", "action", "next_observation", "reward"))
+    ):
+        np.testing.assert_array_equal(stacks, frames.stacks[action])
+        taken = min(3, 36 - action % 37, 229 - action)
+        assert reward == np.float32([1, 1.99, 1 + 0.99 + 0.99**2][taken - 1])
+        np.testing.assert_array_equal(next_stacks, frames.stacks[action + taken])
+
+
+def sequence_frames(combination: Combination, k: int, **options: Any) -> Any:
+    """A buffer of sequences of stacks."""
+    key = combination, "frames", k, repr(options)
+    if key not in _drivers:
+        _drivers[key] = SequenceReplayBuffer(
+            2, 29, [(2,), ()], [ms.float32, ms.int32], 3, burn_in=2, names=["observation", "number"], seed=0,
+            views=[FrameStack(k)], backend=combination.backend, **options,
+        )  # fmt: skip
+    return _drivers[key]
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
+    k, rng = 3, np.random.default_rng(2)
+    frames = Frames(k, num_envs)
+    buffer = sequence_frames(NATIVE, k, num_envs=num_envs, pad_end=True)
+    twin = TimedTwin(2, 29, rule=Rule(3, 2 + k - 1, pad_end=True), num_envs=num_envs)
+    for step in range(90 // num_envs):
+        ends = (rng.random(num_envs) < 0.15).tolist()
+        numbers = np.arange(num_envs, dtype=np.int32) + step * num_envs
+        batch = frames.step(ends)
+        buffer.insert([batch, numbers], end=ends)
+        twin.insert([(frame, number) for frame, number in zip(batch, numbers)], ends=ends)
+        assert legal_handles(buffer) == twin.legal()
+        if not twin.can_sample():
+            continue
+        handles, mask, stacks, numbers = (part.asnumpy() for part in buffer.sample())
+        assert (stacks.shape, mask.shape) == ((2, 5, k, 2), (2, 5))
+        for i, handle in enumerate(handles.tolist()):
+            window = twin.window(handle, -2, 5)
+            assert mask[i].tolist() == [row is not None for row in window]
+            for t, row in enumerate(window):
+                assert numbers[i, t] == (0 if row is None else row[1])
+                if row is not None:
+                    np.testing.assert_array_equal(stacks[i, t], frames.stacks[row[1]])
+    assert buffer.sample(as_dict=True).keys() == {"indices", "mask", "observation", "number"}
+    buffer.check_valid()
+
+
+def test_each_step_of_an_episode_has_its_stack():
+    frames = Frames(3, 1)
+    buffer = EpisodeReplayBuffer(
+        1, 20, [(2,), ()], [ms.float32, ms.int32], 5, names=["observation", "number"], views=[FrameStack(3)], seed=0,
+        backend="native",
+    )  # fmt: skip
+    for step in range(47):
+        end = step % 11 in (0, 4, 9, 10)
+        buffer.insert([frames.step([end])[0], step], end=end)
+    assert legal_handles(buffer) == [27, 32, 33, 34, 38, 43, 44]  # row 45 begins one that goes on
+    for _ in range(20):
+        handles, lengths, _, stacks, numbers = (part.asnumpy() for part in buffer.sample())
+        assert int(lengths[0]) == {27: 5, 32: 1, 33: 1, 34: 4, 38: 5, 43: 1, 44: 1}[int(handles[0])]
+        assert numbers[0, : lengths[0]].tolist() == list(range(handles[0], handles[0] + lengths[0]))
+        for t, number in enumerate(numbers[0, : lengths[0]]):
+            np.testing.assert_array_equal(stacks[0, t], frames.stacks[number])
+        assert not numbers[0, lengths[0] :].any()
+
+
+# Hindsight.
+
+GOALS = ["achieved_goal", "desired_goal", "reward"]
+
+
+def reward_fn(achieved: Any, goal: Any) -> Any:
+    """Tells which two goals it was called with: their numbers are the sums of the columns."""
+    return ops.reduce_sum(achieved, -1) * 1000.0 + ops.reduce_sum(goal, -1)
+
+
+def goal_buffer(
+    strategy: str, ratio: float, draws: int = 16, capacity: int = 24, num_envs: int = 1, views: Sequence[Any] = (),
+    cls: Any = ReplayBuffer, backend: str = "native", **options: Any,
+) -> Any:  # fmt: skip
+    """A buffer of rows in which the goal that was achieved tells the row's number from 1 on, and the own one is
+    negative."""
+    sizes, made = (draws, capacity, num_envs), repr([vars(view) for view in views])
+    key = "goals", strategy, ratio, sizes, made, cls, backend, repr(options)
+    if key not in _drivers:
+        buffer = cls(
+            draws, capacity, [(2,), (2,), (), ()], [ms.float32] * 3 + [ms.bool_], names=[*GOALS, "terminated"],
+            views=[HindsightRelabel(strategy, ratio, reward_fn), *views], num_envs=num_envs, seed=5, backend=backend,
+            **options,
+        )  # fmt: skip
+        _drivers[key] = buffer, buffer.state_dict()
+    buffer, empty = _drivers[key]
+    buffer.load_state_dict(empty)
+    return buffer
+
+
+def achieved_goals(numbers: np.ndarray) -> np.ndarray:
+    return np.stack([numbers - 0.25, numbers * 0 + 0.25], 1)
+
+
+def insert_goals(buffer: Any, twin: TimedTwin, flags: Sequence[int]) -> None:
+    """Rows with flags: 0 none, 1 an end, 2 final."""
+    numbers = np.arange(twin.inserted + 1, twin.inserted + 1 + len(flags), dtype=np.float32)
+    columns = [achieved_goals(numbers), np.stack([-numbers, numbers * 0], 1), numbers + 0.5, numbers % 2 == 0]
+    ends, finals = ([flag == value for flag in flags] for value in (1, 2))
+    buffer.insert(columns, end=ends, final=finals)
+    twin.insert([(int(number),) for number in numbers], ends=ends, finals=finals)
+
+
+def with_goals(strategy: str, ratio: float, num_envs: int = 1, deleted: Iterable[int] = (), **options: Any) -> Any:
+    """A buffer that has wrapped, in whose first episode rows are overwritten, and whose last goes on; and its twin."""
+    buffer = goal_buffer(strategy, ratio, num_envs=num_envs, **options)
+    twin = TimedTwin(16, buffer.capacity, rule=Rule(), num_envs=num_envs)
+    script = [0] * 5 + [1] + [0] * 4 + [1] + [0] * 3 + [2] + [1] + [0] * 5 + [2] + [0] * 4
+    rows = [script[(step + 11 * env) % len(script)] for step in range(len(script)) for env in range(num_envs)]
+    insert_goals(buffer, twin, rows)
+    gone = [twin.inserted - 1 - behind for behind in deleted]
+    if gone:
+        assert int(buffer.delete(gone)) == twin.delete(gone) == len(gone)
+    assert legal_handles(buffer) == twin.legal()
+    return buffer, twin
+
+
+def goal_shares(twin: TimedTwin, handle: int, strategy: str, ratio: float) -> dict[int | None, float]:
+    """How often each row must give the goal to a row; `None` is no other goal."""
+    env, episode, step = twin.record_of(handle).key
+    rows = [twin.records[slot] for slot in twin.order()]
+    same = [row for row in rows if row.key[:2] == (env, episode) and not row.final]
+    sources = {
+        "future": [row for row in same if row.key[2] >= step],
+        "final": same[-1:],
+        "episode": same,
+        "random": rows,
+    }[strategy]
+    shares: dict[int | None, float] = {
+        row.serial: ratio / len(sources) for row in sources if not (row.deleted or row.final)
+    }
+    kept = 1 - sum(shares.values())
+    return shares | ({None: kept} if kept > 1e-9 else {})
+
+
+def draw_goals(buffer: Any, batches: int) -> list[tuple[int, int | None]]:
+    """Rows and the rows that gave them a goal, after a check of each sample's reward."""
+    pairs: list[tuple[int, int | None]] = []
+    for _ in range(batches):
+        handles, achieved, goal, reward, _ = (part.asnumpy() for part in buffer.sample(with_indices=True))
+        own = goal[:, 0] < 0
+        np.testing.assert_array_equal(achieved, achieved_goals(handles + 1))
+        np.testing.assert_array_equal(goal[own], np.stack([-handles[own] - 1, handles[own] * 0], 1))
+        number = goal.sum(1)
+        np.testing.assert_array_equal(goal[~own], achieved_goals(number[~own]))
+        np.testing.assert_array_equal(reward, np.where(own, handles + 1.5, (handles + 1) * 1000 + number))
+        pairs += zip(handles.tolist(), [int(g) - 1 if g > 0 else None for g in number], strict=True)
+    return pairs
+
+
+def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: TimedTwin, strategy: str, ratio: float) -> None:
+    """Rows come equally often, and goals come to each row as often as the strategy says."""
+    assert_frequencies([handle for handle, _ in pairs], uniform(twin.legal()))
+    if strategy == "random":  # too many for each row
+        assert_frequencies([goal for _, goal in pairs], goal_shares(twin, twin.legal()[0], strategy, ratio))
+        return
+    for handle in twin.legal():
+        goals = [goal for start, goal in pairs if start == handle]
+        assert_frequencies(goals, goal_shares(twin, handle, strategy, ratio))
+
+
+BATCHES = 320
+
+
+@pytest.mark.parametrize(("ratio", "num_envs", "deleted"), [(1.0, 1, ()), (0.8, 3, (2, 8, 9, 12))])
+@pytest.mark.parametrize("strategy", ["future", "final", "episode", "random"])
+def test_goals(strategy: str, ratio: float, num_envs: int, deleted: tuple[int, ...]):
+    buffer, twin = with_goals(strategy, ratio, num_envs, deleted)
+    assert_goals(draw_goals(buffer, BATCHES), twin, strategy, ratio)
+
+
+def wrong_goals(twin: TimedTwin, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
+    """A goal for a row by samplers that are wrong for "future" with ratio 0.8."""
+    rows = [twin.records[slot] for slot in twin.order()]
+    start = twin.record_of(handle)
+    same = [row for row in rows if row.key[:2] == start.key[:2]]
+    future = [row for row in same if row.key[2] >= start.key[2]]
+    steps = [row for row in future if not row.final]
+    alive = [row for row in steps if not row.deleted]
+    pick = lambda sources: sources[rng.integers(len(sources))].serial  # noqa: E731
+    keep = rng.random() > 0.8
+    later = [row for row in steps if row is not start] or steps
+    around = rows[rows.index(start) :] + rows[:2]
+    chosen = {
+        "right": pick(steps),
+        "from the whole episode": pick([row for row in same if not row.final]),
+        "only later rows": pick(later),
+        "final rows too": pick(future),
+        "the rest of the ring": pick(rows[rows.index(start) :]),
+        "around the cursor": pick(around),
+        "the end too often": pick([*steps, steps[-1]]),
+        "deleted rows give their share to others": pick(alive),
+    }
+    goals: dict[str, int | None] = {name: None if keep else goal for name, goal in chosen.items()}
+    goals["always"] = chosen["right"]
+    goals["never"] = None
+    for name in ("right", "always"):
+        if goals[name] is not None and twin.record_of(goals[name]).deleted:
+            goals[name] = None
+    return goals
+
+
+def test_the_check_of_goals_rejects_wrong_samplers():
+    twin = with_goals("future", 0.8, 1, (2, 8, 9, 12))[1]
+    rng = np.random.default_rng(0)
+    drawn: dict[str, list[Any]] = collections.defaultdict(list)
+    for handle in rng.choice(twin.legal(), BATCHES * 16).tolist():
+        for name, goal in wrong_goals(twin, handle, rng).items():
+            drawn[name].append((handle, goal))
+    assert_goals(drawn.pop("right"), twin, "future", 0.8)
+    assert len(drawn) == 9
+    for pairs in drawn.values():
+        with pytest.raises(AssertionError):
+            assert_goals(pairs, twin, "future", 0.8)
+    for strategy in ("final", "episode", "random"):
+        with pytest.raises(AssertionError):
+            assert_goals(drawn["always"], twin, strategy, 0.8)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.8, 1.0])
+def test_the_share_of_samples_with_another_goal(ratio: float):
+    buffer, _ = with_goals("episode", ratio)
+    relabelled = [goal is not None for _, goal in draw_goals(buffer, 200)]
+    shares = {True: ratio, False: 1 - ratio}
+
+    def check(outcomes: Sequence[bool]) -> None:
+        assert_frequencies(outcomes, {outcome: share for outcome, share in shares.items() if share > 1e-9})
+
+    check(relabelled)
+    for wrong in (0.0, 0.5, 0.75, 1.0):
+        if wrong != ratio:
+            outcomes = np.random.default_rng(1).random(len(relabelled)) < wrong
+            with pytest.raises(AssertionError):
+                check(outcomes.tolist())
+
+
+def test_goals_after_a_reset_come_from_rows_since_then():
+    buffer, twin = with_goals("random", 1.0)
+    buffer.reset()
+    twin.reset()
+    with pytest.raises(RuntimeError):
+        buffer.sample()
+    insert_goals(buffer, twin, [0] * 16)
+    assert {goal for _, goal in draw_goals(buffer, 30)} == set(twin.legal())
+    buffer, twin = with_goals("future", 1.0)
+    buffer.reset()
+    twin.reset()
+    insert_goals(buffer, twin, [0] * 10 + [1] + [0] * 5)
+    for handle, goal in draw_goals(buffer, 30):
+        assert goal is not None
+        assert handle <= goal < twin.inserted - (5 if handle < twin.inserted - 5 else 0)
+
+
+_ran: list[int] = []
+
+
+@ops.constexpr
+def note_call() -> float:
+    _ran.append(1)
+    return 0.0
+
+
+def noted_reward_fn(achieved: Any, goal: Any) -> Any:
+    return ops.reduce_sum(achieved - goal, -1) + note_call()
+
+
+def test_the_reward_function_is_compiled():
+    """Python runs it while the graph is made, and no more after that."""
+    buffer = ReplayBuffer(
+        2, 8, [(2,), (2,), ()], [ms.float32] * 3, names=GOALS, views=[HindsightRelabel("final", 1.0, noted_reward_fn)],
+        seed=0, backend="native",
+    )  # fmt: skip
+    buffer.insert([np.ones((6, 2), np.float32), np.zeros((6, 2), np.float32), np.ones(6, np.float32)])
+    assert buffer.sample()[2].asnumpy().tolist() == [0, 0]
+    before = len(_ran)
+    for _ in range(5):
+        buffer.sample()
+    assert len(_ran) == before
+
+
+GAMMA = 0.5
+
+
+def assert_goal_returns(sample: Sequence[np.ndarray], twin: TimedTwin, views: Views) -> set[str]:
+    """Returns of samples that begin with handles, achieved goal, goal and reward; says what there was among them."""
+    handles, achieved, goal, reward = sample[:4]
+    seen = set()
+    for i, handle in enumerate(handles.tolist()):
+        chain = [record.serial + 1 for record in chain_of(twin, twin.record_of(handle), views)]
+        assert achieved[i].sum() == chain[0] == handle + 1
+        terms = [number + 0.5 if goal[i, 0] < 0 else number * 1000 + goal[i].sum() for number in chain]
+        assert reward[i] == np.float32(sum(GAMMA**step * term for step, term in enumerate(terms)))
+        assert sample[-1][i] == np.float32(0 if chain[-1] % 2 == 0 else GAMMA ** len(chain))
+        seen.add(f"{'own' if goal[i, 0] < 0 else 'other'} {len(chain)}")
+    return seen
+
+
+def goals_and_returns() -> Any:
+    """A buffer of goals and n-step returns without observations, and its twin."""
+    return with_goals("future", 0.8, 2, (3, 9), capacity=25, views=[NStep(3, GAMMA, observation=())])
+
+
+def test_the_whole_return_is_for_the_one_goal():
+    buffer, twin = goals_and_returns()
+    seen: set[str] = set()
+    for _ in range(60):
+        sample = [part.asnumpy() for part in buffer.sample(with_indices=True)]
+        seen |= assert_goal_returns(sample, twin, Views(3, GAMMA, own_next=True))
+        for i, handle in enumerate(sample[0].tolist()):
+            if sample[2][i, 0] > 0:
+                assert int(sample[2][i].sum()) - 1 in goal_shares(twin, handle, "future", 0.8)
+    assert seen == {f"{which} {k}" for which in ("own", "other") for k in (1, 2, 3)}
+
+
+def test_prioritized_hindsight_keeps_weights_and_counts():
+    cls, options = PrioritizedReplayBuffer, {"alpha": 1.0, "epsilon": 0.0, "beta": 1.0}
+    buffer = goal_buffer("future", 0.8, 4, 24, cls=cls, **options)
+    twin = PrioritizedTimedTwin(4, 24, rule=Rule(), **options, seed=5)
+    insert_goals(buffer, twin, [0] * 9 + [1] + [0] * 6)
+    priorities = np.arange(1.0, 17.0)
+    assert int(buffer.update_priorities(np.arange(16), priorities)) == twin.update(range(16), priorities)
+    others = 0
+    for _ in range(200):
+        handles, weights, achieved, goal, reward, _ = (part.asnumpy() for part in buffer.sample())
+        expected, importance, _ = twin.sample()
+        twin.counter += 8  # two more numbers for each sample
+        assert (handles.tolist(), weights.tolist()) == (expected, importance)
+        own, number = goal[:, 0] < 0, goal.sum(1)
+        np.testing.assert_array_equal(achieved, achieved_goals(handles + 1))
+        np.testing.assert_array_equal(reward, np.where(own, handles + 1.5, (handles + 1) * 1000 + number))
+        assert ((handles < number) & (number <= np.where(handles < 10, 10, 16)))[~own].all()
+        others += (~own).sum()
+    assert 0.7 < others / 800 < 0.9
+    twin.slots = [None] * 24  # whose rows have not all columns
+    assert_weights(buffer, twin)
+
+
+# Native and composite give the same.
+
+
+def assert_equal_buffers(a: Any, b: Any, draws: int = 1) -> None:
+    """Both give the same samples, bit for bit, and then have the same state."""
+    for _ in range(draws):
+        for x, y in zip(a.sample(), b.sample(), strict=True):
+            x, y = x.asnumpy(), y.asnumpy()
+            assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
+    assert same_states(a, b)
+
+
+def test_returns_and_frames_are_the_same_from_both_backends():
+    views, options = Views(3, 0.9, 3), {"num_envs": 2, "max_use": 9} | ROOTS
+    pairs = [
+        RowPair(row_buffer(place, views, 13, 2, prioritized=True, **options), views, **options)
+        for place in (NATIVE, COMPOSITE)
+    ]
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        flags = rng.choice(3, 2, p=[0.75, 0.15, 0.1])
+        priority = rng.integers(1, 9, 2).astype(np.float32)
+        for pair in pairs:
+            pair.insert(flags == 1, flags == 2, priority=priority)
+            pair.sample()
+            pair.compare()
+        assert same_states(pairs[0].buffer, pairs[1].buffer)
+
+
+@pytest.mark.parametrize("strategy", ["final", "episode", "random"])
+def test_goals_are_the_same_from_both_backends(strategy: str):
+    """The composite buffer takes over the state of the native one."""
+    native, _ = with_goals(strategy, 0.8, 3, (2, 8, 9, 12), capacity=25)
+    composite = goal_buffer(strategy, 0.8, num_envs=3, capacity=25, backend="composite")
+    composite.load_state_dict(native.state_dict())
+    assert_equal_buffers(native, composite, 20)
+
+
+def test_goals_and_returns_are_the_same_from_both_backends():
+    native, _ = goals_and_returns()
+    composite = goal_buffer(
+        "future", 0.8, num_envs=2, capacity=25, backend="composite", views=[NStep(3, GAMMA, observation=())]
+    )
+    composite.load_state_dict(native.state_dict())
+    assert_equal_buffers(native, composite, 20)
+
+
+def test_sequences_of_stacks_are_the_same_from_both_backends():
+    native = sequence_frames(NATIVE, 3, num_envs=2, pad_end=True)
+    composite = sequence_frames(COMPOSITE, 3, num_envs=2, pad_end=True)
+    rng = np.random.default_rng(4)
+    for _ in range(5):
+        for step in range(9):
+            numbers = np.arange(2, dtype=np.int32) + step
+            native.insert([rng.random((2, 2)).astype(np.float32), numbers], end=rng.random(2) < 0.15)
+        composite.load_state_dict(native.state_dict())
+        assert_equal_buffers(native, composite, 3)
+
+
+# Compiled, saved, and misused.
+
+
+class ViewCalls(Kept):
+    """A buffer with views inside compiled functions."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def step(self, end, final, *row):
+        self.buffer.insert(row, end=end, final=final)
+        return self.buffer.sample()
+
+    @ms.jit
+    def sample_range(self, start, stop):
+        return self.buffer.sample((start, stop))
+
+
+def goal_frames(backend: str, seed: int = 9) -> Any:
+    """A buffer with all three views."""
+    return ReplayBuffer(
+        3, 26, [(2,), (2,), (), (), (2, 3)], [ms.float32] * 3 + [ms.bool_, ms.uint8],
+        names=[*GOALS, "terminated", "observation"], num_envs=2, seed=seed, backend=backend,
+        views=[FrameStack(3), HindsightRelabel("future", 0.5, reward_fn), NStep(2, 0.5)],
+    )  # fmt: skip
+
+
+def random_row(rng: np.random.Generator, n: int) -> list[np.ndarray]:
+    floats = [rng.random((n, *shape)).astype(np.float32) for shape in ((2,), (2,), ())]
+    return [*floats, rng.random(n) < 0.5, rng.integers(0, 255, (n, 2, 3)).astype(np.uint8)]
+
+
+def test_all_views_in_a_graph(mode: str):
+    """One compiled function inserts and samples; the same calls from Python give the same."""
+    rng = np.random.default_rng(1)
+    graph, eager = goal_frames("native"), goal_frames("native")
+    assert eager._fields == (*GOALS, "terminated", "observation", "next_observation", "discount")
+    first = random_row(rng, 12)
+    for buffer in (graph, eager):
+        buffer.insert(first)
+    calls = ViewCalls(graph)
+    for _ in range(30):
+        row, ends, finals = random_row(rng, 2), rng.random(2) < 0.1, rng.random(2) < 0.05
+        got = calls.step(Tensor(ends), Tensor(finals), *map(Tensor, row))
+        eager.insert(row, end=ends, final=finals)
+        expected = eager.sample()
+        assert_same([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
+        assert same_states(graph, eager)
+    got, expected = calls.sample_range(Tensor(3), Tensor(20)), eager.sample((3, 20))
+    assert_same([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
+    graph.check_valid()
+
+
+def test_a_state_goes_on_with_the_same_draws_in_another_buffer():
+    rng = np.random.default_rng(1)
+    one, other = goal_frames("native"), goal_frames("native", seed=77)
+    for _ in range(40):
+        one.insert(random_row(rng, 2), end=rng.random(2) < 0.1)
+    one.sample()
+    one.delete(60)
+    other.load_state_dict(one.state_dict())
+    for _ in range(10):
+        row, ends = random_row(rng, 2), rng.random(2) < 0.1
+        for buffer in (one, other):
+            buffer.insert(row, final=ends)
+        assert_equal_buffers(one, other)
+
+
+F, B, I = ms.float32, ms.bool_, ms.int32  # noqa: E741
+STEP = {"observation": ((2,), F), "reward": ((), F), "terminated": ((), B)}
+GOAL = {"achieved_goal": ((2,), F), "desired_goal": ((2,), F), "reward": ((), F)}
+
+
+def made(columns: dict[str, Any], views: Any, cls: Any = ReplayBuffer, *arguments: Any, **options: Any) -> Any:
+    shapes, types = zip(*columns.values())
+    names = {"names": list(columns)} | options
+    return cls(1, names.pop("capacity", 12), shapes, types, *arguments, views=views, backend="native", seed=0, **names)
+
+
+VIEWS: list[tuple[type[Exception], Callable[[], Any], str]] = [
+    (ValueError, lambda: NStep(0, 0.5), r"For 'NStep', 'n' must be in \[1, 2147483647\], but got 0\."),
+    (TypeError, lambda: NStep(1.5, 0.5), r"For 'NStep', 'n' must be an int, but got 1\.5 \(float\)\."),
+    (ValueError, lambda: NStep(2, 1.5), r"For 'NStep', 'gamma' must be in \[0, 1\], but got 1\.5\."),
+    (ValueError, lambda: NStep(2, float("nan")), r"For 'NStep', 'gamma' must be in \[0, 1\], but got nan\."),
+    (TypeError, lambda: NStep(2, "1"), r"For 'NStep', 'gamma' must be a number, but got '1' \(str\)\."),
+    (ValueError, lambda: FrameStack(0), r"For 'FrameStack', 'k' must be in \[1, 2147483647\], but got 0\."),
+    (TypeError, lambda: FrameStack("4"), r"For 'FrameStack', 'k' must be an int, but got '4' \(str\)\."),
+    (
+        ValueError,
+        lambda: HindsightRelabel("past", 0.5, reward_fn),
+        r"For 'HindsightRelabel', 'strategy' must be one of future, episode, final, random, but got 'past'\.",
+    ),
+    (ValueError, lambda: HindsightRelabel("none", 0.5, reward_fn), "'strategy' must be one of .* but got 'none'"),
+    (
+        ValueError,
+        lambda: HindsightRelabel("future", 1.5, reward_fn),
+        r"For 'HindsightRelabel', 'ratio' must be in \[0, 1\], but got 1\.5\.",
+    ),
+    (TypeError, lambda: HindsightRelabel("future", "1", reward_fn), "For 'HindsightRelabel', 'ratio' must be a number"),
+    (TypeError, lambda: HindsightRelabel("future", 0.5, 3), "For 'HindsightRelabel', 'reward_fn' must be a function"),
+]
+
+
+@pytest.mark.parametrize(("error", "call", "message"), VIEWS, ids=[message[:40] for *_, message in VIEWS])
+def test_arguments_of_views(error: type[Exception], call: Callable[[], Any], message: str):
+    with pytest.raises(error, match=message):
+        call()
+
+
+STACK, RETURNS, OTHER = FrameStack(2), NStep(2, 0.5), HindsightRelabel("future", 0.5, reward_fn)
+COLUMNS: list[tuple[type[Exception], Callable[[], Any], str]] = [
+    (
+        ValueError,
+        lambda: made(STEP, [STACK], names=None),
+        "For 'ReplayBuffer', FrameStack needs a buffer made with 'names'",
+    ),
+    (
+        ValueError,
+        lambda: made(STEP, [RETURNS], names=None),
+        "For 'ReplayBuffer', NStep needs a buffer made with 'names'",
+    ),
+    (ValueError, lambda: made(GOAL, [OTHER], names=None), "HindsightRelabel needs a buffer made with 'names'"),
+    (
+        ValueError,
+        lambda: made(GOAL, [STACK]),
+        r"FrameStack needs a column 'observation' as its 'observation', but got \[",
+    ),
+    (ValueError, lambda: made(GOAL, [RETURNS]), "NStep needs a column 'terminated' as its 'terminated', but got"),
+    (ValueError, lambda: made(STEP, [OTHER]), "HindsightRelabel needs a column 'achieved_goal' as its 'achieved_goal'"),
+    (ValueError, lambda: made(STEP, [NStep(2, 0.5, reward="r")]), "NStep needs a column 'r' as its 'reward', but got"),
+    (
+        ValueError,
+        lambda: made(STEP, [NStep(2, 0.5, observation=["x"])]),
+        "NStep needs a column 'x' as its 'observation'",
+    ),
+    (TypeError, lambda: made(STEP | {"reward": ((), I)}, [RETURNS]), "'reward' must be float32 or float64"),
+    (ValueError, lambda: made(STEP | {"terminated": ((1,), B)}, [RETURNS]), r"'terminated' must have shape \(\)"),
+    (
+        ValueError,
+        lambda: made(STEP | {"next_observation": ((2,), F)}, [STACK]),
+        "'next_observation' would store .* twice",
+    ),
+    (
+        ValueError,
+        lambda: made(GOAL | {"desired_goal": ((3,), F)}, [OTHER]),
+        r"one shape and dtype, but got \(2,\) .*\(3,\)",
+    ),
+    (
+        ValueError,
+        lambda: made(GOAL | {"desired_goal": ((2,), I)}, [OTHER]),
+        "must have one shape and dtype, but got .*Int32",
+    ),
+    (ValueError, lambda: made(GOAL | {"reward": ((1,), F)}, [OTHER]), r"the column 'reward' must have shape \(\)"),
+    (TypeError, lambda: made(STEP, STACK), "'views' must be a list or tuple of views, but got"),
+    (TypeError, lambda: made(STEP, [STACK, "n-step"]), "'views' must hold views such as NStep, but got 'n-step'"),
+    (TypeError, lambda: made(STEP, [FrameStack]), "'views' must hold views such as NStep, but got"),
+    (ValueError, lambda: made(STEP, [FrameStack(5)], capacity=5), "'capacity' must be at least 6, .* but got 5"),
+    (ValueError, lambda: made(STEP, [NStep(13, 0.5)]), "'capacity' must be at least 13, .* but got 12"),
+    (
+        ValueError,
+        lambda: made(STEP, [FrameStack(3), NStep(3, 0.5)], num_envs=3),
+        "'capacity' must be at least 15, .* in 3 environments, but got 12",
+    ),
+]
+SEQUENCES = "can be a view only on a buffer that samples single rows"
+for _cls in (SequenceReplayBuffer, EpisodeReplayBuffer):
+    for _columns, _view in ((STEP, RETURNS), (GOAL, OTHER)):
+        COLUMNS.append(
+            (
+                TypeError,
+                lambda cls=_cls, columns=_columns, view=_view: made(columns, [view], cls, 3),
+                f"^For '{_cls.__name__}', {type(_view).__name__} {SEQUENCES}",
+            )
+        )
+
+
+@pytest.mark.parametrize(("error", "call", "message"), COLUMNS, ids=[message[-60:] for *_, message in COLUMNS])
+def test_views_and_columns_that_do_not_fit(error: type[Exception], call: Callable[[], Any], message: str):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_the_least_capacity():
+    assert made(STEP, [FrameStack(5)], capacity=6).capacity == 6
+    assert made(STEP, [NStep(12, 0.5)]).capacity == 12
+    assert made(STEP, [FrameStack(5), NStep(2, 0.5)], capacity=6).timed
+
+
+CONTRADICTIONS: dict[str, Callable[[], Any]] = {
+    "a column named discount": lambda: made(STEP | {"discount": ((), F)}, [RETURNS]),
+    "two returns": lambda: made(STEP, [RETURNS, NStep(3, 0.9)]),
+    "two kinds of goals": lambda: made(GOAL, [OTHER, HindsightRelabel("final", 0.5, reward_fn)]),
+    "a stack of rewards, and returns": lambda: made(STEP, [FrameStack(3, observation="reward"), RETURNS]),
+    "a stack of goals, and other goals": lambda: made(GOAL, [OTHER, FrameStack(2, observation="desired_goal")]),
+    "a stack of goals achieved": lambda: made(GOAL, [OTHER, FrameStack(2, observation="achieved_goal")]),
+}
+
+
+@pytest.mark.parametrize("make", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_views_that_cannot_be(make: Callable[[], Any]):
+    """What no sample can hold is refused when the buffer is made: nothing is dropped without a word."""
+    with pytest.raises((TypeError, ValueError), match=r"^For '"):
+        make()
+
+
+class EndCalls(Kept):
+    """An insertion with a flag inside compiled functions."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def end(self, x):
+        self.buffer.insert((x,), end=True)
+        return self.buffer.size()
+
+    @ms.jit
+    def final(self, x, flag):
+        self.buffer.insert((x,), final=flag)
+        return self.buffer.size()
+
+
+@pytest.mark.parametrize("options", [{}, {"weighted": True}, {"cls": PrioritizedReplayBuffer}], ids=str)
+def test_flags_for_a_buffer_whose_rows_know_no_episode(options: dict[str, Any]):
+    cls = options.get("cls", ReplayBuffer)
+    weighted = {key: value for key, value in options.items() if key != "cls"}
+    buffer = cls(1, 6, [()], [F], seed=0, backend="native", **weighted)
+    before = buffer.state_dict()
+    for flags in ({"end": True}, {"final": True}, {"end": [False]}, {"final": np.array(True)}, {"end": Tensor([True])}):
+        with pytest.raises(
+            RuntimeError, match=f"^For '{cls.__name__}', .* needs? a buffer whose rows know their episode"
+        ):
+            buffer.insert([1.0], **flags)
+    calls, x = EndCalls(buffer), Tensor(1.0)
+    for call in (lambda: calls.end(x), lambda: calls.final(x, Tensor(True))):
+        with pytest.raises(
+            RuntimeError, match="'end' and 'final' need a buffer with views, or of sequences or episodes"
+        ):
+            call()
+    assert same_states(before, buffer)
+    buffer.insert([1.0], end=False, final=False)
+    assert int(buffer.size()) == 1
+
+
+def test_names_that_a_dict_has_anyway():
+    buffer = made({"observation": ((), F), "indices": ((), F)}, [STACK])
+    for i in range(4):
+        buffer.insert([float(i), 0.0])
+    assert list(buffer.sample(as_dict=True)) == ["observation", "indices", "next_observation"]
+    with pytest.raises(ValueError, match=r"'as_dict' needs columns with other names than \['indices'\]"):
+        buffer.sample(as_dict=True, with_indices=True)
+
+
+def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
+    buffer = made(STEP, [RETURNS])
+    rows = [np.zeros((4, 2), np.float32), np.zeros(4, np.float32), np.zeros(4, bool)]
+    buffer.insert(rows)
+    before = buffer.state_dict()
+    with pytest.raises(TypeError, match="priority"):
+        buffer.insert(rows, priority=1.0)
+    with pytest.raises(AttributeError):
+        buffer.update_priorities([0], [1.0])
+    with pytest.raises(TypeError, match="sample_range"):
+        buffer.sample(0.5)
+    with pytest.raises(ValueError, match=r"'end' must have shape \[4\], one flag for each row, but got shape \[3\]"):
+        buffer.insert(rows, end=[True] * 3)
+    assert same_states(before, buffer)
