@@ -18,9 +18,9 @@ from drivers_timed import (
     SETTINGS,
     Pair,
     legal_handles,
+    make_timed,
     run,
     same_states,
-    shared_timed,
 )
 from hypothesis import given, settings
 from mindspore import Tensor, ops
@@ -67,7 +67,7 @@ def _row_driver(combination: Combination, views: Views, capacity: int, draws: in
         shapes = [(2,), reward[0], (), (), (2,)][:columns]
         types = [ms.float32, reward[1], ms.bool_, ms.bool_, ms.float32][:columns]
         cls = PrioritizedReplayBuffer if prioritized else ReplayBuffer
-        _drivers[key] = shared_timed(
+        _drivers[key] = make_timed(
             combination, cls, draws, capacity, shapes, types, names=NAMES[:columns], views=views_of(views), **options
         )
         _drivers[key, "empty"] = _drivers[key].buffer.state_dict()

@@ -133,8 +133,9 @@ class TimedCell(LimitedCell):
             self._end_all = timeline.CompositeEndEpisodes(capacity, factors, rule, self._last_flags())
             self._sample = windows.CompositeSampleWindows(self._plan(), capacity, rule, columns)
         self._finish = windows.Relabel(self._layout, self._fields) if self._layout.hindsight else None
-        # One flag value for all rows: none, end, and final, which is also an end.
-        self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, timeline.END, 3))
+        # One flag for all rows, or none; and what makes the flag of a final row, which is also an end.
+        self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, 1))
+        self._final_bits = Tensor([timeline.END | timeline.FINAL], ms.uint8)
         self._no_beta = Tensor(np.zeros(1))
         number = next(_numbers)
         self._check_flag = ops.constexpr(self._check_flag_in_graph, name=f"CheckFlag{number}")
@@ -171,7 +172,7 @@ class TimedCell(LimitedCell):
         if isinstance(final, bool) and not final:
             return end_flag
         final_flag = self._flag_graph("final", final, rows)
-        return ops.maximum(end_flag, final_flag * self._flag_values[2])
+        return ops.maximum(end_flag, final_flag * self._final_bits)
 
     def _no_episodes_graph(self, end, final):
         if not (isinstance(end, bool) and isinstance(final, bool)) or end or final:
