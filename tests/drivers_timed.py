@@ -8,7 +8,7 @@ import mindspore as ms
 import numpy as np
 from drivers import Combination, _Call, arrays
 from drivers_weighted import CompiledWeighted, EagerWeighted, WeightedCellCalls, WeightedJitCalls
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from mindspore import Tensor
 from reference import stack
@@ -316,6 +316,8 @@ SETTINGS = settings(
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+#: Where graphs run, a failing example comes as it is: to make it smaller would take minutes.
+SLOW = settings(SETTINGS, phases=[Phase.explicit, Phase.generate])
 
 
 def run(pair: Pair, operations: Sequence[tuple[Any, ...]], refuse: bool = True) -> None:

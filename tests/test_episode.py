@@ -17,6 +17,7 @@ from drivers_timed import (
     NATIVE,
     SETTINGS,
     SHAPES,
+    SLOW,
     TYPES,
     Pair,
     episodes,
@@ -354,7 +355,7 @@ ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-@settings(SETTINGS, max_examples=40)
+@settings(SETTINGS, max_examples=30)
 @given(operations=MORE_OPERATIONS)
 def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: list[tuple[Any, ...]]):
     longest, options = arguments
@@ -368,7 +369,7 @@ def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: li
     [NATIVE, COMPOSITE, Combination("pynative", "native", "compiled"), Combination("graph", "native", "compiled")],
     ids=str,
 )
-@settings(SETTINGS, max_examples=6)
+@settings(SLOW, max_examples=6)
 @given(operations=CORE_OPERATIONS)
 def test_random_operations_elsewhere(place: Combination, operations: list[tuple[Any, ...]]):
     before = ms.get_context("mode")

@@ -48,31 +48,27 @@ def views_of(views: Views) -> list[Any]:
     return made + ([FrameStack(views.frames)] if views.frames else [])
 
 
+_drivers: dict[Any, Any] = {}
+
+
 def row_buffer(
     combination: Combination, views: Views, capacity: int, draws: int = 1, prioritized: bool = False, **options: Any
 ) -> Any:
     """A driver of a buffer of `Row`s, shared and emptied."""
-    return _row_driver(combination, views, capacity, draws, prioritized, tuple(sorted(options.items())))
-
-
-_drivers: dict[Any, Any] = {}
-
-
-def _row_driver(combination: Combination, views: Views, capacity: int, draws: int, prioritized: bool, more: Any) -> Any:
-    key = combination, views, capacity, draws, prioritized, more
+    key = combination, views, capacity, draws, prioritized, tuple(sorted(options.items()))
     if key not in _drivers:
-        options = dict(more)
-        reward = options.pop("reward", ((), ms.float32))
+        shape, dtype = options.pop("reward", ((), ms.float32))
         columns = 5 if views.own_next else 4
-        shapes = [(2,), reward[0], (), (), (2,)][:columns]
-        types = [ms.float32, reward[1], ms.bool_, ms.bool_, ms.float32][:columns]
+        shapes = [(2,), shape, (), (), (2,)][:columns]
+        types = [ms.float32, dtype, ms.bool_, ms.bool_, ms.float32][:columns]
         cls = PrioritizedReplayBuffer if prioritized else ReplayBuffer
-        _drivers[key] = make_timed(
+        driver = make_timed(
             combination, cls, draws, capacity, shapes, types, names=NAMES[:columns], views=views_of(views), **options
         )
-        _drivers[key, "empty"] = _drivers[key].buffer.state_dict()
-    _drivers[key].buffer.load_state_dict(_drivers[key, "empty"])
-    return _drivers[key]
+        _drivers[key] = driver, driver.buffer.state_dict()
+    driver, empty = _drivers[key]
+    driver.buffer.load_state_dict(empty)
+    return driver
 
 
 def make_row(serial: int, views: Views, shape: tuple[int, ...] = (), dtype: str = "float32") -> Row:
@@ -176,9 +172,7 @@ def steps_taken(kind: str, j: int, n: int, own_next: bool) -> int:
 
 
 @pytest.mark.parametrize("own_next", [True, False], ids=["own_next", "next_row"])
-@pytest.mark.parametrize(
-    "reward", [((), ms.float32), ((), ms.float64), ((2,), ms.float32), ((2,), ms.float64)], ids=str
-)
+@pytest.mark.parametrize("reward", [((), ms.float32), ((), ms.float64), ((2,), ms.float32)], ids=str)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_n_step_returns_in_closed_form(n: int, reward: Any, own_next: bool):
     """Something happens at every distance from a row, anywhere in the ring."""

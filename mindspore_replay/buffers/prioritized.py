@@ -335,8 +335,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 shape ``[n]``, in a graph a Tensor. Finite and not negative; taken as float32, and subnormal ones as 0.
 
         Returns:
-            Tensor: How many handles were dead, since their rows were overwritten, deleted, used up, stale or forgotten.
-            Those are skipped. Shape ``[]``, int32.
+            Tensor: How many handles were dead, since their rows were overwritten, deleted, used up, stale or forgotten,
+            or a sample cannot start there. Those are skipped. Shape ``[]``, int32.
 
         Raises:
             TypeError: If `indices` holds no ints, or `priorities` no numbers.

@@ -227,8 +227,8 @@ class ReplayBuffer(GraphBodies):
                 truncated. One flag for each row, shape ``[n]``, or ``[]`` for the rows of one step. Needs `views`.
                 Default: ``False``.
             final (Union[bool, Tensor, Sequence[bool]]): Whether a row holds nothing but the observation after the last
-                step of its episode: it is an `end`, it is read as a next observation, and it is not drawn. Needs
-                `views`. Default: ``False``.
+                step of its episode: it is an `end`, it is read as a next observation, and it is not drawn. In
+                sequences and whole episodes it is the last step. Needs `views`. Default: ``False``.
 
         Returns:
             ReplayBuffer: The buffer itself.

@@ -24,7 +24,7 @@ class HindsightRelabel:
         ratio (float): Share of samples that are relabelled, each with this probability, in [0, 1]. The paper's k
             other goals for one real one are ``k / (k + 1)``.
         reward_fn (Callable): From goals achieved and goals, two Tensors ``[B, *F]``, to rewards ``[B]``. It is compiled
-            into the graph that samples.
+            into the graph that samples. With `NStep` the leading axis is ``B * n``, the steps of all returns.
         achieved_goal (str): Column of the goals achieved. Default: ``"achieved_goal"``.
         goal (str): Column of the goals, of the same shape and dtype. Default: ``"desired_goal"``.
         reward (str): Column of rewards. Default: ``"reward"``.
