@@ -74,9 +74,8 @@ class TimedCell(LimitedCell):
         self.timed = self.weighted = True
         self._layout = layout
         fields = layout.outputs()
-        self._leading = self._bookkeeping(layout)
         self._fields = tuple(fields)
-        self._outputs = (*self._leading.values(), *fields.values(), *layout.hidden())
+        self._outputs = (*self._bookkeeping(layout).values(), *fields.values(), *layout.hidden())
         self._rule = self._window_rule(layout, past_of(self._outputs))
         needed = (self._rule.past + max(self._rule.future, layout.chain)) * self.num_envs
         if needed > self.capacity:

@@ -72,7 +72,6 @@ class NativeTimedHost(NativeWeightedHost):
         plan = buffer._plan()
         self._numbers, self._options = plan.numbers(), plan.options()
         self._given_beta, self._beta_step = np.zeros(1), np.array([plan.beta_step])
-        self._own_beta = np.zeros(1)
         shapes, types = plan.shapes(self._columns), plan.types(self._columns)
         self._made = [(shape, numpy_type(dtype)) for shape, dtype in zip(shapes, types)]
         inputs = [self._fixed[0], np.zeros(2, np.int64), self._range, *[self._given_beta] * 2, self._beta_step]

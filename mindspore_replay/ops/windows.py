@@ -357,7 +357,6 @@ class Relabel:
     Args:
         layout (SampleLayout): The layout of a sample, with hindsight.
         fields (tuple[str, ...]): Names of the outputs that are fields; the hidden ones come after them.
-        leading (int): Outputs before the fields.
     """
 
     def __init__(self, layout: Any, fields: tuple[str, ...]) -> None:
