@@ -50,7 +50,7 @@ class BuildKernels(build_ext):
 
 kernels = Extension(
     "mindspore_replay._kernels",
-    [f"mindspore_replay/csrc/{name}.cc" for name in ("kernels", "weight_kernels", "time_kernels")],
+    [f"mindspore_replay/csrc/{name}.cc" for name in ("kernels", "weight_kernels", "time_kernels", "reservoir_kernels")],
     depends=[str(path) for path in Path("mindspore_replay/csrc").glob("*.h")],
     optional=True,
 )

@@ -1,9 +1,11 @@
 """Device-side experience replay for MindSpore, in its compiled graph."""
 
 from ._version import __version__
+from .buffers.elastic import ElasticReplayBuffer
 from .buffers.episode import EpisodeReplayBuffer
 from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
+from .buffers.reservoir import ReservoirReplayBuffer
 from .buffers.sequence import SequenceReplayBuffer
 from .config import create_buffer, get_buffer_cls, load_config
 from .ops import statement_hook
@@ -18,6 +20,7 @@ UniformReplayBuffer = ReplayBuffer
 PriorityReplayBuffer = PrioritizedReplayBuffer
 
 __all__ = [
+    "ElasticReplayBuffer",
     "EpisodeReplayBuffer",
     "FrameStack",
     "HindsightRelabel",
@@ -26,6 +29,7 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "PriorityReplayBuffer",
     "ReplayBuffer",
+    "ReservoirReplayBuffer",
     "SequenceReplayBuffer",
     "UniformReplayBuffer",
     "VectorRows",

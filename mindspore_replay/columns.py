@@ -78,6 +78,16 @@ def check_number(cls_name: str, argument: str, value: Any, minimum: float = 0.0,
     return float(value)
 
 
+def one_int(cls_name: str, argument: str, value: np.ndarray) -> int:
+    """The only element of an array of ints, or a clear error."""
+    if value.shape not in ((), (1,)) or value.dtype.kind not in "iu":
+        raise TypeError(
+            f"For '{cls_name}', '{argument}' must be an int or a Tensor [] of ints, but got a Tensor "
+            f"{list(value.shape)} of {value.dtype.name}."
+        )
+    return int(value.reshape(())[()])
+
+
 def check_bool(cls_name: str, argument: str, value: Any) -> bool:
     """A bool, or a clear error."""
     if not isinstance(value, bool):

@@ -125,7 +125,8 @@ class EagerWeighted(Eager):
         assert self.buffer.insert(list(rows), **given) is self.buffer
 
     def sample_handles(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
-        return arrays(self.buffer.sample(sample_range, with_indices=True))
+        where = () if sample_range is None else (sample_range,)
+        return arrays(self.buffer.sample(*where, with_indices=True))
 
     def sample_weighted(self, beta: float | None = None) -> tuple[np.ndarray, ...]:
         return arrays(self.buffer.sample(beta))

@@ -1,10 +1,11 @@
 """Slow twins of the buffers with weights, the plainest way: a record for each slot, linear scans, Python floats."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from reference import ReferenceRing, draw_rows, random_bits
+from reference import ReferenceRing, draw_rows, mix, random_bits
 
 Range = tuple[int | None, int | None]
 
@@ -169,6 +170,34 @@ class UniformTwin(ReferenceRing):
             "insertion_clocks": [record.inserted_at for record in self.records],
             "clock": [self.now, self.oldest_fresh()],
         }
+
+
+class ReservoirTwin(UniformTwin):
+    """`ReservoirReplayBuffer` with weights: one row at a time, of the numbers that came before it."""
+
+    head = 0  # type: ignore[assignment]
+
+    def place(self, serial: int) -> int:
+        """Where a row goes; from the capacity on nowhere."""
+        earlier = serial - self.base
+        unit = ((random_bits(mix(self.key), serial) >> 11) + 1) * 2.0**-53
+        return earlier if earlier < self.capacity else math.ceil(unit * (earlier + 1)) - 1
+
+    def insert(self, rows: list[Any], priority: Any = None) -> None:
+        for row in rows:
+            slot = self.place(self.inserted)
+            if slot < self.capacity:
+                record = self.records[slot] = Record()
+                record.serial, record.inserted_at, record.priority, record.weight = self.inserted, self.now, 1.0, 1.0
+                self.slots[slot] = row
+            self.inserted += 1
+
+    @property
+    def size(self) -> int:
+        return min(self.inserted - self.base, self.capacity)
+
+    def oldest_fresh(self) -> int:
+        return 0
 
 
 class PrioritizedTwin(UniformTwin):

@@ -16,7 +16,10 @@ MODULES = sorted(
 MODULES.remove("mindspore_replay._kernels")  # a plain library, with nothing of Python in it
 #: Modules that are known to hold examples: a module whose examples are no longer found is an error.
 WITH_EXAMPLES = {
-    *(f"mindspore_replay.buffers.{name}" for name in ("episode", "prioritized", "replay", "sequence")),
+    *(
+        f"mindspore_replay.buffers.{name}"
+        for name in ("elastic", "episode", "prioritized", "replay", "reservoir", "sequence")
+    ),
     "mindspore_replay.ops.status",
     "mindspore_replay.priorities",
     "mindspore_replay.vector",

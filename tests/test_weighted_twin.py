@@ -11,26 +11,31 @@ from drivers_weighted import CAPACITY, LIMITED, SHAPES, TYPES, make_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import stack
-from reference_weighted import PrioritizedTwin, UniformTwin, draw_slot
+from reference_weighted import PrioritizedTwin, ReservoirTwin, UniformTwin, draw_slot
 
-from mindspore_replay import PrioritizedReplayBuffer
+from mindspore_replay import PrioritizedReplayBuffer, ReservoirReplayBuffer
 
 Make = Callable[..., Any]
 
 HANDLES = 4  # of a call, some of them dead
 
 PRIORITIZED = {"cls": PrioritizedReplayBuffer}
+RESERVOIR: dict[str, Any] = {"cls": ReservoirReplayBuffer, "weighted": True}
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "uniform, deletions alone": {"weighted": True},
     "uniform, used once": {"max_use": 1, "ordered": True},
     "uniform, used twice": {"max_use": 2, "max_staleness": 1},
     "uniform, distinct": {"max_staleness": 0, "replace": False},
     "uniform, distinct, ordered": {"replace": False, "ordered": True, "max_use": 3, "max_staleness": 9},
+    "reservoir": RESERVOIR | {"replace": False},
+    "reservoir, used once": RESERVOIR | {"max_use": 1},
     "prioritized": PRIORITIZED | {"alpha": 0.5, "epsilon": 0.0, "normalize": "buffer"},
     "prioritized, used once": PRIORITIZED | {"alpha": 1.0, "beta": 1.0, "max_use": 1},
     "prioritized, stale": PRIORITIZED | {"alpha": 0.0, "max_staleness": 2, "beta": 0.0, "beta_steps": 2},
     "prioritized, everything": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4},
 }
+#: Those that are compiled too.
+EVERYWHERE = LIMITED | {"reservoir": RESERVOIR | {"max_use": 6}}
 #: One that takes other ways through the operators than `LIMITED`, for the composite backend too.
 OTHER_WAYS = PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "ordered": True, "normalize": "buffer", "max_use": 2}
 
@@ -71,7 +76,7 @@ def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_twin(options: dict[str, Any]) -> UniformTwin:
-    kinds = {None: UniformTwin, PrioritizedReplayBuffer: PrioritizedTwin}
+    kinds = {None: UniformTwin, PrioritizedReplayBuffer: PrioritizedTwin, ReservoirReplayBuffer: ReservoirTwin}
     rest = {key: value for key, value in options.items() if key not in ("cls", "weighted")}
     return kinds[options.get("cls")](2, CAPACITY, **rest)
 
@@ -106,7 +111,7 @@ class Pair:
         assert [column.tolist() for column in got] == [column.tolist() for column in stack(rows)]
 
     def sample_in(self, sample_range: Any) -> None:
-        if not self.prioritized:
+        if type(self.twin) is UniformTwin:
             self.sample(sample_range)
 
     def update(self, behind: list[int], priorities: list[float]) -> None:
@@ -139,7 +144,7 @@ def run(driver: Any, options: dict[str, Any], operations: list[tuple[Any, ...]])
         assert driver.status() == (pair.twin.size, pair.twin.size == CAPACITY, pair.twin.can_sample())
 
 
-@pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
+@pytest.mark.parametrize("options", EVERYWHERE.values(), ids=EVERYWHERE)
 @SETTINGS
 @given(operations=OPERATIONS)
 def test_random_operations(make: Make, options: dict[str, Any], operations: list[tuple[Any, ...]]):

@@ -87,12 +87,15 @@ class GraphBodies(TimedCell):
         return self._read_rows(ops.cast(index, ms.int64))
 
     def _sample_graph(self, sample_range=None, *, as_dict=False, with_indices=False):
+        return self._drawn_graph(self._bounds_graph(sample_range), as_dict, with_indices)
+
+    def _drawn_graph(self, bounds, as_dict, with_indices):
         if as_dict:
             raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
-        if with_indices and not self.weighted:
+        if with_indices and not self._has_handles:
             raise RuntimeError("For 'sample', 'with_indices' needs a buffer made with weighted=True or a limit.")
-        batch = self._sample_between(self._bounds_graph(sample_range))
-        return batch[1:] if self.weighted and not with_indices else batch
+        batch = self._sample_between(bounds)
+        return batch[1:] if self._has_handles and not with_indices else batch
 
     def _bounds_graph(self, sample_range):
         if sample_range is None:
@@ -101,6 +104,9 @@ class GraphBodies(TimedCell):
         first = self._all_rows[0] if start is None else ops.cast(start, ms.int64)
         last = self._all_rows[1] if stop is None else ops.cast(stop, ms.int64)
         return ops.stack((first, last))
+
+    def _rows_graph(self):
+        return self._read_rows(ops.arange(self.capacity))
 
     def _reset_graph(self):
         if self.weighted:

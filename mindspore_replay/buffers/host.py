@@ -11,8 +11,41 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from ..columns import type_name
+from ..columns import Columns, type_name
 from ..ops import native
+
+
+class _Gathering(native.DirectCall):
+    """Calls a kernel that takes columns, head, count and more, and gives rows of the columns.
+
+    Args:
+        kernel (str): Name of the kernel.
+        stored (Sequence[Parameter]): The columns.
+        columns (Columns): Their schema.
+        cursors (Sequence[Parameter]): Head and count.
+        others (Sequence[tuple]): Shape and dtype of what comes between cursors and rows.
+        lead (tuple[int, ...]): Leading axes of the rows.
+    """
+
+    def __init__(
+        self, kernel: str, stored: Sequence[Parameter], columns: Columns, cursors: Sequence[Parameter],
+        others: Sequence[tuple[tuple[int, ...], str]], lead: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        self._inputs = (*stored, *cursors)
+        inputs = [(parameter.shape, type_name(parameter.dtype)) for parameter in self._inputs]
+        rows = [((*lead, *shape), type_name(dtype)) for shape, dtype in zip(columns.shapes, columns.types)]
+        super().__init__(kernel, *zip(*inputs, *others, *rows))
+        self._rows = list(zip(columns.shapes, columns.numpy_types))
+        #: Where the arguments begin that are neither columns nor cursors.
+        self.first = len(inputs)
+
+    def run(self, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """Makes the call, with new Tensors ``[*lead, *F]`` as its outputs."""
+        rows = [Tensor.from_numpy(np.empty(lead + shape, dtype)) for shape, dtype in self._rows]
+        self.addresses[: self.first] = list(map(native.address, self._inputs))
+        self.addresses[len(self.addresses) - len(rows) :] = list(map(native.address, rows))
+        self()
+        return tuple(rows)
 
 
 class NativeHost:
@@ -25,6 +58,7 @@ class NativeHost:
     """
 
     _insert_kernel = "replay_ring_write"
+    _sample: Any
     #: Shapes and dtypes of what the kernel takes between the state and the rows.
     _between: tuple[tuple[tuple[int, ...], str], ...] = ()
 
@@ -34,14 +68,13 @@ class NativeHost:
         self._count = buffer.count
         self._random_state = buffer.random_state
         self._state = self._state_of(buffer)
-        self._cursors = self._state[: len(columns) + 2]
         self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(columns.shapes, columns.numpy_types)]
         self._staging = list(zip(self._staged, columns.numpy_types, columns.shapes))
         self._lead = (buffer.sample_size,)
         self._range = np.zeros(2, np.int64)
         self._make_insertions()
         self._make_sample(buffer)
-        self._make_read()
+        self._make_read(buffer)
 
     def _state_of(self, buffer: Any) -> tuple[Parameter, ...]:
         """What the kernel of an insertion takes first."""
@@ -65,24 +98,21 @@ class NativeHost:
         return call
 
     def _make_sample(self, buffer: Any) -> None:
-        k = len(self._columns)
+        self._sample = self._sampling(buffer, buffer.buffer, self._columns)
+
+    def _sampling(self, buffer: Any, stored: Sequence[Parameter], columns: Columns) -> _Gathering:
+        """The call that draws rows of these columns."""
         self._options = np.array([buffer.capacity, buffer.replace, buffer.ordered], np.int64)
-        shapes, types = [(), (), (2,), (2,), (3,)], ["int32", "int32", "int64", "int64", "int64"]
-        self._sample = self._gathering("replay_sample_uniform", shapes, types, self._lead)
-        self._sample.addresses[k + 3 : k + 5] = [self._range.ctypes.data, self._options.ctypes.data]
+        others = [((2,), "int64"), ((2,), "int64"), ((3,), "int64")]
+        cursors = buffer.head, buffer.count
+        call = _Gathering("replay_sample_uniform", stored, columns, cursors, others, self._lead)
+        call.addresses[call.first + 1 : call.first + 3] = [self._range.ctypes.data, self._options.ctypes.data]
+        return call
 
-    def _make_read(self) -> None:
-        self._read = self._gathering("replay_ring_read", [(), (), (1,)], ["int32", "int32", "int64"], (1,))
-
-    def _gathering(
-        self, kernel: str, shapes: Sequence[tuple[int, ...]], types: Sequence[str], lead: tuple[int, ...]
-    ) -> native.DirectCall:
-        """The call of a kernel that takes the columns and arguments of these shapes, and gives rows ``[*lead, *F]``."""
-        full = [column.shape for column in self._state[: len(self._columns)]]
-        stored = [type_name(dtype) for dtype in self._columns.stored_types]
-        given = [type_name(dtype) for dtype in self._columns.types]
-        rows = [(*lead, *shape) for shape in self._columns.shapes]
-        return native.DirectCall(kernel, [*full, *shapes, *rows], [*stored, *types, *given])
+    def _make_read(self, buffer: Any) -> None:
+        cursors = buffer.head, buffer.count
+        others = [((1,), "int64")]
+        self._read = _Gathering("replay_ring_read", buffer.buffer, self._columns, cursors, others, (1,))
 
     def count(self) -> int:
         """Rows stored."""
@@ -134,26 +164,17 @@ class NativeHost:
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch drawn from a range of logical rows."""
-        k = len(self._columns)
         self._range[:] = bounds
-        self._sample.addresses[k + 2] = native.address(self._random_state)
-        return self._rows_from(self._sample, k + 5, self._lead)
+        self._sample.addresses[self._sample.first] = native.address(self._random_state)
+        return self._sample.run(self._lead)
 
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
         """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
-        k = len(self._columns)
+        first = self._read.first
         index = np.ascontiguousarray(index) if index.ndim else index
-        self._read.set_leading(range(k + 2, 2 * k + 3), index.size)
-        self._read.addresses[k + 2] = index.ctypes.data
-        return self._rows_from(self._read, k + 3, index.shape)
-
-    def _rows_from(self, call: native.DirectCall, first_output: int, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
-        """Makes a call that begins with columns, head and count, with new Tensors ``[*lead, *F]`` as its outputs."""
-        rows = [Tensor.from_numpy(np.empty(lead + shape, dtype)) for _, dtype, shape in self._staging]
-        call.addresses[: len(self._cursors)] = list(map(native.address, self._cursors))
-        call.addresses[first_output : first_output + len(rows)] = list(map(native.address, rows))
-        call()
-        return tuple(rows)
+        self._read.set_leading(range(first, first + 1 + len(self._columns)), index.size)
+        self._read.addresses[first] = index.ctypes.data
+        return self._read.run(index.shape)
 
 
 class CompiledHost:

@@ -8,12 +8,12 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from ..columns import Columns, check_bool, check_size, numpy_type, type_name, zeros_parameter
+from ..columns import Columns, check_bool, check_size, numpy_type, one_int, zeros_parameter
 from ..ops import sum_tree
 from ..ops import weights as row_weights
 from ..ops.eager import graph_body, wait_for_work
 from .saving import SavedCell
-from .state import check_weights, overwrite, state_parameter
+from .state import check_times, check_weights, overwrite, state_parameter
 
 _numbers = itertools.count()
 
@@ -104,11 +104,7 @@ class LimitedCell(SavedCell):
         return True
 
     def _check_steps_tensor_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
-        if shape or np.dtype(numpy_type(dtype)).kind not in "iu":
-            raise TypeError(
-                f"For '{type(self).__name__}', 'steps' must be an int or a Tensor [] of ints, but got a Tensor "
-                f"{list(shape)} of {type_name(dtype)}."
-            )
+        one_int(type(self).__name__, "steps", np.ones(shape, numpy_type(dtype)))
         return True
 
     def _check_handles_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
@@ -152,7 +148,7 @@ class LimitedCell(SavedCell):
             self._check_steps_tensor(steps.dtype, steps.shape)
         else:
             self._check_steps(steps)
-        self._advance_by(ops.cast(steps, ms.int64))
+        self._advance_by(ops.reshape(ops.cast(steps, ms.int64), ()))
         return self
 
     def _info_graph(self, indices):
@@ -221,7 +217,8 @@ class LimitedCell(SavedCell):
                 fails the operator with a RuntimeError.
         """
         self._need_weights("advance")
-        steps = int(steps) if isinstance(steps, Tensor) and steps.ndim == 0 and "Int" in str(steps.dtype) else steps
+        if isinstance(steps, Tensor):
+            steps = one_int(type(self).__name__, "steps", steps.asnumpy())
         with self._lock:
             wait_for_work()
             most = row_weights.LAST_CLOCK - int(self.clock.asnumpy()[0])
@@ -282,4 +279,5 @@ class LimitedCell(SavedCell):
         super()._check_state(state)
         if self.weighted:
             eligible = self._eligible(state)
+            check_times(type(self).__name__, self.capacity, state)
             check_weights(type(self).__name__, self.capacity, state, eligible, self.alpha, self.epsilon)

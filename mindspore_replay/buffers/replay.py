@@ -165,12 +165,16 @@ class ReplayBuffer(GraphBodies):
             self._sample = CompositeSampleWeighted(self.sample_size, self.capacity, *draw, self.columns)
             self._host = CompiledWeightedHost(self)
 
-    def _make_operators(self) -> None:
-        columns, draw = self.columns, (self.sample_size, self.capacity, self.replace, self.ordered)
-        native_here = self.backend == "native"
+    def _make_read(self) -> None:
+        native_here, columns = self.backend == "native", self.columns
         self._read = (
             ring.NativeRingRead(columns.types) if native_here else ring.CompositeRingRead(self.capacity, columns)
         )
+
+    def _make_operators(self) -> None:
+        columns, draw = self.columns, (self.sample_size, self.capacity, self.replace, self.ordered)
+        native_here = self.backend == "native"
+        self._make_read()
         if self.weighted:
             self._make_weight_operators()
             if self.timed:
@@ -186,6 +190,11 @@ class ReplayBuffer(GraphBodies):
             self._sample = CompositeSample(*draw, columns)
             self._host = CompiledHost(self)
         self._make_graph_constants()
+
+    @property
+    def _has_handles(self) -> bool:
+        """Whether what is drawn comes with handles."""
+        return self.weighted
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -282,6 +291,26 @@ class ReplayBuffer(GraphBodies):
                 )
             return self._host.read(positions.astype(np.int64))
 
+    @graph_body(GraphBodies._rows_graph)
+    def rows(self) -> tuple[Tensor, ...]:
+        """All rows of a full buffer as one batch, the oldest first, for learners that fill, learn and `reset`.
+
+        Returns:
+            tuple[Tensor, ...]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
+
+        Raises:
+            RuntimeError: If fewer than `capacity` rows are stored; `full` tells. In a graph the operator fails.
+        """
+        with self._lock:
+            wait_for_work()
+            stored = self._host.count()
+            if stored < self.capacity:
+                raise RuntimeError(
+                    f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
+                    "stored. Wait until full() is true."
+                )
+            return self._host.read(np.arange(self.capacity))
+
     @graph_body(GraphBodies._sample_graph)
     def sample(
         self, sample_range: tuple[Any, Any] | None = None, *, as_dict: bool = False, with_indices: bool = False
@@ -303,12 +332,14 @@ class ReplayBuffer(GraphBodies):
             RuntimeError: If the range holds fewer than `sample_size` eligible rows, with or without replacement;
                 `can_sample` tells. In a graph the operator fails with a RuntimeError.
         """
-        bounds = None if sample_range is None else self._bounds(sample_range)
-        if with_indices:
+        return self._draw_between(None if sample_range is None else self._bounds(sample_range), as_dict, with_indices)
+
+    def _draw_between(self, bounds: tuple[int, int] | None, as_dict: bool, with_indices: bool) -> Any:
+        if with_indices and not self._has_handles:
             self._need_weights("sample(with_indices=True)")
         names = self._dict_names(("indices",) if with_indices else ()) if as_dict else ()
         batch = self._draw(bounds, random.ALL_ROWS if bounds is None else bounds)
-        if self.weighted and not with_indices:
+        if self._has_handles and not with_indices:
             batch = batch[1:]
         return dict(zip(names, batch)) if as_dict else batch
 

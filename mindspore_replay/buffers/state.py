@@ -80,6 +80,38 @@ def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray
         )
 
 
+def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if cursors and ``row_serials`` contradict each other."""
+    head, count = int(state["head"]), int(state["count"])
+    inserted, base = (int(serial) for serial in state["serials"])
+    if head != 0 or base < 0 or count != min(inserted - base, capacity):
+        raise ValueError(
+            f"For '{cls_name}', the cursors must describe a reservoir of capacity {capacity}: head = 0 and count = "
+            f"min(inserted - base, capacity), but got head={head}, count={count}, inserted={inserted}, base={base}."
+        )
+    stored = state["row_serials"][:count]
+    first = (stored - base < capacity) & (stored - base != np.arange(count))
+    if count and (stored.min() < base or stored.max() >= inserted or first.any() or np.unique(stored).size < count):
+        raise ValueError(
+            f"For '{cls_name}', 'row_serials' must be different numbers from {base} to {inserted - 1}, and each of the "
+            f"first {capacity} of them in its own slot, but got {stored}."
+        )
+
+
+def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if the rows' clocks contradict their order in the ring."""
+    wrong = []
+    inserted, count = int(state["serials"][0]), int(state["count"])
+    if not (state["clock"][0] >= 0 and inserted - count <= state["clock"][1] <= inserted):
+        wrong.append(f"'clock' is {state['clock'].tolist()}, with {count} rows stored of {inserted} inserted")
+    slots = (int(state["head"]) + np.arange(count)) % capacity
+    times = np.array([0, *state["insertion_clocks"][slots], state["clock"][0]])
+    if (np.diff(times) < 0).any():
+        wrong.append("'insertion_clocks' fall from an older row to a newer one, or are not from 0 to the clock")
+    if wrong:
+        raise ValueError(f"For '{cls_name}', the clocks must be those of its rows: {'; '.join(wrong)}.")
+
+
 def check_weights(
     cls_name: str, capacity: int, state: Mapping[str, np.ndarray], eligible: np.ndarray, alpha: float, epsilon: float
 ) -> None:
@@ -88,13 +120,6 @@ def check_weights(
     wrong = []
     if not np.array_equal(state["weights"], build_weights(leaves)):
         wrong.append("the tree of 'weights' is not that of its leaves")
-    inserted, count = int(state["serials"][0]), int(state["count"])
-    if not (state["clock"][0] >= 0 and inserted - count <= state["clock"][1] <= inserted):
-        wrong.append(f"'clock' is {state['clock'].tolist()}, with {count} rows stored of {inserted} inserted")
-    slots = (int(state["head"]) + np.arange(count)) % capacity
-    times = np.array([0, *state["insertion_clocks"][slots], state["clock"][0]])
-    if (np.diff(times) < 0).any():
-        wrong.append("'insertion_clocks' fall from an older row to a newer one, or are not from 0 to the clock")
     priorities = state["priorities"]
     normal = np.where(priorities < np.finfo(np.float32).tiny, 0.0, priorities.astype(np.float64))
     expected = (normal + epsilon) ** alpha * eligible

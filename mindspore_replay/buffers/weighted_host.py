@@ -72,6 +72,7 @@ class NativeWeightedHost(NativeHost):
         self._factors = np.array([buffer.alpha, buffer.epsilon])
         self._max_priority = buffer.max_priority
         self._weights = buffer.weights
+        self._cursors = buffer.head, buffer.count
         self._cls_name = type(buffer).__name__
         super().__init__(buffer)
         first = len(self._state)
@@ -125,7 +126,7 @@ class NativeWeightedHost(NativeHost):
         if bounds is None:
             return int(ctypes.c_double.from_address(address + 8 * (self._weights.shape[0] - 1)).value)
         self._range[:] = bounds
-        cursors = list(map(native.address, self._cursors[-2:]))
+        cursors = list(map(native.address, self._cursors))
         arrays = [array.ctypes.data for array in (self._range, self._sum)]
         self._sums.addresses[:] = [address, self._capacity.ctypes.data, *cursors, *arrays]
         self._sums()

@@ -14,12 +14,17 @@
 
 namespace replay {
 
-// Whether the first k arguments are columns of one capacity and the cursors after them are int32 scalars within it.
-inline bool IsRing(const Arguments &args, int k) {
+// Whether the first k arguments are columns of one capacity.
+inline bool AreColumns(const Arguments &args, int k) {
   for (int i = 0; i < k; ++i) {
     if (!args.IsColumn(i) || args.dim(i, 0) != args.dim(0, 0)) return false;
   }
-  if (!args.Is(k, "int32", 1) || !args.Is(k + 1, "int32", 1)) return false;
+  return true;
+}
+
+// Whether the first k arguments are columns of one capacity and the cursors after them are int32 scalars within it.
+inline bool IsRing(const Arguments &args, int k) {
+  if (!AreColumns(args, k) || !args.Is(k, "int32", 1) || !args.Is(k + 1, "int32", 1)) return false;
   const int64_t head = *args.data<int32_t>(k);
   const int64_t count = *args.data<int32_t>(k + 1);
   return head >= 0 && head < args.dim(0, 0) && count >= 0 && count <= args.dim(0, 0);

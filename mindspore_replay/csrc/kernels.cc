@@ -95,9 +95,7 @@ MINDSPORE_REPLAY_KERNEL(replay_gather_rows) {
   const int k = (nparam - 1) / 2;
   if (k < 1 || nparam != 2 * k + 1) return replay::kBadArguments;
   const replay::Exclusive exclusive(params[0]);
-  for (int i = 0; i < k; ++i) {
-    if (!args.IsColumn(i) || args.dim(i, 0) != args.dim(0, 0)) return replay::kBadArguments;
-  }
+  if (!replay::AreColumns(args, k)) return replay::kBadArguments;
   const int64_t n = args.elements(k);
   if (!args.Is(k, "int64", n) || !HoldRows(args, k + 1, k, n)) return replay::kBadArguments;
 

@@ -89,6 +89,17 @@ struct RowWeights {
     clock->fresh = std::max(clock->fresh, oldest);
   }
 
+  // The rows in these slots are new ones, of priority and weight 1. Changes the slots.
+  void Replace(std::vector<int64_t> *slots) {
+    for (const int64_t slot : *slots) {
+      priorities[slot] = 1.0f;
+      use_counts[slot] = 0;
+      insertion_clocks[slot] = clock->now;
+      tree.SetLeaf(slot, 1.0);
+    }
+    if (!slots->empty()) tree.Refresh(slots);
+  }
+
   // Counts a delivery of each slot; then removes those that have had `max_use` of them, 0 for no limit.
   void Deliver(const int64_t *slots, int64_t n, int64_t max_use) {
     for (int64_t i = 0; i < n; ++i) use_counts[slots[i]] += use_counts[slots[i]] < std::numeric_limits<int32_t>::max();

@@ -81,16 +81,27 @@ class Bits:
 
 
 @ms.jit_class
+class BitsAt:
+    """``(key, counter) -> bits``: these numbers of the key's sequence."""
+
+    def __init__(self) -> None:
+        self.gamma = _constant(_signed(_GAMMA))
+        self.one = _constant(1)
+        self.mix = MixBits()
+
+    def __call__(self, key, counter):
+        return self.mix(key + (counter + self.one) * self.gamma)
+
+
+@ms.jit_class
 class AnyBits:
     """``(state, n) -> bits [n], state``: as `Bits`, with an n that is known only where the graph is made."""
 
     def __init__(self) -> None:
-        self.gamma = _constant(_signed(_GAMMA))
-        self.mix = MixBits()
+        self.bits = BitsAt()
 
     def __call__(self, state, n):
-        bits = self.mix(state[0] + (state[1] + 1 + ops.arange(n)) * self.gamma)
-        return bits, ops.stack((state[0], state[1] + n))
+        return self.bits(state[0], state[1] + ops.arange(n)), ops.stack((state[0], state[1] + n))
 
 
 @ms.jit_class

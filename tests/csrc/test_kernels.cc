@@ -1,6 +1,7 @@
 // Tests of the headers and of the adapters, without Python or MindSpore. Meant to run under the address and
 // undefined-behaviour sanitizers: every buffer is exactly as large as the arguments say.
 #include "kernels.cc"
+#include "reservoir_kernels.cc"
 #include "time_kernels.cc"
 #include "weight_kernels.cc"
 
@@ -11,6 +12,7 @@
 #include "call.h"
 #include "check.h"
 #include "test_headers.h"
+#include "test_reservoir.h"
 #include "test_sum_tree.h"
 #include "test_time_kernels.h"
 #include "test_weight_kernels.h"
@@ -315,6 +317,7 @@ int main() {
   TestSumTree();
   TestWeightKernels();
   TestTimeKernels();
+  TestReservoir();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 ? 0 : 1;
 }

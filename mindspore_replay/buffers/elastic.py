@@ -1,0 +1,192 @@
+"""Uniform experience replay from the newest rows."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import check_size, numpy_type, one_int
+from ..ops.eager import graph_body, wait_for_work
+from ..ops.random import ALL_ROWS
+from .replay import ReplayBuffer
+from .state import overwrite, state_parameter
+
+_numbers = itertools.count()
+
+
+class ElasticReplayBuffer(ReplayBuffer):
+    r"""A ring of transitions on the device, of which only the newest `window` rows are drawn, uniformly.
+
+    The window may change at any time: it may grow as training goes on, since early rows are soon worth little, and no
+    row is lost where it shrinks. The other properties are those of `ReplayBuffer`. With views, the window holds the
+    rows at which samples start.
+
+    Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
+
+    Args:
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
+        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column, as for `ReplayBuffer`.
+        window (Union[int, None]): Newest rows of which samples are drawn, from `sample_size` to `capacity`. Default:
+            ``None``, for `capacity`.
+        names, num_envs, replace, ordered, max_use, max_staleness, weighted, views, seed, backend: As for
+            `ReplayBuffer`.
+
+    Attributes:
+        window (Parameter): Newest rows of which samples are drawn. Shape ``[1]``, int64.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If a value is outside its range.
+        RuntimeError: If the backend asked for cannot be had.
+
+    Examples:
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import ElasticReplayBuffer
+        >>> buffer = ElasticReplayBuffer(3, 100, [()], [ms.int32], window=4, seed=0)
+        >>> buffer = buffer.insert([np.arange(50, dtype=np.int32)])
+        >>> print(*buffer.sample())
+        [48 48 47]
+        >>> print(*buffer.set_window(40).sample())
+        [36 41 15]
+    """
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        window: int | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        replace: bool = True,
+        ordered: bool = False,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        weighted: bool = False,
+        views: Sequence[Any] = (),
+        seed: int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super(ReplayBuffer, self).__init__()  # what ReplayBuffer's own would do comes below
+        self._first_window = window
+        self._set_up(
+            sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, weighted,
+            views, seed, backend,
+        )  # fmt: skip
+
+    def _make_own_state(self) -> None:
+        window = self.capacity if self._first_window is None else self._checked_window(self._first_window)
+        self.window = state_parameter("window", np.array([window], np.int64))
+
+    def _make_operators(self) -> None:
+        super()._make_operators()
+        number = next(_numbers)
+        self._check_window = ops.constexpr(self._check_window_in_graph, name=f"CheckWindow{number}")
+        self._check_window_tensor = ops.constexpr(self._check_window_tensor_in_graph, name=f"CheckWindowTensor{number}")
+        self._assert = ops.Assert()
+
+    def _checked_window(self, window: Any) -> int:
+        return check_size(type(self).__name__, "window", window, self.capacity, self.sample_size)
+
+    # Bodies for the compiler.
+
+    def _check_window_in_graph(self, window: Any) -> bool:
+        self._checked_window(window)
+        return True
+
+    def _check_window_tensor_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        one_int(type(self).__name__, "window", np.ones(shape, numpy_type(dtype)))
+        return True
+
+    def _set_window_graph(self, window):
+        if isinstance(window, Tensor):
+            self._check_window_tensor(window.dtype, window.shape)
+            given = ops.reshape(ops.cast(window, ms.int64), (1,))
+            ok = ops.logical_and(given >= self.sample_size, given <= self.capacity)
+            self._assert(ok, (given,))
+            ops.assign(self.window, ops.select(ok, given, self.window))
+        else:
+            self._check_window(window)
+            ops.assign(self.window, ops.reshape(ops.cast(window, ms.int64), (1,)))
+        return self
+
+    def _newest_rows(self):
+        """The range of the rows in the window."""
+        return ops.stack((-self.window[0], self._all_rows[1]))
+
+    def _sample_graph(self, *, as_dict=False, with_indices=False):
+        return self._drawn_graph(self._newest_rows(), as_dict, with_indices)
+
+    def _can_sample_graph(self):
+        if self.weighted:
+            return self._eligible_between(ops.expand_dims(self._newest_rows(), 0))[0] >= self.sample_size
+        return ops.minimum(ops.cast(self.count, ms.int64), self.window[0]) >= self.sample_size
+
+    # Methods, with the bodies that Python runs.
+
+    @graph_body(_set_window_graph)
+    def set_window(self, window: Any) -> "ElasticReplayBuffer":
+        """Draws from another number of newest rows from now on.
+
+        Args:
+            window (Union[int, Tensor]): From `sample_size` to `capacity`; a Tensor ``[]`` or ``[1]``.
+
+        Returns:
+            ElasticReplayBuffer: The buffer itself.
+
+        Raises:
+            TypeError: If `window` is no int.
+            ValueError: If `window` is outside its range. In a graph a Tensor for which that is so fails the operator
+                with a RuntimeError, and the window stays.
+        """
+        if isinstance(window, Tensor):
+            window = one_int(type(self).__name__, "window", window.asnumpy())
+        with self._lock:
+            wait_for_work()
+            overwrite(self.window, np.array([self._checked_window(window)], np.int64))
+        return self
+
+    @graph_body(_sample_graph)
+    def sample(  # type: ignore[override]
+        self, *, as_dict: bool = False, with_indices: bool = False
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """Draws `sample_size` of the newest `window` rows, each that was not removed equally likely.
+
+        Args:
+            as_dict, with_indices: As for `ReplayBuffer.sample`.
+
+        Returns:
+            tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
+
+        Raises:
+            TypeError: If `as_dict` is asked of a buffer without names.
+            RuntimeError: If the window holds fewer than `sample_size` eligible rows; `can_sample` tells. In a graph the
+                operator fails with a RuntimeError.
+        """
+        with self._lock:
+            wait_for_work()
+            return self._draw_between(self._newest(), as_dict, with_indices)
+
+    @graph_body(_can_sample_graph)
+    def can_sample(self) -> Tensor:
+        """Whether the window holds `sample_size` eligible rows, so that `sample` succeeds. Shape ``[]``, bool."""
+        with self._lock:
+            wait_for_work()
+            return Tensor(self._host.eligible(self._newest()) >= self.sample_size)
+
+    def _newest(self) -> tuple[int, int]:
+        return -int(self.window.asnumpy()[0]), ALL_ROWS[1]
+
+    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        super()._check_state(state)
+        if not 1 <= state["window"][0] <= self.capacity:
+            raise ValueError(
+                f"For '{type(self).__name__}', 'window' must be in [1, {self.capacity}], but got {state['window'][0]}."
+            )

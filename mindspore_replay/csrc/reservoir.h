@@ -1,0 +1,26 @@
+// A uniform sample, without replacement, of everything that ever came: Algorithm R (Vitter 1985, "Random sampling with a
+// reservoir"). Cost O(1) a row.
+#ifndef MINDSPORE_REPLAY_RESERVOIR_H_
+#define MINDSPORE_REPLAY_RESERVOIR_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "random.h"
+
+namespace replay {
+
+// Where the row with a serial number goes, or -1 if it is not kept; `base` is the serial number of the stream's first
+// row. It depends on the key and the serial number alone, so a row is found again by its serial number.
+inline int64_t ReservoirSlot(int64_t key, int64_t serial, int64_t base, int64_t capacity) {
+  const int64_t earlier = serial - base;
+  if (earlier < capacity) return earlier;
+  // Draws of samples are numbers of the key's own sequence, these are of another one.
+  const uint64_t bits = RandomBits(MixBits(static_cast<uint64_t>(key)), static_cast<uint64_t>(serial));
+  const double place = std::ceil(UnitInterval(bits) * static_cast<double>(earlier + 1)) - 1;
+  return place < static_cast<double>(capacity) ? static_cast<int64_t>(place) : -1;
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_RESERVOIR_H_

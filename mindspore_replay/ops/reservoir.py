@@ -1,0 +1,140 @@
+"""Algorithm R: of a stream of rows, each that ever came is equally likely to be among the C that are kept.
+
+The first C rows fill the slots. After them row t of the stream, counted from 0, draws a place in ``[0, t]``; if that is
+a slot it replaces the row there. The place depends on nothing but the key of the random state and the row's serial
+number, so a row is found by its serial number. Each operator costs O(1) a row, and O(log C) with weights. Axes: ``C``
+capacity, ``*F`` a column's shape.
+
+Reference:
+    Vitter 1985, "Random sampling with a reservoir", https://doi.org/10.1145/3147.3165
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import Columns
+from . import native
+from .in_place import InPlace
+from .random import BitsAt, MixBits, UnitInterval
+from .ring import CompositeGather
+from .sum_tree import CompositeTree, LastOfEach
+
+
+@ms.jit_class
+class ReservoirSlots:
+    """``(serials, state, serial [n]) -> slots [n] int64, kept [n] bool`` of rows with these serial numbers.
+
+    `serials` are the Parameter ``[rows ever inserted, serial number of the stream's first row]``.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = Tensor(capacity, ms.int64)
+        self.zero = Tensor(0, ms.int64)
+        self.one = Tensor(1, ms.int64)
+        self.mix = MixBits()
+        self.bits = BitsAt()
+        self.unit = UnitInterval()
+
+    def __call__(self, serials, state, serial):
+        earlier = serial - serials[1]
+        unit = self.unit(self.bits(self.mix(state[0]), serial))  # samples use the key's own sequence
+        place = ops.cast(ops.ceil(unit * ops.cast(earlier + self.one, ms.float64)), ms.int64) - self.one
+        slots = ops.select(earlier < self.capacity, earlier, place)
+        kept = slots < self.capacity
+        return ops.select(kept, slots, self.zero + ops.zeros_like(slots)), kept
+
+
+@ms.jit_class
+class FindRows:
+    """``(row_serials, serials, state, handles [n]) -> slots [n]``, -1 for rows that are not stored."""
+
+    def __init__(self, capacity: int) -> None:
+        self.slots = ReservoirSlots(capacity)
+        self.view = InPlace((), np.int64)
+
+    def __call__(self, row_serials, serials, state, handles):
+        known = ops.logical_and(handles >= serials[1], handles < serials[0])
+        slots, kept = self.slots(serials, state, ops.select(known, handles, ops.zeros_like(handles) + serials[1]))
+        stored = ops.logical_and(ops.logical_and(known, kept), ops.gather(self.view(row_serials), slots, 0) == handles)
+        slots = ops.select(stored, slots, ops.zeros_like(slots) - 1)
+        self.view.done(row_serials, slots)
+        return slots
+
+
+@ms.jit_class
+class CompositeReservoirInsert:
+    """``(columns, ring, marks, row_serials, serials, state, rows)``: inserts rows. Changes all but the state.
+
+    `ring` and `marks` are those of `ops/weights.py`; without weights `marks` is empty, and `ring` is ``(head, count)``.
+
+    Args:
+        capacity (int): ``C``.
+        columns (Columns): The columns.
+    """
+
+    def __init__(self, capacity: int, columns: Columns) -> None:
+        self.capacity = Tensor(capacity, ms.int64)
+        self.slots = ReservoirSlots(capacity)
+        self.last_of_each = LastOfEach()
+        self.rows_at = CompositeGather(columns)
+        self.shapes = columns.shapes
+        self.inserted = Tensor([1, 0], ms.int64)
+        self.tree = CompositeTree(capacity)
+        self.one = Tensor(1.0, ms.float64)
+        self.first_priority = Tensor(1.0, ms.float32)
+        self.no_uses = Tensor(0, ms.int32)
+        self.views = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
+
+    def __call__(self, columns, ring, marks, row_serials, serials, state, rows):
+        n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
+        serial = serials[0] + ops.arange(n)
+        slots, kept = self.slots(serials, state, serial)
+        # Of several rows for one slot the last stays; rows that are not kept write what lies in slot 0, or comes there.
+        last, exists, counted = self.last_of_each(slots, kept)
+        old = self.rows_at(columns, slots)
+        for i in range(len(columns)):
+            new = ops.gather(ops.reshape(rows[i], (n, *self.shapes[i])), last, 0)
+            written = ops.reshape(exists, (n, *(1 for _ in self.shapes[i])))
+            ops.scatter_update(columns[i], slots, ops.cast(ops.select(written, new, old[i]), columns[i].dtype))
+        self.replace(self.views[2], row_serials, slots, exists, ops.gather(serial, last, 0))
+        if len(marks) > 0:
+            self.mark(marks, slots, exists, counted)
+        count = ops.minimum(serials[0] - serials[1] + n, self.capacity)
+        ops.assign(serials, serials + self.inserted * n)
+        ops.assign(ring[1], ops.cast(count, ms.int32))
+        if len(marks) > 0:
+            ops.assign(ring[2], self.inserted * count)
+        return count
+
+    def mark(self, marks, slots, exists, counted):
+        """The rows in these slots are new ones, of priority and weight 1."""
+        tree = self.tree.view(marks[0])
+        weight = ops.select(exists, self.one, ops.gather(tree, slots, 0))
+        self.tree.write(marks[0], tree, slots, weight, counted, slots)
+        self.replace(self.views[0], marks[1], slots, exists, self.first_priority)
+        self.replace(self.views[1], marks[3], slots, exists, self.no_uses)
+        self.replace(self.views[2], marks[4], slots, exists, marks[5][0])
+
+    def replace(self, view, parameter, slots, exists, new):
+        """Writes what is new to the slots for which it exists."""
+        old = ops.gather(view(parameter), slots, 0)
+        ops.scatter_update(parameter, slots, ops.select(exists, new, old))
+
+
+@ms.jit_class
+class NativeReservoirInsert:
+    """``(columns, ring, marks, row_serials, serials, state, rows)``: inserts rows. Changes all but the state.
+
+    `ring` and `marks` are those of `ops/weights.py`; without weights `marks` is empty, and `ring` is ``(head, count)``.
+
+    Args:
+        weighted (bool): Whether there are weights.
+    """
+
+    def __init__(self, weighted: bool) -> None:
+        kernel = "replay_reservoir_insert_weighted" if weighted else "replay_reservoir_insert"
+        self.insert = native.custom(kernel, lambda *_: (), ms.int32)
+
+    def __call__(self, columns, ring, marks, row_serials, serials, state, rows):
+        return self.insert(*columns, *ring, *marks, row_serials, serials, state, *rows)

@@ -1,0 +1,214 @@
+"""Only the newest `window` rows are drawn, and the window changes. And `rows()`: everything, oldest first."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from checks import assert_frequencies, uniform
+from drivers import Combination
+from mindspore import Tensor, nn
+
+from mindspore_replay import ElasticReplayBuffer, NStep, ReplayBuffer
+
+
+def make(backend: str, window: int | None = 4, **options: Any) -> ElasticReplayBuffer:
+    return ElasticReplayBuffer(3, 8, [()], [ms.int64], window, seed=3, backend=backend, **options)
+
+
+class Step(nn.Cell):
+    """Sets the window, then samples."""
+
+    def __init__(self, buffer: ElasticReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, window):
+        self.buffer.set_window(window)
+        return self.buffer.sample()[0], self.buffer.can_sample()
+
+
+class JitStep(Kept):
+    """Sets the window, then samples."""
+
+    def __init__(self, buffer: ElasticReplayBuffer) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def __call__(self, window):
+        self.buffer.set_window(window)
+        return self.buffer.sample()[0], self.buffer.can_sample()
+
+
+def calls(combination: Combination, buffer: ElasticReplayBuffer) -> Callable[[int], tuple[list[int], bool]]:
+    """How the window is set and a sample taken."""
+    if combination.call == "eager":
+
+        def step(window: int) -> Any:
+            assert buffer.set_window(window) is buffer
+            return buffer.sample()[0], buffer.can_sample()
+    else:
+        compiled = Step(buffer) if combination.mode == "graph" else JitStep(buffer)
+
+        def step(window: int) -> Any:
+            return compiled(Tensor(window, ms.int64))
+
+    def draw(window: int) -> tuple[list[int], bool]:
+        drawn, can_sample = step(window)
+        return drawn.asnumpy().tolist(), bool(can_sample)
+
+    return draw
+
+
+def test_what_is_drawn(combination: Combination):
+    buffer = make(combination.backend)
+    draws_as_from_a_range(buffer, calls(combination, buffer))
+
+
+def test_what_is_drawn_with_weights(backend: str):
+    buffer = make(backend, weighted=True)
+    draws_as_from_a_range(buffer, calls(Combination("graph", backend, "eager"), buffer))
+
+
+def draws_as_from_a_range(buffer: ElasticReplayBuffer, step: Callable[[int], tuple[list[int], bool]]) -> None:
+    """Rows come from the window, and are those that `ReplayBuffer` draws from that range."""
+    plain = ReplayBuffer(3, 8, [()], [ms.int64], seed=3, weighted=buffer.weighted, backend=buffer.backend)
+    for window, first in ((4, 0), (8, 13), (3, 26), (5, 39)):
+        for each in (buffer, plain):
+            each.insert([np.arange(first, first + 13)])
+        for _ in range(5):
+            drawn, can_sample = step(window)
+            assert can_sample
+            assert drawn == plain.sample((-window, None))[0].asnumpy().tolist()
+            assert set(drawn) <= set(range(first + 13 - window, first + 13))
+        buffer.check_valid()
+        assert buffer.window.asnumpy().tolist() == [window]
+
+
+def test_frequencies():
+    buffer = make("native", window=5)
+    buffer.insert([np.arange(21)])
+    drawn = [n for _ in range(1000) for n in buffer.sample()[0].asnumpy().tolist()]
+    assert_frequencies(drawn, uniform(range(16, 21)))
+    with pytest.raises(AssertionError):
+        assert_frequencies(drawn, uniform(range(15, 21)))
+
+
+def test_can_sample_counts_the_window(backend: str):
+    buffer = make(backend, weighted=True)
+    buffer.insert([np.arange(8)])
+    assert buffer.can_sample()
+    buffer.delete([6, 7])  # of the window of four, two are left; of the buffer, six
+    assert not buffer.can_sample()
+    with pytest.raises(RuntimeError, match="sample_size=3 eligible rows, but got 2"):
+        buffer.sample()
+    assert buffer.set_window(5).can_sample()
+    assert set(buffer.sample(with_indices=True)[0].asnumpy().tolist()) <= {3, 4, 5}
+
+
+def test_with_a_view(backend: str):
+    """Steps are drawn that begin in the window; the newest has no next observation yet."""
+    names = ["observation", "reward", "terminated"]
+    types = [ms.int64, ms.float32, ms.bool_]
+    buffer = ElasticReplayBuffer(2, 20, [()] * 3, types, 6, names=names, views=[NStep(3, 0.5)], seed=0, backend=backend)
+    for step in range(30):
+        buffer.insert([step, 1.0, False])
+    drawn = {step for _ in range(30) for step in buffer.sample()[0].asnumpy().tolist()}
+    assert drawn == {24, 25, 26, 27, 28}
+
+
+def test_a_checkpoint_keeps_the_window():
+    one, other = make("native", window=6), make("native")
+    one.insert([np.arange(9)])
+    other.load_state_dict(one.state_dict())
+    assert other.window.asnumpy().tolist() == [6]
+    assert one.sample()[0].asnumpy().tolist() == other.sample()[0].asnumpy().tolist()
+    with pytest.raises(ValueError, match="'window' must be in"):
+        other.load_state_dict({**one.state_dict(), "window": np.array([0])})
+    assert int(one.reset().size()) == 0
+    assert one.window.asnumpy().tolist() == [6]
+
+
+@pytest.mark.parametrize("window", [2, 9, 0, -1])
+def test_a_window_outside_its_range(backend: str, window: int):
+    with pytest.raises(ValueError, match=f"'window' must be in \\[3, 8\\], but got {window}"):
+        make(backend, window=window)
+    buffer = make(backend)
+    buffer.insert([np.arange(9)])
+    for value in (window, Tensor(window)):
+        with pytest.raises(ValueError, match=f"but got {window}"):
+            buffer.set_window(value)
+    with pytest.raises(RuntimeError):
+        JitStep(buffer)(Tensor(window, ms.int64))[0].asnumpy()
+    assert buffer.window.asnumpy().tolist() == [4]
+
+
+@pytest.mark.parametrize("window", [2.0, "4", True, Tensor(4.0), Tensor([4, 4])])
+def test_a_window_that_is_no_int(window: Any):
+    buffer = make("native")
+    with pytest.raises(TypeError, match="'window' must be an int"):
+        buffer.set_window(window)
+    assert buffer.window.asnumpy().tolist() == [4]
+
+
+class Learner(nn.Cell):
+    """Reads everything, in time order, and forgets it."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self):
+        rows = self.buffer.rows()
+        self.buffer.reset()
+        return rows
+
+
+class JitLearner(Kept):
+    """Reads everything, in time order, and forgets it."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def __call__(self):
+        rows = self.buffer.rows()
+        self.buffer.reset()
+        return rows
+
+
+def test_fill_learn_reset(combination: Combination):
+    buffer = ReplayBuffer(1, 6, [(2,), ()], [ms.float32, "bool"], backend=combination.backend)
+    if combination.call == "eager":
+
+        def learn() -> Any:
+            rows = buffer.rows()
+            buffer.reset()
+            return rows
+    else:
+        learn = Learner(buffer) if combination.mode == "graph" else JitLearner(buffer)
+    for n in (6, 6, 8, 6):  # the third time the ring is overfull, and its oldest row is not in slot 0
+        steps = np.arange(n)
+        for step in steps:
+            buffer.insert([np.array([step, -step], np.float32), bool(step % 2)])
+        assert buffer.full()
+        numbers, odd = learn()
+        steps = steps[-6:]
+        np.testing.assert_array_equal(numbers.asnumpy(), np.stack([steps, -steps], 1).astype(np.float32))
+        np.testing.assert_array_equal(odd.asnumpy(), steps % 2 == 1)
+        assert int(buffer.size()) == 0
+
+
+def test_rows_of_a_buffer_that_is_not_full(combination: Combination):
+    buffer = ReplayBuffer(1, 3, [()], [ms.int64], backend=combination.backend)
+    buffer.insert([np.arange(2)])
+    if combination.call == "eager":
+        with pytest.raises(RuntimeError, match="all capacity=3 rows, but got 2 stored"):
+            buffer.rows()
+    else:
+        learn = Learner(buffer) if combination.mode == "graph" else JitLearner(buffer)
+        with pytest.raises(RuntimeError, match="replay_ring_read|assert failed"):
+            learn()[0].asnumpy()
+    assert buffer.get_item([0, 1])[0].asnumpy().tolist() == [0, 1]

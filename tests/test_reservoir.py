@@ -1,0 +1,253 @@
+"""Algorithm R: each row of the stream is equally likely to be kept, whatever the batches, also after a resume.
+
+What rows do then is compared with a slow twin in `test_weighted_twin.py`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from checks import assert_frequencies, uniform
+from drivers import Combination
+from mindspore import Tensor, nn
+from reference_weighted import ReservoirTwin
+from scipy.stats import chi2
+
+from mindspore_replay import ReservoirReplayBuffer
+
+#: A reservoir of this capacity, filled from a stream of this length, this often.
+CASES = {"10": (10, 400, 300), "1000": (1000, 40_000, 12)}
+
+
+def make(backend: str, capacity: int = 5, sample_size: int = 3, **options: Any) -> ReservoirReplayBuffer:
+    names = ["observation", "step", "even"]
+    types = [ms.float32, ms.int64, "bool"]
+    options = {"names": names, "seed": 7, **options}
+    return ReservoirReplayBuffer(sample_size, capacity, [(2,), (), ()], types, backend=backend, **options)
+
+
+def rows(first: int, n: int) -> list[np.ndarray]:
+    """Rows of a stream from `first` on."""
+    steps = np.arange(first, first + n)
+    return [np.stack([steps, -steps], 1).astype(np.float32), steps, steps % 2 == 0]
+
+
+def batches(length: int) -> Iterator[tuple[int, int]]:
+    """Where batches of many sizes begin, and their sizes."""
+    first = 0
+    for n in [1, 1, 3, 64, 2, 7] * length:
+        yield first, min(n, length - first)
+        first += n
+        if first >= length:
+            return
+
+
+def kept(capacity: int, length: int, times: int, resume: bool) -> np.ndarray:
+    """Positions in the stream of the rows kept, stream after stream. Shape ``[times, capacity]``."""
+    buffer = ReservoirReplayBuffer(1, capacity, [()], [ms.int64], seed=1, backend="native")
+    found = []
+    for _ in range(times):
+        for first, n in batches(length):
+            buffer.insert([np.arange(first, first + n)])
+            if resume and first <= length // 2 < first + n:
+                state = buffer.state_dict()
+                buffer = ReservoirReplayBuffer(1, capacity, [()], [ms.int64], seed=2, backend="native")
+                buffer.load_state_dict(state)
+        assert buffer.full()
+        found.append(buffer.rows()[0].asnumpy())
+        buffer.reset()
+    return np.array(found)
+
+
+def kept_of_accepted(capacity: int, length: int, times: int) -> np.ndarray:
+    """As `kept`, of a wrong reservoir: the place of a row is drawn among the rows accepted before it, not among all."""
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(times):
+        slots, accepted = np.arange(capacity), capacity
+        for step in range(capacity, length):
+            place = generator.integers(accepted + 1)
+            if place < capacity:
+                slots[place] = step
+                accepted += 1
+        found.append(slots)
+    return np.array(found)
+
+
+def assert_quarters(positions: np.ndarray, length: int) -> None:
+    """By chi-square, each quarter of the stream has its share of the rows kept."""
+    counts = np.histogram(positions, bins=4, range=(0, length))[0]
+    expected = positions.size / 4
+    # Rows are kept without replacement, so counts vary less than those of independent draws.
+    correction = (length - 1) / (length - positions.shape[1])
+    statistic = ((counts - expected) ** 2 / expected).sum() * correction
+    assert statistic < chi2.ppf(0.9999, 3), counts
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["at once", "resumed"])
+@pytest.mark.parametrize(("capacity", "length", "times"), CASES.values(), ids=CASES)
+def test_quarters_of_the_stream(capacity: int, length: int, times: int, resume: bool):
+    assert_quarters(kept(capacity, length, times, resume), length)
+
+
+@pytest.mark.parametrize(("capacity", "length", "times"), [(10, 400, 300), (1000, 40_000, 1)], ids=CASES)
+def test_a_reservoir_that_counts_only_accepted_rows_is_rejected(capacity: int, length: int, times: int):
+    with pytest.raises(AssertionError):
+        assert_quarters(kept_of_accepted(capacity, length, times), length)
+
+
+def test_each_row_of_the_stream():
+    """At the places where something could be off by one, too: the last row that fills, the first that replaces."""
+    assert_frequencies(kept(4, 9, 3000, False).ravel().tolist(), uniform(range(9)))
+
+
+def test_each_slot_takes_each_later_row():
+    slots = kept(4, 9, 3000, False)
+    for slot in range(4):
+        early = {step: 0.0 for step in range(4)} | {slot: 4 / 9}
+        assert_frequencies(
+            slots[:, slot].tolist(), {k: v for k, v in early.items() if v} | dict.fromkeys(range(4, 9), 1 / 9)
+        )
+
+
+class Step(nn.Cell):
+    """Inserts rows, then samples."""
+
+    def __init__(self, buffer: ReservoirReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, *rows):
+        self.buffer.insert(rows)
+        return self.buffer.sample(with_indices=True)
+
+
+class JitStep(Kept):
+    """Inserts rows, then samples."""
+
+    def __init__(self, buffer: ReservoirReplayBuffer) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def __call__(self, *rows):
+        self.buffer.insert(rows)
+        return self.buffer.sample(with_indices=True)
+
+
+def calls(combination: Combination, buffer: ReservoirReplayBuffer) -> Callable[..., Any]:
+    """How a batch is inserted and a sample taken."""
+    if combination.call == "eager":
+        return lambda *batch: buffer.insert(list(batch)).sample(with_indices=True)
+    step = Step(buffer) if combination.mode == "graph" else JitStep(buffer)
+    return lambda *batch: step(*map(Tensor, batch))
+
+
+def test_without_weights_as_the_twin(combination: Combination):
+    buffer = make(combination.backend)
+    step = calls(combination, buffer)
+    twin = ReservoirTwin(3, 5, seed=7)
+    first = 0
+    for n in (3, 7, 3, 1, 1, 3, 7, 7):
+        batch = rows(first, n)
+        got = step(*(column[0] for column in batch)) if n == 1 else step(*batch)
+        twin.insert(list(range(first, first + n)))
+        handles, steps = twin.sample()
+        first += n
+        assert [column.asnumpy().tolist() for column in got] == [
+            handles, [[step, -step] for step in steps], steps, [step % 2 == 0 for step in steps],
+        ]  # fmt: skip
+        assert [column.dtype for column in got] == [ms.int64, ms.float32, ms.int64, ms.bool_]
+        buffer.check_valid()
+        stored = twin.slots[: twin.size]
+        assert buffer.row_serials.asnumpy()[: twin.size].tolist() == stored
+        assert buffer.get_item(np.arange(twin.size))[1].asnumpy().tolist() == stored
+    buffer.reset()
+    assert (int(buffer.size()), buffer.serials.asnumpy().tolist()) == (0, [first, first])
+
+
+def test_a_long_stream(backend: str):
+    """Serial numbers beyond 32 bits: places are drawn of all rows that ever came."""
+    buffer = make(backend)
+    buffer.insert(rows(0, 5))
+    state = buffer.state_dict()
+    state["serials"] = np.array([2**40, 0])
+    buffer.load_state_dict(state)
+    twin = ReservoirTwin(3, 5, seed=7)
+    twin.inserted = 2**40
+    places = [twin.place(2**40 + i) for i in range(100)]
+    assert min(places) > 10**6  # so no row is kept
+    assert max(places) > 2**39
+    buffer.insert(rows(5, 100))
+    assert buffer.rows()[1].asnumpy().tolist() == list(range(5))
+    assert buffer.serials.asnumpy().tolist() == [2**40 + 100, 0]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_same_goes_on_after_loading(backend: str, weighted: bool):
+    one, other = make(backend, weighted=weighted), make("native", seed=8, weighted=weighted)
+    one.insert(rows(0, 20))
+    other.load_state_dict(one.state_dict())
+    for buffer in (one, other):
+        buffer.insert(rows(20, 30))
+    assert all(np.array_equal(one.state_dict()[key], value) for key, value in other.state_dict().items())
+    assert one.sample()[1].asnumpy().tolist() == other.sample()[1].asnumpy().tolist()
+
+
+def test_handles_are_never_misdirected(backend: str):
+    """A slot is used again at random; the old row's handle is dead, the new row's names it."""
+    buffer = make(backend, weighted=True)
+    buffer.insert(rows(0, 5))
+    while 2 in buffer.row_serials.asnumpy():
+        buffer.insert(rows(int(buffer.serials.asnumpy()[0]), 40))
+    assert int(buffer.delete([2, 2, -1, 10**9])) == 0
+    priority, uses, staleness = (part.asnumpy().tolist() for part in buffer.info([2]))
+    assert (priority, uses, staleness) == ([0.0], [-1], [-1])
+    newest = int(buffer.row_serials.asnumpy().max())
+    assert int(buffer.delete([newest])) == 1
+    assert newest not in np.concatenate([buffer.sample()[1].asnumpy() for _ in range(50)])
+    buffer.check_valid()
+
+
+def test_a_dict():
+    buffer = make("native")
+    buffer.insert(dict(zip(("observation", "step", "even"), rows(0, 9))))
+    batch = buffer.sample(as_dict=True, with_indices=True)
+    assert list(batch) == ["indices", "observation", "step", "even"]
+    np.testing.assert_array_equal(batch["indices"].asnumpy(), batch["step"].asnumpy())
+
+
+def test_errors(backend: str):
+    buffer = make(backend)
+    with pytest.raises(RuntimeError, match="sample_size=3 rows, but got 0"):
+        buffer.sample()
+    buffer.insert(rows(0, 4))
+    with pytest.raises(RuntimeError, match="all capacity=5 rows, but got 4 stored"):
+        buffer.rows()
+    with pytest.raises(RuntimeError, match="'delete' needs a buffer that keeps a weight"):
+        buffer.delete([0])
+    with pytest.raises(TypeError, match="max_staleness"):
+        make(backend, max_staleness=3)
+    assert int(buffer.size()) == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("head", np.int32(1), "head = 0"),
+        ("count", np.int32(3), "count"),
+        ("serials", np.array([3, 0]), "count"),
+        ("row_serials", np.array([0, 0, 2, 3, 4]), "different numbers"),
+        ("row_serials", np.array([0, 1, 2, 3, 9]), "different numbers"),
+        ("row_serials", np.array([1, 0, 2, 3, 4]), "its own slot"),
+    ],
+)
+def test_a_state_that_contradicts_itself_is_refused(key: str, value: Any, message: str):
+    buffer = make("native")
+    buffer.insert(rows(0, 5))
+    before = buffer.state_dict()
+    with pytest.raises(ValueError, match=message):
+        buffer.load_state_dict({**before, key: value})
+    assert all(np.array_equal(buffer.state_dict()[name], array) for name, array in before.items())
