@@ -8,9 +8,12 @@ from typing import Any
 
 from mindspore import nn
 
+from . import di_engine
+from .buffers.elastic import ElasticReplayBuffer
 from .buffers.episode import EpisodeReplayBuffer
 from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
+from .buffers.reservoir import ReservoirReplayBuffer
 from .buffers.sequence import SequenceReplayBuffer
 
 #: Classes by the names that a configuration may use.
@@ -23,10 +26,13 @@ BUFFER_TYPES: dict[str, type] = {
     "advanced": PrioritizedReplayBuffer,
     "sequence": SequenceReplayBuffer,
     "episode": EpisodeReplayBuffer,
+    "reservoir": ReservoirReplayBuffer,
+    "elastic": ElasticReplayBuffer,
 }
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}
-_OWN_KEYS = ("type", "number", "params", *_SCHEMA_KEYS)
+_SEVERAL_KEYS = ("multi_type_replaybuffer", "multi_buffer")
+_OWN_KEYS = ("type", "number", "params", *_SCHEMA_KEYS, *_SEVERAL_KEYS)
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
@@ -59,18 +65,20 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
 
     Args:
         config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default,
-            ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"`` or ``"episode"``.
+            ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"``, ``"episode"``, ``"reservoir"`` or
+            ``"elastic"``. Where it names one of the first two, `priority` (bool), if there is one, decides which.
 
     Returns:
         type: The class.
 
     Raises:
-        TypeError: If `type` is neither a class nor a string.
+        TypeError: If `type` is neither a class nor a string, or `priority` no bool.
         ValueError: If no class has this name.
     """
+    config = _flat(config)
     buffer_type = config.get("type", "uniform")
     if isinstance(buffer_type, type):
-        return buffer_type
+        return di_engine.class_by_priority(buffer_type, config.get("priority"))
     if not isinstance(buffer_type, str):
         raise TypeError(f"For 'get_buffer_cls', 'type' must be a class or a name, but got {buffer_type!r}.")
     if buffer_type not in BUFFER_TYPES:
@@ -78,38 +86,47 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
             f"For 'get_buffer_cls', 'type' must be one of {', '.join(BUFFER_TYPES)}, but got {buffer_type!r}"
             f"{_nearest(buffer_type, BUFFER_TYPES)}."
         )
-    return BUFFER_TYPES[buffer_type]
+    return di_engine.class_by_priority(BUFFER_TYPES[buffer_type], config.get("priority"))
 
 
-def create_buffer(config: Mapping[str, Any]) -> Any:
-    """Makes the buffer, or the buffers, that a configuration in MindSpore RL's keys describes.
+def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:
+    """Makes the buffer, or the buffers, that a configuration describes, in MindSpore RL's keys or in DI-engine's.
 
     Args:
         config (Mapping): Its keys are
 
             - `type` (Union[type, str]): class or name, as `get_buffer_cls` takes it. Default: ``"uniform"``.
             - `number` (int): how many such buffers. With a `seed`, buffer i gets ``seed + i``. Default: ``1``.
-            - `capacity` (int): rows of one buffer. Required.
+            - `capacity` or `replay_buffer_size` (int): rows of one buffer. Required.
             - `sample_size` (int): rows of one sample. Default: ``1``.
             - `data_shape` (Sequence): shape of one row of each column. Required.
             - `data_type` (Sequence): dtype of each column, ``mindspore.float32`` or ``"float32"``. Required.
-            - `params` (Mapping): more arguments of the class by name; `capacity` and `sample_size` may stand here too.
-            - any other argument of the class by name, such as `seed` or `names`.
-            - `multi_type_replaybuffer` (bool): if true, every other key is the name of a buffer and its value a
-              configuration as above. Default: ``False``.
+            - `params` (Mapping): more keys, which may as well stand outside of it.
+            - any other argument of the class by name, such as `seed` or `names`. Infinite limits are none.
+            - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
+              `IS_weight_power_factor`, `anneal_step` and more; ``docs/di_engine.md`` has all of them.
+            - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each value that is a mapping is the
+              configuration of a buffer, and its key the name. All other keys count for every buffer that does not have
+              them itself, except that of a common `seed` each buffer gets another number. Default: ``False``.
+
+        create_config (Union[Mapping, None]): DI-engine's second dict: `type`, or, for several buffers, a mapping with
+            `type` for each by name. Default: ``None``.
 
     Returns:
-        Union[Cell, CellList, dict]: A buffer; for `number` > 1 a ``CellList``; for `multi_type_replaybuffer` a dict of
-        them.
+        Union[Cell, CellList, dict]: A buffer; for `number` > 1 a ``CellList``; for several buffers a dict of them.
 
     Raises:
-        TypeError: If `config`, or a part of it that should be one, is no mapping, or `number` is no int.
-        ValueError: If a key is unknown, missing or given twice. The nearest known key is named.
+        TypeError: If `config`, or a part of it that should be one, is no mapping, or a value is of another type.
+        ValueError: If a key is unknown, missing or given twice, also once in each family, or if nothing here does what
+            it asks for. For an unknown key the nearest known one is named.
     """
     _check_mapping("config", config)
-    if config.get("multi_type_replaybuffer", False):
-        return _create_named({key: part for key, part in config.items() if key != "multi_type_replaybuffer"})
-    config = {key: value for key, value in config.items() if key != "multi_type_replaybuffer"}
+    if create_config is not None:
+        _check_mapping("create_config", create_config)
+        config = _with_types(config, create_config)
+    config = _flat(config)
+    if _is_several(config):
+        return _create_named({key: value for key, value in config.items() if key not in _SEVERAL_KEYS})
     buffer_cls = get_buffer_cls(config)
     arguments = _arguments(buffer_cls, config)
     number = config.get("number", 1)
@@ -124,30 +141,75 @@ def create_buffer(config: Mapping[str, Any]) -> Any:
     return nn.CellList([buffer_cls(**arguments, **extra) for extra in seeds])
 
 
-def _create_named(configs: Mapping[str, Any]) -> dict[str, Any]:
-    for name, part in configs.items():
-        _check_mapping(name, part)
-    buffers = {name: create_buffer(part) for name, part in configs.items()}
-    for name, buffer in buffers.items():
-        if isinstance(buffer, nn.CellList):
-            buffer.update_parameters_name(f"{name}.")  # a dict gives its Cells no prefix, and lists count from 0 each
+def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration, and each `type` of a second one that has the same form."""
+    merged = dict(config)
+    for key, value in types.items():
+        if key == "type" and config.get("type", value) == value:
+            merged["type"] = value
+        elif key == "type":
+            raise ValueError(f"For 'create_buffer', 'type' is {config['type']!r}, but in 'create_config' {value!r}.")
+        elif isinstance(value, Mapping) and isinstance(config.get(key), Mapping):
+            merged[key] = _with_types(config[key], value)
+        else:
+            names = [name for name, part in config.items() if isinstance(part, Mapping)]
+            raise ValueError(
+                "For 'create_buffer', 'create_config' must hold 'type', or a mapping with it for each buffer, "
+                f"but it has {key!r}{_nearest(str(key), ['type', *names])}. Of DI-engine's create_config give the part "
+                "'replay_buffer'."
+            )
+    return merged
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration without `params`, whose keys move to the others."""
+    given = {key: value for key, value in config.items() if key != "params"}
+    params = config.get("params") or {}
+    _check_mapping("params", params)
+    twice = sorted(set(given) & set(params))
+    if twice:
+        raise ValueError(f"For 'create_buffer', {twice} stand both in the configuration and in its 'params'.")
+    return given | (_flat(params) if params else {})
+
+
+def _is_several(config: Mapping[str, Any]) -> bool:
+    given = [key for key in _SEVERAL_KEYS if key in config]
+    if len(given) > 1:
+        raise ValueError(f"For 'create_buffer', {given} mean the same: give one of them.")
+    return any(config[key] for key in given)
+
+
+def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
+    """One buffer for each mapping; all other keys count for each of them."""
+    names = [key for key, value in config.items() if isinstance(value, Mapping) and key not in di_engine.MAPPINGS]
+    if not names:
+        raise ValueError(
+            f"For 'create_buffer', several buffers need a mapping each, but got only {sorted(map(str, config))}."
+        )
+    common = {key: value for key, value in config.items() if key not in names}
+    buffers: dict[str, Any] = {}
+    for name in names:
+        part = _flat(config[name])
+        own = {di_engine.RENAMED.get(key, key) for key in part}
+        part |= {key: value for key, value in common.items() if di_engine.RENAMED.get(key, key) not in own}
+        buffers[name] = create_buffer(part)
+        if common.get("seed") is not None:
+            common["seed"] += part.get("number", 1)
+        if isinstance(buffers[name], nn.CellList):
+            # A dict gives its Cells no prefix, and lists count from 0 each.
+            buffers[name].update_parameters_name(f"{name}.")
     return buffers
 
 
 def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of the class, out of a configuration whose keys are checked here."""
-    params = config.get("params") or {}
-    _check_mapping("params", params)
+    """The keyword arguments of the class, out of a flat configuration whose keys are checked here."""
     parameters = inspect.signature(buffer_cls).parameters.values()
     accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    given = {key: value for key, value in config.items() if key not in _OWN_KEYS}
-    twice = sorted(set(given) & set(params))
-    if twice:
-        raise ValueError(f"For 'create_buffer', {twice} stand both in the configuration and in its 'params'.")
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
         known = [name for name in accepted if name not in _SCHEMA_KEYS.values()]
-        _check_known([*given, *params], [*known, *_OWN_KEYS, "multi_type_replaybuffer"])
-    arguments = {"sample_size": 1, **given, **params}
+        _check_known(config, [*known, *_OWN_KEYS, *di_engine.KEYS, *di_engine.OF_PRIORITIES])
+    given = {key: value for key, value in config.items() if key not in _OWN_KEYS}
+    arguments = {"sample_size": 1, **di_engine.to_arguments(buffer_cls, accepted, given)}
     arguments.update({_SCHEMA_KEYS[key]: config[key] for key in _SCHEMA_KEYS if key in config})
     keys = {argument: key for key, argument in _SCHEMA_KEYS.items()}
     needed = [p.name for p in parameters if p.default is p.empty and p.name in accepted and p.name not in arguments]

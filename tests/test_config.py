@@ -1,4 +1,7 @@
-"""Buffers from configurations: a dict in MindSpore RL's keys, or a YAML file."""
+"""Buffers from configurations: a dict in MindSpore RL's keys, or a YAML file.
+
+`test_di_engine.py` has those in DI-engine's.
+"""
 
 import re
 import subprocess
@@ -221,9 +224,9 @@ ERRORS = {
     "no mapping": (TypeError, [CONFIG], "'config' must be a mapping, but got ["),
     "params": (TypeError, changed(params=[1]), "'params' must be a mapping, but got [1] (list)."),
     "part": (
-        TypeError,
+        ValueError,
         {"multi_type_replaybuffer": True, "policy": 3},
-        "'policy' must be a mapping, but got 3 (int).",
+        "several buffers need a mapping each, but got only ['policy'].",
     ),
     "number": (TypeError, changed(number=2.0), "'number' must be an int, but got 2.0 (float)."),
     "bool as number": (TypeError, changed(number=True), "'number' must be an int, but got True (bool)."),
@@ -241,7 +244,7 @@ def test_errors(case: str):
 def test_a_type_that_is_not_known():
     message = (
         "For 'get_buffer_cls', 'type' must be one of uniform, naive, deque, prioritized, priority, "
-        "advanced, sequence, episode, but got 'unifrom' (the nearest is "
+        "advanced, sequence, episode, reservoir, elastic, but got 'unifrom' (the nearest is "
         "'uniform')."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -1,0 +1,160 @@
+"""DI-engine's configuration keys as arguments of the buffers here."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from .buffers.prioritized import PrioritizedReplayBuffer
+from .buffers.replay import ReplayBuffer
+from .buffers.sequence import SequenceReplayBuffer
+
+#: Keys that have another name here.
+RENAMED = {
+    "replay_buffer_size": "capacity",
+    "anneal_step": "beta_steps",
+    "priority_power_factor": "alpha",
+    "IS_weight_power_factor": "beta",
+    "IS_weight_anneal_train_iter": "beta_steps",
+}
+_CORRECTION = ("beta", "anneal_step", "IS_weight_power_factor", "IS_weight_anneal_train_iter")
+#: Keys that switch priorities and importance weights on and off.
+SWITCHES = ("priority", "priority_IS_weight")
+#: Keys that say nothing to a buffer of tensors, with the type of their values.
+IGNORED: dict[str, type] = {"deepcopy": bool, "enable_track_used_data": bool, "name": str, "cfg_type": str}
+#: Keys without a counterpart: values that ask for nothing, besides None, and what to do about any other.
+REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "thruput_controller": ((), "limits on the rate of samples to insertions are not there yet"),
+    "monitor": (({},), "buffers log nothing yet; 'info' gives use counts, staleness and priorities of rows"),
+    "periodic_thruput_seconds": ((), "buffers log nothing yet"),
+    "train_iter_per_log": ((), "buffers log nothing yet"),
+    "priority_max_limit": ((math.inf,), "limit the priorities that you give to 'update_priorities'"),
+    "replay_buffer_start_size": ((0,), "compare size() with it before you sample"),
+    "min_sample_ratio": ((1,), "compare size() with a multiple of sample_size before you sample"),
+    "set_buffer_size": ((), "give the size at the start as 'window' and call 'set_window' when it changes"),
+    "import_names": (([], ()), "import the module yourself and give the class as 'type'"),
+}
+#: All keys that DI-engine has and the buffers here do not.
+KEYS = (*RENAMED, *SWITCHES, *IGNORED, *REFUSED)
+#: Keys that say how priorities count.
+OF_PRIORITIES = ("alpha", "priority_power_factor", *_CORRECTION)
+#: Keys whose value is a mapping without being a buffer's configuration.
+MAPPINGS = ("thruput_controller", "monitor")
+
+_LIMITS = ("max_use", "max_staleness")
+_COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *_LIMITS)
+
+
+def class_by_priority(buffer_cls: type, priority: Any) -> type:
+    """The uniform or the prioritized class, whichever was named, as the key `priority` says.
+
+    Args:
+        buffer_cls (type): The class that `type` names.
+        priority (Union[bool, None]): Value of the key; ``None`` if it is not given.
+
+    Returns:
+        type: The class to make.
+
+    Raises:
+        TypeError: If `priority` is no bool.
+    """
+    if priority is None or buffer_cls not in (ReplayBuffer, PrioritizedReplayBuffer):
+        return buffer_cls
+    return PrioritizedReplayBuffer if _checked_bool("priority", priority) else ReplayBuffer
+
+
+def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Translates DI-engine's keys, and leaves all others as they are.
+
+    Args:
+        buffer_cls (type): The class, as `class_by_priority` gives it.
+        accepted (Collection[str]): Names of its arguments. A key that the class takes itself is not translated.
+        given (Mapping): Keys and values.
+
+    Returns:
+        dict: Arguments by name.
+
+    Raises:
+        TypeError: If a value is of another type.
+        ValueError: If a key has no counterpart here, contradicts the class, or means the same as another one.
+    """
+    theirs = {key for key in KEYS if key in given and key not in accepted}
+    refused = [f"{key!r}: {REFUSED[key][1]}" for key in REFUSED if key in theirs and not _asks_nothing(key, given[key])]
+    if refused:
+        raise ValueError(f"For 'create_buffer', there is no counterpart of {'; of '.join(refused)}.")
+    for key in IGNORED:
+        if key in theirs and not isinstance(given[key], IGNORED[key]):
+            kind = IGNORED[key].__name__
+            raise TypeError(f"For 'create_buffer', {key!r} must be of type {kind}, but got {given[key]!r}.")
+    kept = {key: value for key, value in given.items() if key not in theirs or key in (*RENAMED, *SWITCHES)}
+    return _renamed(accepted, _switched(buffer_cls, accepted, kept))
+
+
+def _switched(buffer_cls: type, accepted: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
+    """The keys less `priority` and `priority_IS_weight`, with what these bring about."""
+    switches = {key: _checked_bool(key, given[key]) for key in SWITCHES if key in given and key not in accepted}
+    given = {key: value for key, value in given.items() if key not in switches}
+    priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
+    prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
+    if issubclass(buffer_cls, SequenceReplayBuffer):
+        if priority is not None:
+            _need_once("priority", "prioritized" if "prioritized" in given else None, "prioritized")
+            given["prioritized"] = priority
+        prioritized = given.get("prioritized", False) is True
+    if priority is not None and priority != prioritized:
+        does = "draws" if prioritized else "does not draw"
+        raise ValueError(f"For 'create_buffer', 'priority' is {priority}, but '{buffer_cls.__name__}' {does} by it.")
+    if priority is False:
+        given = {key: value for key, value in given.items() if key not in OF_PRIORITIES}
+    if correction is False:
+        given = {key: value for key, value in given.items() if key not in (*_CORRECTION, "beta_steps")}
+        if prioritized:
+            given["beta"] = 0.0
+    needing = [key for key in given if key in OF_PRIORITIES and key not in accepted]
+    needing += ["priority_IS_weight"] if correction else []
+    if needing and not prioritized:
+        raise ValueError(
+            f"For 'create_buffer', {needing} need priorities, which '{buffer_cls.__name__}' has not: name the type "
+            "'prioritized' or give 'priority': True, or leave them out."
+        )
+    return given
+
+
+def _renamed(accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    for key, value in given.items():
+        argument = key if key in accepted else RENAMED.get(key, key)
+        _need_once(key, spelled.get(argument), argument)
+        spelled[argument] = key
+        if key in _LIMITS and isinstance(value, float) and value == math.inf:
+            value = None
+        elif key in _COUNTS and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        arguments[argument] = value
+    return arguments
+
+
+def _need_once(key: str, other: str | None, argument: str) -> None:
+    if other is not None:
+        raise ValueError(f"For 'create_buffer', {other!r} and {key!r} both give '{argument}': give one of them.")
+
+
+def _asks_nothing(key: str, value: Any) -> bool:
+    """Whether a key without a counterpart has a value that changes nothing."""
+    if value is None or value in REFUSED[key][0]:
+        return True
+    if key != "thruput_controller" or not isinstance(value, Mapping):
+        return False
+    rate = value.get("push_sample_rate_limit") or {}
+    return (
+        not set(value) - {"push_sample_rate_limit", "window_seconds", "sample_min_limit_ratio"}
+        and value.get("sample_min_limit_ratio", 1) == 1
+        and isinstance(rate, Mapping)
+        and (rate.get("max", math.inf), rate.get("min", 0)) == (math.inf, 0)
+    )
+
+
+def _checked_bool(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"For 'create_buffer', {key!r} must be a bool, but got {value!r} ({type(value).__name__}).")
+    return value

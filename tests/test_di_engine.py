@@ -1,0 +1,422 @@
+"""Buffers from configurations in DI-engine's keys, and the page that explains them."""
+
+import importlib
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mindspore import nn
+
+import mindspore_replay
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    create_buffer,
+    di_engine,
+    get_buffer_cls,
+)
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "di_engine.md"
+COLUMNS = {"data_shape": [()], "data_type": ["int32"], "seed": 0}
+ONE = COLUMNS | {"replay_buffer_size": 8}
+PPG = {
+    "multi_buffer": True,
+    "policy": {"replay_buffer_size": 100, "max_use": 10},
+    "value": {"replay_buffer_size": 1000, "max_use": 100},
+}
+PPG_TYPES = {"policy": {"type": "priority"}, "value": {"type": "priority"}}
+
+
+def refused(config: dict[str, Any], create_config: Any = None, error: type[Exception] = ValueError) -> str:
+    """The message of the error, less its beginning."""
+    with pytest.raises(error) as caught:
+        create_buffer(config, create_config)
+    start = "For 'create_buffer', "
+    assert str(caught.value).startswith(start)
+    return str(caught.value)[len(start) :]
+
+
+# Several buffers.
+
+
+@pytest.mark.parametrize(("types", "cls"), [(None, ReplayBuffer), (PPG_TYPES, PrioritizedReplayBuffer)])
+def test_the_two_buffers_of_ppg(types: Any, cls: type):
+    buffers = create_buffer(COLUMNS | PPG, types)
+    assert {name: type(buffer) for name, buffer in buffers.items()} == {"policy": cls, "value": cls}
+    assert [(buffer.capacity, buffer.max_use) for buffer in buffers.values()] == [(100, 10), (1000, 100)]
+    assert PPG["policy"] == {"replay_buffer_size": 100, "max_use": 10}  # what is given stays as it is
+
+
+def test_rows_of_ppg_are_used_up():
+    """100 rows that are delivered 10 times each, a whole buffer at a time."""
+    config = COLUMNS | PPG | {"sample_size": 100, "replace": False}
+    policy = create_buffer(config)["policy"]
+    policy.insert([np.arange(100, dtype=np.int32)])
+    samples = 0
+    while policy.can_sample():
+        assert sorted(policy.sample()[0].asnumpy()) == list(range(100))
+        samples += 1
+    assert samples == 10
+
+
+def test_common_keys():
+    """A key beside multi_buffer counts for all that have no key of that meaning; seeds go up."""
+    config = COLUMNS | {
+        "multi_buffer": True,
+        "capacity": 50,
+        "params": {"sample_size": 4},
+        "type": "priority",
+        "a": {},
+        "b": {"replay_buffer_size": 7, "number": 2, "type": "naive"},
+        "c": {"params": {"sample_size": 3}},
+        "d": {"seed": 9},
+    }
+    buffers = create_buffer(config)
+    assert list(buffers) == ["a", "b", "c", "d"]
+    assert [type(buffer) for buffer in buffers.values()] == [
+        PrioritizedReplayBuffer, nn.CellList, PrioritizedReplayBuffer, PrioritizedReplayBuffer
+    ]  # fmt: skip
+    every = [buffers["a"], *buffers["b"], buffers["c"], buffers["d"]]
+    assert [type(buffer) for buffer in buffers["b"]] == [ReplayBuffer] * 2
+    assert [(buffer.capacity, buffer.sample_size) for buffer in every] == [(50, 4), (7, 4), (7, 4), (50, 3), (50, 4)]
+    states = [
+        ReplayBuffer(1, 1, [()], ["int32"], seed=seed).random_state.asnumpy().tolist() for seed in (0, 1, 2, 3, 9)
+    ]
+    assert [buffer.random_state.asnumpy().tolist() for buffer in every] == states
+
+
+def test_several_buffers_in_the_other_family():
+    buffers = create_buffer(COLUMNS | {"multi_type_replaybuffer": True, "a": {"capacity": 3}}, {"a": {"type": "deque"}})
+    assert (type(buffers["a"]), buffers["a"].capacity) == (ReplayBuffer, 3)
+    assert type(create_buffer(ONE | {"multi_buffer": False})) is ReplayBuffer
+
+
+def test_errors_of_several_buffers():
+    assert refused({"multi_buffer": True, "polcy": 3}) == (
+        "several buffers need a mapping each, but got only ['polcy']."
+    )
+    assert "'replaybuffersize' (the nearest is 'replay_buffer_size')" in refused(
+        COLUMNS | PPG | {"replaybuffersize": 3}
+    )
+    assert refused(PPG | {"multi_type_replaybuffer": True}) == (
+        "['multi_type_replaybuffer', 'multi_buffer'] mean the same: give one of them."
+    )
+    assert "lacks ['data_shape', 'data_type']" in refused(PPG)
+
+
+def test_types_of_create_config():
+    assert type(create_buffer(ONE, {"type": "priority"})) is PrioritizedReplayBuffer
+    assert type(create_buffer(ONE | {"type": "priority"}, {"type": "priority"})) is PrioritizedReplayBuffer
+    assert type(create_buffer(ONE, {})) is ReplayBuffer
+    assert refused(ONE | {"type": "naive"}, {"type": "priority"}) == (
+        "'type' is 'naive', but in 'create_config' 'priority'."
+    )
+    must = "'create_config' must hold 'type', or a mapping with it for each buffer, but it has "
+    assert refused(COLUMNS | PPG, {"polcy": {"type": "naive"}}).startswith(must + "'polcy' (the nearest is 'policy').")
+    whole = refused(COLUMNS | PPG, {"env": {}, "replay_buffer": PPG_TYPES})
+    assert whole.startswith(must + "'env'")
+    assert whole.endswith("Of DI-engine's create_config give the part 'replay_buffer'.")
+    assert refused(ONE, [PPG_TYPES], TypeError).startswith("'create_config' must be a mapping, but got [")
+
+
+# Keys.
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "more"),
+    [
+        ("uniform", ReplayBuffer, {}),
+        ("naive", ReplayBuffer, {}),
+        ("deque", ReplayBuffer, {}),
+        ("prioritized", PrioritizedReplayBuffer, {}),
+        ("priority", PrioritizedReplayBuffer, {}),
+        ("advanced", PrioritizedReplayBuffer, {}),
+        ("sequence", SequenceReplayBuffer, {"sequence_length": 2}),
+        ("episode", EpisodeReplayBuffer, {"max_episode_length": 4}),
+        ("reservoir", ReservoirReplayBuffer, {}),
+        ("elastic", ElasticReplayBuffer, {"window": 5}),
+    ],
+)
+def test_every_name(name: str, cls: type, more: dict[str, Any]):
+    buffer = create_buffer(ONE | more | {"type": name})
+    assert (type(buffer), buffer.capacity) == (cls, 8)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "attribute", "expected"),
+    [
+        ("replay_buffer_size", 30, "capacity", 30),
+        ("max_use", 3, "max_use", 3),
+        ("max_use", math.inf, "max_use", None),
+        ("max_staleness", 2, "max_staleness", 2),
+        ("max_staleness", 2.0, "max_staleness", 2),
+        ("max_staleness", math.inf, "max_staleness", None),
+        ("alpha", 0.3, "alpha", 0.3),
+        ("priority_power_factor", 0.3, "alpha", 0.3),
+        ("priority_power_factor", 1.0, "alpha", 1.0),
+        ("beta", 0.7, "first_beta", 0.7),
+        ("IS_weight_power_factor", 0.7, "first_beta", 0.7),
+        ("anneal_step", 50, "beta_steps", 50),
+        ("IS_weight_anneal_train_iter", 1e5, "beta_steps", 100_000),
+        ("priority_IS_weight", False, "first_beta", 0.0),
+        ("priority_IS_weight", True, "first_beta", 0.4),
+        ("deepcopy", True, "capacity", 8),
+        ("enable_track_used_data", True, "capacity", 8),
+        ("name", "policy", "capacity", 8),
+        ("cfg_type", "AdvancedReplayBufferDict", "capacity", 8),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "params"])
+def test_a_key(key: str, value: Any, attribute: str, expected: Any, inside: bool):
+    config = {"type": "priority"} | ONE | {key: value}
+    buffer = create_buffer({"params": config} if inside else config)
+    assert type(buffer) is PrioritizedReplayBuffer
+    assert getattr(buffer, attribute) == expected
+
+
+def test_beta_anneals():
+    buffer = create_buffer(ONE | {"type": "advanced", "beta": 0.5, "anneal_step": 5})
+    buffer.insert([np.arange(8, dtype=np.int32)])
+    for _ in range(3):
+        buffer.sample()
+    np.testing.assert_allclose(buffer.beta.asnumpy(), [0.8])
+
+
+def test_no_importance_weights():
+    keys = {"priority": True, "priority_IS_weight": False, "beta_steps": 3, "IS_weight_power_factor": 0.4}
+    buffer = create_buffer(ONE | keys | {"sample_size": 8})
+    buffer.insert([np.arange(8, dtype=np.int32)], priority=np.arange(1, 9))
+    for _ in range(3):
+        weights = buffer.sample()[1]
+        assert weights.asnumpy().tolist() == [1] * 8
+    assert buffer.beta.asnumpy().tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "named", [None, "deque", "naive", "priority", "advanced", ReplayBuffer, PrioritizedReplayBuffer]
+)
+@pytest.mark.parametrize(("priority", "cls"), [(False, ReplayBuffer), (True, PrioritizedReplayBuffer)])
+def test_priority_decides(named: Any, priority: bool, cls: type):
+    config = ONE | ({} if named is None else {"type": named}) | {"priority": priority}
+    assert get_buffer_cls(config) is cls
+    strength = {key: 0.5 for key in ("alpha", "beta")} | {"anneal_step": 3}
+    assert type(create_buffer(config | strength)) is cls
+
+
+def test_no_importance_weights_of_a_plain_buffer():
+    assert type(create_buffer(ONE | {"priority_IS_weight": False, "IS_weight_power_factor": 0.4})) is ReplayBuffer
+
+
+def test_priority_of_sequences():
+    config = ONE | {"type": "sequence", "sequence_length": 2, "priority_power_factor": 0.3}
+    buffer = create_buffer(config | {"priority": True})
+    assert (buffer.prioritized, buffer.alpha) == (True, 0.3)
+    assert create_buffer(config | {"priority": False}).prioritized is False
+    assert refused(config | {"priority": True, "prioritized": True}) == (
+        "'prioritized' and 'priority' both give 'prioritized': give one of them."
+    )
+    assert create_buffer(config | {"prioritized": True}).alpha == 0.3
+    assert refused(config).startswith(
+        "['priority_power_factor'] need priorities, which 'SequenceReplayBuffer' has not: "
+    )
+
+
+def test_configurations_with_all_defaults():
+    """What DI-engine's classes give as their defaults, less the keys of logs."""
+    deque = {
+        "type": "deque", "replay_buffer_size": 10000, "max_use": math.inf, "priority": False,
+        "priority_IS_weight": False, "priority_power_factor": 0.6, "IS_weight_power_factor": 0.4,
+        "IS_weight_anneal_train_iter": int(1e5), "cfg_type": "DequeBufferWrapperDict",
+    }  # fmt: skip
+    buffer = create_buffer(COLUMNS | deque)
+    assert (type(buffer), buffer.capacity, buffer.max_use, buffer.weighted) == (ReplayBuffer, 10000, None, False)
+    rates = {"push_sample_rate_limit": {"max": math.inf, "min": 0}, "window_seconds": 30, "sample_min_limit_ratio": 1}
+    advanced = {
+        "type": "advanced", "replay_buffer_size": 4096, "max_use": math.inf, "max_staleness": math.inf, "alpha": 0.6,
+        "beta": 0.4, "anneal_step": int(1e5), "enable_track_used_data": False, "deepcopy": False,
+        "thruput_controller": rates, "cfg_type": "AdvancedReplayBufferDict",
+    }  # fmt: skip
+    buffer = create_buffer(COLUMNS | advanced)
+    assert (type(buffer), buffer.capacity, buffer.beta_steps) == (PrioritizedReplayBuffer, 4096, 100_000)
+    both = create_buffer(COLUMNS | {"multi_buffer": True, "thruput_controller": rates, "a": deque, "b": advanced})
+    assert list(both) == ["a", "b"]
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("capacity", "replay_buffer_size"),
+        ("alpha", "priority_power_factor"),
+        ("beta", "IS_weight_power_factor"),
+        ("beta_steps", "anneal_step"),
+        ("anneal_step", "IS_weight_anneal_train_iter"),
+    ],
+)
+def test_one_meaning_in_two_keys(keys: tuple[str, str]):
+    config = COLUMNS | {"capacity": 8, "type": "priority"} | {key: 1 for key in keys}
+    assert f"'{keys[0]}' and '{keys[1]}' both give " in refused(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "nothing", "something"),
+    [
+        ("thruput_controller", {}, {"push_sample_rate_limit": {"max": 3}}),
+        ("thruput_controller", {"window_seconds": 5}, {"sample_min_limit_ratio": 2}),
+        ("thruput_controller", {"push_sample_rate_limit": {"min": 0}}, {"push_sample_rate_limit": {"min": 1}}),
+        ("thruput_controller", None, {"speed": 3}),
+        ("thruput_controller", None, {"push_sample_rate_limit": 3}),
+        ("monitor", {}, {"periodic_thruput": {"seconds": 60}}),
+        ("periodic_thruput_seconds", None, 60),
+        ("train_iter_per_log", None, 100),
+        ("priority_max_limit", math.inf, 1000),
+        ("replay_buffer_start_size", 0, 100),
+        ("min_sample_ratio", 1.0, 2),
+        ("set_buffer_size", None, len),
+        ("import_names", (), ["dizoo.atari"]),
+    ],
+)
+def test_keys_without_a_counterpart(key: str, nothing: Any, something: Any):
+    assert type(create_buffer(ONE | {key: nothing})) is ReplayBuffer
+    assert refused(ONE | {key: something}) == f"there is no counterpart of {key!r}: {di_engine.REFUSED[key][1]}."
+
+
+def test_every_key_without_a_counterpart_comes_in_one_message():
+    message = refused(ONE | {"monitor": {"a": 1}, "min_sample_ratio": 2})
+    assert message.count("; of ") == 1
+    assert all(key in message for key in ("'monitor'", "'min_sample_ratio'"))
+
+
+@pytest.mark.parametrize("key", ["alpha", "beta", "anneal_step", "priority_power_factor", "IS_weight_power_factor"])
+@pytest.mark.parametrize("more", [{}, {"type": "deque"}, {"type": "episode", "max_episode_length": 3}])
+def test_keys_that_need_priorities(key: str, more: dict[str, Any]):
+    assert refused(ONE | more | {key: 1}).startswith(f"[{key!r}] need priorities, which '")
+
+
+CONTRADICTIONS = {
+    "weights": ({"priority_IS_weight": True}, "['priority_IS_weight'] need priorities, which 'ReplayBuffer' has not: "),
+    "neither": ({"priority": False, "priority_IS_weight": True}, "['priority_IS_weight'] need priorities, which "),
+    "episodes": (
+        {"type": "episode", "max_episode_length": 3, "priority": True},
+        "'priority' is True, but 'EpisodeReplayBuffer' does not draw by it.",
+    ),
+    "reservoir": ({"type": "reservoir", "priority": True}, "'priority' is True, but 'ReservoirReplayBuffer' does not "),
+    "elastic": ({"type": "elastic", "priority": True}, "'priority' is True, but 'ElasticReplayBuffer' does not draw "),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_contradictions(case: str):
+    keys, message = CONTRADICTIONS[case]
+    assert refused(ONE | keys).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("priority", 1, "'priority' must be a bool, but got 1 (int)."),
+        ("priority_IS_weight", "yes", "'priority_IS_weight' must be a bool, but got 'yes' (str)."),
+        ("deepcopy", 1, "'deepcopy' must be of type bool, but got 1."),
+        ("name", ["x"], "'name' must be of type str, but got ['x']."),
+    ],
+)
+def test_values_of_another_type(key: str, value: Any, message: str):
+    assert refused(ONE | {key: value}, error=TypeError) == message
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("replay_bufer_size", "replay_buffer_size"),
+        ("thruput_controler", "thruput_controller"),
+        ("priority_is_weight", "priority_IS_weight"),
+        ("multi_bufer", "multi_buffer"),
+        ("anneal_steps", "anneal_step"),
+    ],
+)
+def test_unknown_keys(key: str, nearest: str):
+    assert refused(ONE | {key: 1}) == f"the configuration has unknown keys: {key!r} (the nearest is {nearest!r})."
+
+
+# Classes of the users.
+
+
+class Tagged(PrioritizedReplayBuffer):
+    """Takes two keys of DI-engine itself."""
+
+    def __init__(self, *args: Any, name: list[int], monitor: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tag = name, monitor
+
+
+def test_a_class_with_keys_of_its_own():
+    config = ONE | {"type": Tagged, "name": [1], "monitor": 3, "priority_power_factor": 0.2}
+    for more in ({}, {"priority": True}):
+        buffer = create_buffer(config | more)
+        assert (buffer.tag, buffer.alpha, buffer.capacity) == (([1], 3), 0.2, 8)
+    assert refused(config | {"priority": False}) == "'priority' is False, but 'Tagged' draws by it."
+
+
+# The page.
+
+
+def tables(heading: str) -> list[list[list[str]]]:
+    """Rows of the tables of a section, without their heads."""
+    section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    return [[[cell.strip() for cell in row[1:-1].split("|")] for row in table.splitlines()[2:]] for table in found]
+
+
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 4
+    (tmp_path / "di_engine_page.py").write_text("".join(blocks), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    namespace = vars(importlib.import_module("di_engine_page"))  # the compiler looks for the module of what it compiles
+    buffers = namespace["buffers"]
+    assert [type(buffer) for buffer in buffers.values()] == [PrioritizedReplayBuffer] * 2
+    assert [(b.capacity, b.max_use, b.sample_size) for b in buffers.values()] == [(100, 10, 64), (1000, 100, 64)]
+    assert namespace["steps"] == 2  # 32 rows are too few
+    assert np.isfinite(namespace["loss"].asnumpy())
+    assert len(np.unique(buffers["policy"].priorities.asnumpy())) > 30  # errors of the rows that were drawn
+    reward = namespace["reward"].asnumpy().tolist()
+    assert [chosen["visited"] for chosen in namespace["chosen"]] == [{row} for row in reward]
+
+
+def test_the_page_has_every_key():
+    (table,) = tables("Keys")
+    keys = [key for row in table for key in re.findall(r"`(\w+)`", row[0])]
+    shared = ["type", "multi_buffer", "max_use", "max_staleness", "alpha", "beta"]
+    assert sorted(keys) == sorted([*shared, *di_engine.KEYS])
+    meant = {key: row[2] for row in table for key in re.findall(r"`(\w+)`", row[0])}
+    assert all(meant[key].startswith(f"`{argument}`") for key, argument in di_engine.RENAMED.items())
+    assert all(meant[key].startswith("Refused") for key in di_engine.REFUSED)
+    assert all(meant[key].startswith("Without effect") for key in di_engine.IGNORED)
+
+
+def test_the_page_names_what_there_is():
+    classes, methods = tables("Classes")
+    (middleware,) = tables("Middleware")
+    cells = [row[1] for row in [*classes, *methods, *middleware]]
+    public = set(mindspore_replay.__all__)
+    named = {name for cell in cells for name in re.findall(r"`([A-Z]\w+)", cell)}
+    assert named - public == set()
+    called = {name for cell in cells for name in re.findall(r"`([a-z]\w+)\(", cell)}
+    places = [getattr(mindspore_replay, name) for name in public]
+    assert {name for name in called if not any(hasattr(place, name) for place in places)} == set()
+    assert {len(row) for row in [*classes, *middleware]} == {3}
+    assert {len(row) for row in methods} == {2}
+
+
+def test_the_page_leads_somewhere():
+    for path in re.findall(r"\]\(([^)#]+)\)", PAGE.read_text(encoding="utf-8")):
+        assert (PAGE.parent / path).is_file()
