@@ -3,6 +3,7 @@
 from ._version import __version__
 from .buffers.elastic import ElasticReplayBuffer
 from .buffers.episode import EpisodeReplayBuffer
+from .buffers.mixed import MixedReplay
 from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
 from .buffers.reservoir import ReservoirReplayBuffer
@@ -25,6 +26,7 @@ __all__ = [
     "FrameStack",
     "HindsightRelabel",
     "KernelStatus",
+    "MixedReplay",
     "NStep",
     "PrioritizedReplayBuffer",
     "PriorityReplayBuffer",

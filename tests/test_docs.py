@@ -18,7 +18,7 @@ MODULES.remove("mindspore_replay._kernels")  # a plain library, with nothing of 
 WITH_EXAMPLES = {
     *(
         f"mindspore_replay.buffers.{name}"
-        for name in ("elastic", "episode", "prioritized", "replay", "reservoir", "sequence")
+        for name in ("elastic", "episode", "mixed", "prioritized", "replay", "reservoir", "sequence")
     ),
     "mindspore_replay.ops.status",
     "mindspore_replay.priorities",

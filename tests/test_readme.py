@@ -37,13 +37,16 @@ def test_named_examples_exist(path: str):
 def test_the_other_snippets_run():
     lines = [
         "import numpy as np, mindspore as ms",
-        "from mindspore_replay import FrameStack, NStep, PrioritizedReplayBuffer, ReplayBuffer, create_buffer",
+        "from mindspore_replay import FrameStack, MixedReplay, NStep, PrioritizedReplayBuffer, ReplayBuffer",
+        "from mindspore_replay import create_buffer",
     ]
     lines.append("buffer = ReplayBuffer(4, 10, [(4,), (), ()], ['float32', 'int32', 'float32'])")
     snippets = code_blocks("python")[1:]
-    assert len(snippets) == 4
+    assert len(snippets) == 5
     namespace: dict[str, object] = {}
     exec("\n".join([*lines, *snippets]), namespace)
     assert namespace["buffer"].capacity == 100_000  # type: ignore[attr-defined]
-    assert len(namespace["observation"]) == 4  # type: ignore[arg-type]
+    assert namespace["discount"].shape == (32,)  # type: ignore[attr-defined]
+    assert namespace["source"].asnumpy().tolist() == [0] * 48 + [1] * 16  # type: ignore[attr-defined]
+    assert namespace["reward"].asnumpy().tolist() == [0] * 48 + [1] * 16  # type: ignore[attr-defined]
     assert namespace["frames"].shape == namespace["next_frames"].shape == (32, 4, 84, 84)  # type: ignore[attr-defined]

@@ -141,7 +141,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
             RuntimeError: If there are fewer than `sample_size` finished episodes; `can_sample` tells. In a graph the
                 operator fails with a RuntimeError.
         """
-        names = self._dict_names(("indices", "lengths", "mask")) if as_dict else ()
+        names = self._dict_names(self._bookkeeping_names) if as_dict else ()
         batch = self._draw(None, ALL_ROWS)
         return dict(zip(names, batch)) if as_dict else batch
 

@@ -309,14 +309,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             RuntimeError: If fewer than `sample_size` rows are eligible; `can_sample` tells. In a graph the operator
                 fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
         """
-        return self._by_weight(beta, as_dict, ("indices", "weights"))
+        return self._by_weight(beta, as_dict)
 
-    def _by_weight(self, beta: Any, as_dict: bool, bookkeeping: tuple[str, ...]) -> Any:
+    def _by_weight(self, beta: Any, as_dict: bool) -> Any:
         if isinstance(beta, Tensor):
             beta = one_number(type(self).__name__, beta.asnumpy())
         if beta is not None:
             beta = check_number(type(self).__name__, "beta", beta)
-        names = self._dict_names(bookkeeping) if as_dict else ()
+        names = self._dict_names(self._bookkeeping_names) if as_dict else ()
         batch = self._draw(None, beta)
         return dict(zip(names, batch)) if as_dict else batch
 

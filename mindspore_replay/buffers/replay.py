@@ -10,7 +10,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from ..columns import Columns, check_bool, check_seed, check_size
+from ..columns import Columns, check_bool, check_seed, check_size, type_name
 from ..ops import native, random, ring
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.sample import CompositeSample, CompositeSampleWeighted, NativeSample, NativeSampleWeighted
@@ -197,6 +197,33 @@ class ReplayBuffer(GraphBodies):
         return self.weighted
 
     @property
+    def _bookkeeping_names(self) -> tuple[str, ...]:
+        """What a sample can give before its columns."""
+        names = ("indices",) * self._has_handles + ("weights",) * self.prioritized
+        return (*names, *self._bookkeeping(self._layout)) if self.timed else names
+
+    @property
+    def _sample_fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Of each column of a sample the shape without its first axis, and the dtype."""
+        if self.timed:
+            outputs, columns = self._layout.outputs(), self.columns
+            return {
+                k: (output.shape(1, columns)[1:], type_name(output.dtype(columns))) for k, output in outputs.items()
+            }
+        return dict(zip(self.columns.names, zip(self.shapes, map(type_name, self.types))))
+
+    def _resized(self, sample_size: int) -> "ReplayBuffer":
+        """A buffer on the same rows, with the same Parameters and lock, for samples of another size."""
+        twin = type(self).__new__(type(self))
+        super(ReplayBuffer, twin).__init__()
+        own = vars(self).keys() - vars(twin).keys()
+        twin.__dict__.update({key: value for key, value in vars(self).items() if key in own})
+        twin._params.update(self._params)
+        twin.sample_size = sample_size
+        twin._make_operators()
+        return twin
+
+    @property
     def names(self) -> tuple[str, ...] | None:
         """Names of the columns, or ``None`` if the buffer was made without."""
         return self.columns.given_names
@@ -337,7 +364,7 @@ class ReplayBuffer(GraphBodies):
     def _draw_between(self, bounds: tuple[int, int] | None, as_dict: bool, with_indices: bool) -> Any:
         if with_indices and not self._has_handles:
             self._need_weights("sample(with_indices=True)")
-        names = self._dict_names(("indices",) if with_indices else ()) if as_dict else ()
+        names = self._dict_names(self._bookkeeping_names if with_indices else ()) if as_dict else ()
         batch = self._draw(bounds, random.ALL_ROWS if bounds is None else bounds)
         if self._has_handles and not with_indices:
             batch = batch[1:]

@@ -14,14 +14,11 @@ from .state import check_cursors, check_layout, overwrite
 STATE_VERSION = 1
 
 
-class SavedCell(nn.Cell):
-    """A Cell whose own Parameters are the state of a ring: ``head``, ``count``, ``serials`` and more."""
-
-    capacity: int
-    _lock: RLock
+class NamedCell(nn.Cell):
+    """A Cell whose checkpoint names its Parameters as it calls them itself, whatever its owner calls it."""
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """The buffer's Parameters. A checkpoint of the buffer alone names them so, whatever its owner calls it."""
+        """The Parameters, each of which has the name given here as long as it is looked at."""
         for key, parameter in super().parameters_and_names(name_prefix, expand):
             name, parameter.name = parameter.name, key
             try:
@@ -29,6 +26,13 @@ class SavedCell(nn.Cell):
             finally:
                 if parameter.name == key:
                     parameter.name = name
+
+
+class SavedCell(NamedCell):
+    """A Cell whose own Parameters are the state of a ring: ``head``, ``count``, ``serials`` and more."""
+
+    capacity: int
+    _lock: RLock
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The whole state as NumPy arrays: columns, cursors, serials, random state, what the buffer knows of each row,

@@ -155,9 +155,9 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
                 operator fails with a RuntimeError.
         """
         if self.prioritized:
-            return self._by_weight(beta, as_dict, ("indices", "weights", "mask"))
+            return self._by_weight(beta, as_dict)
         if beta is not None:
             raise ValueError(f"For '{type(self).__name__}', 'beta' needs a buffer made with prioritized=True.")
-        names = self._dict_names(("indices", "mask")) if as_dict else ()
+        names = self._dict_names(self._bookkeeping_names) if as_dict else ()
         batch = self._draw(None, ALL_ROWS)
         return dict(zip(names, batch)) if as_dict else batch

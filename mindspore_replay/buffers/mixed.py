@@ -1,0 +1,417 @@
+"""One batch from several buffers."""
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import check_bool, check_number, check_seed, check_size, numpy_type
+from ..ops import random
+from ..ops.eager import graph_body, wait_for_work
+from ..ops.mixture import PickRows, exact_counts
+from .prioritized import PrioritizedReplayBuffer, as_priority
+from .replay import ReplayBuffer
+from .saving import NamedCell
+from .state import load_in_place, overwrite, state_parameter
+from .weighted_host import check_length
+
+_numbers = itertools.count()
+_LARGEST_RATIO = 1e30
+
+
+class MixedReplay(NamedCell):
+    r"""Batches of which a fixed share of the rows comes from each of several buffers.
+
+    It draws from the buffers and changes nothing else about them: rows are inserted into each buffer by itself. A
+    buffer of demonstrations that nobody inserts into any more loses none. Any buffers go together whose samples have
+    the same columns, prioritized and uniform ones too; those of sequences or episodes only with their like.
+
+    Axes: ``B`` sample_size, ``m`` sources, ``*F`` the shape of a column of the buffers' samples.
+
+    Args:
+        parts (Sequence[tuple[ReplayBuffer, float]]): Buffers, the sources 0, 1, ..., and their ratios, positive
+            numbers. Their own `sample_size` does not matter.
+        sample_size (int): ``B``, rows of a batch. Source i gives the whole part of its share, at least one row, and the
+            first source also what is left over.
+        rewards (Union[Sequence[Union[float, None]], None]): For each source the reward that takes the place of the one
+            in the column ``"reward"``, or ``None`` to keep it. Default: ``None``, to keep all.
+        adjustable (bool): Whether `set_ratios` can change the ratios. Then each source draws ``B`` rows, of which those
+            needed are kept, chosen so that each is as likely as before; no buffer may have `max_use` then. Default:
+            ``False``.
+        seed (Union[int, None]): Start of the random sequence that chooses rows to keep, as for `ReplayBuffer`. Default:
+            ``None``.
+
+    Attributes:
+        sources (tuple[ReplayBuffer]): The buffers.
+        ratios (Parameter): Their ratios, if `adjustable`. Shape ``[m]``, float64.
+        random_state (Parameter): Key and counter of the random sequence, if `adjustable`. Shape ``[2]``, int64.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the samples of two sources differ in columns, a ratio is not positive, or a source gets no row.
+
+    Examples:
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, ReplayBuffer
+        >>> agent = PrioritizedReplayBuffer(4, 100, [()], [ms.int32], seed=0)
+        >>> expert = ReplayBuffer(4, 10, [()], [ms.int32], seed=0)
+        >>> for buffer, first in (agent, 0), (expert, 1000):
+        ...     buffer = buffer.insert([first + np.arange(10, dtype=np.int32)])
+        >>> mixed = MixedReplay([(agent, 0.75), (expert, 0.25)], 4)
+        >>> source, indices, weights, step = mixed.sample(with_indices=True)
+        >>> print(source, indices, step)
+        [0 0 0 1] [ 2  5  7 -1] [   2    5    7 1009]
+        >>> print(mixed.update_priorities(source, indices, np.full(4, 0.5)))
+        0
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[Any, float]],
+        sample_size: int,
+        *,
+        rewards: Sequence[float | None] | None = None,
+        adjustable: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.sample_size = check_size(name, "sample_size", sample_size)
+        self.adjustable = check_bool(name, "adjustable", adjustable)
+        pairs = _pairs(name, parts)
+        self.sources = tuple(buffer for buffer, _ in pairs)
+        self._fields = _common_fields(name, self.sources)
+        self._bookkeeping = tuple(key for key in pairs[0][0]._bookkeeping_names if key not in ("indices", "weights"))
+        ratios = _checked_ratios(name, [ratio for _, ratio in pairs], len(pairs))
+        counts = self._counts(ratios)
+        self._twins = tuple(buffer._resized(n) for buffer, n in zip(self.sources, counts))
+        for i, buffer in enumerate(self.sources):
+            setattr(self, f"source_{i}", buffer)
+        self._set_rewards(rewards)
+        if self.adjustable:
+            self.ratios = state_parameter("ratios", ratios)
+            self.random_state = state_parameter("random_state", random.initial_state(check_seed(name, seed)))
+            prefix = f"{name}_{next(_numbers)}."
+            for parameter in (self.ratios, self.random_state):
+                parameter.name = prefix + parameter.name
+                load_in_place(parameter)
+        self._make_operators(counts)
+
+    def _counts(self, ratios: np.ndarray) -> list[int]:
+        """How many rows each source draws."""
+        name = type(self).__name__
+        if self.adjustable:
+            limited = [i for i, buffer in enumerate(self.sources) if buffer.max_use is not None]
+            if limited:
+                raise ValueError(
+                    f"For '{name}', 'adjustable' draws rows that it does not deliver, so no source may have 'max_use', "
+                    f"but got {limited} with it."
+                )
+            return [self.sample_size] * len(self.sources)
+        counts = exact_counts(ratios.tolist(), self.sample_size)
+        if min(counts) < 1:
+            raise ValueError(
+                f"For '{name}', each source must get a row, but with ratios {ratios.tolist()} the "
+                f"sample_size={self.sample_size} rows are {counts}."
+            )
+        return counts
+
+    def _set_rewards(self, rewards: Any) -> None:
+        name = type(self).__name__
+        values = [None] * len(self.sources) if rewards is None else rewards
+        if not isinstance(values, (list, tuple)) or len(values) != len(self.sources):
+            raise ValueError(f"For '{name}', 'rewards' must hold one entry for each source, but got {rewards!r}.")
+        given = [value for value in values if value is not None]
+        for value in given:
+            check_number(name, "rewards", value, -_LARGEST_RATIO, _LARGEST_RATIO)
+        self._rewards: tuple[Any, ...] = (None,) * len(self.sources)
+        self._reward_at = 0
+        if not given:
+            return
+        if "reward" not in self._fields:
+            raise ValueError(f"For '{name}', 'rewards' need a column 'reward', but got {list(self._fields)}.")
+        if any(buffer.timed and buffer._layout.returns is not None for buffer in self.sources):
+            raise ValueError(f"For '{name}', 'rewards' cannot take the place of the returns that NStep gives.")
+        dtype = numpy_type(getattr(ms, self._fields["reward"][1]))
+        self._rewards = tuple(None if value is None else Tensor(np.array(value, dtype)) for value in values)
+        self._reward_at = 2 + len(self._bookkeeping) + list(self._fields).index("reward")
+
+    def _make_operators(self, counts: list[int]) -> None:
+        self._source = Tensor(np.repeat(np.arange(len(counts)), counts), ms.int32)
+        self._no_handles = tuple(Tensor(np.full(n, -1), ms.int64) for n in counts)
+        self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in counts)
+        self._with_handles = tuple(buffer._has_handles for buffer in self.sources)
+        self._prioritized = tuple(buffer.prioritized for buffer in self.sources)
+        # Prioritized buffers, sequences and episodes give handles always, others when asked.
+        always = tuple(buffer.prioritized or bool(self._bookkeeping) for buffer in self.sources)
+        self._asks = tuple(handles and not given for handles, given in zip(self._with_handles, always))
+        self._zero = Tensor(0, ms.int32)
+        self._dead = Tensor(-1, ms.int64)
+        self._assert = ops.Assert()
+        number = next(_numbers)
+        self._check_update = ops.constexpr(self._check_update_in_graph, name=f"CheckUpdate{number}")
+        self._check_ratios = ops.constexpr(self._check_ratios_in_graph, name=f"CheckRatios{number}")
+        self._check_length = ops.constexpr(self._check_length_in_graph, name=f"CheckRatiosLength{number}")
+        self._draw_now = ms.jit(self._draw)
+        if self.adjustable:
+            self._pick = PickRows(self.sample_size, len(self.sources))
+
+    # Bodies for the compiler.
+
+    def _check_update_in_graph(self, source: tuple[int, ...], indices: tuple[int, ...]) -> bool:
+        self._check_pairs(source, indices)
+        return True
+
+    def _check_ratios_in_graph(self, ratios: Any) -> tuple[float, ...]:
+        return tuple(_checked_ratios(type(self).__name__, list(ratios), len(self.sources), 0.0).tolist())
+
+    def _check_length_in_graph(self, shape: tuple[int, ...]) -> bool:
+        _checked_ratios(type(self).__name__, np.ones(shape), len(self.sources), 0.0)
+        return True
+
+    def _batch_of(self, i):
+        """Handles, importance weights and the rest of what source i gives."""
+        batch = self._twins[i].sample(with_indices=True) if self._asks[i] else self._twins[i].sample()
+        head = (self._no_handles[i],)
+        if self._with_handles[i]:
+            head = batch[:1]
+            batch = batch[1:]
+        if self._prioritized[i]:
+            head = head + batch[:1]
+            batch = batch[1:]
+        else:
+            head = head + (self._ones[i],)
+        batch = head + batch
+        if self._rewards[i] is None:
+            return batch
+        at = self._reward_at
+        return batch[:at] + (self._rewarded(i, batch),) + batch[at + 1 :]
+
+    def _rewarded(self, i, batch):
+        """The source's reward for every row, or for every step that there is."""
+        reward = ops.zeros_like(batch[self._reward_at]) + self._rewards[i]
+        if len(self._bookkeeping) == 0:
+            return reward
+        mask = ops.cast(batch[1 + len(self._bookkeeping)], reward.dtype)
+        return reward * ops.reshape(mask, mask.shape + (1,) * (reward.ndim - mask.ndim))
+
+    def _draw(self):
+        """Sources, handles, importance weights and the rest of a batch."""
+        batches = ()
+        for i in range(len(self._twins)):
+            batches = batches + (self._batch_of(i),)
+        result = ()
+        for j in range(len(batches[0])):
+            column = ()
+            for batch in batches:
+                column = column + (batch[j],)
+            result = result + (ops.concat(column, 0),)
+        if not self.adjustable:
+            return (self._source + self._zero,) + result
+        source, index = self._pick(self.ratios, self.random_state)
+        rows = index + ops.cast(source, ms.int64) * self.sample_size
+        picked = (source,)
+        for column in result:
+            picked = picked + (ops.gather(column, rows, 0),)
+        return picked
+
+    def _sample_graph(self, *, as_dict=False, with_indices=False):
+        if as_dict:
+            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
+        batch = self._draw()
+        return batch if with_indices else batch[:1] + batch[3:]
+
+    def _can_sample_graph(self):
+        result = self._twins[0].can_sample()
+        for i in range(1, len(self._twins)):
+            result = ops.logical_and(result, self._twins[i].can_sample())
+        return result
+
+    def _update_graph(self, source, indices, priorities):
+        self._check_update(source.shape, indices.shape)
+        dead = self._zero + 0
+        for i in range(len(self._twins)):
+            if self._prioritized[i]:
+                others = source != i
+                handles = ops.select(others, self._dead, ops.cast(indices, ms.int64))
+                skipped = self._twins[i].update_priorities(handles, priorities)
+                dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
+        return dead
+
+    def _set_ratios_graph(self, ratios):
+        if not self.adjustable:
+            raise RuntimeError("'set_ratios' needs a MixedReplay made with adjustable=True.")
+        if isinstance(ratios, Tensor):
+            self._check_length(ratios.shape)
+            given = ops.cast(ratios, ms.float64)
+            ok = ops.logical_and(ops.all(ops.logical_and(given >= 0, ops.isfinite(given))), ops.any(given > 0))
+            self._assert(ok, (given,))
+            ops.assign(self.ratios, ops.select(ok, given, self.ratios))
+        else:
+            ops.assign(self.ratios, ops.stack([ops.cast(ratio, ms.float64) for ratio in self._check_ratios(ratios)]))
+        return self
+
+    # Methods, with the bodies that Python runs.
+
+    @graph_body(_sample_graph)
+    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """Draws a batch, the rows of source 0 first.
+
+        Args:
+            as_dict (bool): Whether to give a dict, with ``"source"`` and what else comes by its name; only from Python.
+                Default: ``False``.
+            with_indices (bool): Whether handles and importance weights come after the source: those that the row's own
+                buffer gives, -1 where that keeps no handles, and 1 where it has no priorities. Default: ``False``.
+
+        Returns:
+            tuple[Tensor, ...]: The source of each row, int32 ``[B]``; if asked for, handles, int64 ``[B]``, and
+            importance weights, float32 ``[B]``; of sequences the mask, of episodes lengths and mask; copies of the
+            rows, ``[B, *F]`` for each column.
+
+        Raises:
+            TypeError: If `as_dict` is asked and a buffer has no names.
+            RuntimeError: If a source has too few eligible rows; then nothing is drawn from any. In a graph the operator
+                fails with a RuntimeError, and other sources may have been drawn from.
+        """
+        names = self._names(with_indices) if as_dict else ()
+        with contextlib.ExitStack() as stack:
+            for lock in sorted({buffer._lock for buffer in self.sources}, key=id):
+                stack.enter_context(lock)
+            wait_for_work()
+            for i, twin in enumerate(self._twins):
+                if not twin.can_sample():
+                    raise RuntimeError(
+                        f"For '{type(self).__name__}', source {i} must have {twin.sample_size} eligible rows. Wait "
+                        "until can_sample() is true."
+                    )
+            batch = self._draw_now()
+        batch = batch if with_indices else batch[:1] + batch[3:]
+        return dict(zip(names, batch)) if as_dict else batch
+
+    def _names(self, with_indices: bool) -> tuple[str, ...]:
+        if any(buffer.names is None for buffer in self.sources):
+            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs buffers made with 'names'.")
+        bookkeeping = ("source", *(("indices", "weights") * with_indices), *self._bookkeeping)
+        taken = sorted(set(bookkeeping) & set(self._fields))
+        if taken:
+            raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
+        return (*bookkeeping, *self._fields)
+
+    @graph_body(_can_sample_graph)
+    def can_sample(self) -> Tensor:
+        """Whether each source has the eligible rows that a batch takes from it. Shape ``[]``, bool."""
+        return Tensor(all(bool(twin.can_sample()) for twin in self._twins))
+
+    @graph_body(_update_graph)
+    def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Tensor:
+        """Gives rows other priorities, each in its own buffer. Rows of buffers without priorities are left out.
+
+        Args:
+            source (Union[Tensor, Sequence[int]]): Sources as `sample` gives them, ints ``[n]``. In a graph a Tensor.
+            indices (Union[Tensor, Sequence[int]]): Handles as `sample` gives them, int32 or int64 ``[n]``. In a graph a
+                Tensor.
+            priorities (Union[Tensor, Sequence[float], float]): One priority for all, or one for each, as
+                `PrioritizedReplayBuffer.update_priorities` takes them.
+
+        Returns:
+            Tensor: How many handles were dead. Shape ``[]``, int32.
+
+        Raises:
+            TypeError: If `source` or `indices` hold no ints, or `priorities` no numbers.
+            ValueError: If shapes do not fit, there is no such source, or a priority is negative, NaN or infinite; then
+                no priority is changed.
+        """
+        name = type(self).__name__
+        given_source, handles = (_as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
+        self._check_pairs(given_source.shape, handles.shape)
+        given = as_priority(name, priorities)
+        check_length(name, given, handles.size)
+        if given_source.min() < 0 or given_source.max() >= len(self.sources):
+            raise ValueError(
+                f"For '{name}', 'source' must be in [0, {len(self.sources)}), but got {given_source.tolist()}."
+            )
+        dead = 0
+        for i, buffer in enumerate(self.sources):
+            mine = given_source == i
+            if isinstance(buffer, PrioritizedReplayBuffer) and self._prioritized[i] and mine.any():
+                dead += int(buffer.update_priorities(handles[mine], np.broadcast_to(given, mine.shape)[mine]))
+        return Tensor(dead, ms.int32)
+
+    def _check_pairs(self, source: tuple[int, ...], indices: tuple[int, ...]) -> None:
+        if len(source) != 1 or source != indices or source[0] == 0:
+            raise ValueError(
+                f"For '{type(self).__name__}', 'source' and 'indices' must have the shape [n], n at least 1, but got "
+                f"{list(source)} and {list(indices)}."
+            )
+
+    @graph_body(_set_ratios_graph)
+    def set_ratios(self, ratios: Any) -> "MixedReplay":
+        """Draws by other ratios from now on.
+
+        Args:
+            ratios (Union[Sequence[float], Tensor]): One for each source, at least 0, not all 0; a Tensor ``[m]``.
+
+        Returns:
+            MixedReplay: Itself.
+
+        Raises:
+            RuntimeError: If it was not made with ``adjustable=True``.
+            TypeError: If `ratios` holds no numbers.
+            ValueError: If there are not as many as sources, one is negative, or all are 0. In a graph Tensors for which
+                that is so fail the operator with a RuntimeError, and the ratios stay.
+        """
+        if not self.adjustable:
+            raise RuntimeError(f"For '{type(self).__name__}', 'set_ratios' needs one made with adjustable=True.")
+        given = ratios.asnumpy() if isinstance(ratios, Tensor) else ratios
+        checked = _checked_ratios(type(self).__name__, given, len(self.sources), 0.0)
+        wait_for_work()
+        overwrite(self.ratios, checked)
+        return self
+
+
+def _pairs(name: str, parts: Any) -> list[tuple[ReplayBuffer, Any]]:
+    if not isinstance(parts, (list, tuple)) or not parts:
+        raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
+    for part in parts:
+        if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], ReplayBuffer):
+            raise TypeError(f"For '{name}', each of 'parts' must be a pair (buffer, ratio), but got {part!r}.")
+    return [(buffer, ratio) for buffer, ratio in parts]
+
+
+def _common_fields(name: str, buffers: Sequence[ReplayBuffer]) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The columns of the sources' samples, or a ValueError that lists the sources that differ."""
+    first = buffers[0]
+
+    def schema(buffer: ReplayBuffer) -> tuple[Any, ...]:
+        steps = [key for key in buffer._bookkeeping_names if key not in ("indices", "weights")]
+        return (*steps, *((key, *field) for key, field in buffer._sample_fields.items()))
+
+    wrong = [f"source {i}: {schema(b)}" for i, b in enumerate(buffers) if schema(b) != schema(first)]
+    if wrong:
+        raise ValueError(
+            f"For '{name}', the samples of all sources must have the columns of source 0, {schema(first)}, but got "
+            f"{'; '.join(wrong)}."
+        )
+    return first._sample_fields
+
+
+def _checked_ratios(name: str, ratios: Any, sources: int, least: float = 1e-30) -> np.ndarray:
+    """Ratios as float64 ``[m]``, or a clear error."""
+    given = list(np.asarray(ratios)) if isinstance(ratios, np.ndarray) and ratios.ndim == 1 else ratios
+    if not isinstance(given, (list, tuple)) or len(given) != sources:
+        raise ValueError(f"For '{name}', 'ratios' must be {sources} numbers, one for each source, but got {ratios!r}.")
+    checked = np.array([check_number(name, "ratios", ratio, least, _LARGEST_RATIO) for ratio in given], np.float64)
+    if not checked.any():
+        raise ValueError(f"For '{name}', one of the 'ratios' must be positive, but got {ratios!r}.")
+    return checked
+
+
+def _as_ints(name: str, argument: str, values: Any) -> np.ndarray:
+    array = values.asnumpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"For '{name}', '{argument}' must hold ints, but got {array.dtype.name}.")
+    return array

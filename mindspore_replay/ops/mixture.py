@@ -1,0 +1,60 @@
+"""How many rows of a batch come from each of several sources, and which."""
+
+from collections.abc import Sequence
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from .random import Bits, UnitInterval
+
+#: A share of rows that is by less than this below a whole number is that number: 0.29 * 100 is 28.999999999999996.
+ROUNDING = 1e-9
+
+
+def exact_counts(ratios: Sequence[float], n: int) -> list[int]:
+    """Rows of each source among n: the whole part of its share, and what is left over goes to the first."""
+    total = sum(ratios)
+    counts = [int(ratio / total * n + ROUNDING) for ratio in ratios]
+    counts[0] += n - sum(counts)
+    return counts
+
+
+@ms.jit_class
+class PickRows:
+    """``(ratios [m], state) -> source [n] int32, index [n] int64``: rows of m batches of n rows each.
+
+    Of each batch as many rows are taken as `exact_counts` says, in order, at equal distances from a random row on: each
+    row is as likely as every other, and rows of neighbouring strata stay apart. Changes the state.
+
+    Args:
+        n (int): Rows.
+        sources (int): ``m``.
+    """
+
+    def __init__(self, n: int, sources: int) -> None:
+        self.n = Tensor(n, ms.int64)
+        self.size = Tensor(n, ms.float64)
+        self.rounding = Tensor(ROUNDING, ms.float64)
+        self.position = Tensor(np.arange(n), ms.int64)
+        self.first = Tensor(np.eye(1, sources)[0], ms.int64)
+        self.one = Tensor(1, ms.int64)
+        self.zero = Tensor(0, ms.int64)
+        self.bits = Bits(sources)
+        self.unit = UnitInterval()
+
+    def __call__(self, ratios, state):
+        total = ops.cumsum(ratios, 0)[-1]
+        counts = ops.cast(ops.floor(ratios / total * self.size + self.rounding), ms.int64)
+        ends = ops.cumsum(counts, 0)
+        counts = counts + self.first * (self.n - ends[-1])
+        ends = ops.cumsum(counts, 0)
+        source = ops.searchsorted(ends, self.position, right=True)
+        bits, advanced = self.bits(state)
+        taken = ops.gather(counts, source, 0)
+        place = self.position - ops.gather(ends, source, 0) + taken
+        offset = ops.gather(self.unit(bits), source, 0)
+        points = (ops.cast(place, ms.float64) + offset) * self.size / ops.cast(taken, ms.float64)
+        index = ops.cast(ops.ceil(points), ms.int64) - self.one
+        ops.assign(state, advanced)
+        return ops.cast(source, ms.int32), ops.clamp(index, self.zero, self.n - self.one)

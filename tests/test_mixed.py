@@ -1,0 +1,409 @@
+"""Batches from several buffers: exact counts, rows and priorities that stay with their source, ratios that change."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from checks import assert_frequencies
+from drivers import Combination
+from mindspore import Tensor, nn
+from reference_weighted import PrioritizedTwin
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    MixedReplay,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+)
+from mindspore_replay.ops.mixture import exact_counts
+
+NAMES = ["observation", "reward", "terminated"]
+COLUMNS = [(2,), (), ()], ["float32", "float32", "bool"]
+#: Where the numbers of a source's rows begin.
+FIRST = (0, 1000)
+
+KINDS: dict[str, Callable[..., ReplayBuffer]] = {
+    "uniform": lambda n, **o: ReplayBuffer(n, 50, *COLUMNS, **o),
+    "distinct": lambda n, **o: ReplayBuffer(n, 50, *COLUMNS, replace=False, weighted=True, **o),
+    "elastic": lambda n, **o: ElasticReplayBuffer(n, 50, *COLUMNS, 20, **o),
+    "reservoir": lambda n, **o: ReservoirReplayBuffer(n, 20, *COLUMNS, **o),
+    "prioritized": lambda n, **o: PrioritizedReplayBuffer(n, 50, *COLUMNS, alpha=1.0, **o),
+    "sequences": lambda n, **o: SequenceReplayBuffer(n, 50, *COLUMNS, 3, burn_in=1, **o),
+    "sequences by priority": lambda n, **o: SequenceReplayBuffer(
+        n, 50, *COLUMNS, 3, burn_in=1, prioritized=True, pad_end=True, **o
+    ),
+    "episodes": lambda n, **o: EpisodeReplayBuffer(n, 50, *COLUMNS, 9, **o),
+}
+
+
+def make(kind: str, n: int, source: int, backend: str = "native") -> ReplayBuffer:
+    """A buffer with thirty rows, which bear the numbers of the source."""
+    buffer = KINDS[kind](n, names=NAMES, seed=source, backend=backend)
+    for step in range(30):
+        number = FIRST[source] + step
+        end = {"end": step % 7 == 6} if buffer.timed else {}
+        buffer.insert([np.full(2, number, np.float32), np.float32(number), step % 2 == 0], **end)
+    return buffer
+
+
+class Step(nn.Cell):
+    """Samples, and gives every row drawn the priority 2."""
+
+    def __init__(self, mixed: MixedReplay) -> None:
+        super().__init__()
+        self.mixed = mixed
+        self.two = Tensor(2.0, ms.float32)
+
+    def construct(self):
+        batch = self.mixed.sample(with_indices=True)
+        dead = self.mixed.update_priorities(batch[0], batch[1], self.two)
+        return (dead, self.mixed.can_sample()) + batch
+
+
+class JitStep(Kept):
+    """Samples, and gives every row drawn the priority 2."""
+
+    def __init__(self, mixed: MixedReplay) -> None:
+        self.mixed = mixed
+        self.two = Tensor(2.0, ms.float32)
+
+    @ms.jit
+    def __call__(self):
+        batch = self.mixed.sample(with_indices=True)
+        dead = self.mixed.update_priorities(batch[0], batch[1], self.two)
+        return (dead, self.mixed.can_sample()) + batch
+
+
+def calls(combination: Combination, mixed: MixedReplay) -> Callable[[], tuple[Any, ...]]:
+    """A step in this combination."""
+    if combination.call == "compiled":
+        return Step(mixed) if combination.mode == "graph" else JitStep(mixed)
+
+    def step() -> tuple[Any, ...]:
+        batch = mixed.sample(with_indices=True)
+        return mixed.update_priorities(batch[0], batch[1], 2.0), mixed.can_sample(), *batch
+
+    return step
+
+
+def lists(columns: Any) -> list[Any]:
+    return [column.asnumpy().tolist() for column in columns]
+
+
+def alone(buffer: Any) -> list[Any]:
+    """Handles, importance weights and the rest of a sample of the buffer itself."""
+    keeps = buffer.weighted or isinstance(buffer, ReservoirReplayBuffer)
+    always = isinstance(buffer, (PrioritizedReplayBuffer, EpisodeReplayBuffer))
+    batch = lists(buffer.sample() if always or not keeps else buffer.sample(with_indices=True))
+    n = buffer.sample_size
+    head = [batch.pop(0) if keeps else [-1] * n, batch.pop(0) if buffer.prioritized else [1.0] * n]
+    return [*head, *batch]
+
+
+def check_against_the_buffers(step: Callable[[], tuple[Any, ...]], kinds: tuple[str, ...]) -> None:
+    """A batch of 5 holds what each buffer alone would have given, made for so many rows; priorities come back alike."""
+    one, other = make(kinds[0], 4, 0), make(kinds[1], 1, 1)
+    for _ in range(3):
+        dead, can_sample, source, *batch = step()
+        assert (int(dead), bool(can_sample)) == (0, True)
+        assert source.dtype == ms.int32
+        assert source.asnumpy().tolist() == [0, 0, 0, 0, 1]
+        expected = [first + second for first, second in zip(alone(one), alone(other), strict=True)]
+        assert lists(batch) == expected
+        for buffer, handles in ((one, expected[0][:4]), (other, expected[0][4:])):
+            if buffer.prioritized:
+                buffer.update_priorities(handles, 2.0)
+
+
+def mix(kinds: tuple[str, ...], backend: str) -> MixedReplay:
+    sources = [make(kind, 9, i, backend) for i, kind in enumerate(kinds)]
+    return MixedReplay([(sources[0], 0.7), (sources[1], 0.3)], 5)
+
+
+def test_what_is_drawn(combination: Combination):
+    kinds = ("uniform", "prioritized")
+    check_against_the_buffers(calls(combination, mix(kinds, combination.backend)), kinds)
+
+
+def test_what_is_drawn_of_sequences(backend: str):
+    kinds = ("sequences by priority", "sequences")
+    check_against_the_buffers(calls(Combination("pynative", backend, "compiled"), mix(kinds, backend)), kinds)
+
+
+@pytest.mark.parametrize(
+    "kinds", [("reservoir", "elastic"), ("distinct", "uniform"), ("episodes",) * 2, ("prioritized",) * 2], ids=str
+)
+def test_what_is_drawn_of_other_pairs(kinds: tuple[str, ...]):
+    check_against_the_buffers(calls(Combination("pynative", "native", "eager"), mix(kinds, "native")), kinds)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "n", "counts"),
+    [
+        ((0.75, 0.25), 64, [48, 16]),
+        ((1, 1, 1), 8, [4, 2, 2]),
+        ((0.29, 0.71), 100, [29, 71]),
+        ((3, 1), 5, [4, 1]),
+        ((0.999, 0.001), 10, [10, 0]),
+        ((2,), 7, [7]),
+    ],
+)
+def test_exact_counts(ratios: tuple[float, ...], n: int, counts: list[int]):
+    assert exact_counts(ratios, n) == counts
+
+
+def test_rows_inserted_later_are_drawn():
+    sources = [make("uniform", 3, i) for i in range(2)]
+    mixed = MixedReplay([(source, 1) for source in sources], 4)
+    sources[0].reset().insert([np.full((3, 2), 7, np.float32), np.full(3, 7, np.float32), np.ones(3, bool)])
+    source, _, reward, _ = mixed.sample()
+    assert reward.asnumpy()[:2].tolist() == [7, 7]
+    assert (reward.asnumpy()[2:] >= 1000).all()
+    assert source.asnumpy().tolist() == [0, 0, 1, 1]
+    assert sources[0].sample()[0].shape == (3, 2)  # the buffer's own samples are as before
+
+
+@pytest.mark.parametrize("call", ["eager", "compiled"])
+def test_priorities_go_back_to_the_right_buffer(call: str):
+    """Both buffers use the same handles; a shuffled batch finds its rows by their source."""
+    sources = [make("prioritized", 3, i) for i in range(2)]
+    mixed = MixedReplay([(source, 1) for source in sources], 8)
+    source = np.array([1, 0, 1, 1, 0, 1], np.int32)
+    indices = np.array([3, 3, 4, 99, -5, 4])
+    priorities = np.array([10, 20, 30, 40, 50, 60], np.float32)
+    if call == "eager":
+        dead = mixed.update_priorities(source, indices, priorities)
+    else:
+        dead = ms.jit(Update(mixed).construct)(Tensor(source), Tensor(indices), Tensor(priorities))
+    assert (dead.dtype, int(dead)) == (ms.int32, 2)
+    assert lists(sources[0].info([3, 4]))[0] == [20, 1]
+    assert lists(sources[1].info([3, 4]))[0] == [10, 60]
+    for buffer in sources:
+        buffer.check_valid()
+
+
+class Update(nn.Cell):
+    """Gives rows other priorities."""
+
+    def __init__(self, mixed: MixedReplay) -> None:
+        super().__init__()
+        self.mixed = mixed
+
+    def construct(self, source, indices, priorities):
+        return self.mixed.update_priorities(source, indices, priorities)
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend"), [("uniform", "native"), ("uniform", "composite"), ("sequences", "native")]
+)
+def test_rewards_take_the_place_of_those_stored(kind: str, backend: str):
+    sources = [make(kind, 3, i, backend) for i in range(2)]
+    mixed = MixedReplay([(sources[0], 1), (sources[1], 1)], 6, rewards=(None, 1.5))
+    for _ in range(5):
+        batch = mixed.sample(as_dict=True)
+        observation, reward = batch["observation"].asnumpy(), batch["reward"].asnumpy()
+        np.testing.assert_array_equal(reward[:3], observation[:3, ..., 0])
+        there = batch["mask"].asnumpy()[3:] if "mask" in batch else np.ones(3, bool)
+        np.testing.assert_array_equal(reward[3:], np.where(there, np.float32(1.5), 0))
+        assert reward.dtype == np.float32
+    assert sources[1].get_item(0)[1].asnumpy() == 1000  # what is stored stays
+
+
+class Constant(nn.Cell):
+    """Sets ratios that are known when the graph is made, then samples."""
+
+    def __init__(self, mixed: MixedReplay, ratios: Any) -> None:
+        super().__init__()
+        self.mixed = mixed
+        self.given = ratios
+
+    def construct(self):
+        self.mixed.set_ratios(self.given)
+        return self.mixed.sample()[0]
+
+
+def test_ratios_that_are_constants_of_a_graph():
+    mixed = MixedReplay([(make("uniform", 2, i), 1) for i in range(2)], 4, adjustable=True)
+    source = ms.jit(Constant(mixed, (3, 1)).construct)()
+    assert source.asnumpy().tolist() == [0, 0, 0, 1]
+    with pytest.raises(ValueError, match="must be 2 numbers"):
+        ms.jit(Constant(mixed, (3, 1, 1)).construct)()
+    with pytest.raises(RuntimeError, match="assert failed"):
+        ms.jit(Adjust(mixed).construct)(Tensor([1.0, -1.0], ms.float64))[0].asnumpy()
+    assert mixed.ratios.asnumpy().tolist() == [3, 1]
+
+
+class Adjust(nn.Cell):
+    """Sets the ratios, then samples."""
+
+    def __init__(self, mixed: MixedReplay) -> None:
+        super().__init__()
+        self.mixed = mixed
+
+    def construct(self, ratios):
+        self.mixed.set_ratios(ratios)
+        return self.mixed.sample()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_ratios_change_while_training(backend: str, compiled: bool):
+    sources = [make("prioritized", 3, 0, backend), make("uniform", 2, 1, backend)]
+    mixed = MixedReplay([(sources[0], 1), (sources[1], 3)], 12, adjustable=True, seed=5)
+    assert mixed.sample()[0].asnumpy().tolist() == [0] * 3 + [1] * 9
+    draw = ms.jit(Adjust(mixed).construct) if compiled else lambda ratios: mixed.set_ratios(ratios).sample()
+    for ratios in ([0.5, 0.5], [0.29, 0.71], [1.0, 0.0], [0.0, 2.0], [0.9, 0.1]):
+        source, observation, reward, _ = draw(Tensor(ratios, ms.float64))
+        counts = exact_counts(ratios, 12)
+        assert source.asnumpy().tolist() == [0] * counts[0] + [1] * counts[1]
+        np.testing.assert_array_equal(reward.asnumpy() >= 1000, source.asnumpy() == 1)
+        np.testing.assert_array_equal(observation.asnumpy()[:, 0], reward.asnumpy())
+    assert mixed.ratios.asnumpy().tolist() == [0.9, 0.1]
+
+
+def test_kept_rows_are_as_likely_as_before():
+    """Four of eight strata are kept; each row still comes in proportion to its priority."""
+    priorities = np.arange(1, 7)
+    buffer = PrioritizedReplayBuffer(1, 6, [()], ["int64"], alpha=1.0, epsilon=0.0, seed=0)
+    buffer.insert([np.arange(6)], priority=priorities)
+    other = ReplayBuffer(1, 6, [()], ["int64"], seed=0)
+    other.insert([np.full(6, -1)])
+    with pytest.raises(RuntimeError, match="source 0 must have 8 eligible rows"):
+        MixedReplay([(buffer, 1), (other, 1)], 8, adjustable=True).sample()
+    mixed = MixedReplay([(buffer, 1), (other, 1)], 6, adjustable=True, seed=0)
+    drawn = [n for _ in range(800) for n in mixed.sample()[1].asnumpy()[:3].tolist()]
+    expected = dict(enumerate((priorities / priorities.sum()).tolist()))
+    assert_frequencies(drawn, expected)
+    first = [n for _ in range(800) for n in strata(buffer)[:3]]  # the wrong way: the first strata
+    with pytest.raises(AssertionError):
+        assert_frequencies(first, expected)
+
+
+def strata(buffer: PrioritizedReplayBuffer) -> list[int]:
+    """Rows drawn from six strata in order, by the twin."""
+    twin = PrioritizedTwin(6, 6, alpha=1.0, epsilon=0.0)
+    twin.insert(list(range(6)), list(range(1, 7)))
+    twin.counter = int(buffer.random_state.asnumpy()[1])
+    buffer.random_state.asnumpy()[1] += 6
+    return twin.sample()[2]
+
+
+def test_a_checkpoint_holds_sources_and_ratios(tmp_path: Any):
+    def build() -> MixedReplay:
+        return MixedReplay([(make("uniform", 2, i), 1) for i in range(2)], 4, adjustable=True, seed=5)
+
+    one, other = build(), build()
+    one.set_ratios([0.25, 0.75])
+    for _ in range(3):
+        one.sample()
+    path = str(tmp_path / "mixed.ckpt")
+    ms.save_checkpoint(one, path)
+    assert ms.load_param_into_net(other, ms.load_checkpoint(path)) == ([], [])
+    for _ in range(3):
+        assert lists(other.sample()) == lists(one.sample())
+    assert other.ratios.asnumpy().tolist() == [0.25, 0.75]
+
+
+def test_a_trainer_may_hold_the_buffers_too(tmp_path: Any):
+    class Trainer(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.agent, self.expert = make("prioritized", 2, 0), make("uniform", 2, 1)
+            self.replay = MixedReplay([(self.agent, 0.5), (self.expert, 0.5)], 4)
+
+    one, other = Trainer(), Trainer()
+    names = [parameter.name for parameter in one.get_parameters()]
+    assert len(names) == len(set(names))
+    one.agent.reset()
+    path = str(tmp_path / "trainer.ckpt")
+    ms.save_checkpoint(one, path)
+    assert ms.load_param_into_net(other, ms.load_checkpoint(path)) == ([], [])
+    assert (int(other.agent.size()), int(other.expert.size())) == (0, 30)
+    assert not other.replay.can_sample()
+
+
+def test_use_counts_and_limits_are_those_of_the_buffers():
+    agent = ReplayBuffer(1, 8, [()], ["int64"], max_use=2, replace=False, seed=0)
+    expert = ReplayBuffer(1, 8, [()], ["int64"], seed=0)
+    agent.insert([np.arange(4)])
+    expert.insert([np.arange(100, 104)])
+    mixed = MixedReplay([(agent, 1), (expert, 1)], 8)
+    drawn = [mixed.sample()[1].asnumpy()[:4] for _ in range(2)]
+    assert [sorted(rows.tolist()) for rows in drawn] == [[0, 1, 2, 3]] * 2
+    assert not mixed.can_sample()
+    state = expert.state_dict()
+    with pytest.raises(RuntimeError, match="source 0 must have 4 eligible rows"):
+        mixed.sample()
+    assert all(np.array_equal(expert.state_dict()[key], value) for key, value in state.items())
+
+
+def test_as_a_dict():
+    sources = [make("prioritized", 2, 0), make("uniform", 2, 1)]
+    mixed = MixedReplay([(source, 1) for source in sources], 4)
+    assert list(mixed.sample(as_dict=True)) == ["source", *NAMES]
+    assert list(mixed.sample(as_dict=True, with_indices=True)) == ["source", "indices", "weights", *NAMES]
+    sequences = MixedReplay([(make("episodes", 2, i), 1) for i in range(2)], 4)
+    assert list(sequences.sample(as_dict=True)) == ["source", "lengths", "mask", *NAMES]
+    nameless = ReplayBuffer(1, 4, [()], ["int64"])
+    with pytest.raises(TypeError, match="'as_dict' needs buffers made with 'names'"):
+        MixedReplay([(nameless, 1)], 1).sample(as_dict=True)
+
+
+def plain(**options: Any) -> ReplayBuffer:
+    return ReplayBuffer(1, 9, [(), ()], ["float32", "bool"], names=["reward", "terminated"], **options)
+
+
+def n_step() -> ReplayBuffer:
+    return ReplayBuffer(1, 50, *COLUMNS, names=NAMES, views=[NStep(2, 0.9)])
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "build"),
+    [
+        (TypeError, "must be a list of pairs", lambda: MixedReplay([], 4)),
+        (TypeError, "must be a pair", lambda: MixedReplay([plain()], 4)),
+        (TypeError, "must be a pair", lambda: MixedReplay([("a", 1.0)], 4)),
+        (TypeError, "'ratios' must be a number", lambda: MixedReplay([(plain(), "1")], 4)),
+        (ValueError, "'ratios' must be in", lambda: MixedReplay([(plain(), 0.0), (plain(), 1.0)], 4)),
+        (ValueError, "'ratios' must be in", lambda: MixedReplay([(plain(), math.nan)], 4)),
+        (ValueError, r"rows are \[4, 0\]", lambda: MixedReplay([(plain(), 0.9), (plain(), 0.1)], 4)),
+        (ValueError, "source 1", lambda: MixedReplay([(make(k, 1, 0), 1) for k in ("uniform", "sequences")], 4)),
+        (ValueError, "source 1: .*float32", lambda: MixedReplay([(plain(), 1), (make("uniform", 1, 0), 1)], 4)),
+        (ValueError, "'rewards' must hold one entry", lambda: MixedReplay([(plain(), 1)], 4, rewards=(1.0, 0.0))),
+        (TypeError, "'rewards' must be a number", lambda: MixedReplay([(plain(), 1)], 4, rewards=("1",))),
+        (ValueError, "returns that NStep gives", lambda: MixedReplay([(n_step(), 1)], 4, rewards=(1.0,))),
+        (ValueError, "no source may have 'max_use'", lambda: MixedReplay([(plain(max_use=2), 1)], 4, adjustable=True)),
+        (RuntimeError, "adjustable=True", lambda: MixedReplay([(plain(), 1)], 4).set_ratios([1.0])),
+        (ValueError, "must be 1 numbers", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([1, 2])),
+        (ValueError, "must be positive", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([0.0])),
+        (ValueError, "must be in", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios(Tensor([-1.0]))),
+    ],
+)  # fmt: skip
+def test_errors(error: type[Exception], message: str, build: Callable[[], Any]):
+    with pytest.raises(error, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "arguments"),
+    [
+        (ValueError, r"'source' must be in \[0, 2\)", ([0, 2], [1, 1], 1.0)),
+        (ValueError, "must have the shape", ([0, 1], [1, 1, 1], 1.0)),
+        (TypeError, "'source' must hold ints", ([0.0], [1], 1.0)),
+        (ValueError, "finite and at least 0", ([0, 1], [1, 1], [1.0, -1.0])),
+        (ValueError, r"have shape \[2\]", ([0, 1], [1, 1], [1.0, 2.0, 3.0])),
+    ],
+)
+def test_wrong_priorities_change_nothing(error: type[Exception], message: str, arguments: Any):
+    sources = [make("prioritized", 2, i) for i in range(2)]
+    mixed = MixedReplay([(source, 1) for source in sources], 4)
+    with pytest.raises(error, match=message):
+        mixed.update_priorities(*arguments)
+    assert all((buffer.priorities.asnumpy()[:30] == 1).all() for buffer in sources)
