@@ -8,16 +8,35 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
+import yaml
+
+from mindspore_replay import load_config
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def start(script: str, *arguments: object) -> subprocess.CompletedProcess:
+    """A run of a script, to its end."""
+    command = [sys.executable, str(ROOT / "examples" / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
 def run(script: str, *arguments: object) -> str:
     """What a script prints; its error output on failure."""
-    command = [sys.executable, str(ROOT / "examples" / script), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    result = start(script, *arguments)
     assert result.returncode == 0, result.stderr[-4000:]
     return result.stdout
+
+
+def short_config(name: str, folder: Path, **changes: dict) -> Path:
+    """A file with a configuration of the examples in which parts are changed, and ten episodes are always enough."""
+    config = load_config(ROOT / "configs" / name)
+    changes["evaluation"] = {"episodes": 10, "final_episodes": 10, "solved_at": -2000, **changes.get("evaluation", {})}
+    for part, values in changes.items():
+        config[part] = {**config[part], **values}
+    path = folder / name
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 def history(folder: Path) -> dict:
@@ -112,3 +131,56 @@ def test_hindsight_learns_what_plain_replay_does_not(tmp_path: Path):
     rates = {kind: run["success"][-1] for kind, (run,) in runs.items()}
     assert rates["with hindsight"] > 0.9
     assert rates["without"] < 0.1
+
+
+def test_sac_trains_and_resumes(tmp_path: Path):
+    options = "--config", short_config("sac_pendulum.yaml", tmp_path), "--out", tmp_path
+    output = run("sac_pendulum.py", "--steps", 560, *options)
+    assert output.startswith("560 steps, 2 episodes")
+    saved = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
+    assert saved["alpha_optimizer.log_alpha"].asnumpy() != 0  # the temperature is learned
+    actions = saved["buffer.column.action"].asnumpy()[:560]
+    assert (np.abs(actions) <= 1).all()
+    assert len(np.unique(actions)) > 500
+    assert not saved["buffer.column.terminated"].asnumpy().any()  # a time limit is no end
+    assert run("sac_pendulum.py", "--steps", 620, *options, "--resume").startswith("620 steps, 2 episodes")  # a new one
+
+
+def test_an_example_that_has_not_learned_fails(tmp_path: Path):
+    result = start("sac_pendulum.py", "--steps", 50, "--out", tmp_path)
+    assert result.returncode == 1
+    assert "not solved: the mean return is -1" in result.stderr
+    assert "after 50 steps, and not -200" in result.stderr
+
+
+def test_ppg_uses_rows_up_and_resumes(tmp_path: Path):
+    config = short_config("ppg_cartpole.yaml", tmp_path, learner={"auxiliary_every": 2, "auxiliary_steps": 5})
+    options = "--config", config, "--out", tmp_path
+    assert run("ppg.py", "--steps", 700, *options).startswith("768 steps")
+    saved = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
+    counts = saved["buffer.use_counts"].asnumpy()[:96]  # of 3 rollouts; that of a row that is gone is a complement
+    uses = np.where(counts < 0, ~counts, counts)
+    assert uses.max() == 10
+    assert (uses < 10).sum() < 8  # no sample is left
+    np.testing.assert_array_equal(saved["buffer.weights"].asnumpy()[:96] == 0, uses == 10)
+    # Samples of 16 rows: one for each sample of 8 of the other buffer, and 5 in the auxiliary phase before the third.
+    assert saved["value_buffer.use_counts"].asnumpy()[:96].sum() == 16 * (uses.sum() / 8 + 5)
+    assert run("ppg.py", "--steps", 800, *options, "--resume").startswith("1024 steps")
+
+
+def test_sqil_imitates_an_expert_and_resumes(tmp_path: Path):
+    run("dqn.py", "--steps", 500, "--out", tmp_path / "expert")
+    expert = {"folder": str(tmp_path / "expert"), "least_return": 0}
+    config = short_config("sqil_cartpole.yaml", tmp_path, expert=expert, replay_buffer={"sample_size": 16})
+    options = "--config", config, "--out", tmp_path
+    assert "10 episodes of the expert" in run("sqil.py", "--steps", 300, *options)
+    first = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
+    assert first["mixed.source_0.count"].asnumpy() == 300
+    assert "400 steps" in run("sqil.py", "--steps", 400, *options, "--resume")
+    second = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
+    assert second["mixed.source_0.count"].asnumpy() == 400
+    rows = first["mixed.source_1.count"].asnumpy()
+    assert second["mixed.source_1.count"].asnumpy() == rows
+    for column in ("observation", "action"):
+        name = f"mixed.source_1.column.{column}"
+        np.testing.assert_array_equal(second[name].asnumpy(), first[name].asnumpy())

@@ -64,7 +64,7 @@ class MixedReplay(NamedCell):
         >>> mixed = MixedReplay([(agent, 0.75), (expert, 0.25)], 4)
         >>> source, indices, weights, step = mixed.sample(with_indices=True)
         >>> print(source, indices, step)
-        [0 0 0 1] [ 2  5  7 -1] [   2    5    7 1009]
+        [0 0 0 1] [ 2  5  7 -1] [   2    5    7 1006]
         >>> print(mixed.update_priorities(source, indices, np.full(4, 0.5)))
         0
     """
