@@ -407,3 +407,20 @@ def test_wrong_priorities_change_nothing(error: type[Exception], message: str, a
     with pytest.raises(error, match=message):
         mixed.update_priorities(*arguments)
     assert all((buffer.priorities.asnumpy()[:30] == 1).all() for buffer in sources)
+
+
+class Two(Kept):
+    """Two mixtures in one graph."""
+
+    def __init__(self) -> None:
+        self.one, self.other = (
+            MixedReplay([(make("uniform", 2, i), 1) for i in range(2)], 4, adjustable=True) for _ in range(2)
+        )
+
+    @ms.jit
+    def __call__(self):
+        return self.one.sample()[0], self.other.sample()[0]
+
+
+def test_two_in_one_graph():
+    assert lists(Two()()) == [[0, 0, 1, 1]] * 2

@@ -90,7 +90,7 @@ class MixedReplay(NamedCell):
         counts = self._counts(ratios)
         self._twins = tuple(buffer._resized(n) for buffer, n in zip(self.sources, counts))
         for i, buffer in enumerate(self.sources):
-            setattr(self, f"source_{i}", buffer)
+            self.insert_child_to_cell(f"source_{i}", buffer)  # to set it would give its Parameters other names
         self._set_rewards(rewards)
         if self.adjustable:
             self.ratios = state_parameter("ratios", ratios)
