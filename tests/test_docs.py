@@ -20,6 +20,7 @@ WITH_EXAMPLES = {
         f"mindspore_replay.buffers.{name}"
         for name in ("elastic", "episode", "mixed", "prioritized", "replay", "reservoir", "sequence")
     ),
+    *(f"mindspore_replay.compat.{name}" for name in ("mindspore_rl", "patches")),
     "mindspore_replay.ops.status",
     "mindspore_replay.priorities",
     "mindspore_replay.vector",

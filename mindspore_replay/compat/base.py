@@ -1,0 +1,92 @@
+"""What the operators under old names have in common."""
+
+import itertools
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, ops
+
+from ..buffers.state import load_in_place, state_parameter
+from ..columns import Columns, check_size, type_name
+from ..ops import native
+
+_numbers = itertools.count()
+
+
+class Operator:
+    """An operator of compiled graphs that was a primitive of MindSpore."""
+
+    def add_prim_attr(self, name: str, value: Any) -> Any:
+        """Takes an attribute of primitives and leaves it out: placement and side effects are settled here.
+
+        Returns:
+            Operator: The operator itself.
+        """
+        del name, value
+        return self
+
+
+class RingOperator(Operator):
+    """An operator on a ring that its caller owns: columns ``[C, *F]``, `count` and `head`, both int32 ``[]``.
+
+    Args:
+        capacity (int): ``C``, rows that the ring holds.
+        buffer_shape (Sequence[tuple[int, ...]]): Shape of one row of each column.
+        buffer_dtype (Sequence[mindspore.dtype]): Dtype of each column.
+        backend (str): ``"native"``, ``"composite"`` or ``"auto"``, as for `ReplayBuffer`.
+    """
+
+    def _set_up(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, backend: str) -> None:
+        name = type(self).__name__
+        self.capacity = check_size(name, "capacity", capacity)
+        self.columns = Columns(name, buffer_shape, buffer_dtype)
+        self.backend = native.choose_backend(backend, name)
+        if self.backend == "composite":
+            self.columns.check_composite()
+        self._any_type = self.backend == "native"  # MindSpore's operators cannot scatter bool
+        self.number = next(_numbers)
+        self.check_ring = self._check_in_graph(self._check_ring, "Ring")
+
+    def _check_in_graph(self, check: Any, what: str) -> Any:
+        """A check for compiled bodies. The compiler caches such checks by name, and each operator has its own."""
+        return ops.constexpr(check, name=f"Check{what}Of{type(self).__name__}{self.number}")
+
+    def _parameter(self, name: str, value: np.ndarray) -> Parameter:
+        """State of the operator's own, with a name that no other has: a graph may use any number of operators."""
+        parameter = state_parameter(f"{type(self).__name__}_{self.number}.{name}", value)
+        load_in_place(parameter)
+        return parameter
+
+    def _check_ring(self, shapes: tuple[Any, ...], types: tuple[Any, ...], cursors: tuple[Any, ...]) -> bool:
+        name, columns = type(self).__name__, self.columns
+        if len(shapes) != len(columns):
+            raise ValueError(f"For '{name}', 'buffer' must hold {len(columns)} columns, but got {len(shapes)}.")
+        wrong = []
+        for i, (shape, dtype) in enumerate(zip(shapes, types)):
+            expected, stored = (self.capacity, *columns.shapes[i]), columns.stored_types[i]
+            if tuple(shape) != expected or (dtype != stored and not (dtype == columns.types[i] and self._any_type)):
+                wrong.append(
+                    f"column {i}: expected {type_name(stored)} {expected}, but got {type_name(dtype)} {tuple(shape)}"
+                )
+        if wrong:
+            raise ValueError(f"For '{name}', 'buffer' must hold the columns of the operator. {'; '.join(wrong)}.")
+        for argument, (shape, dtype) in zip(("count", "head"), (cursors[:2], cursors[2:])):
+            if tuple(shape) != () or dtype != ms.int32:
+                raise ValueError(
+                    f"For '{name}', '{argument}' must be int32 of shape (), but got {type_name(dtype)} of shape "
+                    f"{tuple(shape)}."
+                )
+        return True
+
+    def _checked_in_python(self, buffer: Any, count: Tensor, head: Tensor) -> None:
+        shapes, types = tuple(column.shape for column in buffer), tuple(column.dtype for column in buffer)
+        self._check_ring(shapes, types, (count.shape, count.dtype, head.shape, head.dtype))
+
+    def _checked(self, buffer, count, head):
+        shapes = ()
+        types = ()
+        for column in buffer:
+            shapes = shapes + (column.shape,)
+            types = types + (column.dtype,)
+        self.check_ring(shapes, types, (count.shape, count.dtype, head.shape, head.dtype))

@@ -1,0 +1,341 @@
+"""The operators on a buffer that an integer names: prioritized replay and reservoirs, under MindSpore's old names."""
+
+import itertools
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from ..buffers.prioritized import PrioritizedReplayBuffer, one_number
+from ..buffers.replay import ReplayBuffer
+from ..buffers.reservoir import ReservoirReplayBuffer
+from ..columns import Columns, check_number, check_size
+from ..ops import random
+from ..ops.eager import graph_body, wait_for_work
+from ..ops.sample import CompositeSample, CompositeSamplePrioritized, NativeSample, NativeSamplePrioritized
+from .base import Operator
+
+_buffers: dict[int, ReplayBuffer] = {}
+_handles = itertools.count()
+
+
+def seed_of(cls_name: str, seed0: Any, seed1: Any) -> int | None:
+    """The seed that two stand for: the second, or the first where that is 0; ``None`` where both are 0."""
+    maximum = 2**63 - 1
+    first = check_size(cls_name, "seed0", seed0, maximum, minimum=0)
+    return check_size(cls_name, "seed1", seed1, maximum, minimum=0) or first or None
+
+
+class _Graph(nn.Cell):
+    """Runs an operator's body as a graph for Python. Graphs of Cells are told apart by more than their address."""
+
+    def __init__(self, body: Any) -> None:
+        super().__init__()
+        self.body = body
+
+    def construct(self, *args):
+        return self.body(*args)
+
+
+class _Create(Operator):
+    """Makes a buffer. Calls give its handle, int64 ``[1]``; the buffer lives until the handle is destroyed."""
+
+    def _keep(self, buffer: ReplayBuffer) -> None:
+        number = next(_handles)
+        _buffers[number] = buffer
+        self.handle = Tensor([number], ms.int64)
+
+    def __call__(self):
+        return self.handle
+
+
+class _OnHandle(Operator):
+    """An operator on the buffer that a handle names."""
+
+    def _find(self, handle: int, kind: type[ReplayBuffer]) -> Any:
+        name = type(self).__name__
+        buffer = _buffers.get(check_size(name, "handle", handle, minimum=0))
+        if not isinstance(buffer, kind):
+            raise ValueError(
+                f"For '{name}', 'handle' must be that of a {kind.__name__} that was not destroyed, but got {handle}."
+            )
+        self.number = int(handle)
+        self.handle = Tensor([self.number], ms.int64)
+        self.buffer: Any = buffer
+        return buffer
+
+
+class _Sample(_OnHandle):
+    """Draws rows of a buffer. A class says how in `_call_graph`."""
+
+    _call_graph: Any
+
+    def _set_up(self, handle: int, kind: type[ReplayBuffer], batch_size: int, shapes: Any, dtypes: Any) -> Any:
+        name, buffer = type(self).__name__, self._find(handle, kind)
+        self.batch_size = check_size(name, "batch_size", batch_size)
+        given = Columns(name, shapes, dtypes)
+        if (given.shapes, given.types) != (buffer.shapes, buffer.types):
+            raise ValueError(
+                f"For '{name}', 'shapes' and 'dtypes' must be those of the buffer, {buffer.shapes} and {buffer.types}, "
+                f"but got {given.shapes} and {given.types}."
+            )
+        self.graph = ms.jit(_Graph(self._call_graph).construct)
+        return buffer
+
+    def _draw(self, *arguments: Any) -> tuple[Tensor, ...]:
+        with self.buffer._lock:
+            wait_for_work()
+            rows = self.buffer._host.eligible(None)
+            if rows < self.batch_size:
+                raise RuntimeError(
+                    f"For '{type(self).__name__}', a sample needs batch_size={self.batch_size} rows, but {rows} can be "
+                    "drawn."
+                )
+            return self.graph(*arguments)
+
+
+class _Push(_OnHandle):
+    """``(transition) -> handle``: appends one row, given as a tuple of Tensors, or a batch."""
+
+    def __call__(self, transition):
+        self.buffer.add(transition)
+        return self.handle
+
+
+class _Destroy(_OnHandle):
+    """``() -> handle``: forgets the rows, and from Python the handle too.
+
+    The memory goes with the last operator that was made with the handle.
+    """
+
+    def _call_graph(self):
+        self.buffer.reset()
+        return self.handle
+
+    @graph_body(_call_graph)
+    def __call__(self) -> Tensor:
+        if _buffers.pop(self.number, None) is None:
+            raise RuntimeError(f"For '{type(self).__name__}', the buffer {self.number} was destroyed before.")
+        self.buffer.reset()
+        return self.handle
+
+
+@ms.jit_class
+class PriorityReplayBufferCreate(_Create):
+    """``() -> handle``: makes a `PrioritizedReplayBuffer`.
+
+    Args:
+        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest.
+        alpha (float): How much priorities count, 0 not at all to 1.
+        shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
+        dtypes (Sequence[mindspore.dtype]): Dtype of each column.
+        seed0, seed1 (int): Seeds: the second counts, or the first where that is 0; where both are 0, NumPy's generator
+            gives one, which ``mindspore.set_seed`` seeds. Default: ``0``.
+        backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
+
+    Returns:
+        Tensor: The handle. Shape ``[1]``, int64.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If an argument is out of its range, or `shapes` and `dtypes` differ in length.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        alpha: float,
+        shapes: Any,
+        dtypes: Any,
+        seed0: int = 0,
+        seed1: int = 0,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        seed = seed_of("PriorityReplayBufferCreate", seed0, seed1)
+        self._keep(
+            PrioritizedReplayBuffer(
+                1, capacity, shapes, dtypes, alpha=alpha, epsilon=1e-7, normalize="buffer", seed=seed, backend=backend
+            )
+        )
+
+
+@ms.jit_class
+class PriorityReplayBufferPush(_Push):
+    """``(transition) -> handle``: appends a row with the largest priority so far, at first 1.
+
+    Args:
+        handle (int): The buffer's.
+
+    Inputs:
+        - **transition** (tuple[Tensor]) - The row, one Tensor ``[*F]`` for each column.
+
+    Raises:
+        TypeError, ValueError: If the row does not fit; if no buffer has this handle.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._find(handle, PrioritizedReplayBuffer)
+
+
+@ms.jit_class
+class PriorityReplayBufferSample(_Sample):
+    """``(beta) -> indices, weights, *rows``: draws rows by their priorities.
+
+    Args:
+        handle (int): The buffer's.
+        batch_size (int): ``B``, rows of one sample.
+        shapes, dtypes: The buffer's.
+
+    Inputs:
+        - **beta** (Union[float, Tensor]) - How far the bias is undone, in [0, 1]. Shape ``[]`` or ``[1]``.
+
+    Returns:
+        tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``: how many rows had come before. Importance weights over
+        the buffer's largest, float32 ``[B]``. The rows, ``[B, *F]`` for each column.
+
+    Raises:
+        ValueError: If no buffer has this handle, `shapes` and `dtypes` are not its, or `beta` is outside [0, 1].
+        RuntimeError: If fewer than `batch_size` rows can be drawn. In a graph the operator fails, for a Tensor `beta`
+            outside [0, 1] too.
+    """
+
+    def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
+        buffer = self._set_up(handle, PrioritizedReplayBuffer, batch_size, shapes, dtypes)
+        options = False, None, True, 0.0
+        self.sample: Any = (
+            NativeSamplePrioritized(self.batch_size, *options, buffer.types)
+            if buffer.backend == "native"
+            else CompositeSamplePrioritized(self.batch_size, buffer.capacity, *options, buffer.columns)
+        )
+
+    def _call_graph(self, beta):
+        buffer = self.buffer
+        return self.sample(
+            buffer.buffer, buffer._ring_state(), buffer._marks(), buffer.random_state, buffer.beta,
+            ops.reshape(ops.cast(beta, ms.float64), ()),
+        )  # fmt: skip
+
+    @graph_body(_call_graph)
+    def __call__(self, beta: Any) -> tuple[Tensor, ...]:
+        name = type(self).__name__
+        given = one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta
+        return self._draw(Tensor(np.float64(check_number(name, "beta", given))))
+
+
+@ms.jit_class
+class PriorityReplayBufferUpdate(_OnHandle):
+    """``(indices, priorities) -> handle``: gives rows other priorities; those that were overwritten are skipped.
+
+    Args:
+        handle (int): The buffer's.
+
+    Inputs:
+        - **indices** (Tensor) - Handles of rows as a sample gives them. Shape ``[n]``, int64.
+        - **priorities** (Tensor) - Finite and not negative. Shape ``[n]``, float32.
+
+    Raises:
+        TypeError, ValueError: If the arguments do not fit, or no buffer has this handle. In a graph a priority that is
+            negative, NaN or infinite fails the operator.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._find(handle, PrioritizedReplayBuffer)
+
+    def __call__(self, indices, priorities):
+        self.buffer.update_priorities(indices, priorities)
+        return self.handle
+
+
+@ms.jit_class
+class PriorityReplayBufferDestroy(_Destroy):
+    """``() -> handle``: forgets the rows, and from Python the handle too.
+
+    Args:
+        handle (int): The buffer's.
+
+    Raises:
+        ValueError: If no buffer has this handle.
+        RuntimeError: If the buffer was destroyed before.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._find(handle, PrioritizedReplayBuffer)
+
+
+@ms.jit_class
+class ReservoirReplayBufferCreate(_Create):
+    """``() -> handle``: makes a `ReservoirReplayBuffer`, a uniform sample of all rows that ever came.
+
+    Args:
+        capacity (int): ``C``, rows that the buffer keeps.
+        shapes, dtypes, seed0, seed1, backend: As for `PriorityReplayBufferCreate`.
+
+    Returns:
+        Tensor: The handle. Shape ``[1]``, int64.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If an argument is out of its range, or `shapes` and `dtypes` differ in length.
+    """
+
+    def __init__(
+        self, capacity: int, shapes: Any, dtypes: Any, seed0: int = 0, seed1: int = 0, *, backend: str = "auto"
+    ) -> None:
+        seed = seed_of("ReservoirReplayBufferCreate", seed0, seed1)
+        self._keep(ReservoirReplayBuffer(1, capacity, shapes, dtypes, seed=seed, backend=backend))
+
+
+@ms.jit_class
+class ReservoirReplayBufferPush(_Push):
+    """``(transition) -> handle``: offers a row, which is kept with probability ``C / rows that ever came``.
+
+    Args, Inputs, Raises: As for `PriorityReplayBufferPush`.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._find(handle, ReservoirReplayBuffer)
+
+
+@ms.jit_class
+class ReservoirReplayBufferSample(_Sample):
+    """``() -> rows``: draws rows, each that is kept equally likely, and so each that ever came.
+
+    Args:
+        handle, batch_size, shapes, dtypes: As for `PriorityReplayBufferSample`.
+
+    Returns:
+        tuple[Tensor, ...]: The rows, ``[B, *F]`` for each column.
+
+    Raises:
+        ValueError: If no buffer has this handle, or `shapes` and `dtypes` are not its.
+        RuntimeError: If fewer than `batch_size` rows are stored. In a graph the operator fails.
+    """
+
+    def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
+        buffer = self._set_up(handle, ReservoirReplayBuffer, batch_size, shapes, dtypes)
+        draw = self.batch_size, buffer.capacity, True, False
+        self.sample: Any = (
+            NativeSample(*draw, buffer.types) if buffer.backend == "native" else CompositeSample(*draw, buffer.columns)
+        )
+        self.all_rows = Tensor(random.ALL_ROWS, ms.int64)
+
+    def _call_graph(self):
+        buffer = self.buffer
+        return self.sample(buffer.buffer, buffer.head, buffer.count, buffer.random_state, self.all_rows)
+
+    @graph_body(_call_graph)
+    def __call__(self) -> tuple[Tensor, ...]:
+        return self._draw()
+
+
+@ms.jit_class
+class ReservoirReplayBufferDestroy(_Destroy):
+    """``() -> handle``: forgets the rows, and from Python the handle too.
+
+    Args, Raises: As for `PriorityReplayBufferDestroy`.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._find(handle, ReservoirReplayBuffer)

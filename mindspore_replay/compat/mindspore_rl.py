@@ -1,0 +1,205 @@
+"""Replay buffers with MindSpore RL's constructors and attributes, for code that names them in its configuration."""
+
+from typing import Any
+
+from ..buffers.prioritized import PrioritizedReplayBuffer
+from ..buffers.replay import ReplayBuffer
+from ..buffers.reservoir import ReservoirReplayBuffer as Reservoir
+from ..ops.eager import graph_body
+from .handles import seed_of
+from .operators import BufferAppend, BufferGetItem, BufferSample
+
+
+class UniformReplayBuffer(ReplayBuffer):
+    """A `ReplayBuffer` with what trainers of MindSpore RL use of theirs.
+
+    Args:
+        sample_size (int): ``B``, rows of one sample, at most `capacity`.
+        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest.
+        shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
+        types (Sequence[mindspore.dtype]): Dtype of each column.
+        backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
+
+    Attributes:
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order.
+        count (Parameter): Rows stored. Shape ``[]``, int32.
+        head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
+        buffer_append (BufferAppend): Called as ``buffer_append(self.buffer, exp, self.count, self.head)``.
+        buffer_get (BufferGetItem): Called as ``buffer_get(self.buffer, self.count, self.head, index)``.
+        buffer_sample (BufferSample): Called as ``buffer_sample(self.buffer, self.count, self.head)``; its `batch_size`
+            is the sample's.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If a size is out of its range, or `shapes` and `types` differ in length.
+
+    Examples:
+        >>> import mindspore as ms
+        >>> from mindspore import Tensor
+        >>> from mindspore_replay.compat.mindspore_rl import UniformReplayBuffer
+        >>> params = {"sample_size": 2, "capacity": 10}
+        >>> buffer = UniformReplayBuffer(**params, shapes=[(4,), (1,)], types=[ms.float32, ms.int32])
+        >>> for action in range(3):
+        ...     buffer = buffer.insert([Tensor([0.5] * 4, ms.float32), Tensor([action], ms.int32)])
+        >>> print(buffer.count.asnumpy(), buffer.buffer_sample.batch_size, buffer.sample()[0].shape)
+        3 2 (2, 4)
+    """
+
+    def __init__(self, sample_size: int, capacity: int, shapes: Any, types: Any, *, backend: str = "auto") -> None:
+        super().__init__(sample_size, capacity, shapes, types, backend=backend)
+        layout = self.shapes, self.types
+        self.buffer_append = BufferAppend(capacity, *layout, backend=backend)
+        self.buffer_append.serials = self.serials
+        self.buffer_get = BufferGetItem(capacity, *layout, backend=backend)
+        self.buffer_sample = BufferSample(capacity, sample_size, *layout, backend=backend)
+        self.buffer_sample.random_state = self.random_state
+
+
+class PriorityReplayBuffer(PrioritizedReplayBuffer):
+    """A `PrioritizedReplayBuffer` that takes the fields of a transition one by one.
+
+    A sample gives handles, importance weights over the buffer's largest, and the rows.
+
+    Args:
+        alpha (float): How much priorities count, 0 not at all to 1.
+        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest.
+        sample_size (int): ``B``, rows of one sample.
+        shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
+        types (Sequence[mindspore.dtype]): Dtype of each column.
+        seed0, seed1 (int): Seeds: the second counts, or the first where that is 0; where both are 0, NumPy's generator
+            gives one, which ``mindspore.set_seed`` seeds. Default: ``0``.
+        backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If an argument is out of its range, or `shapes` and `types` differ in length.
+
+    Examples:
+        >>> import mindspore as ms
+        >>> from mindspore import Tensor
+        >>> from mindspore_replay.compat.mindspore_rl import PriorityReplayBuffer
+        >>> buffer = PriorityReplayBuffer(0.6, 10, 2, [(4,), (1,)], [ms.float32, ms.int32])
+        >>> for action in range(3):
+        ...     buffer = buffer.insert(Tensor([0.5] * 4, ms.float32), Tensor([action], ms.int32))
+        >>> indices, weights, states, actions = buffer.sample(0.4)
+        >>> print(buffer.update_priorities(indices, Tensor([0.1, 2.0], ms.float32)))
+        0
+    """
+
+    def __init__(
+        self,
+        alpha: float,
+        capacity: int,
+        sample_size: int,
+        shapes: Any,
+        types: Any,
+        seed0: int = 0,
+        seed1: int = 0,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            alpha=alpha,
+            epsilon=1e-7,
+            normalize="buffer",
+            seed=seed_of("PriorityReplayBuffer", seed0, seed1),
+            backend=backend,
+        )
+
+    def _insert_fields(self, *transition):
+        return self._insert_graph(transition)
+
+    @graph_body(_insert_fields)
+    def insert(self, *transition: Any) -> "PriorityReplayBuffer":  # type: ignore[override]
+        """Appends a row, or a batch, with the largest priority so far.
+
+        In compiled code call it by a bound method, as MindSpore RL's trainers do, or as `push`: MindSpore takes the
+        bare statement ``buffer.insert(a, b)`` for that of a list.
+
+        Args:
+            transition (Tensor): One for each column. Shape ``[*F]``, or ``[n, *F]``.
+
+        Returns:
+            PriorityReplayBuffer: The buffer itself.
+
+        Raises:
+            TypeError, ValueError: As for `ReplayBuffer.insert`.
+        """
+        PrioritizedReplayBuffer.insert(self, list(transition))
+        return self
+
+    #: `insert` as older trainers call it.
+    push = insert
+
+    def destroy(self) -> Any:
+        """Forgets all rows."""
+        return self.reset()
+
+
+class ReservoirReplayBuffer(Reservoir):
+    """A reservoir that takes the fields of a transition one by one: each row that ever came is kept equally likely.
+
+    Args:
+        capacity (int): ``C``, rows that the buffer keeps.
+        sample_size (int): ``B``, rows of one sample.
+        shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
+        dtypes (Sequence[mindspore.dtype]): Dtype of each column.
+        seed0, seed1 (int): As for `PriorityReplayBuffer`. Default: ``0``.
+        backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If an argument is out of its range, or `shapes` and `dtypes` differ in length.
+
+    Examples:
+        >>> import mindspore as ms
+        >>> from mindspore import Tensor
+        >>> from mindspore_replay.compat.mindspore_rl import ReservoirReplayBuffer
+        >>> buffer = ReservoirReplayBuffer(10, 2, [(4,), (1,)], [ms.float32, ms.int32], seed1=1)
+        >>> for action in range(30):
+        ...     buffer = buffer.push(Tensor([0.5] * 4, ms.float32), Tensor([action], ms.int32))
+        >>> states, actions = buffer.sample()
+        >>> print(buffer.size(), actions.shape)
+        10 (2, 1)
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        sample_size: int,
+        shapes: Any,
+        dtypes: Any,
+        seed0: int = 0,
+        seed1: int = 0,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        seed = seed_of("ReservoirReplayBuffer", seed0, seed1)
+        super().__init__(sample_size, capacity, shapes, dtypes, seed=seed, backend=backend)
+
+    def _insert_fields(self, *transition):
+        return self._insert_graph(transition)
+
+    @graph_body(_insert_fields)
+    def push(self, *transition: Any) -> "ReservoirReplayBuffer":
+        """Offers a row, or a batch.
+
+        Args:
+            transition (Tensor): One for each column. Shape ``[*F]``, or ``[n, *F]``.
+
+        Returns:
+            ReservoirReplayBuffer: The buffer itself.
+
+        Raises:
+            TypeError, ValueError: As for `ReplayBuffer.insert`.
+        """
+        self.insert(list(transition))
+        return self
+
+    def destroy(self) -> Any:
+        """Forgets all rows."""
+        return self.reset()

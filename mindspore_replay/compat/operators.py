@@ -1,0 +1,205 @@
+"""The operators on a ring that MindSpore had under these names, with their signatures."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import check_bool, check_seed, check_size, type_name
+from ..ops import random, ring
+from ..ops.eager import graph_body
+from ..ops.sample import CompositeSample, NativeSample
+from .base import RingOperator
+
+
+@ms.jit_class
+class BufferAppend(RingOperator):
+    """``(buffer, exp, count, head)``: appends one row or a batch to a ring, in place.
+
+    Rows land in order, over the end of the ring too; in a full ring each new row replaces the oldest, and of a batch
+    longer than the capacity the newest rows stay. An empty ring starts at slot 0 again, so that what is filled from
+    empty lies in time order. Costs O(rows).
+
+    Args:
+        capacity (int): ``C``, rows that the ring holds.
+        buffer_shape (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
+        buffer_dtype (Sequence[mindspore.dtype]): Dtype of each column.
+        backend (str): As for `ReplayBuffer`. The composite backend keeps bool columns as uint8 only. Default:
+            ``"auto"``.
+
+    Inputs:
+        - **buffer** (Sequence[Parameter]) - The columns. Shape ``[C, *F]``. Changed.
+        - **exp** (Sequence[Tensor]) - The rows, each of the column's dtype, shape ``[*F]``, or ``[n, *F]`` for n rows.
+        - **count** (Parameter) - Rows stored. Shape ``[]``, int32. Changed.
+        - **head** (Parameter) - Slot of the oldest row. Shape ``[]``, int32. Changed.
+
+    Returns:
+        Tensor: Rows stored now. Shape ``[]``, int32.
+
+    Raises:
+        TypeError: If an argument, or the dtype of a row, is another.
+        ValueError: If sizes, shapes or the columns do not fit.
+    """
+
+    def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
+        self._set_up(capacity, buffer_shape, buffer_dtype, backend)
+        self.serials = self._parameter("serials", np.zeros(2, np.int64))
+        native_here = self.backend == "native"
+        self.write: Any = (
+            ring.NativeRingWrite() if native_here else ring.CompositeRingWrite(self.capacity, self.columns.shapes)
+        )
+        self.check_rows = self._check_in_graph(self._check_rows, "Rows")
+
+    def _check_rows(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
+        self.columns.check(shapes, [type_name(dtype) for dtype in self.columns.in_order(types)])
+        return True
+
+    def _append(self, buffer, exp, count, head):
+        ops.assign(head, head * ops.cast(count > 0, ms.int32))
+        return ops.cast(self.write(buffer, head, count, self.serials, exp), ms.int32)
+
+    def _call_graph(self, buffer, exp, count, head):
+        self._checked(buffer, count, head)
+        shapes = ()
+        types = ()
+        for row in exp:
+            shapes = shapes + (row.shape,)
+            types = types + (row.dtype,)
+        self.check_rows(shapes, types)
+        return self._append(buffer, exp, count, head)
+
+    @graph_body(_call_graph)
+    def __call__(self, buffer: Any, exp: Any, count: Tensor, head: Tensor) -> Tensor:
+        self._checked_in_python(buffer, count, head)
+        exp = self.columns.in_order(exp)
+        rows = [
+            value if isinstance(value, Tensor) else Tensor(self.columns.to_array(i, value))
+            for i, value in enumerate(exp)
+        ]
+        self._check_rows(tuple(row.shape for row in rows), tuple(row.dtype for row in rows))
+        return self._append(buffer, rows, count, head)
+
+
+@ms.jit_class
+class BufferGetItem(RingOperator):
+    """``(buffer, count, head, index)``: the row of a ring at a logical position: 0 the oldest, -1 the newest.
+
+    Args:
+        capacity, buffer_shape, buffer_dtype, backend: As for `BufferAppend`.
+
+    Inputs:
+        - **buffer**, **count**, **head** - As for `BufferAppend`, not changed.
+        - **index** (Union[int, Tensor]) - The position. Shape ``[]`` or ``[1]``, int32 or int64.
+
+    Returns:
+        tuple[Tensor, ...]: A copy of the row. Shape ``[*F]`` for each column.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If sizes, shapes or the columns do not fit.
+        IndexError: If there is no such row. In a graph the operator fails with a RuntimeError.
+    """
+
+    def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
+        self._set_up(capacity, buffer_shape, buffer_dtype, backend)
+        native_here = self.backend == "native"
+        self.read: Any = (
+            ring.NativeRingRead(self.columns.types)
+            if native_here
+            else ring.CompositeRingRead(self.capacity, self.columns)
+        )
+        self.check_index = self._check_in_graph(self._check_index, "Index")
+
+    def _check_index(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        if dtype not in (ms.int32, ms.int64) or tuple(shape) not in ((), (1,)):
+            raise TypeError(
+                f"For 'BufferGetItem', 'index' must be one int32 or int64, but got {type_name(dtype)} of shape "
+                f"{tuple(shape)}."
+            )
+        return True
+
+    def _call_graph(self, buffer, count, head, index):
+        self._checked(buffer, count, head)
+        if isinstance(index, Tensor):
+            self.check_index(index.dtype, index.shape)
+        elif not isinstance(index, int):
+            raise TypeError("For 'BufferGetItem', 'index' must be an int or a Tensor.")
+        return self.read(buffer, head, count, ops.reshape(ops.cast(index, ms.int64), ()))
+
+    @graph_body(_call_graph)
+    def __call__(self, buffer: Any, count: Tensor, head: Tensor, index: Any) -> tuple[Tensor, ...]:
+        self._checked_in_python(buffer, count, head)
+        position = index if isinstance(index, Tensor) else Tensor(np.asarray(index))
+        self._check_index(position.dtype, position.shape)
+        number, stored = int(position), int(count)
+        if not -stored <= number < stored:
+            raise IndexError(
+                f"For 'BufferGetItem', 'index' must be in [-{stored}, {stored}), since {stored} rows are stored, but "
+                f"got {number}."
+            )
+        return self.read(buffer, head, count, Tensor(number, ms.int64))
+
+
+@ms.jit_class
+class BufferSample(RingOperator):
+    """``(buffer, count, head)``: rows of a ring, each equally likely.
+
+    Args:
+        capacity, buffer_shape, buffer_dtype, backend: As for `BufferAppend`.
+        batch_size (int): ``B``, rows of one sample, at most `capacity`.
+        seed (int): Start of the random sequence. 0 takes one from NumPy's generator, which ``mindspore.set_seed``
+            seeds. Default: ``0``.
+        unique (bool): Whether a row comes only once in a sample. Default: ``False``.
+
+    Inputs:
+        - **buffer**, **count**, **head** - As for `BufferAppend`, not changed.
+
+    Returns:
+        tuple[Tensor, ...]: Copies of the rows. Shape ``[B, *F]`` for each column.
+
+    Attributes:
+        random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If `batch_size` is larger than `capacity`, or sizes, shapes or the columns do not fit.
+        RuntimeError: If fewer than `batch_size` rows are stored. In a graph the operator fails.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        batch_size: int,
+        buffer_shape: Any,
+        buffer_dtype: Any,
+        seed: int = 0,
+        unique: bool = False,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        self._set_up(capacity, buffer_shape, buffer_dtype, backend)
+        self.batch_size = check_size("BufferSample", "batch_size", batch_size, maximum=self.capacity)
+        self.random_state = self._parameter(
+            "random_state", random.initial_state(check_seed("BufferSample", seed or None))
+        )
+        draw = self.batch_size, self.capacity, not check_bool("BufferSample", "unique", unique), False
+        native_here = self.backend == "native"
+        self.sample: Any = (
+            NativeSample(*draw, self.columns.types) if native_here else CompositeSample(*draw, self.columns)
+        )
+        self.all_rows = Tensor(random.ALL_ROWS, ms.int64)
+
+    def _call_graph(self, buffer, count, head):
+        self._checked(buffer, count, head)
+        return self.sample(buffer, head, count, self.random_state, self.all_rows)
+
+    @graph_body(_call_graph)
+    def __call__(self, buffer: Any, count: Tensor, head: Tensor) -> tuple[Tensor, ...]:
+        self._checked_in_python(buffer, count, head)
+        stored = int(count)
+        if stored < self.batch_size:
+            raise RuntimeError(
+                f"For 'BufferSample', a sample needs batch_size={self.batch_size} rows, but {stored} are stored."
+            )
+        return self.sample(buffer, head, count, self.random_state, self.all_rows)

@@ -1,0 +1,188 @@
+"""What `install` changes in MindSpore, and how it is undone."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from mindspore import nn
+
+from ..ops.statement_hook import find_parser
+from . import handles, operators, placeholders
+
+_OPERATIONS = "mindspore.ops.operations"
+_INNER = f"{_OPERATIONS}._rl_inner_ops"
+
+_RINGS = ("BufferAppend", "BufferGetItem", "BufferSample")
+_HANDLES = (
+    "PriorityReplayBufferCreate",
+    "PriorityReplayBufferDestroy",
+    "PriorityReplayBufferPush",
+    "PriorityReplayBufferSample",
+    "PriorityReplayBufferUpdate",
+    "ReservoirReplayBufferCreate",
+    "ReservoirReplayBufferDestroy",
+    "ReservoirReplayBufferPush",
+    "ReservoirReplayBufferSample",
+)
+_REMOVED = (
+    "BatchAssign",
+    "DiscountedReturn",
+    "EnvCreate",
+    "EnvReset",
+    "EnvStep",
+    "MuxReceive",
+    "MuxSend",
+    "TensorsQueueClear",
+    "TensorsQueueClose",
+    "TensorsQueueCreate",
+    "TensorsQueueGet",
+    "TensorsQueuePut",
+    "TensorsQueueSize",
+)
+_ARRAYS = (
+    "TensorArray",
+    "TensorArrayClear",
+    "TensorArrayClose",
+    "TensorArrayGather",
+    "TensorArrayRead",
+    "TensorArraySize",
+    "TensorArrayStack",
+    "TensorArrayWrite",
+)
+
+
+class Patch(NamedTuple):
+    """One change of MindSpore: its name, the object that is added or replaced, and what for."""
+
+    name: str
+    target: str
+    purpose: str
+
+
+class _Change(NamedTuple):
+    """A patch, and the attribute of a module or class, or the key of a dict, that it sets."""
+
+    patch: Patch
+    owner: Any
+    key: str
+    value: Any
+
+
+_NOTHING: Any = object()
+#: What was changed, and what had been there.
+_applied: list[tuple[_Change, Any]] = []
+
+
+def _get(owner: Any, key: str) -> Any:
+    return (owner if isinstance(owner, dict) else vars(owner)).get(key, _NOTHING)
+
+
+def _set(owner: Any, key: str, value: Any) -> None:
+    if isinstance(owner, dict):
+        if value is _NOTHING:
+            del owner[key]
+        else:
+            owner[key] = value
+    elif value is _NOTHING:
+        delattr(owner, key)
+    else:
+        setattr(owner, key, value)
+
+
+def install() -> tuple[Patch, ...]:
+    """Makes MindSpore RL 0.7 run on this MindSpore, its source unchanged.
+
+    Only what is missing or in the way is changed, once: a second call changes nothing. Importing this package changes
+    nothing either.
+
+    Returns:
+        tuple[Patch, ...]: What is changed now, each with its name, target and purpose.
+
+    Examples:
+        >>> from mindspore_replay.compat import install, uninstall
+        >>> patches = install()
+        >>> print(patches[0].target)
+        mindspore.ops.operations.BufferAppend
+        >>> uninstall()
+    """
+    if not _applied:
+        for change in list(_changes()):
+            _applied.append((change, _get(change.owner, change.key)))
+            _set(change.owner, change.key, change.value)
+    return tuple(dict.fromkeys(change.patch for change, _ in _applied))
+
+
+def uninstall() -> None:
+    """Undoes `install`: everything is again what it was. Graphs that were compiled in between stay as they are."""
+    while _applied:
+        change, before = _applied.pop()
+        _set(change.owner, change.key, before)
+
+
+def _changes() -> Iterator[_Change]:
+    operations, inner = importlib.import_module(_OPERATIONS), importlib.import_module(_INNER)
+    yield from _replay(operations, operators, _RINGS, "MindSpore RL's UniformReplayBuffer is built on it")
+    yield from _replay(inner, handles, _HANDLES, "MindSpore RL's Priority- and ReservoirReplayBuffer are built on it")
+    for name in _REMOVED:
+        if not hasattr(inner, name):
+            patch = Patch(name, f"{_INNER}.{name}", "imported by MindSpore RL; raises when it is called")
+            yield _Change(patch, inner, name, placeholders.removed_operator(name))
+    yield from _tensor_array(operations)
+    yield from _buffers_attribute()
+    yield from _augmented_assignment()
+
+
+def _replay(module: ModuleType, source: ModuleType, names: tuple[str, ...], purpose: str) -> Iterator[_Change]:
+    """Also where MindSpore, up to 2.7, still has an operator: its kernels are wrong."""
+    for name in names:
+        yield _Change(Patch(name, f"{module.__name__}.{name}", purpose), module, name, getattr(source, name))
+
+
+def _tensor_array(operations: ModuleType) -> Iterator[_Change]:
+    name = f"{_OPERATIONS}._tensor_array"
+    if not hasattr(operations, "_tensor_array") and find_spec(name) is None:
+        patch = Patch("_tensor_array", name, "imported by MindSpore RL's TensorArray; raises when it is called")
+        module = placeholders.removed_module(name, _ARRAYS)
+        yield _Change(patch, operations, "_tensor_array", module)
+        yield _Change(patch, sys.modules, name, module)
+
+
+class _BuffersAttribute:
+    """`nn.Cell.buffers`: the sub-cell of this name where there is one, else the method."""
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+
+    def __get__(self, cell: nn.Cell | None, owner: Any = None) -> Any:
+        cells = vars(cell).get("_cells") or {} if cell is not None else {}
+        return cells["buffers"] if "buffers" in cells else self.method.__get__(cell, owner)
+
+
+def _buffers_attribute() -> Iterator[_Change]:
+    method, set_cell = vars(nn.Cell).get("buffers"), vars(nn.Cell).get("_set_attr_for_cell")
+    if method is None or set_cell is None:
+        return
+
+    def set_attr_for_cell(self: Any, name: str, value: Any) -> None:
+        if name == "buffers":
+            self._cells.setdefault(name, None)  # what has a place already is not refused
+        set_cell(self, name, value)
+
+    patch = Patch("buffers", "mindspore.nn.Cell.buffers", "MSRL keeps its buffer as self.buffers, the name of a method")
+    yield _Change(patch, nn.Cell, "buffers", _BuffersAttribute(method))
+    yield _Change(patch, nn.Cell, "_set_attr_for_cell", set_attr_for_cell)
+
+
+def _augmented_assignment() -> Iterator[_Change]:
+    """The compiler reads JIT_ENABLE_AUGASSIGN_INPLACE once in a process. This function it calls for each statement."""
+    parser, function = find_parser(), "get_ast_augassign_namespace_symbol"
+    if parser is None or not hasattr(parser, function):
+        return
+    switches = importlib.import_module(f"{parser.__name__}.compile_config")
+    if getattr(switches, "JIT_ENABLE_AUGASSIGN_INPLACE", "0") == "1":
+        purpose = "trainers add with += to their constants, which compiled code would change for good"
+        patch = Patch("augmented assignment", f"{parser.__name__}.{function}", purpose)
+        yield _Change(patch, parser, function, parser.get_ast_namespace_symbol)

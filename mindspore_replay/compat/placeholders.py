@@ -1,0 +1,34 @@
+"""Stand in for operators that MindSpore no longer has and that are no replay: they can be made, and a call raises."""
+
+from types import ModuleType
+from typing import Any
+
+import mindspore as ms
+
+from .base import Operator
+
+
+class _Removed(Operator):
+    """Takes any arguments. A call raises a NotImplementedError, in a graph when that is compiled."""
+
+    message = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        del args, kwargs
+
+    def __call__(self, *args):
+        raise NotImplementedError(self.message)
+
+
+def removed_operator(name: str) -> type[Operator]:
+    """A class under the name of an operator that was removed."""
+    message = f"MindSpore no longer has the operator '{name}', and it is no replay buffer: nothing stands in for it."
+    return ms.jit_class(type(name, (_Removed,), {"message": message, "__module__": __name__}))
+
+
+def removed_module(name: str, operators: tuple[str, ...]) -> ModuleType:
+    """A module under the name of one that was removed, with these operators."""
+    module = ModuleType(name, "Stands in for a module that MindSpore no longer has.")
+    for operator in operators:
+        setattr(module, operator, removed_operator(operator))
+    return module

@@ -1,0 +1,259 @@
+"""The operators on a buffer that an integer names, called as MindSpore RL calls them."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import compiled
+from mindspore import Tensor, nn
+
+from mindspore_replay.compat.handles import (
+    PriorityReplayBufferCreate,
+    PriorityReplayBufferDestroy,
+    PriorityReplayBufferPush,
+    PriorityReplayBufferSample,
+    PriorityReplayBufferUpdate,
+    ReservoirReplayBufferCreate,
+    ReservoirReplayBufferDestroy,
+    ReservoirReplayBufferPush,
+    ReservoirReplayBufferSample,
+)
+
+SHAPES, TYPES = ((2,), (1,)), (ms.float32, ms.int32)
+
+#: The graphs of the composite backend are the same in both modes.
+PLACES = pytest.mark.parametrize(
+    ("backend", "mode"), [("native", "graph"), ("native", "pynative"), ("composite", "graph")], indirect=True
+)
+
+
+class Priority(nn.Cell):
+    """Prioritized replay on the operators, as MindSpore RL has it."""
+
+    def __init__(
+        self, backend: str, capacity: int = 4, sample_size: int = 2, alpha: float = 1.0, seed: int = 5
+    ) -> None:
+        super().__init__()
+        handle = PriorityReplayBufferCreate(capacity, alpha, SHAPES, TYPES, 0, seed, backend=backend)().asnumpy().item()
+        self.push_op = PriorityReplayBufferPush(handle).add_prim_attr("side_effect_io", True)
+        self.sample_op = PriorityReplayBufferSample(handle, sample_size, SHAPES, TYPES)
+        self.update_op = PriorityReplayBufferUpdate(handle).add_prim_attr("side_effect_io", True)
+        self.destroy_op = PriorityReplayBufferDestroy(handle).add_prim_attr("side_effect_io", True)
+        self.handle = handle
+
+    def insert(self, *transition):
+        return self.push_op(transition)
+
+    def sample(self, beta):
+        return self.sample_op(beta)
+
+    def update_priorities(self, indices, priorities):
+        return self.update_op(indices, priorities)
+
+    def destroy(self):
+        return self.destroy_op()
+
+
+class Reservoir(nn.Cell):
+    """A reservoir on the operators, as MindSpore RL has it."""
+
+    def __init__(self, backend: str, capacity: int = 4, sample_size: int = 3, seed: int = 5) -> None:
+        super().__init__()
+        handle = ReservoirReplayBufferCreate(capacity, SHAPES, TYPES, 0, seed, backend=backend)().asnumpy().item()
+        self.push_op = ReservoirReplayBufferPush(handle).add_prim_attr("side_effect_io", True)
+        self.sample_op = ReservoirReplayBufferSample(handle, sample_size, SHAPES, TYPES)
+        self.destroy_op = ReservoirReplayBufferDestroy(handle).add_prim_attr("side_effect_io", True)
+
+    def push(self, *transition):
+        return self.push_op(transition)
+
+    def sample(self):
+        return self.sample_op()
+
+    def destroy(self):
+        return self.destroy_op()
+
+
+class Everything(nn.Cell):
+    """Pushes a row, lowers the priority of the rows that it draws, and draws again."""
+
+    def __init__(self, buffer: Priority) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, state, action, beta, priorities):
+        handle = self.buffer.insert(state, action)
+        indices, weights, states, actions = self.buffer.sample(beta)
+        self.buffer.update_priorities(indices, priorities)
+        return handle, indices, weights, states, actions, self.buffer.sample(1.0)
+
+
+class Stream(nn.Cell):
+    """Offers as many rows as it is told and draws from what is kept."""
+
+    def __init__(self, buffer: Reservoir) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.zero = Tensor(0, ms.int32)
+
+    def construct(self, state, rows):
+        number = self.zero
+        while number < rows:
+            self.buffer.push(state + number, ms.ops.reshape(number, (1,)))
+            number = number + 1
+        return self.buffer.sample()
+
+
+def row_of(number: int) -> tuple[Tensor, Tensor]:
+    return Tensor([number, number], ms.float32), Tensor([number], ms.int32)
+
+
+def check_rows(indices: Tensor, states: Tensor, actions: Tensor) -> list[int]:
+    """The rows' numbers, which are their handles in a buffer that was never emptied."""
+    numbers = indices.asnumpy().tolist()
+    assert actions.asnumpy().ravel().tolist() == numbers
+    assert states.asnumpy().tolist() == [[n, n] for n in numbers]
+    return numbers
+
+
+def test_push_beyond_the_capacity(backend: str):
+    """The old kernel wrote a row past the end of its memory. The oldest row goes, and its handle is dead."""
+    buffer = Priority(backend, sample_size=4)
+    for number in range(4):
+        assert buffer.insert(*row_of(number)).asnumpy().tolist() == [buffer.handle]
+    indices, _, *rows = buffer.sample(1.0)
+    assert check_rows(indices, *rows) == [0, 1, 2, 3]
+    buffer.insert(*row_of(4))
+    indices, weights, states, actions = buffer.sample(Tensor([1.0], ms.float32))
+    assert sorted(check_rows(indices, states, actions)) == [1, 2, 3, 4]
+    assert weights.asnumpy().tolist() == [1.0] * 4
+    buffer.update_priorities(Tensor([0, 1], ms.int64), Tensor([9.0, 3.0], ms.float32))
+    _, weights, _, actions = buffer.sample(1.0)
+    by_row = dict(zip(actions.asnumpy().ravel().tolist(), weights.asnumpy().tolist()))
+    assert by_row[1] == pytest.approx(1 / 3)  # row 4, in the slot of row 0, did not take its priority
+
+
+@PLACES
+def test_everything_in_one_graph(backend: str, mode: str):
+    buffer = Priority(backend, capacity=8)
+    for number in range(7):
+        buffer.insert(*row_of(number))
+    step = compiled(Everything(buffer), mode)
+    low = Tensor([1e-6, 1e-6], ms.float32)
+    handle, indices, weights, states, actions, again = step(*row_of(7), Tensor(0.5, ms.float32), low)
+    assert handle.asnumpy().tolist() == [buffer.handle]
+    drawn = check_rows(indices, states, actions)
+    assert weights.asnumpy().tolist() == [1.0, 1.0]
+    assert not set(drawn) & set(check_rows(again[0], *again[2:]))
+
+
+def test_python_graphs_and_backends_draw_alike():
+    """A seed says what is drawn, wherever the draw is called from."""
+    buffers = [Priority(backend, seed=3) for backend in ("native", "native", "composite")]
+    for buffer in buffers:
+        for number in range(3):
+            buffer.insert(*row_of(number))
+    expected = [part.asnumpy().tolist() for part in buffers[0].sample(0.5)]
+    for buffer in buffers[1:]:
+        assert [part.asnumpy().tolist() for part in ms.jit(buffer.sample)(Tensor(0.5))] == expected
+
+
+def test_priorities_set_how_often_a_row_is_drawn():
+    shares = np.array([1.0, 2.0, 5.0])
+    buffer = Priority("native", capacity=3, sample_size=2, alpha=0.5)
+    for number in range(3):
+        buffer.insert(*row_of(number))
+    buffer.update_priorities(Tensor([0, 1, 2], ms.int64), Tensor(shares**2, ms.float32))
+    drawn = np.concatenate([buffer.sample(0.4)[0].asnumpy() for _ in range(300)])
+    assert fits(np.bincount(drawn, minlength=3), shares)
+    assert not fits(np.bincount(drawn, minlength=3), shares**2)  # without alpha
+
+
+def fits(counts: np.ndarray, shares: np.ndarray) -> bool:
+    """Whether each count is within 5 sigma of its expectation."""
+    n, p = counts.sum(), shares / shares.sum()
+    return bool((np.abs(counts - n * p) < 5 * np.sqrt(n * p * (1 - p))).all())
+
+
+def test_errors():
+    buffer = Priority("native", sample_size=2)
+    buffer.insert(*row_of(0))
+    with pytest.raises(RuntimeError, match="a sample needs batch_size=2 rows, but 1 can be drawn"):
+        buffer.sample(1.0)
+    buffer.insert(*row_of(1))
+    with pytest.raises(ValueError, match=r"'beta' must be in \[0, 1\], but got 1.5"):
+        buffer.sample(Tensor([1.5], ms.float32))
+    with pytest.raises(ValueError, match="a priority must be finite and at least 0, but got -1"):
+        buffer.update_priorities(Tensor([0], ms.int64), Tensor([-1.0], ms.float32))
+    with pytest.raises(TypeError, match="column 1: expected int32, but got float32"):
+        buffer.insert(row_of(0)[0], Tensor([0.0], ms.float32))
+    with pytest.raises(ValueError, match="'shapes' and 'dtypes' must be those of the buffer"):
+        PriorityReplayBufferSample(buffer.handle, 2, SHAPES, (ms.float32, ms.float32))
+    with pytest.raises(ValueError, match="must be that of a ReservoirReplayBuffer"):
+        ReservoirReplayBufferPush(buffer.handle)
+    with pytest.raises(ValueError, match="'seed1' must be in"):
+        PriorityReplayBufferCreate(4, 1.0, SHAPES, TYPES, 0, -1)
+
+
+def test_destroy():
+    buffer = Priority("auto")
+    buffer.insert(*row_of(0))
+    assert buffer.destroy().asnumpy().tolist() == [buffer.handle]
+    with pytest.raises(ValueError, match="that was not destroyed"):
+        PriorityReplayBufferPush(buffer.handle)
+    with pytest.raises(RuntimeError, match="was destroyed before"):
+        buffer.destroy()
+    reservoir = Reservoir("auto")
+    other = Reservoir("auto")
+    reservoir.destroy()
+    other.push(*row_of(3))
+    assert int(other.push_op.buffer.size()) == 1
+
+
+def test_seeds():
+    """The second seed counts, or the first where that is 0; two zeros are any seed."""
+
+    def state(seed0: int, seed1: int) -> list[int]:
+        handle = int(PriorityReplayBufferCreate(4, 1.0, SHAPES, TYPES, seed0, seed1)())
+        return PriorityReplayBufferPush(handle).buffer.random_state.asnumpy().tolist()
+
+    assert state(1, 2) == state(3, 2) == state(2, 0) != state(1, 0)
+    assert state(0, 0) != state(0, 0)
+
+
+def test_a_reservoir_keeps_each_row_of_the_stream_equally_often():
+    """The old kernel counted the rows that it kept, not those that came, and so kept the newest too often."""
+    rows, runs, capacity = 30, 120, 4
+    buffer = Reservoir("native", capacity=capacity, sample_size=1, seed=9)
+    stream = ms.jit(Stream(buffer).construct)
+    kept = np.zeros(rows, int)
+    for _ in range(runs):
+        state, action = stream(Tensor([0.0, 0.0]), Tensor(rows, ms.int32))
+        assert state.asnumpy().tolist() == [[float(action)] * 2]
+        stored = buffer.push_op.buffer
+        kept[stored.buffer[1].asnumpy().ravel()] += 1
+        stored.reset()
+    assert fits(kept.reshape(3, -1).sum(1), np.ones(3))  # early, later and late rows
+    old = sum(old_reservoir(capacity, rows, seed) for seed in range(runs))
+    assert not fits(old.reshape(3, -1).sum(1), np.ones(3))
+
+
+def old_reservoir(capacity: int, rows: int, seed: int) -> np.ndarray:
+    """Which rows the removed kernel keeps: it compares with how many rows it accepted."""
+    rng = np.random.default_rng(seed)
+    slots, accepted = list(range(capacity)), capacity
+    for row in range(capacity, rows):
+        if rng.random() < capacity / accepted:
+            accepted += 1
+            slots[rng.integers(capacity)] = row
+    return np.bincount(slots, minlength=rows)
+
+
+def test_reservoir_samples(backend: str):
+    buffer = Reservoir(backend)
+    with pytest.raises(RuntimeError, match="a sample needs batch_size=3 rows, but 0 can be drawn"):
+        buffer.sample()
+    for number in range(4):
+        buffer.push(*row_of(number))
+    states, actions = buffer.sample()
+    assert states.asnumpy().tolist() == [[n, n] for n in actions.asnumpy().ravel().tolist()]
+    assert set(np.concatenate([buffer.sample()[1].asnumpy().ravel() for _ in range(20)])) == {0, 1, 2, 3}

@@ -1,0 +1,437 @@
+"""What `install` changes, that it is undone, and that a package written for MindSpore's old operators runs on it."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from mindspore_replay import ReplayBuffer
+from mindspore_replay.compat import Patch, install, operators, uninstall
+from mindspore_replay.ops.statement_hook import find_parser
+
+OPERATIONS = "mindspore.ops.operations"
+QUEUES = ("Create", "Put", "Get", "Close", "Clear", "Size")
+REMOVED = ["BatchAssign", "EnvCreate", "EnvReset", "EnvStep", "MuxReceive", "MuxSend"]
+REMOVED += [f"TensorsQueue{what}" for what in QUEUES]
+REMOVED = [name for name in REMOVED if not hasattr(importlib.import_module(f"{OPERATIONS}._rl_inner_ops"), name)]
+PARSER = find_parser()
+SWITCHES = importlib.import_module(f"{PARSER.__name__}.compile_config")
+#: Whether this MindSpore adds in place where compiled code says +=.
+IN_PLACE = SWITCHES.JIT_ENABLE_AUGASSIGN_INPLACE == "1"
+
+#: A package in the manner of MindSpore RL: it imports the operators by their old names, makes its buffers on them from
+#: a configuration, keeps them as `self.buffers`, and runs episodes in compiled methods that count with `+=`.
+PACKAGE = {
+    "buffers": """
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, ParameterTuple, Tensor, get_seed, nn
+from mindspore.ops import operations as P
+from mindspore.ops.operations._rl_inner_ops import (
+    PriorityReplayBufferCreate, PriorityReplayBufferPush, PriorityReplayBufferSample, PriorityReplayBufferUpdate,
+    ReservoirReplayBufferCreate, ReservoirReplayBufferPush, ReservoirReplayBufferSample,
+)
+
+
+class Uniform(nn.Cell):
+    def __init__(self, sample_size, capacity, shapes, types):
+        super().__init__()
+        self.buffer = ParameterTuple([
+            Parameter(Tensor(np.zeros((capacity,) + shape), dtype), name=f"column_{i}", requires_grad=False)
+            for i, (shape, dtype) in enumerate(zip(shapes, types))
+        ])
+        self.count = Parameter(Tensor(0, ms.int32), name="count", requires_grad=False)
+        self.head = Parameter(Tensor(0, ms.int32), name="head", requires_grad=False)
+        self.none = Tensor(0, ms.int32)
+        self.append_op = P.BufferAppend(capacity, shapes, types).add_prim_attr("primitive_target", "CPU")
+        self.get_op = P.BufferGetItem(capacity, shapes, types)
+        self.buffer_sample = P.BufferSample(capacity, sample_size, shapes, types, get_seed() or 0)
+        self.capacity = Tensor([capacity], ms.int32)
+        self.assign, self.reshape, self.greater_equal = P.Assign(), P.Reshape(), P.GreaterEqual()
+
+    def insert(self, exp):
+        self.append_op(self.buffer, exp, self.count, self.head)
+        return self.buffer
+
+    def get_item(self, index):
+        return self.get_op(self.buffer, self.count, self.head, index)
+
+    def sample(self):
+        return self.buffer_sample(self.buffer, self.count, self.head)
+
+    def reset(self):
+        return self.assign(self.count, self.none)
+
+    def full(self):
+        return self.greater_equal(self.reshape(self.count, (1,)), self.capacity)
+
+
+class Priority(nn.Cell):
+    def __init__(self, alpha, capacity, sample_size, shapes, types, seed0=0, seed1=0):
+        super().__init__()
+        handle = PriorityReplayBufferCreate(capacity, alpha, shapes, types, seed0, seed1)().asnumpy().item()
+        self.push_op = PriorityReplayBufferPush(handle).add_prim_attr("side_effect_io", True)
+        self.sample_op = PriorityReplayBufferSample(handle, sample_size, shapes, types)
+        self.update_op = PriorityReplayBufferUpdate(handle).add_prim_attr("side_effect_io", True)
+
+    def insert(self, *transition):
+        return self.push_op(transition)
+
+    def sample(self, beta):
+        return self.sample_op(beta)
+
+    def update_priorities(self, indices, priorities):
+        return self.update_op(indices, priorities)
+
+    def full(self):
+        return Tensor(False, ms.bool_)
+
+    def reset(self):
+        raise ValueError("a prioritized buffer is not emptied")
+
+
+class Reservoir(nn.Cell):
+    def __init__(self, capacity, sample_size, shapes, dtypes, seed0=0, seed1=0):
+        super().__init__()
+        handle = ReservoirReplayBufferCreate(capacity, shapes, dtypes, seed0, seed1)().asnumpy().item()
+        self.push_op = ReservoirReplayBufferPush(handle).add_prim_attr("side_effect_io", True)
+        self.sample_op = ReservoirReplayBufferSample(handle, sample_size, shapes, dtypes)
+
+    def push(self, *transition):
+        return self.push_op(transition)
+
+    def sample(self):
+        return self.sample_op()
+""",
+    "utils": """
+import mindspore.ops.operations._rl_inner_ops as rl_ops
+from mindspore import nn
+from mindspore.ops.operations import _tensor_array as ta
+from mindspore.ops.operations._rl_inner_ops import BatchAssign, EnvCreate, EnvReset, EnvStep, MuxReceive, MuxSend
+
+
+class Queue(nn.Cell):
+    def __init__(self, dtype, shapes):
+        super().__init__()
+        self.put_op = rl_ops.TensorsQueuePut(dtype, shapes)
+        self.handle = rl_ops.TensorsQueueCreate(dtype, shapes, 0, "queue")()
+
+
+class Discounted(nn.Cell):
+    def __init__(self, gamma, fused):
+        super().__init__()
+        self.gamma, self.fused = gamma, fused
+        self.fused_op = rl_ops.DiscountedReturn(gamma)
+
+    def construct(self, reward):
+        if self.fused:
+            return self.fused_op(reward, reward, reward)
+        return reward * self.gamma
+""",
+    "trainer": '''
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn
+from mindspore.ops import operations as P
+
+
+class Kit(nn.Cell):
+    """What a trainer works with, made from a configuration."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.buffers = None
+        self.replay_buffer_sample = None
+        self.replay_buffer_insert = None
+        settings = config["replay_buffer"]
+        params = settings["params"]
+        params["shapes"], params["types"] = tuple(settings["data_shape"]), tuple(settings["data_type"])
+        self.buffers = settings["type"](**params)
+        self.replay_buffer_sample = self.buffers.sample
+        self.replay_buffer_insert = self.buffers.insert
+        self.replay_buffer_full = self.buffers.full
+        self.replay_buffer_reset = self.buffers.reset
+
+    def elements(self):
+        elements = ()
+        for element in self.buffers.buffer:
+            elements += (element,)
+        return elements
+
+
+class Trainer(nn.Cell):
+    def __init__(self, kit):
+        super().__init__()
+        self.kit = kit
+        self.zero = Tensor(0, ms.int32)
+        self.less = P.Less()
+        self.greater_equal = P.GreaterEqual()
+        self.reshape = P.Reshape()
+        self.inited = Parameter(Tensor((False,), ms.bool_), name="inited")
+        self.true = Tensor((True,), ms.bool_)
+        self.first = Tensor(4, ms.int32)
+
+    @ms.jit
+    def fill(self, state):
+        """Random steps before the first episode."""
+        steps = self.zero
+        while self.less(steps, self.first):
+            self.kit.replay_buffer_insert([state, self.reshape(steps, (1,))])
+            steps += 1
+        return steps
+
+    @ms.jit
+    def train_one_episode(self, state, length):
+        if not self.inited:
+            self.fill(state)
+            self.inited = self.true
+        total = self.zero
+        steps = self.zero
+        learned = self.zero
+        while self.less(steps, length):
+            self.kit.replay_buffer_insert([state, self.reshape(steps, (1,))])
+            if self.greater_equal(self.kit.buffers.count, self.first):
+                drawn = self.kit.replay_buffer_sample()
+                total += drawn[1].max().astype(ms.int32)
+                learned += 1
+            steps += 1
+        return steps, total, learned
+
+    @ms.jit
+    def learn_on_policy(self, state):
+        """Fills the buffer, reads all of it, and empties it."""
+        steps = self.zero
+        while not self.kit.replay_buffer_full():
+            self.kit.replay_buffer_insert([state, self.reshape(steps, (1,))])
+            steps += 1
+        total = self.kit.elements()[1].sum()
+        self.kit.replay_buffer_reset()
+        return steps, total
+
+
+class PriorityTrainer(nn.Cell):
+    def __init__(self, kit):
+        super().__init__()
+        self.kit = kit
+        self.zero = Tensor(0, ms.int32)
+
+    @ms.jit
+    def train_one_episode(self, state, length, beta, priorities):
+        steps = self.zero
+        while steps < length:
+            self.kit.replay_buffer_insert(state + steps, self.reshaped(steps))
+            steps += 1
+        indices, weights, states, actions = self.kit.replay_buffer_sample(beta)
+        self.kit.buffers.update_priorities(indices, priorities)
+        return steps, indices, weights, states, actions
+
+    def reshaped(self, steps):
+        return steps.reshape((1,))
+''',
+}
+
+
+@pytest.fixture
+def patches() -> Iterator[tuple[Patch, ...]]:
+    """MindSpore with the patches, and without them afterwards."""
+    try:
+        yield install()
+    finally:
+        uninstall()
+
+
+@pytest.fixture
+def package(patches: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Imports a module of the package. The compiler reads it from its file."""
+    folder = tmp_path / "old_style_rl"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    for name, source in PACKAGE.items():
+        (folder / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def get(name: str) -> ModuleType:
+        return importlib.import_module(f"old_style_rl.{name}")
+
+    yield get
+    for name in [name for name in sys.modules if name.split(".")[0] == "old_style_rl"]:
+        del sys.modules[name]
+
+
+def config(buffer: Any, **params: Any) -> dict[str, Any]:
+    return {
+        "replay_buffer": {
+            "number": 1,
+            "type": buffer,
+            "params": params,
+            "data_shape": [(2,), (1,)],
+            "data_type": [ms.float32, ms.int32],
+        }
+    }
+
+
+STATE = Tensor([0.0, 0.0], ms.float32)
+
+
+def namespaces() -> list[dict[str, Any]]:
+    """Everything that `install` may touch."""
+    owners = [importlib.import_module(name) for name in (OPERATIONS, f"{OPERATIONS}._rl_inner_ops")]
+    return [dict(vars(owner)) for owner in [*owners, PARSER, SWITCHES, nn.Cell]]
+
+
+def test_nothing_is_active_unless_called_and_all_is_undone():
+    before, modules = namespaces(), set(sys.modules)
+    assert getattr(importlib.import_module(OPERATIONS), "BufferAppend", None) is not operators.BufferAppend
+    patches = install()
+    assert install() == patches
+    assert {"BufferAppend", "PriorityReplayBufferCreate", "buffers", *REMOVED} <= {patch.name for patch in patches}
+    assert ("augmented assignment" in {patch.name for patch in patches}) == IN_PLACE
+    assert len({patch.name for patch in patches}) == len(patches)
+    for patch in patches:
+        owner, _, name = patch.target.rpartition(".")
+        assert name in (vars(nn.Cell) if owner == "mindspore.nn.Cell" else vars(importlib.import_module(owner)))
+        assert patch.purpose
+    assert namespaces() != before
+    uninstall()
+    assert namespaces() == before
+    assert f"{OPERATIONS}._tensor_array" not in set(sys.modules) - modules
+    uninstall()
+    assert namespaces() == before
+
+
+def test_the_migration_page_names_every_patch(patches: Any):
+    page = (Path(__file__).resolve().parent.parent / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
+    assert [patch.name for patch in patches if f"`{patch.name}`" not in page] == []
+
+
+def test_what_is_there_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    inner = importlib.import_module(f"{OPERATIONS}._rl_inner_ops")
+    own = object()
+    monkeypatch.setattr(inner, "BatchAssign", own, raising=False)
+    monkeypatch.setattr(SWITCHES, "JIT_ENABLE_AUGASSIGN_INPLACE", "0")
+    try:
+        names = [patch.name for patch in install()]
+        assert inner.BatchAssign is own
+        assert not {"BatchAssign", "augmented assignment"} & set(names)
+    finally:
+        uninstall()
+    assert inner.BatchAssign is own
+
+
+@pytest.mark.skipif(not REMOVED, reason="MindSpore up to 2.7 has these operators")
+def test_removed_operators_say_so_when_called(package: Any):
+    utils = package("utils")
+    inner = importlib.import_module(f"{OPERATIONS}._rl_inner_ops")
+    for name in REMOVED:
+        operator = getattr(inner, name)(1, (2,), key="value").add_prim_attr("lock", True)
+        with pytest.raises(NotImplementedError, match=f"no longer has the operator '{name}'"):
+            operator(1)
+    with pytest.raises(NotImplementedError, match="'TensorsQueueCreate'"):
+        utils.Queue(ms.float32, ((1,),))
+    with pytest.raises(NotImplementedError, match="'TensorArray'"):
+        utils.ta.TensorArray(ms.float32, ())()
+    with pytest.raises(NotImplementedError, match="'TensorArrayStack'"):
+        importlib.import_module(f"{OPERATIONS}._tensor_array").TensorArrayStack()()
+
+
+@pytest.mark.skipif(not REMOVED, reason="MindSpore up to 2.7 has these operators")
+def test_discounted_return_is_constructed_and_not_called_off_the_gpu(package: Any):
+    discounted = package("utils").Discounted
+    assert ms.jit(discounted(0.5, False).construct)(Tensor([2.0])).asnumpy().tolist() == [1.0]
+    with pytest.raises(Exception, match="no longer has the operator 'DiscountedReturn'"):
+        ms.jit(discounted(0.5, True).construct)(Tensor([2.0]))
+
+
+class Keeper(nn.Cell):
+    def __init__(self, cell: Any) -> None:
+        super().__init__()
+        self.buffers = None
+        self.buffers = cell
+
+    def construct(self):
+        return self.buffers.size()
+
+
+def test_a_cell_named_buffers(patches: Any):
+    replay = ReplayBuffer(1, 4, [()], [ms.int32])
+    keeper = Keeper(replay)
+    replay.insert([np.int32(1)])
+    assert keeper.buffers is replay
+    assert int(ms.jit(keeper.construct)()) == 1
+    assert "buffers.count" in [parameter.name for parameter in keeper.get_parameters()]
+    other = ReplayBuffer(1, 4, [()], [ms.int32])
+    keeper.buffers = other
+    assert keeper.buffers is other
+    layer = nn.Dense(1, 1)
+    layer.register_buffer("mean", Tensor([1.0]))
+    assert [int(value) for value in layer.buffers()] == [1]
+    assert Keeper({"a": replay}).buffers == {"a": replay}
+    uninstall()
+    with pytest.raises(KeyError, match="already exists"):
+        Keeper(other)
+
+
+class Counter(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.zero = Tensor(0, ms.int32)
+
+    def construct(self, n):
+        steps = self.zero
+        while steps < n:
+            steps += 1
+            steps *= 1
+        return steps
+
+
+def test_augmented_assignment_leaves_constants_alone(patches: Any):
+    """It works whenever it is installed, also after other graphs were compiled, and ends with `uninstall`."""
+    for installed in (True, False, True):
+        (install if installed else uninstall)()
+        counter = Counter()
+        assert int(ms.jit(counter.construct)(Tensor(3, ms.int32))) == 3
+        assert int(counter.zero) == (0 if installed or not IN_PLACE else 3)
+
+
+def test_a_trainer_on_a_uniform_buffer(package: Any, mode: str):
+    trainer, buffers = package("trainer"), package("buffers")
+    ms.set_seed(3)
+    kit = trainer.Kit(config(buffers.Uniform, sample_size=4, capacity=6))
+    cell = trainer.Trainer(kit)
+    for episode in range(3):
+        steps, total, learned = cell.train_one_episode(STATE, Tensor(5, ms.int32))
+        assert (int(steps), int(learned)) == (5, 5)
+        assert 0 <= int(total) <= 5 * 4
+        stored = 4 + 5 * (episode + 1)
+        assert (int(kit.buffers.count), int(kit.buffers.head)) == (min(stored, 6), max(stored - 6, 0) % 6)
+    assert [int(kit.buffers.get_item(i)[1]) for i in range(6)] == [4, 0, 1, 2, 3, 4]
+    kit.buffers.reset()
+    for _ in range(2):
+        assert [int(part) for part in cell.learn_on_policy(STATE)] == [6, 15]
+
+
+def test_a_trainer_on_a_prioritized_buffer(package: Any, mode: str):
+    trainer, buffers = package("trainer"), package("buffers")
+    kit = trainer.Kit(config(buffers.Priority, alpha=1.0, capacity=8, sample_size=2, seed1=4))
+    low = Tensor([1e-6, 1e-6], ms.float32)
+    steps, indices, weights, states, actions = trainer.PriorityTrainer(kit).train_one_episode(
+        STATE, Tensor(8, ms.int32), Tensor(0.5, ms.float32), low
+    )
+    assert int(steps) == 8
+    assert weights.asnumpy().tolist() == [1.0, 1.0]
+    assert actions.asnumpy().ravel().tolist() == indices.asnumpy().tolist() == states.asnumpy()[:, 0].tolist()
+    assert not set(kit.buffers.sample(1.0)[0].asnumpy()) & set(indices.asnumpy())
+
+
+def test_a_reservoir_of_the_package(package: Any):
+    reservoir = package("buffers").Reservoir(3, 2, ((2,), (1,)), (ms.float32, ms.int32), seed0=1)
+    for number in range(9):
+        reservoir.push(STATE + number, Tensor([number], ms.int32))
+    states, actions = reservoir.sample()
+    assert states.asnumpy()[:, 0].tolist() == actions.asnumpy().ravel().tolist()
