@@ -219,6 +219,16 @@ def test_a_dict():
     np.testing.assert_array_equal(batch["indices"].asnumpy(), batch["step"].asnumpy())
 
 
+def test_too_few_rows_with_weights(backend: str):
+    """Nothing is drawn, and what comes next is not disturbed."""
+    buffer = make(backend, max_use=1)
+    with pytest.raises(RuntimeError, match="sample_size=3 eligible rows, but got 0"):
+        buffer.sample()
+    buffer.insert(rows(0, 3))
+    assert int(buffer.size()) == 3
+    assert buffer.random_state.asnumpy()[1] == 0
+
+
 def test_errors(backend: str):
     buffer = make(backend)
     with pytest.raises(RuntimeError, match="sample_size=3 rows, but got 0"):

@@ -57,6 +57,8 @@ class NativeHost:
         buffer (ReplayBuffer): The buffer.
     """
 
+    #: Whether calls run compiled graphs.
+    compiled = False
     _insert_kernel = "replay_ring_write"
     _sample: Any
     #: Shapes and dtypes of what the kernel takes between the state and the rows.
@@ -184,6 +186,9 @@ class CompiledHost:
         buffer (ReplayBuffer): The buffer, whose graph bodies take positional Tensors: a compiled function that takes a
             tuple would be compiled anew at every call.
     """
+
+    #: Whether calls run compiled graphs.
+    compiled = True
 
     def __init__(self, buffer: Any) -> None:
         self._columns = buffer.columns

@@ -382,7 +382,7 @@ class ReplayBuffer(GraphBodies):
     def _draw(self, bounds: tuple[int, int] | None, how: Any) -> tuple[Tensor, ...]:
         with self._lock:
             wait_for_work()
-            if self.backend == "composite":  # a graph in which an operator has failed could not be called again
+            if self._host.compiled:  # a graph in which an operator has failed could not be called again
                 self._need_rows(bounds)
             try:
                 return self._host.sample(how)
