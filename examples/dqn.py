@@ -135,6 +135,8 @@ class Run:
 
     head: Callable[[int, int], nn.Cell] = nn.Dense
     learner_class: type[Learner] = Learner
+    #: Whether the script ends with an error unless the final evaluation reaches `solved_at`.
+    must_solve = False
 
     def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
         ms.set_seed(seed)
@@ -310,7 +312,7 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
     axes.plot([], [], "k", label="mean of 20 of them")
     axes.plot([], [], "kD--", markersize=5, linewidth=0.8, label="greedy evaluation")
     title = f"{config.get('title', 'DQN')} on {config['environment']}"
-    axes.set(xlabel="environment steps", ylabel="return", title=title, ylim=(0, 515))
+    axes.set(xlabel="environment steps", ylabel="return", title=title, ylim=config.get("return_range", (0, 515)))
     figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=100)
@@ -351,6 +353,8 @@ def main(run_class: type[Run] = Run, description: str | None = __doc__, name: st
     print(f"{run.step} steps, {len(run.history['episodes'])} episodes, {time.perf_counter() - begin:.0f} s in all")
     print(f"mean return of {config['evaluation']['final_episodes']} greedy episodes: {mean:.1f} ({solved})")
     print(f"learning curve, history and checkpoints: {folder}")
+    if run.must_solve and solved != "solved":
+        raise SystemExit(f"{solved}: the mean return is below {config['evaluation']['solved_at']}")
 
 
 if __name__ == "__main__":

@@ -149,8 +149,7 @@ def test_sac_trains_and_resumes(tmp_path: Path):
 def test_an_example_that_has_not_learned_fails(tmp_path: Path):
     result = start("sac_pendulum.py", "--steps", 50, "--out", tmp_path)
     assert result.returncode == 1
-    assert "not solved: the mean return is -1" in result.stderr
-    assert "after 50 steps, and not -200" in result.stderr
+    assert "not solved: the mean return is below -200" in result.stderr
 
 
 def test_ppg_uses_rows_up_and_resumes(tmp_path: Path):

@@ -1,0 +1,232 @@
+"""Phasic policy gradient on CartPole: two buffers that let go of a row when it has been used enough.
+
+    python examples/ppg.py                      # half a minute on two CPU cores
+    python examples/ppg.py --seed 1
+    python examples/plot_curves.py runs/ppg_cartpole_seed* --out ppg_cartpole.png
+
+Rollouts are cut into segments of some steps, and each segment is a row of both buffers. The policy buffer keeps 100
+rows and gives each of them ten times (``max_use``); the value buffer keeps 1000 and gives each at most a hundred times,
+which here come to about 25. So a *policy phase* needs no count of epochs and no clearing: it goes on while the policy
+buffer can give a sample, one loop in one compiled graph. It improves the policy by the clipped objective of PPO, and a
+value network from the newest rows of the value buffer. After some rollouts, an *auxiliary phase* draws from the whole
+value buffer: a second output of the policy network learns the values too, while a penalty on the divergence from the
+policy before that phase keeps the actions as they are. CartPole is so easy that it does no worse without auxiliary
+phases.
+
+Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/ppg_cartpole_seed<seed>/``. The
+script ends with an error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
+
+References:
+    Cobbe et al. 2021, Phasic Policy Gradient, https://arxiv.org/abs/2009.04416
+    Schulman et al. 2016, High-Dimensional Continuous Control Using Generalized Advantage Estimation,
+    https://arxiv.org/abs/1506.02438
+    Sizes and use counts of the buffers: DI-engine's guide to multiple buffers, https://di-engine-docs.readthedocs.io
+"""
+
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from dqn import Run, main, make_envs, make_network, value_of
+from mindspore import Tensor, nn, ops
+
+from mindspore_replay import create_buffer
+
+
+class Logits(nn.Cell):
+    """The policy network's outputs but the last, which is its value: logits of the actions ``[E, A]``."""
+
+    def __init__(self, network: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)  # the learner names the network's Parameters
+        self.network = network
+
+    def construct(self, observation: Tensor) -> Tensor:
+        return self.network(observation)[:, :-1]
+
+
+class Policy(Logits):
+    """The most probable actions ``[E]``."""
+
+    def construct(self, observation: Tensor) -> Tensor:
+        return ops.argmax(self.network(observation)[:, :-1], 1)
+
+
+class Learner(nn.Cell):
+    """Networks, optimizers and both buffers. One call is a whole policy phase, or a whole auxiliary phase.
+
+    Axes: ``B`` rows of a sample times steps of a segment, ``A`` actions.
+
+    Args:
+        network (nn.Cell): The policy: logits of the actions, and a value as one output more.
+        former (nn.Cell): Of the same form, for the policy before an auxiliary phase.
+        critic (nn.Cell): The value network.
+        buffers (dict): ``"policy"``, with columns observation, action, log_probability, advantage, and ``"value"``,
+            with columns observation, wanted.
+        settings (dict): ``learner`` of the configuration.
+    """
+
+    def __init__(
+        self, network: nn.Cell, former: nn.Cell, critic: nn.Cell, buffers: dict[str, nn.Cell], settings: dict[str, Any]
+    ) -> None:
+        super().__init__()
+        self.network, self.former, self.critic = network, former, critic
+        self.buffer, self.value_buffer = buffers["policy"], buffers["value"]
+        self.weights, self.former_weights = network.trainable_params(), former.trainable_params()
+        for weight in self.former_weights:
+            weight.requires_grad = False
+        critic_weights = critic.trainable_params()
+        self.optimizer = nn.Adam(self.weights, settings["learning_rate"])
+        self.critic_optimizer = nn.Adam(critic_weights, settings["learning_rate"])
+        self.policy_gradients = ms.value_and_grad(self.policy_loss, None, self.weights)
+        self.auxiliary_gradients = ms.value_and_grad(self.auxiliary_loss, None, self.weights)
+        self.critic_gradients = ms.value_and_grad(self.critic_loss, None, critic_weights)
+        self.clip, self.entropy, self.clone = settings["clip"], settings["entropy"], settings["clone"]
+        self.newest = (-settings["value_rows"], None)
+        self.auxiliary_steps = settings["auxiliary_steps"]
+        self.inputs = len(settings["observation_scale"])
+        self.zero, self.first = Tensor(0.0, ms.float32), Tensor(0, ms.int32)
+
+    def construct(self, auxiliary: bool = False) -> Tensor:
+        """Runs a phase and gives the last loss of the policy network."""
+        return self.auxiliary_phase() if auxiliary else self.policy_phase()
+
+    def policy_phase(self) -> Tensor:
+        """Learns from each row of the policy buffer until it is used up."""
+        loss = self.zero
+        while self.buffer.can_sample():
+            observation, action, log_probability, advantage = self.buffer.sample()
+            loss, gradients = self.policy_gradients(
+                self.flat(observation), ops.reshape(action, (-1,)), ops.reshape(log_probability, (-1,)),
+                ops.reshape(advantage, (-1,)),
+            )  # fmt: skip
+            self.optimizer(gradients)
+            observation, wanted = self.value_buffer.sample(self.newest)
+            self.improve_critic(self.flat(observation), ops.reshape(wanted, (-1,)))
+        return loss
+
+    def auxiliary_phase(self) -> Tensor:
+        """Learns values from the whole value buffer, in both networks."""
+        for weight, former_weight in zip(self.weights, self.former_weights):
+            ops.assign(former_weight, weight)
+        loss, step = self.zero, self.first
+        while ops.logical_and(step < self.auxiliary_steps, self.value_buffer.can_sample()):
+            observation, wanted = self.value_buffer.sample()
+            observation, wanted = self.flat(observation), ops.reshape(wanted, (-1,))
+            loss, gradients = self.auxiliary_gradients(observation, wanted, self.former(observation)[:, :-1])
+            self.optimizer(gradients)
+            self.improve_critic(observation, wanted)
+            step = step + 1
+        return loss
+
+    def flat(self, observation: Tensor) -> Tensor:
+        """The steps of all segments, one after the other. Shape ``[B, 4]``."""
+        return ops.reshape(observation, (-1, self.inputs))
+
+    def policy_loss(self, observation: Tensor, action: Tensor, log_probability: Tensor, advantage: Tensor) -> Tensor:
+        """PPO's clipped objective, and the entropy, both with the opposite sign."""
+        log_probabilities = ops.log_softmax(self.network(observation)[:, :-1], 1)
+        ratio = ops.exp(value_of(log_probabilities, action) - log_probability)
+        clipped = ops.clamp(ratio, 1.0 - self.clip, 1.0 + self.clip)
+        gain = ops.minimum(ratio * advantage, clipped * advantage)
+        entropy = -ops.reduce_sum(ops.exp(log_probabilities) * log_probabilities, 1)
+        return -ops.mean(gain + self.entropy * entropy)
+
+    def auxiliary_loss(self, observation: Tensor, wanted: Tensor, former_logits: Tensor) -> Tensor:
+        """Half the mean squared error of the policy network's value, and how far its actions leave the former ones."""
+        outputs = self.network(observation)
+        log_probabilities, former = ops.log_softmax(outputs[:, :-1], 1), ops.log_softmax(former_logits, 1)
+        divergence = ops.reduce_sum(ops.exp(former) * (former - log_probabilities), 1)
+        return ops.mean(0.5 * ops.square(outputs[:, -1] - wanted) + self.clone * divergence)
+
+    def critic_loss(self, observation: Tensor, wanted: Tensor) -> Tensor:
+        """Half the mean squared error of the value network."""
+        return 0.5 * ops.mean(ops.square(self.critic(observation)[:, 0] - wanted))
+
+    def improve_critic(self, observation: Tensor, wanted: Tensor) -> None:
+        _, gradients = self.critic_gradients(observation, wanted)
+        self.critic_optimizer(gradients)
+
+
+class PpgRun(Run):
+    """A `Run` whose steps are rollouts, each followed by a policy phase."""
+
+    must_solve = True
+
+    def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
+        ms.set_seed(seed)
+        self.config = config
+        self.folder = folder
+        self.rng = np.random.default_rng(seed)
+        self.envs = make_envs(config, config["num_envs"])
+        self.observation, _ = self.envs.reset(seed=seed)
+        settings, actions = config["learner"], int(self.envs.single_action_space.n)
+        size = settings["observation_scale"], settings["hidden"]
+        network, former, critic = (make_network(*size, outputs) for outputs in (actions + 1, actions + 1, 1))
+        buffers = create_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
+        self.learner = Learner(network, former, critic, buffers, settings)
+        self.policy, self.logits, self.critic = Policy(network), Logits(network), critic
+        self.step = 0
+        self.best = -np.inf
+        self.seconds = 0.0
+        self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
+
+    def advance(self, returns: np.ndarray) -> list[np.ndarray]:
+        """Fills both buffers with a rollout, after an auxiliary phase if it is time; `returns` adds up rewards."""
+        rollouts = self.step // (self.config["rollout"] * len(self.observation))
+        if rollouts and rollouts % self.config["learner"]["auxiliary_every"] == 0:
+            self.learner(True)
+        steps = [self.play(returns) for _ in range(self.config["rollout"])]
+        observation, action, log_probability, *outcome = (np.stack(column) for column in zip(*steps))
+        advantage, wanted = self.advantages(observation, *outcome)
+        normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        self.learner.buffer.insert([*map(self.segments, (observation, action, log_probability, normal))])
+        self.learner.value_buffer.insert([*map(self.segments, (observation, wanted))])
+        return []  # the learner's call has no arguments
+
+    def play(self, returns: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Steps the environments: observation, action, its log probability, reward, next observation, the two ends."""
+        logits = self.logits(Tensor(self.observation)).asnumpy()
+        log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        action = (logits + self.rng.gumbel(size=logits.shape)).argmax(1).astype(np.int32)
+        log_probability = log_probabilities[np.arange(len(action)), action]
+        before = self.observation
+        self.observation, reward, terminated, truncated, infos = self.envs.step(action)
+        done = terminated | truncated
+        next_observation = self.observation.copy()
+        for i in np.flatnonzero(done):  # `self.observation` is already the first of the next episode
+            next_observation[i] = infos["final_obs"][i]
+        self.step += len(action)
+        returns += reward
+        self.history["episodes"] += [(self.step, float(value)) for value in returns[done]]
+        returns[done] = 0
+        return before, action, log_probability, reward.astype(np.float32), next_observation, terminated, done
+
+    def advantages(
+        self, observation: np.ndarray, reward: np.ndarray, next_observation: np.ndarray, terminated: np.ndarray,
+        done: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Generalized advantages, and the values wanted of the value network. All are ``[T, E, ...]``.
+
+        Rewards are scaled to values of at most 1, so that the errors of values do not drown the policy.
+        """
+        gamma, decay = self.config["gamma"], self.config["gae_lambda"]
+        value, next_value = (self.values(seen) for seen in (observation, next_observation))
+        # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
+        advantage = (1 - gamma) * reward + gamma * np.where(terminated, 0, next_value) - value
+        for t in range(len(advantage) - 2, -1, -1):
+            advantage[t] += gamma * decay * np.where(done[t], 0, advantage[t + 1])
+        return advantage, advantage + value
+
+    def values(self, observation: np.ndarray) -> np.ndarray:
+        """What the value network thinks of the observations ``[T, E, 4]``. Shape ``[T, E]``."""
+        flat = observation.reshape(-1, observation.shape[-1])
+        return self.critic(Tensor(flat)).asnumpy().reshape(observation.shape[:-1])
+
+    def segments(self, steps: np.ndarray) -> np.ndarray:
+        """A rollout ``[T, E, *F]`` as the buffers' rows, ``[E * T / S, S, *F]`` with ``S`` steps each."""
+        return steps.swapaxes(0, 1).reshape(-1, self.config["segment"], *steps.shape[2:])
+
+
+if __name__ == "__main__":
+    main(PpgRun, __doc__, "ppg_cartpole")

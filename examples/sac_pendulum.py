@@ -1,0 +1,206 @@
+"""Soft actor-critic on Pendulum: continuous actions from a uniform replay buffer.
+
+    python examples/sac_pendulum.py             # one to two minutes on two CPU cores
+    python examples/sac_pendulum.py --seed 1 --num-envs 4
+    python examples/sac_pendulum.py --resume --steps 20000
+    python examples/plot_curves.py runs/sac_pendulum_seed* --out sac_pendulum.png
+
+The actor draws an action from a normal distribution and squashes it by a hyperbolic tangent. Two critics say what
+actions are worth, and what entropy is worth, the temperature, is learned too. One call of a compiled graph inserts the
+newest transitions, samples a batch, computes the gradients of critics, actor and temperature, and applies them.
+
+A pendulum never falls: after 200 steps its episode is truncated, not terminated. It would have gone on from its final
+observation, so the last transition of an episode looks ahead like all others.
+
+Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/sac_pendulum_seed<seed>/``. The
+script ends with an error unless the mean return of 100 episodes without exploration reaches ``solved_at`` of the
+configuration.
+
+Reference:
+    Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications, https://arxiv.org/abs/1812.05905
+"""
+
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from dqn import Run, Scale, main, make_envs, make_network
+from mindspore import Parameter, Tensor, nn, ops
+
+from mindspore_replay import VectorRows, create_buffer
+
+#: Limits of the logarithm of the actor's standard deviation.
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+
+
+class Actor(nn.Cell):
+    """A normal distribution of actions for each observation, squashed to (-1, 1).
+
+    Axes: ``B`` observations, ``F`` their length, ``A`` numbers of an action.
+    """
+
+    def __init__(self, scale: list[float], hidden: list[int], actions: int) -> None:
+        super().__init__()
+        self.outputs = make_network(scale, hidden, 2 * actions)
+        self.actions = actions
+
+    def construct(self, observation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The actions ``[B, A]`` that standard normal `noise` makes, and the logarithms of their densities ``[B]``."""
+        outputs = self.outputs(observation)
+        mean, spread = outputs[:, : self.actions], ops.tanh(outputs[:, self.actions :])
+        log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (spread + 1.0)
+        raw = mean + ops.exp(log_std) * noise
+        log_density = -0.5 * noise * noise - log_std - 0.5 * float(np.log(2 * np.pi))
+        # log(1 - tanh(raw)^2), in a form that does not round to the logarithm of 0.
+        log_slope = 2.0 * (float(np.log(2)) - raw - ops.softplus(-2.0 * raw))
+        return ops.tanh(raw), ops.reduce_sum(log_density - log_slope, 1)
+
+
+class Critics(nn.Cell):
+    """What two networks think that an action is worth. Shape ``[B]`` each."""
+
+    def __init__(self, scale: list[float], hidden: list[int]) -> None:
+        super().__init__()
+        self.first, self.second = make_network(scale, hidden, 1), make_network(scale, hidden, 1)
+
+    def construct(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        inputs = ops.concat((observation, action), 1)
+        return self.first(inputs)[:, 0], self.second(inputs)[:, 0]
+
+
+class Policy(nn.Cell):
+    """The middle of the actor's distribution, in the units of the environment. Shape ``[E, A]``."""
+
+    def __init__(self, actor: Actor, scale: list[float]) -> None:
+        super().__init__(auto_prefix=False)  # the learner names the network's Parameters
+        self.outputs = actor.outputs
+        self.actions = actor.actions
+        self.units = Scale(scale)
+
+    def construct(self, observation: Tensor) -> Tensor:
+        return self.units(ops.tanh(self.outputs(observation)[:, : self.actions]))
+
+
+class Learner(nn.Cell):
+    """Actor, critics, their targets, temperature, optimizers and buffer. One call stores transitions and learns.
+
+    Args:
+        network (Actor): Draws actions.
+        critics (Critics): Say what actions are worth.
+        targets (Critics): Their slowly following copies.
+        buffer (ReplayBuffer): Columns observation, action, reward, next_observation, terminated.
+        gamma (float): Discount of one step.
+        settings (dict): ``learner`` of the configuration.
+    """
+
+    def __init__(
+        self, network: Actor, critics: Critics, targets: Critics, buffer: nn.Cell, gamma: float,
+        settings: dict[str, Any],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.network, self.critics, self.targets, self.buffer = network, critics, targets, buffer
+        self.log_alpha = Parameter(Tensor([np.log(settings["alpha"])], ms.float32), name="log_alpha")
+        self.weights, self.target_weights = critics.trainable_params(), targets.trainable_params()
+        for weight, target_weight in zip(self.weights, self.target_weights):
+            target_weight.set_data(Tensor(weight.asnumpy().copy()))
+            target_weight.requires_grad = False
+        actor_weights = network.trainable_params()
+        self.actor_optimizer = nn.Adam(actor_weights, settings["learning_rate"])
+        self.critic_optimizer = nn.Adam(self.weights, settings["learning_rate"])
+        self.alpha_optimizer = nn.Adam([self.log_alpha], settings["alpha_learning_rate"])
+        self.critic_gradients = ms.value_and_grad(self.critic_loss, None, self.weights)
+        self.actor_gradients = ms.value_and_grad(self.actor_loss, None, actor_weights, has_aux=True)
+        self.gamma, self.tau = gamma, settings["tau"]
+        self.noise_shape = (2, buffer.sample_size, network.actions)
+        self.least_entropy = -float(network.actions)  # the temperature goes up below, and down above
+
+    def construct(
+        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
+    ) -> Tensor:
+        self.buffer.insert([observation, action, reward, next_observation, terminated])
+        observation, action, reward, next_observation, terminated = self.buffer.sample()
+        noise, alpha = ops.standard_normal(self.noise_shape), ops.exp(self.log_alpha)
+        wanted = self.wanted_value(reward, next_observation, terminated, noise[0], alpha)
+        loss, critic_gradients = self.critic_gradients(observation, action, wanted)
+        losses, actor_gradients = self.actor_gradients(observation, noise[1], alpha)
+        # The gradient, by the logarithm of alpha, of alpha's loss: what there is too much of entropy, in the mean.
+        alpha_gradient = ops.reshape(-ops.mean(losses[1]) - self.least_entropy, (1,))
+        self.critic_optimizer(critic_gradients)
+        self.actor_optimizer(actor_gradients)
+        self.alpha_optimizer((alpha_gradient,))
+        for weight, target_weight in zip(self.weights, self.target_weights):
+            ops.assign(target_weight, target_weight + self.tau * (weight - target_weight))
+        return loss
+
+    def wanted_value(
+        self, reward: Tensor, next_observation: Tensor, terminated: Tensor, noise: Tensor, alpha: Tensor
+    ) -> Tensor:
+        """The reward, and what the lower of the targets and the entropy of a new action promise. Shape ``[B]``."""
+        next_action, log_density = self.network(next_observation, noise)
+        first, second = self.targets(next_observation, next_action)
+        # Only a terminated episode has no future, and here none terminates.
+        goes_on = 1.0 - terminated.astype(ms.float32)
+        return reward + self.gamma * goes_on * (ops.minimum(first, second) - alpha * log_density)
+
+    def critic_loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
+        """Half the mean squared error, of both critics together."""
+        first, second = self.critics(observation, action)
+        return 0.5 * ops.mean(ops.square(first - wanted) + ops.square(second - wanted))
+
+    def actor_loss(self, observation: Tensor, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """What new actions lack in value and entropy, and the logarithms of their densities ``[B]``."""
+        action, log_density = self.network(observation, noise)
+        first, second = self.critics(observation, action)
+        return ops.mean(alpha * log_density - ops.minimum(first, second)), log_density
+
+
+class SacRun(Run):
+    """A `Run` of the soft actor-critic. Actions are kept in (-1, 1); the environment gets its own units."""
+
+    must_solve = True
+
+    def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
+        ms.set_seed(seed)
+        self.config = config
+        self.folder = folder
+        self.rng = np.random.default_rng(seed)
+        self.envs = make_envs(config, config["num_envs"])
+        self.observation, _ = self.envs.reset(seed=seed)
+        settings, self.units = config["learner"], self.envs.single_action_space.high
+        scale, hidden, actions = settings["observation_scale"], settings["hidden"], len(self.units)
+        own = {"num_envs": config["num_envs"], "seed": seed, "backend": backend}
+        buffer = create_buffer({**config["replay_buffer"], **own})
+        critics, targets = (Critics([*scale, *[1.0] * actions], hidden) for _ in range(2))
+        actor = Actor(scale, hidden, actions)
+        self.learner = Learner(actor, critics, targets, buffer, config["gamma"], settings)
+        self.rows = VectorRows(buffer, self.envs.metadata["autoreset_mode"])
+        self.policy = Policy(actor, self.units.tolist())
+        self.step = 0
+        self.best = -np.inf
+        self.seconds = 0.0
+        self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
+
+    def act(self) -> np.ndarray:
+        """Actions in (-1, 1), one for each environment: uniform at first, then the actor's."""
+        shape = len(self.observation), len(self.units)
+        if self.step < self.config["learner"]["learning_starts"]:
+            return self.rng.uniform(-1, 1, shape).astype(np.float32)
+        noise = self.rng.standard_normal(shape, np.float32)
+        return self.learner.network(Tensor(self.observation), Tensor(noise))[0].asnumpy()
+
+    def advance(self, returns: np.ndarray) -> list[np.ndarray]:
+        """Steps the environments and gives their transitions, as the buffer's columns; `returns` adds up rewards."""
+        actions = self.act()
+        result = self.envs.step(actions * self.units)
+        rows, flags = self.rows.step(self.observation, actions, *result)
+        self.observation, done = result[0], flags["end"]
+        self.step += len(actions)
+        returns += result[1]
+        self.history["episodes"] += [(self.step, float(value)) for value in returns[done]]
+        returns[done] = 0
+        return list(rows.values())
+
+
+if __name__ == "__main__":
+    main(SacRun, __doc__, "sac_pendulum")
