@@ -422,5 +422,24 @@ class Two(Kept):
         return self.one.sample()[0], self.other.sample()[0]
 
 
+def test_a_buffer_may_be_in_two_mixtures(tmp_path: Any):
+    """Also in different places. The names of its Parameters stay those that its owner gave."""
+
+    class Trainer(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.agent, self.expert, self.other = (make("uniform", 2, i % 2) for i in range(3))
+
+    trainer = Trainer()
+    names = [parameter.name for parameter in trainer.get_parameters()]
+    one = MixedReplay([(trainer.agent, 1), (trainer.expert, 1)], 4)
+    other = MixedReplay([(trainer.other, 1), (trainer.agent, 1)], 4)
+    assert one.sample()[0].shape == other.sample()[0].shape == (4,)
+    assert [parameter.name for parameter in trainer.get_parameters()] == names
+    path = str(tmp_path / "trainer.ckpt")
+    ms.save_checkpoint(trainer, path)
+    assert sorted(ms.load_checkpoint(path)) == sorted(names)
+
+
 def test_two_in_one_graph():
     assert lists(Two()()) == [[0, 0, 1, 1]] * 2

@@ -55,7 +55,40 @@ class UniformReplayBuffer(ReplayBuffer):
         self.buffer_sample.random_state = self.random_state
 
 
-class PriorityReplayBuffer(PrioritizedReplayBuffer):
+class _FieldByField:
+    """How buffers with priorities and reservoirs of MindSpore RL are filled and ended."""
+
+    add: Any
+    reset: Any
+    _insert_graph: Any
+
+    def _push_graph(self, *transition):
+        return self._insert_graph(transition)
+
+    @graph_body(_push_graph)
+    def push(self, *transition: Any) -> Any:
+        """Appends a row, or a batch, given field by field.
+
+        Under the name `insert` call it by a bound method in compiled code, as MindSpore RL's trainers do: MindSpore
+        takes the bare statement ``buffer.insert(a, b)`` for that of a list.
+
+        Args:
+            transition (Tensor): One for each column. Shape ``[*F]``, or ``[n, *F]``.
+
+        Returns:
+            Cell: The buffer itself.
+
+        Raises:
+            TypeError, ValueError: As for `ReplayBuffer.insert`.
+        """
+        return self.add(list(transition))
+
+    def destroy(self) -> Any:
+        """Forgets all rows."""
+        return self.reset()
+
+
+class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
     """A `PrioritizedReplayBuffer` that takes the fields of a transition one by one.
 
     A sample gives handles, importance weights over the buffer's largest, and the rows.
@@ -110,37 +143,10 @@ class PriorityReplayBuffer(PrioritizedReplayBuffer):
             backend=backend,
         )
 
-    def _insert_fields(self, *transition):
-        return self._insert_graph(transition)
-
-    @graph_body(_insert_fields)
-    def insert(self, *transition: Any) -> "PriorityReplayBuffer":  # type: ignore[override]
-        """Appends a row, or a batch, with the largest priority so far.
-
-        In compiled code call it by a bound method, as MindSpore RL's trainers do, or as `push`: MindSpore takes the
-        bare statement ``buffer.insert(a, b)`` for that of a list.
-
-        Args:
-            transition (Tensor): One for each column. Shape ``[*F]``, or ``[n, *F]``.
-
-        Returns:
-            PriorityReplayBuffer: The buffer itself.
-
-        Raises:
-            TypeError, ValueError: As for `ReplayBuffer.insert`.
-        """
-        PrioritizedReplayBuffer.insert(self, list(transition))
-        return self
-
-    #: `insert` as older trainers call it.
-    push = insert
-
-    def destroy(self) -> Any:
-        """Forgets all rows."""
-        return self.reset()
+    insert = _FieldByField.push  # type: ignore[assignment]
 
 
-class ReservoirReplayBuffer(Reservoir):
+class ReservoirReplayBuffer(_FieldByField, Reservoir):
     """A reservoir that takes the fields of a transition one by one: each row that ever came is kept equally likely.
 
     Args:
@@ -180,26 +186,3 @@ class ReservoirReplayBuffer(Reservoir):
     ) -> None:
         seed = seed_of("ReservoirReplayBuffer", seed0, seed1)
         super().__init__(sample_size, capacity, shapes, dtypes, seed=seed, backend=backend)
-
-    def _insert_fields(self, *transition):
-        return self._insert_graph(transition)
-
-    @graph_body(_insert_fields)
-    def push(self, *transition: Any) -> "ReservoirReplayBuffer":
-        """Offers a row, or a batch.
-
-        Args:
-            transition (Tensor): One for each column. Shape ``[*F]``, or ``[n, *F]``.
-
-        Returns:
-            ReservoirReplayBuffer: The buffer itself.
-
-        Raises:
-            TypeError, ValueError: As for `ReplayBuffer.insert`.
-        """
-        self.insert(list(transition))
-        return self
-
-    def destroy(self) -> Any:
-        """Forgets all rows."""
-        return self.reset()
