@@ -360,6 +360,10 @@ def plain(**options: Any) -> ReplayBuffer:
     return ReplayBuffer(1, 9, [(), ()], ["float32", "bool"], names=["reward", "terminated"], **options)
 
 
+def of_ints() -> ReplayBuffer:
+    return ReplayBuffer(1, 9, [()], ["int32"], names=["reward"])
+
+
 def n_step() -> ReplayBuffer:
     return ReplayBuffer(1, 50, *COLUMNS, names=NAMES, views=[NStep(2, 0.9)])
 
@@ -378,6 +382,7 @@ def n_step() -> ReplayBuffer:
         (ValueError, "source 1: .*float32", lambda: MixedReplay([(plain(), 1), (make("uniform", 1, 0), 1)], 4)),
         (ValueError, "'rewards' must hold one entry", lambda: MixedReplay([(plain(), 1)], 4, rewards=(1.0, 0.0))),
         (TypeError, "'rewards' must be a number", lambda: MixedReplay([(plain(), 1)], 4, rewards=("1",))),
+        (ValueError, "column's dtype, int32", lambda: MixedReplay([(of_ints(), 1)], 4, rewards=(0.5,))),
         (ValueError, "returns that NStep gives", lambda: MixedReplay([(n_step(), 1)], 4, rewards=(1.0,))),
         (ValueError, "no source may have 'max_use'", lambda: MixedReplay([(plain(max_use=2), 1)], 4, adjustable=True)),
         (RuntimeError, "adjustable=True", lambda: MixedReplay([(plain(), 1)], 4).set_ratios([1.0])),

@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import check_bool, check_number, check_seed, check_size, numpy_type
+from ..columns import TYPES, check_bool, check_number, check_seed, check_size, numpy_type
 from ..ops import random
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows, exact_counts
@@ -136,7 +136,10 @@ class MixedReplay(NamedCell):
             raise ValueError(f"For '{name}', 'rewards' need a column 'reward', but got {list(self._fields)}.")
         if any(buffer.timed and buffer._layout.returns is not None for buffer in self.sources):
             raise ValueError(f"For '{name}', 'rewards' cannot take the place of the returns that NStep gives.")
-        dtype = numpy_type(getattr(ms, self._fields["reward"][1]))
+        dtype = numpy_type(TYPES[self._fields["reward"][1]])
+        lost = [value for value in given if dtype.kind in "biu" and np.array(value).astype(dtype) != value]
+        if lost:
+            raise ValueError(f"For '{name}', 'rewards' must be of the column's dtype, {dtype.name}, but got {lost}.")
         self._rewards = tuple(None if value is None else Tensor(np.array(value, dtype)) for value in values)
         self._reward_at = 2 + len(self._bookkeeping) + list(self._fields).index("reward")
 
