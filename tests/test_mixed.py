@@ -311,6 +311,23 @@ def test_a_checkpoint_holds_sources_and_ratios(tmp_path: Any):
     assert other.ratios.asnumpy().tolist() == [0.25, 0.75]
 
 
+def test_the_state_as_arrays():
+    def build(seed: int) -> MixedReplay:
+        return MixedReplay([(make("uniform", 2, 0), 1), (make("prioritized", 2, 1), 1)], 4, adjustable=True, seed=seed)
+
+    one, other = build(5), build(6)
+    one.set_ratios([0.25, 0.75]).sample()
+    state = one.state_dict()
+    other.load_state_dict(state)
+    assert lists(other.sample()) == lists(one.sample())
+    before = other.state_dict()
+    wrong = [{"ratios": np.zeros(2)}, {"source_1.count": np.int32(7)}, {"source_2.count": np.int32(7)}]
+    for change in wrong:
+        with pytest.raises(ValueError, match="For '"):
+            other.load_state_dict({**state, **change})
+        assert all(np.array_equal(other.state_dict()[key], value) for key, value in before.items())
+
+
 def test_a_trainer_may_hold_the_buffers_too(tmp_path: Any):
     class Trainer(nn.Cell):
         def __init__(self) -> None:
@@ -360,8 +377,13 @@ def plain(**options: Any) -> ReplayBuffer:
     return ReplayBuffer(1, 9, [(), ()], ["float32", "bool"], names=["reward", "terminated"], **options)
 
 
-def of_ints() -> ReplayBuffer:
-    return ReplayBuffer(1, 9, [()], ["int32"], names=["reward"])
+def one_column(dtype: str) -> ReplayBuffer:
+    return ReplayBuffer(1, 9, [()], [dtype], names=["reward"])
+
+
+def twice() -> MixedReplay:
+    buffer = plain(max_use=1)
+    return MixedReplay([(buffer, 1), (buffer, 1)], 4)
 
 
 def n_step() -> ReplayBuffer:
@@ -382,7 +404,11 @@ def n_step() -> ReplayBuffer:
         (ValueError, "source 1: .*float32", lambda: MixedReplay([(plain(), 1), (make("uniform", 1, 0), 1)], 4)),
         (ValueError, "'rewards' must hold one entry", lambda: MixedReplay([(plain(), 1)], 4, rewards=(1.0, 0.0))),
         (TypeError, "'rewards' must be a number", lambda: MixedReplay([(plain(), 1)], 4, rewards=("1",))),
-        (ValueError, "column's dtype, int32", lambda: MixedReplay([(of_ints(), 1)], 4, rewards=(0.5,))),
+        (ValueError, "may come only once", twice),
+        (ValueError, "column's dtype, int32", lambda: MixedReplay([(one_column("int32"), 1)], 4, rewards=(0.5,))),
+        (ValueError, "column's dtype, uint8", lambda: MixedReplay([(one_column("uint8"), 1)], 4, rewards=(-1,))),
+        (ValueError, "column's dtype, float16", lambda: MixedReplay([(one_column("float16"), 1)], 4, rewards=(1e10,))),
+        (ValueError, "column's dtype, bool", lambda: MixedReplay([(one_column("bool"), 1)], 4, rewards=(1,))),
         (ValueError, "returns that NStep gives", lambda: MixedReplay([(n_step(), 1)], 4, rewards=(1.0,))),
         (ValueError, "no source may have 'max_use'", lambda: MixedReplay([(plain(max_use=2), 1)], 4, adjustable=True)),
         (RuntimeError, "adjustable=True", lambda: MixedReplay([(plain(), 1)], 4).set_ratios([1.0])),

@@ -261,3 +261,21 @@ def test_a_state_that_contradicts_itself_is_refused(key: str, value: Any, messag
     with pytest.raises(ValueError, match=message):
         buffer.load_state_dict({**before, key: value})
     assert all(np.array_equal(buffer.state_dict()[name], array) for name, array in before.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("slot_serials", np.array([999, 0])),
+        ("slot_serials", np.array([0, 0])),
+        ("clock", np.array([0, 99])),
+        ("clock", np.array([-5, 0])),
+        ("insertion_clocks", np.array([0, 0, 1, 0, 0])),
+    ],
+)
+def test_a_weighted_state_that_contradicts_itself_is_refused(key: str, value: Any):
+    buffer = make("native", weighted=True)
+    buffer.insert(rows(0, 5))
+    with pytest.raises(ValueError, match="'slot_serials' must be"):
+        buffer.load_state_dict({**buffer.state_dict(), key: value})
+    buffer.check_valid()

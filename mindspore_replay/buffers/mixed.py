@@ -2,12 +2,12 @@
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 from ..columns import TYPES, check_bool, check_number, check_seed, check_size, numpy_type
 from ..ops import random
@@ -16,7 +16,7 @@ from ..ops.mixture import PickRows, exact_counts
 from .prioritized import PrioritizedReplayBuffer, as_priority
 from .replay import ReplayBuffer
 from .saving import NamedCell
-from .state import load_in_place, overwrite, state_parameter
+from .state import check_layout, load_in_place, overwrite, state_parameter
 from .weighted_host import check_length
 
 _numbers = itertools.count()
@@ -52,7 +52,8 @@ class MixedReplay(NamedCell):
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If the samples of two sources differ in columns, a ratio is not positive, or a source gets no row.
+        ValueError: If the samples of two sources differ in columns, two sources are one buffer, a ratio is not
+            positive, or a source gets no row.
 
     Examples:
         >>> import numpy as np, mindspore as ms
@@ -101,6 +102,51 @@ class MixedReplay(NamedCell):
                 load_in_place(parameter)
         self._make_operators(counts)
 
+    def _own_state(self) -> dict[str, Parameter]:
+        return {"ratios": self.ratios, "random_state": self.random_state} if self.adjustable else {}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The states of all sources, and its own, as NumPy arrays.
+
+        With arguments, as MindSpore calls it for a Cell that holds it, it is ``nn.Cell.state_dict``.
+
+        Returns:
+            dict[str, numpy.ndarray]: Copies, by name: ``source_0.head`` is `head` of source 0.
+        """
+        if args or kwargs:
+            return super().state_dict(*args, **kwargs)
+        state = {key: parameter.asnumpy().copy() for key, parameter in self._own_state().items()}
+        for i, buffer in enumerate(self.sources):
+            state |= {f"source_{i}.{key}": value for key, value in buffer.state_dict().items()}
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Takes over a state that `state_dict` gave. The same batches follow as would have there.
+
+        Args:
+            state_dict (Mapping[str, numpy.ndarray]): The state of one with sources of the same columns and capacities.
+
+        Raises:
+            ValueError: If the state of a source, the ratios or the random state do not fit; then nothing is changed.
+        """
+        if "source_0.version" not in state_dict:
+            return super().load_state_dict(state_dict, *args, **kwargs)
+        parts: list[dict[str, Any]] = [{} for _ in self.sources]
+        own = dict(state_dict)
+        for i, part in enumerate(parts):
+            prefix = f"source_{i}."
+            for key in [key for key in own if key.startswith(prefix)]:
+                part[key[len(prefix) :]] = own.pop(key)
+        arrays = check_layout(type(self).__name__, own, self._own_state())
+        if self.adjustable:
+            _checked_ratios(type(self).__name__, arrays["ratios"], len(self.sources), 0.0)
+        checked = [buffer._checked(part) for buffer, part in zip(self.sources, parts)]
+        for buffer, part in zip(self.sources, checked):
+            buffer._take_over(part)
+        for key, parameter in self._own_state().items():
+            overwrite(parameter, arrays[key])
+        return None
+
     def _counts(self, ratios: np.ndarray) -> list[int]:
         """How many rows each source draws."""
         name = type(self).__name__
@@ -137,9 +183,10 @@ class MixedReplay(NamedCell):
         if any(buffer.timed and buffer._layout.returns is not None for buffer in self.sources):
             raise ValueError(f"For '{name}', 'rewards' cannot take the place of the returns that NStep gives.")
         dtype = numpy_type(TYPES[self._fields["reward"][1]])
-        lost = [value for value in given if dtype.kind in "biu" and np.array(value).astype(dtype) != value]
+        with np.errstate(all="ignore"):
+            lost = [value for value in given if not _fits(value, dtype)]
         if lost:
-            raise ValueError(f"For '{name}', 'rewards' must be of the column's dtype, {dtype.name}, but got {lost}.")
+            raise ValueError(f"For '{name}', 'rewards' must fit the column's dtype, {dtype.name}, but got {lost}.")
         self._rewards = tuple(None if value is None else Tensor(np.array(value, dtype)) for value in values)
         self._reward_at = 2 + len(self._bookkeeping) + list(self._fields).index("reward")
 
@@ -376,12 +423,20 @@ class MixedReplay(NamedCell):
         return self
 
 
+def _fits(value: float, dtype: np.dtype) -> bool:
+    """Whether a number keeps its value in a column: exactly in one of ints, up to rounding in one of floats."""
+    cast = np.array(value).astype(dtype)
+    return dtype.kind != "b" and (bool(cast == value) if dtype.kind in "iu" else bool(np.isfinite(cast)))
+
+
 def _pairs(name: str, parts: Any) -> list[tuple[ReplayBuffer, Any]]:
     if not isinstance(parts, (list, tuple)) or not parts:
         raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
     for part in parts:
         if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], ReplayBuffer):
             raise TypeError(f"For '{name}', each of 'parts' must be a pair (buffer, ratio), but got {part!r}.")
+    if len({id(buffer) for buffer, _ in parts}) < len(parts):
+        raise ValueError(f"For '{name}', each buffer may come only once in 'parts', but got one twice.")
     return [(buffer, ratio) for buffer, ratio in parts]
 
 

@@ -13,7 +13,7 @@ from ..ops.reservoir import CompositeReservoirInsert, FindRows, NativeReservoirI
 from ..ops.sample import CompositeSample, CompositeSampleWeighted, NativeSample, NativeSampleWeighted
 from .host import CompiledHost, NativeHost
 from .replay import ReplayBuffer
-from .state import check_reservoir, check_weights, state_parameter
+from .state import check_reservoir, check_slots, check_weights, state_parameter
 from .weighted_host import CompiledWeightedHost
 
 
@@ -185,6 +185,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
         name = type(self).__name__
         check_reservoir(name, self.capacity, state)
         if self.weighted:
+            check_slots(name, state)
             check_weights(name, self.capacity, state, self._eligible(state), self.alpha, self.epsilon)
 
 

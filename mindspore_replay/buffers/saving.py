@@ -61,19 +61,25 @@ class SavedCell(NamedCell):
         """
         if "version" not in state_dict:
             return super().load_state_dict(state_dict, *args, **kwargs)
+        self._take_over(self._checked(state_dict))
+        return None
+
+    def _checked(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The arrays of a state that `load_state_dict` may take over."""
         name = type(self).__name__
-        parameters = self._state()
-        arrays = check_layout(name, state_dict, parameters)
+        arrays = check_layout(name, state_dict, self._state())
         for key, value in (("version", STATE_VERSION), ("capacity", self.capacity)):
             if int(state_dict.get(key, 0)) != value:
                 got = state_dict.get(key, "nothing")
                 raise ValueError(f"For '{name}', '{key}' of 'state_dict' must be {value}, but got {got}.")
         self._check_state(arrays)
+        return arrays
+
+    def _take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
         with self._lock:
             wait_for_work()
-            for key, parameter in parameters.items():
+            for key, parameter in self._state().items():
                 overwrite(parameter, arrays[key])
-        return None
 
     def check_valid(self) -> None:
         """Checks what must hold between any two operations.

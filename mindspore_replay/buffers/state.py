@@ -98,6 +98,17 @@ def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray
         )
 
 
+def check_slots(cls_name: str, state: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if a weighted reservoir does not name its rows by slots, or their clocks cannot be."""
+    count, (now, fresh) = int(state["count"]), state["clock"].tolist()
+    clocks = state["insertion_clocks"][:count]
+    if state["slot_serials"].tolist() != [count, 0] or fresh != 0 or now < 0 or ((clocks < 0) | (clocks > now)).any():
+        raise ValueError(
+            f"For '{cls_name}', 'slot_serials' must be [{count}, 0], 'clock' [now, 0], and 'insertion_clocks' from 0 "
+            f"to now, but got {state['slot_serials'].tolist()}, {[now, fresh]} and {clocks.tolist()}."
+        )
+
+
 def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
     """Raises a ValueError if the rows' clocks contradict their order in the ring."""
     wrong = []
