@@ -206,6 +206,7 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(buffer_cls).parameters.values()
     accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
+        config = di_engine.without_empty_limits(accepted, config)
         known = [name for name in accepted if name not in _SCHEMA_KEYS.values()]
         _check_known(config, [*known, *_OWN_KEYS, *di_engine.KEYS, *di_engine.OF_PRIORITIES])
     given = {key: value for key, value in config.items() if key not in _OWN_KEYS}

@@ -62,6 +62,15 @@ def class_by_priority(buffer_cls: type, priority: Any) -> type:
     return PrioritizedReplayBuffer if _checked_bool("priority", priority) else ReplayBuffer
 
 
+def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration less limits that are none, where the class takes no such limit."""
+    return {
+        key: value
+        for key, value in config.items()
+        if key not in _LIMITS or key in accepted or value not in (None, math.inf)
+    }
+
+
 def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
     """Translates DI-engine's keys, and leaves all others as they are.
 

@@ -420,3 +420,10 @@ def test_the_page_names_what_there_is():
 def test_the_page_leads_somewhere():
     for path in re.findall(r"\]\(([^)#]+)\)", PAGE.read_text(encoding="utf-8")):
         assert (PAGE.parent / path).is_file()
+
+
+def test_a_limit_that_is_none_is_no_key_that_a_reservoir_must_know():
+    columns = {"capacity": 9, "data_shape": [()], "data_type": ["int32"], "type": "reservoir"}
+    assert create_buffer({**columns, "max_staleness": float("inf"), "max_use": float("inf")}).max_use is None
+    with pytest.raises(ValueError, match="unknown keys: 'max_staleness'"):
+        create_buffer({**columns, "max_staleness": 7})

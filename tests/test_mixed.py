@@ -201,6 +201,22 @@ class Update(nn.Cell):
         return self.mixed.update_priorities(source, indices, priorities)
 
 
+def test_wrong_priorities_in_a_graph():
+    sources = [make("prioritized", 3, i) for i in range(2)]
+
+    def update(source: Tensor, indices: Tensor) -> Any:
+        mixed = MixedReplay([(buffer, 1) for buffer in sources], 8)
+        return ms.jit(Update(mixed).construct)(source, indices, Tensor(9.0, ms.float32))
+
+    with pytest.raises(TypeError, match="'indices' must hold ints"):
+        update(Tensor([0, 1]), Tensor([1.7, 2.0], ms.float32))
+    with pytest.raises(TypeError, match="'source' must hold ints"):
+        update(Tensor([0.0, 1.0], ms.float32), Tensor([1, 2]))
+    with pytest.raises(RuntimeError, match="assert failed"):
+        update(Tensor([0, 2]), Tensor([1, 2])).asnumpy()
+    assert all((buffer.priorities.asnumpy()[:30] == 1).all() for buffer in sources)
+
+
 @pytest.mark.parametrize(
     ("kind", "backend"), [("uniform", "native"), ("uniform", "composite"), ("sequences", "native")]
 )
@@ -236,8 +252,9 @@ def test_ratios_that_are_constants_of_a_graph():
     assert source.asnumpy().tolist() == [0, 0, 0, 1]
     with pytest.raises(ValueError, match="must be 2 numbers"):
         ms.jit(Constant(mixed, (3, 1, 1)).construct)()
-    with pytest.raises(RuntimeError, match="assert failed"):
-        ms.jit(Adjust(mixed).construct)(Tensor([1.0, -1.0], ms.float64))[0].asnumpy()
+    for wrong in ([1.0, -1.0], [1.0, 1.7e308], [0.0, 0.0], [1.0, 1e-31]):
+        with pytest.raises(RuntimeError, match="assert failed"):
+            ms.jit(Adjust(mixed).construct)(Tensor(wrong, ms.float64))[0].asnumpy()
     assert mixed.ratios.asnumpy().tolist() == [3, 1]
 
 
@@ -415,6 +432,7 @@ def n_step() -> ReplayBuffer:
         (ValueError, "must be 1 numbers", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([1, 2])),
         (ValueError, "must be positive", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([0.0])),
         (ValueError, "must be in", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios(Tensor([-1.0]))),
+        (ValueError, "must be in", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([1e-310])),
     ],
 )  # fmt: skip
 def test_errors(error: type[Exception], message: str, build: Callable[[], Any]):

@@ -20,7 +20,7 @@ from .state import check_layout, load_in_place, overwrite, state_parameter
 from .weighted_host import check_length
 
 _numbers = itertools.count()
-_LARGEST_RATIO = 1e30
+_SMALLEST_RATIO, _LARGEST_RATIO = 1e-30, 1e30
 
 
 class MixedReplay(NamedCell):
@@ -39,9 +39,9 @@ class MixedReplay(NamedCell):
             first source also what is left over.
         rewards (Union[Sequence[Union[float, None]], None]): For each source the reward that takes the place of the one
             in the column ``"reward"``, or ``None`` to keep it. Default: ``None``, to keep all.
-        adjustable (bool): Whether `set_ratios` can change the ratios. Then each source draws ``B`` rows, of which those
-            needed are kept, chosen so that each is as likely as before; no buffer may have `max_use` then. Default:
-            ``False``.
+        adjustable (bool): Whether `set_ratios` can change the ratios. Then each source draws ``B`` rows, also where its
+            ratio is 0, so it must have as many; those needed are kept, chosen so that each is as likely as before. No
+            buffer may have `max_use` then. Default: ``False``.
         seed (Union[int, None]): Start of the random sequence that chooses rows to keep, as for `ReplayBuffer`. Default:
             ``None``.
 
@@ -87,7 +87,7 @@ class MixedReplay(NamedCell):
         self.sources = tuple(buffer for buffer, _ in pairs)
         self._fields = _common_fields(name, self.sources)
         self._bookkeeping = tuple(key for key in pairs[0][0]._bookkeeping_names if key not in ("indices", "weights"))
-        ratios = _checked_ratios(name, [ratio for _, ratio in pairs], len(pairs))
+        ratios = _checked_ratios(name, [ratio for _, ratio in pairs], len(pairs), False)
         counts = self._counts(ratios)
         self._twins = tuple(buffer._resized(n) for buffer, n in zip(self.sources, counts))
         for i, buffer in enumerate(self.sources):
@@ -139,7 +139,7 @@ class MixedReplay(NamedCell):
                 part[key[len(prefix) :]] = own.pop(key)
         arrays = check_layout(type(self).__name__, own, self._own_state())
         if self.adjustable:
-            _checked_ratios(type(self).__name__, arrays["ratios"], len(self.sources), 0.0)
+            _checked_ratios(type(self).__name__, arrays["ratios"], len(self.sources), True)
         checked = [buffer._checked(part) for buffer, part in zip(self.sources, parts)]
         for buffer, part in zip(self.sources, checked):
             buffer._take_over(part)
@@ -212,15 +212,17 @@ class MixedReplay(NamedCell):
 
     # Bodies for the compiler.
 
-    def _check_update_in_graph(self, source: tuple[int, ...], indices: tuple[int, ...]) -> bool:
-        self._check_pairs(source, indices)
+    def _check_update_in_graph(self, *layout: Any) -> bool:
+        names = ("source", "indices")
+        given = [np.zeros(shape, numpy_type(dtype)) for dtype, shape in zip(layout[::2], layout[1::2])]
+        self._check_pairs(*(_as_ints(type(self).__name__, *pair).shape for pair in zip(names, given)))
         return True
 
     def _check_ratios_in_graph(self, ratios: Any) -> tuple[float, ...]:
-        return tuple(_checked_ratios(type(self).__name__, list(ratios), len(self.sources), 0.0).tolist())
+        return tuple(_checked_ratios(type(self).__name__, list(ratios), len(self.sources), True).tolist())
 
     def _check_length_in_graph(self, shape: tuple[int, ...]) -> bool:
-        _checked_ratios(type(self).__name__, np.ones(shape), len(self.sources), 0.0)
+        _checked_ratios(type(self).__name__, np.ones(shape), len(self.sources), True)
         return True
 
     def _batch_of(self, i):
@@ -282,11 +284,13 @@ class MixedReplay(NamedCell):
         return result
 
     def _update_graph(self, source, indices, priorities):
-        self._check_update(source.shape, indices.shape)
+        self._check_update(source.dtype, source.shape, indices.dtype, indices.shape)
+        ok = ops.all(ops.logical_and(source >= 0, source < len(self._twins)))
+        self._assert(ok, (source,))
         dead = self._zero + 0
         for i in range(len(self._twins)):
             if self._prioritized[i]:
-                others = source != i
+                others = ops.logical_or(source != i, ops.logical_not(ok))  # an assertion does not stop what follows it
                 handles = ops.select(others, self._dead, ops.cast(indices, ms.int64))
                 skipped = self._twins[i].update_priorities(handles, priorities)
                 dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
@@ -298,7 +302,8 @@ class MixedReplay(NamedCell):
         if isinstance(ratios, Tensor):
             self._check_length(ratios.shape)
             given = ops.cast(ratios, ms.float64)
-            ok = ops.logical_and(ops.all(ops.logical_and(given >= 0, ops.isfinite(given))), ops.any(given > 0))
+            in_range = ops.logical_and(given >= _SMALLEST_RATIO, given <= _LARGEST_RATIO)
+            ok = ops.logical_and(ops.all(ops.logical_or(in_range, given == 0)), ops.any(in_range))
             self._assert(ok, (given,))
             ops.assign(self.ratios, ops.select(ok, given, self.ratios))
         else:
@@ -328,9 +333,7 @@ class MixedReplay(NamedCell):
                 fails with a RuntimeError, and other sources may have been drawn from.
         """
         names = self._names(with_indices) if as_dict else ()
-        with contextlib.ExitStack() as stack:
-            for lock in sorted({buffer._lock for buffer in self.sources}, key=id):
-                stack.enter_context(lock)
+        with self._locks():
             wait_for_work()
             for i, twin in enumerate(self._twins):
                 if not twin.can_sample():
@@ -341,6 +344,13 @@ class MixedReplay(NamedCell):
             batch = self._draw_now()
         batch = batch if with_indices else batch[:1] + batch[3:]
         return dict(zip(names, batch)) if as_dict else batch
+
+    def _locks(self) -> contextlib.ExitStack:
+        """Holds the locks of all sources, which every such call takes in one order."""
+        stack = contextlib.ExitStack()
+        for lock in sorted((buffer._lock for buffer in self.sources), key=id):
+            stack.enter_context(lock)
+        return stack
 
     def _names(self, with_indices: bool) -> tuple[str, ...]:
         if any(buffer.names is None for buffer in self.sources):
@@ -373,7 +383,7 @@ class MixedReplay(NamedCell):
         Raises:
             TypeError: If `source` or `indices` hold no ints, or `priorities` no numbers.
             ValueError: If shapes do not fit, there is no such source, or a priority is negative, NaN or infinite; then
-                no priority is changed.
+                no priority is changed. In a graph the last two fail the operator with a RuntimeError.
         """
         name = type(self).__name__
         given_source, handles = (_as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
@@ -403,7 +413,8 @@ class MixedReplay(NamedCell):
         """Draws by other ratios from now on.
 
         Args:
-            ratios (Union[Sequence[float], Tensor]): One for each source, at least 0, not all 0; a Tensor ``[m]``.
+            ratios (Union[Sequence[float], Tensor]): One for each source, 0 or in [1e-30, 1e30], not all 0; a Tensor
+                ``[m]``.
 
         Returns:
             MixedReplay: Itself.
@@ -417,9 +428,10 @@ class MixedReplay(NamedCell):
         if not self.adjustable:
             raise RuntimeError(f"For '{type(self).__name__}', 'set_ratios' needs one made with adjustable=True.")
         given = ratios.asnumpy() if isinstance(ratios, Tensor) else ratios
-        checked = _checked_ratios(type(self).__name__, given, len(self.sources), 0.0)
-        wait_for_work()
-        overwrite(self.ratios, checked)
+        checked = _checked_ratios(type(self).__name__, given, len(self.sources), True)
+        with self._locks():
+            wait_for_work()
+            overwrite(self.ratios, checked)
         return self
 
 
@@ -457,15 +469,16 @@ def _common_fields(name: str, buffers: Sequence[ReplayBuffer]) -> dict[str, tupl
     return first._sample_fields
 
 
-def _checked_ratios(name: str, ratios: Any, sources: int, least: float = 1e-30) -> np.ndarray:
+def _checked_ratios(name: str, ratios: Any, sources: int, may_be_zero: bool) -> np.ndarray:
     """Ratios as float64 ``[m]``, or a clear error."""
     given = list(np.asarray(ratios)) if isinstance(ratios, np.ndarray) and ratios.ndim == 1 else ratios
     if not isinstance(given, (list, tuple)) or len(given) != sources:
         raise ValueError(f"For '{name}', 'ratios' must be {sources} numbers, one for each source, but got {ratios!r}.")
-    checked = np.array([check_number(name, "ratios", ratio, least, _LARGEST_RATIO) for ratio in given], np.float64)
-    if not checked.any():
+    for ratio in given:
+        check_number(name, "ratios", ratio, 0.0 if may_be_zero and ratio == 0 else _SMALLEST_RATIO, _LARGEST_RATIO)
+    if not any(given):
         raise ValueError(f"For '{name}', one of the 'ratios' must be positive, but got {ratios!r}.")
-    return checked
+    return np.array(given, np.float64)
 
 
 def _as_ints(name: str, argument: str, values: Any) -> np.ndarray:
