@@ -108,6 +108,31 @@ def test_can_sample_counts_the_window(backend: str):
     assert set(buffer.sample(with_indices=True)[0].asnumpy().tolist()) <= {3, 4, 5}
 
 
+class Constant(nn.Cell):
+    """Sets a window that is known when the graph is made."""
+
+    def __init__(self, buffer: ElasticReplayBuffer, window: Any) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.given = window
+
+    def construct(self):
+        self.buffer.set_window(self.given)
+        return self.buffer.can_sample()
+
+
+def test_a_window_that_is_a_constant_of_a_graph():
+    buffer = make("native", weighted=True)
+    buffer.insert([np.arange(8)])
+    buffer.delete([6, 7])
+    assert not ms.jit(Constant(buffer, 4).construct)()
+    assert buffer.window.asnumpy().tolist() == [4]
+    assert ms.jit(Constant(buffer, 5).construct)()
+    assert buffer.window.asnumpy().tolist() == [5]
+    with pytest.raises(ValueError, match=r"'window' must be in \[3, 8\], but got 9"):
+        ms.jit(Constant(buffer, 9).construct)()
+
+
 def test_with_a_view(backend: str):
     """Steps are drawn that begin in the window; the newest has no next observation yet."""
     names = ["observation", "reward", "terminated"]

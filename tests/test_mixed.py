@@ -1,6 +1,7 @@
 """Batches from several buffers: exact counts, rows and priorities that stay with their source, ratios that change."""
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +9,9 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
-from checks import assert_frequencies
+from checks import assert_frequencies, uniform
 from drivers import Combination
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 from reference_weighted import PrioritizedTwin
 
 from mindspore_replay import (
@@ -23,7 +24,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from mindspore_replay.ops.mixture import exact_counts
+from mindspore_replay.ops.mixture import PickRows, exact_counts
 
 NAMES = ["observation", "reward", "terminated"]
 COLUMNS = [(2,), (), ()], ["float32", "float32", "bool"]
@@ -492,3 +493,57 @@ def test_a_buffer_may_be_in_two_mixtures(tmp_path: Any):
 
 def test_two_in_one_graph():
     assert lists(Two()()) == [[0, 0, 1, 1]] * 2
+
+
+class CanSample(nn.Cell):
+    """Whether a batch can be had."""
+
+    def __init__(self, mixed: MixedReplay) -> None:
+        super().__init__()
+        self.mixed = mixed
+
+    def construct(self):
+        return self.mixed.can_sample()
+
+
+def test_each_source_must_have_its_rows():
+    sources = [make("uniform", 2, i) for i in range(2)]
+    mixed = MixedReplay([(source, 1) for source in sources], 4)
+    can_sample = ms.jit(CanSample(mixed).construct)
+    assert can_sample()
+    sources[1].reset()
+    assert not can_sample()
+    assert not mixed.can_sample()
+
+
+class Pick(Kept):
+    """Which rows of two batches of four are kept."""
+
+    def __init__(self) -> None:
+        self.pick = PickRows(4, 2)
+        self.ratios = Parameter(Tensor([0.5, 0.5], ms.float64), name="ratios")
+        self.state = Parameter(Tensor([77, 0], ms.int64), name="state")
+
+    @ms.jit
+    def __call__(self):
+        return self.pick(self.ratios, self.state)
+
+
+def test_rows_to_keep_are_chosen_for_each_source_by_itself():
+    """Of four rows two, at equal distances: the even or the odd ones. All four combinations are equally likely."""
+    pick = Pick()
+    drawn = [tuple(pick()[1].asnumpy().tolist()) for _ in range(400)]
+    assert_frequencies(drawn, uniform([(a, a + 2, b, b + 2) for a in range(2) for b in range(2)]))
+
+
+def test_no_batch_is_drawn_while_a_source_is_locked():
+    sources = [make("uniform", 2, i) for i in range(2)]
+    mixed = MixedReplay([(source, 1) for source in sources], 4)
+    mixed.sample()
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (mixed.sample(), done.set()))
+    with sources[1]._lock:
+        thread.start()
+        assert not done.wait(0.3)
+    assert done.wait(60)
+    thread.join()
