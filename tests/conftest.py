@@ -17,6 +17,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Guard(config), "combinations-guard")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file run in one process, since they share compiled graphs; those of examples share nothing."""
+    for item in items:
+        if item.path.name != "test_examples.py":
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield

@@ -165,8 +165,9 @@ def test_a_window_outside_its_range(backend: str, window: int):
     for value in (window, Tensor(window)):
         with pytest.raises(ValueError, match=f"but got {window}"):
             buffer.set_window(value)
-    with pytest.raises(RuntimeError):
-        JitStep(buffer)(Tensor(window, ms.int64))[0].asnumpy()
+    if window == 9:  # one is enough: each graph that fails must be made anew
+        with pytest.raises(RuntimeError):
+            JitStep(buffer)(Tensor(window, ms.int64))[0].asnumpy()
     assert buffer.window.asnumpy().tolist() == [4]
 
 

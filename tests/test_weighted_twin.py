@@ -34,10 +34,11 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "prioritized, stale": PRIORITIZED | {"alpha": 0.0, "max_staleness": 2, "beta": 0.0, "beta_steps": 2},
     "prioritized, everything": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4},
 }
-#: Those that are compiled too.
-EVERYWHERE = LIMITED | {"reservoir": RESERVOIR | {"max_use": 6}}
-#: One that takes other ways through the operators than `LIMITED`, for the composite backend too.
-OTHER_WAYS = PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "ordered": True, "normalize": "buffer", "max_use": 2}
+#: Those that take other ways through the operators than `LIMITED`, for the composite backend too.
+OTHER_WAYS: dict[str, dict[str, Any]] = {
+    "reservoir": RESERVOIR | {"max_use": 6},
+    "prioritized": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "ordered": True, "normalize": "buffer", "max_use": 2},
+}
 
 PRIORITY = st.sampled_from([0.0, 1e-6, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
 #: How far a handle is behind the newest row; a negative one has not been given yet.
@@ -144,7 +145,7 @@ def run(driver: Any, options: dict[str, Any], operations: list[tuple[Any, ...]])
         assert driver.status() == (pair.twin.size, pair.twin.size == CAPACITY, pair.twin.can_sample())
 
 
-@pytest.mark.parametrize("options", EVERYWHERE.values(), ids=EVERYWHERE)
+@pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
 @SETTINGS
 @given(operations=OPERATIONS)
 def test_random_operations(make: Make, options: dict[str, Any], operations: list[tuple[Any, ...]]):
@@ -173,10 +174,11 @@ def test_random_operations_with_other_arguments(options: dict[str, Any], operati
     run(from_python("native", options), options, operations)
 
 
+@pytest.mark.parametrize("options", OTHER_WAYS.values(), ids=OTHER_WAYS)
 @SETTINGS
 @given(operations=OPERATIONS)
-def test_random_operations_on_other_ways(backend: str, operations: list[tuple[Any, ...]]):
-    run(from_python(backend, OTHER_WAYS), OTHER_WAYS, operations)
+def test_random_operations_on_other_ways(backend: str, options: dict[str, Any], operations: list[tuple[Any, ...]]):
+    run(from_python(backend, options), options, operations)
 
 
 def test_the_uniform_twin_by_hand():
