@@ -145,17 +145,21 @@ class Run:
         self.rng = np.random.default_rng(seed)
         self.envs = make_envs(config, config["num_envs"])
         self.observation, _ = self.envs.reset(seed=seed)
-        settings = config["learner"]
+        self.make_cells(seed, backend)
+        self.step = 0
+        self.best = -np.inf
+        self.seconds = 0.0
+        self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
+
+    def make_cells(self, seed: int, backend: str) -> None:
+        """Makes the learner with its buffer, and what acts greedily."""
+        config, settings = self.config, self.config["learner"]
         size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
         buffer = create_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
         network, target = make_network(*size, self.head), make_network(*size, self.head)
         rates = config["gamma"], settings["tau"], settings["learning_rate"]
         self.learner = self.learner_class(network, target, buffer, *rates)
         self.policy = Policy(network)
-        self.step = 0
-        self.best = -np.inf
-        self.seconds = 0.0
-        self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
 
     def epsilon(self) -> float:
         """Probability of a random action now."""

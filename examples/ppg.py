@@ -23,12 +23,11 @@ References:
     Sizes and use counts of the buffers: DI-engine's guide to multiple buffers, https://di-engine-docs.readthedocs.io
 """
 
-from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from dqn import Run, main, make_envs, make_network, value_of
+from dqn import Run, main, make_network, value_of
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import create_buffer
@@ -153,23 +152,13 @@ class PpgRun(Run):
 
     must_solve = True
 
-    def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
-        ms.set_seed(seed)
-        self.config = config
-        self.folder = folder
-        self.rng = np.random.default_rng(seed)
-        self.envs = make_envs(config, config["num_envs"])
-        self.observation, _ = self.envs.reset(seed=seed)
-        settings, actions = config["learner"], int(self.envs.single_action_space.n)
+    def make_cells(self, seed: int, backend: str) -> None:
+        settings, actions = self.config["learner"], int(self.envs.single_action_space.n)
         size = settings["observation_scale"], settings["hidden"]
         network, former, critic = (make_network(*size, outputs) for outputs in (actions + 1, actions + 1, 1))
-        buffers = create_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
+        buffers = create_buffer({**self.config["replay_buffer"], "seed": seed, "backend": backend})
         self.learner = Learner(network, former, critic, buffers, settings)
         self.policy, self.logits, self.critic = Policy(network), Logits(network), critic
-        self.step = 0
-        self.best = -np.inf
-        self.seconds = 0.0
-        self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
 
     def advance(self, returns: np.ndarray) -> list[np.ndarray]:
         """Fills both buffers with a rollout, after an auxiliary phase if it is time; `returns` adds up rewards."""

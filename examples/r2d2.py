@@ -29,7 +29,7 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from dqn import ROOT, Learner, Run, Scale, make_envs
+from dqn import ROOT, Learner, Run, Scale
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import create_buffer, load_config, sequence_priorities
@@ -198,26 +198,16 @@ def values_of(values: Tensor, action: Tensor) -> Tensor:
 class RecurrentRun(Run):
     """A `Run` of the recurrent learner. Rows know the end of their episode, and actions need a memory."""
 
-    def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
-        ms.set_seed(seed)
-        self.config = config
-        self.folder = folder
-        self.rng = np.random.default_rng(seed)
-        self.envs = make_envs(config, config["num_envs"])
-        self.observation, _ = self.envs.reset(seed=seed)
-        settings = config["learner"]
+    def make_cells(self, seed: int, backend: str) -> None:
+        settings = self.config["learner"]
         size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
-        network, target = (RecurrentNetwork(*size, config["memoryless"]) for _ in range(2))
-        own = {"num_envs": config["num_envs"], "seed": seed, "backend": backend}
-        buffer = create_buffer({**config["replay_buffer"], **own})
-        self.learner = RecurrentLearner(network, target, buffer, config)
+        network, target = (RecurrentNetwork(*size, self.config["memoryless"]) for _ in range(2))
+        own = {"num_envs": self.config["num_envs"], "seed": seed, "backend": backend}
+        buffer = create_buffer({**self.config["replay_buffer"], **own})
+        self.learner = RecurrentLearner(network, target, buffer, self.config)
         self.rows = VectorRows(buffer, self.envs.metadata["autoreset_mode"])
         self.one_step = Policy(network)
         self.actor = self.policy
-        self.step = 0
-        self.best = -np.inf
-        self.seconds = 0.0
-        self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
 
     @property
     def policy(self) -> Actor:

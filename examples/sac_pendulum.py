@@ -20,12 +20,11 @@ Reference:
     Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications, https://arxiv.org/abs/1812.05905
 """
 
-from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from dqn import Run, Scale, main, make_envs, make_network
+from dqn import Run, Scale, main, make_network
 from mindspore import Parameter, Tensor, nn, ops
 
 from mindspore_replay import VectorRows, create_buffer
@@ -160,26 +159,16 @@ class SacRun(Run):
 
     must_solve = True
 
-    def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
-        ms.set_seed(seed)
-        self.config = config
-        self.folder = folder
-        self.rng = np.random.default_rng(seed)
-        self.envs = make_envs(config, config["num_envs"])
-        self.observation, _ = self.envs.reset(seed=seed)
-        settings, self.units = config["learner"], self.envs.single_action_space.high
+    def make_cells(self, seed: int, backend: str) -> None:
+        settings, self.units = self.config["learner"], self.envs.single_action_space.high
         scale, hidden, actions = settings["observation_scale"], settings["hidden"], len(self.units)
-        own = {"num_envs": config["num_envs"], "seed": seed, "backend": backend}
-        buffer = create_buffer({**config["replay_buffer"], **own})
+        own = {"num_envs": self.config["num_envs"], "seed": seed, "backend": backend}
+        buffer = create_buffer({**self.config["replay_buffer"], **own})
         critics, targets = (Critics([*scale, *[1.0] * actions], hidden) for _ in range(2))
         actor = Actor(scale, hidden, actions)
-        self.learner = Learner(actor, critics, targets, buffer, config["gamma"], settings)
+        self.learner = Learner(actor, critics, targets, buffer, self.config["gamma"], settings)
         self.rows = VectorRows(buffer, self.envs.metadata["autoreset_mode"])
         self.policy = Policy(actor, self.units.tolist())
-        self.step = 0
-        self.best = -np.inf
-        self.seconds = 0.0
-        self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
 
     def act(self) -> np.ndarray:
         """Actions in (-1, 1), one for each environment: uniform at first, then the actor's."""
