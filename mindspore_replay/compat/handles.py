@@ -4,16 +4,13 @@ import itertools
 from typing import Any
 
 import mindspore as ms
-import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from ..buffers.prioritized import PrioritizedReplayBuffer, one_number
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..columns import Columns, check_number, check_size
-from ..ops import random
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.sample import CompositeSample, CompositeSamplePrioritized, NativeSample, NativeSamplePrioritized
 from .base import Operator
 
 _buffers: dict[int, ReplayBuffer] = {}
@@ -25,17 +22,6 @@ def seed_of(cls_name: str, seed0: Any, seed1: Any) -> int | None:
     maximum = 2**63 - 1
     first = check_size(cls_name, "seed0", seed0, maximum, minimum=0)
     return check_size(cls_name, "seed1", seed1, maximum, minimum=0) or first or None
-
-
-class _Graph(nn.Cell):
-    """Runs an operator's body as a graph for Python. Graphs of Cells are told apart by more than their address."""
-
-    def __init__(self, body: Any) -> None:
-        super().__init__()
-        self.body = body
-
-    def construct(self, *args):
-        return self.body(*args)
 
 
 class _Create(Operator):
@@ -67,11 +53,9 @@ class _OnHandle(Operator):
 
 
 class _Sample(_OnHandle):
-    """Draws rows of a buffer. A class says how in `_call_graph`."""
+    """Draws rows of a buffer, by a twin of it for samples of this size."""
 
-    _call_graph: Any
-
-    def _set_up(self, handle: int, kind: type[ReplayBuffer], batch_size: int, shapes: Any, dtypes: Any) -> Any:
+    def _set_up(self, handle: int, kind: type[ReplayBuffer], batch_size: int, shapes: Any, dtypes: Any) -> None:
         name, buffer = type(self).__name__, self._find(handle, kind)
         self.batch_size = check_size(name, "batch_size", batch_size)
         given = Columns(name, shapes, dtypes)
@@ -80,8 +64,7 @@ class _Sample(_OnHandle):
                 f"For '{name}', 'shapes' and 'dtypes' must be those of the buffer, {buffer.shapes} and {buffer.types}, "
                 f"but got {given.shapes} and {given.types}."
             )
-        self.graph = ms.jit(_Graph(self._call_graph).construct)
-        return buffer
+        self.twin: Any = buffer._resized(self.batch_size)
 
     def _draw(self, *arguments: Any) -> tuple[Tensor, ...]:
         with self.buffer._lock:
@@ -92,7 +75,7 @@ class _Sample(_OnHandle):
                     f"For '{type(self).__name__}', a sample needs batch_size={self.batch_size} rows, but {rows} can be "
                     "drawn."
                 )
-            return self.graph(*arguments)
+            return self.twin.sample(*arguments)
 
 
 class _Push(_OnHandle):
@@ -202,26 +185,16 @@ class PriorityReplayBufferSample(_Sample):
     """
 
     def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
-        buffer = self._set_up(handle, PrioritizedReplayBuffer, batch_size, shapes, dtypes)
-        options = False, None, True, 0.0
-        self.sample: Any = (
-            NativeSamplePrioritized(self.batch_size, *options, buffer.types)
-            if buffer.backend == "native"
-            else CompositeSamplePrioritized(self.batch_size, buffer.capacity, *options, buffer.columns)
-        )
+        self._set_up(handle, PrioritizedReplayBuffer, batch_size, shapes, dtypes)
 
     def _call_graph(self, beta):
-        buffer = self.buffer
-        return self.sample(
-            buffer.buffer, buffer._ring_state(), buffer._marks(), buffer.random_state, buffer.beta,
-            ops.reshape(ops.cast(beta, ms.float64), ()),
-        )  # fmt: skip
+        return self.twin.sample(ops.reshape(ops.cast(beta, ms.float64), ()))
 
     @graph_body(_call_graph)
     def __call__(self, beta: Any) -> tuple[Tensor, ...]:
         name = type(self).__name__
         given = one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta
-        return self._draw(Tensor(np.float64(check_number(name, "beta", given))))
+        return self._draw(check_number(name, "beta", given))
 
 
 @ms.jit_class
@@ -314,16 +287,10 @@ class ReservoirReplayBufferSample(_Sample):
     """
 
     def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
-        buffer = self._set_up(handle, ReservoirReplayBuffer, batch_size, shapes, dtypes)
-        draw = self.batch_size, buffer.capacity, True, False
-        self.sample: Any = (
-            NativeSample(*draw, buffer.types) if buffer.backend == "native" else CompositeSample(*draw, buffer.columns)
-        )
-        self.all_rows = Tensor(random.ALL_ROWS, ms.int64)
+        self._set_up(handle, ReservoirReplayBuffer, batch_size, shapes, dtypes)
 
     def _call_graph(self):
-        buffer = self.buffer
-        return self.sample(buffer.buffer, buffer.head, buffer.count, buffer.random_state, self.all_rows)
+        return self.twin.sample()
 
     @graph_body(_call_graph)
     def __call__(self) -> tuple[Tensor, ...]:

@@ -30,7 +30,6 @@ class ReservoirSlots:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = Tensor(capacity, ms.int64)
-        self.zero = Tensor(0, ms.int64)
         self.one = Tensor(1, ms.int64)
         self.mix = MixBits()
         self.bits = BitsAt()
@@ -42,7 +41,7 @@ class ReservoirSlots:
         place = ops.cast(ops.ceil(unit * ops.cast(earlier + self.one, ms.float64)), ms.int64) - self.one
         slots = ops.select(earlier < self.capacity, earlier, place)
         kept = slots < self.capacity
-        return ops.select(kept, slots, self.zero + ops.zeros_like(slots)), kept
+        return ops.select(kept, slots, ops.zeros_like(slots)), kept
 
 
 @ms.jit_class
@@ -98,12 +97,11 @@ class CompositeReservoirInsert:
             written = ops.reshape(exists, (n, *(1 for _ in self.shapes[i])))
             ops.scatter_update(columns[i], slots, ops.cast(ops.select(written, new, old[i]), columns[i].dtype))
         self.replace(self.views[2], row_serials, slots, exists, ops.gather(serial, last, 0))
-        if len(marks) > 0:
-            self.mark(marks, slots, exists, counted)
         count = ops.minimum(serials[0] - serials[1] + n, self.capacity)
         ops.assign(serials, serials + self.inserted * n)
         ops.assign(ring[1], ops.cast(count, ms.int32))
         if len(marks) > 0:
+            self.mark(marks, slots, exists, counted)
             ops.assign(ring[2], self.inserted * count)
         return count
 
