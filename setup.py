@@ -14,12 +14,20 @@ FLAGS += ["-shared", "-fPIC", "-fvisibility=hidden"]
 
 
 class BuildKernels(build_ext):
-    """Compiles a plain shared library, without Python's headers. Where that fails, the package goes without it."""
+    """Compiles the kernels, a plain shared library without Python's headers, and the module that calls them.
+
+    Where either fails, the package goes without it.
+    """
 
     def get_ext_filename(self, ext_name):
+        if not ext_name.endswith("_kernels"):
+            return super().get_ext_filename(ext_name)
         return os.path.join(*ext_name.split(".")) + ".so"
 
     def build_extension(self, ext):
+        if ext is not kernels:
+            super().build_extension(ext)
+            return
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         reason = self.compile(ext, target)
@@ -54,4 +62,11 @@ kernels = Extension(
     depends=[str(path) for path in Path("mindspore_replay/csrc").glob("*.h")],
     optional=True,
 )
-setup(ext_modules=[kernels], cmdclass={"build_ext": BuildKernels})
+calls = Extension(
+    "mindspore_replay._calls",
+    ["mindspore_replay/csrc/calls.cc"],
+    extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
+    language="c++",
+    optional=True,
+)
+setup(ext_modules=[kernels, calls], cmdclass={"build_ext": BuildKernels})

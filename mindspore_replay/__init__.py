@@ -8,14 +8,19 @@ from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
 from .buffers.reservoir import ReservoirReplayBuffer
 from .buffers.sequence import SequenceReplayBuffer
+from .checkpoint import load, save
 from .config import create_buffer, get_buffer_cls, load_config
+from .limiter import RateLimiter
+from .monitor import ReplayMonitor
 from .ops import statement_hook
 from .ops.status import KernelStatus, kernel_status
+from .prefetch import Prefetch
 from .priorities import sequence_priorities
 from .vector import VectorRows
 from .views.frame_stack import FrameStack
 from .views.hindsight import HindsightRelabel
 from .views.n_step import NStep
+from .writers import JSONLinesWriter, TensorBoardWriter, TerminalWriter
 
 UniformReplayBuffer = ReplayBuffer
 PriorityReplayBuffer = PrioritizedReplayBuffer
@@ -25,21 +30,29 @@ __all__ = [
     "EpisodeReplayBuffer",
     "FrameStack",
     "HindsightRelabel",
+    "JSONLinesWriter",
     "KernelStatus",
     "MixedReplay",
     "NStep",
+    "Prefetch",
     "PrioritizedReplayBuffer",
     "PriorityReplayBuffer",
+    "RateLimiter",
     "ReplayBuffer",
+    "ReplayMonitor",
     "ReservoirReplayBuffer",
     "SequenceReplayBuffer",
+    "TensorBoardWriter",
+    "TerminalWriter",
     "UniformReplayBuffer",
     "VectorRows",
     "__version__",
     "create_buffer",
     "get_buffer_cls",
     "kernel_status",
+    "load",
     "load_config",
+    "save",
     "sequence_priorities",
 ]
 

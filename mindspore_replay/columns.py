@@ -230,6 +230,16 @@ class Columns:
             )
         return [exp[name] for name in self.names]
 
+    def as_fields(self, exp: Sequence[Any]) -> list[Any]:
+        """The fields of a transition as Tensors and arrays."""
+        return [value if isinstance(value, Tensor) else self.to_array(i, value) for i, value in enumerate(exp)]
+
+    def count_rows(self, fields: Sequence[Any], num_envs: int) -> int:
+        """How many rows there are in fields, or the errors of `check`."""
+        return self.check(
+            [field.shape for field in fields], [type_name(field.dtype) for field in fields], num_envs
+        ).rows
+
     def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
         """The layout of rows with these shapes and dtype names, or an error that lists every bad column."""
         wrong = [

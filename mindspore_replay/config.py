@@ -15,6 +15,7 @@ from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
 from .buffers.reservoir import ReservoirReplayBuffer
 from .buffers.sequence import SequenceReplayBuffer
+from .limiter import RateLimiter
 
 #: Classes by the names that a configuration may use.
 BUFFER_TYPES: dict[str, type] = {
@@ -32,7 +33,9 @@ BUFFER_TYPES: dict[str, type] = {
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}
 _SEVERAL_KEYS = ("multi_type_replaybuffer", "multi_buffer")
-_OWN_KEYS = ("type", "number", "params", *_SCHEMA_KEYS, *_SEVERAL_KEYS)
+_OWN_KEYS = ("type", "number", "params", "limiter", *_SCHEMA_KEYS, *_SEVERAL_KEYS)
+#: Keys whose value is a mapping without being a buffer's configuration.
+_MAPPINGS = ("limiter", *di_engine.MAPPINGS)
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
@@ -102,6 +105,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
             - `data_shape` (Sequence): shape of one row of each column. Required.
             - `data_type` (Sequence): dtype of each column, ``mindspore.float32`` or ``"float32"``. Required.
             - `params` (Mapping): more keys, which may as well stand outside of it.
+            - `limiter` (Mapping): arguments of a `RateLimiter`, which becomes the buffer's ``limiter``.
             - any other argument of the class by name, such as `seed` or `names`. Infinite limits are none.
             - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
               `IS_weight_power_factor`, `anneal_step` and more; ``docs/di_engine.md`` has all of them.
@@ -134,11 +138,37 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
         raise TypeError(f"For 'create_buffer', 'number' must be an int, but got {number!r} ({type(number).__name__}).")
     if number < 1:
         raise ValueError(f"For 'create_buffer', 'number' must be positive, but got {number}.")
+    limits = _limiter_arguments(config, arguments)
     if number == 1:
-        return buffer_cls(**arguments)
+        return _made(buffer_cls, arguments, limits)
     seed = arguments.pop("seed", None)
     seeds = [{} if seed is None else {"seed": seed + i} for i in range(number)]
-    return nn.CellList([buffer_cls(**arguments, **extra) for extra in seeds])
+    return nn.CellList([_made(buffer_cls, arguments | extra, limits) for extra in seeds])
+
+
+def _made(buffer_cls: type, arguments: Mapping[str, Any], limits: Mapping[str, Any] | None) -> Any:
+    limiter = None if limits is None else RateLimiter(**limits)
+    buffer = buffer_cls(**arguments)
+    if limiter is not None:
+        buffer.limiter = limiter
+    return buffer
+
+
+def _limiter_arguments(config: Mapping[str, Any], arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    limits = config.get("limiter")
+    theirs = None if di_engine.LIMITER in arguments else config.get(di_engine.LIMITER)
+    if limits is not None and theirs is not None:
+        raise ValueError(f"For 'create_buffer', 'limiter' and {di_engine.LIMITER!r} mean the same: give one of them.")
+    if limits is None:
+        rows = arguments["sample_size"], arguments.get("num_envs", 1)
+        return None if theirs is None else di_engine.limiter_arguments(theirs, *rows)
+    _check_mapping("limiter", limits)
+    names = [p.name for p in inspect.signature(RateLimiter.__init__).parameters.values() if p.name != "self"]
+    _check_known(limits, names)
+    missing = [name for name in names[:3] if name not in limits]
+    if missing:
+        raise ValueError(f"For 'create_buffer', 'limiter' lacks {missing}; it has {sorted(limits)}.")
+    return limits
 
 
 def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,7 +211,7 @@ def _is_several(config: Mapping[str, Any]) -> bool:
 
 def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
     """One buffer for each mapping; all other keys count for each of them."""
-    names = [key for key, value in config.items() if isinstance(value, Mapping) and key not in di_engine.MAPPINGS]
+    names = [key for key, value in config.items() if isinstance(value, Mapping) and key not in _MAPPINGS]
     if not names:
         raise ValueError(
             f"For 'create_buffer', several buffers need a mapping each, but got only {sorted(map(str, config))}."

@@ -23,22 +23,24 @@ SWITCHES = ("priority", "priority_IS_weight")
 IGNORED: dict[str, type] = {"deepcopy": bool, "enable_track_used_data": bool, "name": str, "cfg_type": str}
 #: Keys without a counterpart: values that ask for nothing, besides None, and what to do about any other.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "thruput_controller": ((), "limits on the rate of samples to insertions are not there yet"),
-    "monitor": (({},), "buffers log nothing yet; 'info' gives use counts, staleness and priorities of rows"),
-    "periodic_thruput_seconds": ((), "buffers log nothing yet"),
-    "train_iter_per_log": ((), "buffers log nothing yet"),
+    "monitor": (({},), "make a ReplayMonitor(buffer, writer, every)"),
+    "periodic_thruput_seconds": ((), "make a ReplayMonitor(buffer, writer, every)"),
+    "train_iter_per_log": ((), "make a ReplayMonitor(buffer, writer, every)"),
     "priority_max_limit": ((math.inf,), "limit the priorities that you give to 'update_priorities'"),
     "replay_buffer_start_size": ((0,), "compare size() with it before you sample"),
     "min_sample_ratio": ((1,), "compare size() with a multiple of sample_size before you sample"),
     "set_buffer_size": ((), "give the size at the start as 'window' and call 'set_window' when it changes"),
     "import_names": (([], ()), "import the module yourself and give the class as 'type'"),
 }
+#: The key whose value `limiter_arguments` translates, and the keys in there; those of time count for nothing.
+LIMITER = "thruput_controller"
+_RATES, _RATIO, _WINDOW = "push_sample_rate_limit", "sample_min_limit_ratio", "window_seconds"
 #: All keys that DI-engine has and the buffers here do not.
-KEYS = (*RENAMED, *SWITCHES, *IGNORED, *REFUSED)
+KEYS = (*RENAMED, *SWITCHES, *IGNORED, *REFUSED, LIMITER)
 #: Keys that say how priorities count.
 OF_PRIORITIES = ("alpha", "priority_power_factor", *_CORRECTION)
 #: Keys whose value is a mapping without being a buffer's configuration.
-MAPPINGS = ("thruput_controller", "monitor")
+MAPPINGS = (LIMITER, "monitor")
 
 _LIMITS = ("max_use", "max_staleness")
 _COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *_LIMITS)
@@ -150,17 +152,57 @@ def _need_once(key: str, other: str | None, argument: str) -> None:
 
 def _asks_nothing(key: str, value: Any) -> bool:
     """Whether a key without a counterpart has a value that changes nothing."""
-    if value is None or value in REFUSED[key][0]:
-        return True
-    if key != "thruput_controller" or not isinstance(value, Mapping):
-        return False
-    rate = value.get("push_sample_rate_limit") or {}
-    return (
-        not set(value) - {"push_sample_rate_limit", "window_seconds", "sample_min_limit_ratio"}
-        and value.get("sample_min_limit_ratio", 1) == 1
-        and isinstance(rate, Mapping)
-        and (rate.get("max", math.inf), rate.get("min", 0)) == (math.inf, 0)
-    )
+    return value is None or value in REFUSED[key][0]
+
+
+def limiter_arguments(controller: Any, sample_size: int, num_envs: int) -> dict[str, Any] | None:
+    """The arguments of the `RateLimiter` that does what the key `thruput_controller` asks for.
+
+    DI-engine's rates are insertions for a sample, ours samples for an insertion. It counts what happened in the last
+    seconds, a `RateLimiter` counts everything. The error buffer is the smallest with which neither side can wait for
+    the other without end.
+
+    Args:
+        controller (Mapping): Value of the key.
+        sample_size (int): Rows of a sample.
+        num_envs (int): Rows of an insertion.
+
+    Returns:
+        Union[dict, None]: Arguments by name; ``None`` if nothing is limited.
+
+    Raises:
+        TypeError: If `controller`, or the limits in it, are no mapping, or a value no number.
+        ValueError: If a key is unknown, or a value out of range.
+    """
+    _check_keys(LIMITER, controller, (_RATES, _RATIO, _WINDOW))
+    rates = controller.get(_RATES) or {}
+    _check_keys(_RATES, rates, ("max", "min"))
+    numbers = {"max": rates.get("max", math.inf), "min": rates.get("min", 0), _RATIO: controller.get(_RATIO, 1)}
+    for key, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"For 'create_buffer', {key!r} must be a number, but got {value!r}.")
+    fewest, most, ratio = numbers["min"], numbers["max"], numbers[_RATIO]
+    if not (0 <= fewest <= most and most > 0 and 0 <= ratio < math.inf and fewest < math.inf):
+        raise ValueError(
+            f"For 'create_buffer', {LIMITER!r} must have 0 <= min <= max and a ratio of at least 0, but got "
+            f"{controller!r}."
+        )
+    if fewest == 0 and most == math.inf and ratio <= 1:
+        return None
+    low, high = 1 / most, math.inf if fewest == 0 else 1 / fewest
+    return {
+        "samples_per_insert": (low, high),
+        "min_size": max(math.ceil(ratio * sample_size), 1),
+        "error_buffer": max((low * num_envs + sample_size) / 2, 1.0),
+    }
+
+
+def _check_keys(name: str, value: Any, known: Collection[str]) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"For 'create_buffer', {name!r} must be a mapping, but got {value!r}.")
+    unknown = sorted(map(str, set(value) - set(known)))
+    if unknown:
+        raise ValueError(f"For 'create_buffer', {name!r} must hold some of {list(known)}, but got {unknown}.")
 
 
 def _checked_bool(key: str, value: Any) -> bool:

@@ -29,6 +29,17 @@ def make_buffer(backend: str, **options: Any) -> ReplayBuffer:
     return ReplayBuffer(2, 6, [(2,), ()], [ms.float32, ms.int32], seed=3, backend=backend, **options)
 
 
+def filled(make: Callable[[str], Any], backend: str, fill: Callable[[Any], Any]) -> Any:
+    """A buffer after `fill`. A composite one takes over the state of a native one: no graph is made for that."""
+    buffer = make("native")
+    fill(buffer)
+    if backend == "native":
+        return buffer
+    other = make(backend)
+    other.load_state_dict(buffer.state_dict())
+    return other
+
+
 def compiled(cell: nn.Cell, mode: str) -> Callable[..., Any]:
     """The Cell as a graph: as it is in GRAPH_MODE, by `jit` in PYNATIVE_MODE."""
     return cell if mode == "graph" else ms.jit(cell.construct)

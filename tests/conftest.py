@@ -8,6 +8,9 @@ import pytest
 from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_weighted import make_driver
 
+#: Files that share drivers, and so compiled graphs, run in one process.
+_GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"), "weighted")
+
 #: For each test that takes the fixture `combination`: the combinations that were run to an end, passed or failed.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
 
@@ -21,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one file run in one process, since they share compiled graphs; those of examples share nothing."""
     for item in items:
         if item.path.name != "test_examples.py":
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+            item.add_marker(pytest.mark.xdist_group(_GROUPS.get(item.path.name, item.path.name)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,6 +69,16 @@ class _Guard:
 def _scratch_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """MindSpore writes the analysis of a failed compilation into the working folder."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _mode_is_left_alone() -> Iterator[None]:
+    """The context mode is the process's: a test that leaves another changes what the tests after it see."""
+    before = ms.get_context("mode")
+    yield
+    after = ms.get_context("mode")
+    ms.set_context(mode=before)
+    assert after == before, f"the test left the context in mode {after}"
 
 
 @pytest.fixture(params=sorted(MODES))

@@ -143,6 +143,9 @@ class TimedTwin(UniformTwin):
         """Deletes rows; how many of them there were that had not been deleted."""
         found = {handle: self.record_of(handle) for handle in handles}
         deleted = [record for record in found.values() if record is not None and not record.deleted]
+        alive = {record.serial for record in deleted}
+        self.counts["dead"] += sum(handle >= 0 and handle not in alive for handle in handles)
+        self.counts["deleted"] += len(deleted)
         for record in deleted:
             record.removed = record.deleted = True
         self.judge()
@@ -152,6 +155,7 @@ class TimedTwin(UniformTwin):
         self.now += steps
         for slot in self.order():
             if self.stale(self.records[slot]):
+                self.counts["stale"] += not self.records[slot].deleted
                 self.records[slot].removed = self.records[slot].deleted = True
         self.judge()
 

@@ -59,6 +59,7 @@ class UniformTwin(ReferenceRing):
         super().__init__(capacity, seed)
         self.draws, self.replace, self.ordered = draws, replace, ordered
         self.max_use, self.max_staleness = max_use, max_staleness
+        self.counts = dict.fromkeys(("drawn", "used_up", "stale", "deleted", "dead"), 0)
         self.forget()
 
     def forget(self) -> None:
@@ -118,12 +119,14 @@ class UniformTwin(ReferenceRing):
         """Counts, and removes what was used up; gives the slots back."""
         for slot in slots:
             self.records[slot].uses += 1
+            self.counts["drawn"] += 1
         for slot in slots:
             if self.max_use is not None and self.records[slot].uses >= self.max_use:
-                self.remove(self.records[slot])
+                self.remove(self.records[slot], "used_up")
         return slots
 
-    def remove(self, record: Record) -> None:
+    def remove(self, record: Record, reason: str) -> None:
+        self.counts[reason] += not record.removed
         record.removed, record.weight = True, 0.0
 
     def sample(self, sample_range: Range = (None, None)) -> tuple[list[int], list[Any]]:  # type: ignore[override]
@@ -134,15 +137,16 @@ class UniformTwin(ReferenceRing):
     def delete(self, handles: Sequence[int]) -> int:
         found = [record for record in map(self.live, handles) if record is not None]
         removed = {record.serial for record in found}
+        self.counts["dead"] += sum(handle >= 0 and handle not in removed for handle in handles)
         for record in found:
-            self.remove(record)
+            self.remove(record, "deleted")
         return len(removed)
 
     def advance(self, steps: int) -> None:
         self.now += steps
         for slot in self.order():
             if self.stale(self.records[slot]):
-                self.remove(self.records[slot])
+                self.remove(self.records[slot], "stale")
 
     def stale(self, record: Record) -> bool:
         return self.max_staleness is not None and self.now - record.inserted_at > self.max_staleness
@@ -169,6 +173,7 @@ class UniformTwin(ReferenceRing):
             "use_counts": [~record.uses if record.removed else record.uses for record in self.records],
             "insertion_clocks": [record.inserted_at for record in self.records],
             "clock": [self.now, self.oldest_fresh()],
+            "counts": list(self.counts.values()),
         }
 
 
@@ -263,6 +268,7 @@ class PrioritizedTwin(UniformTwin):
             record = self.live(handle)
             if record is None:
                 dead += 1
+                self.counts["dead"] += handle >= 0
                 continue
             record.priority, record.weight = value, self.weight_of(value)
             self.max_priority = max(self.max_priority, value)

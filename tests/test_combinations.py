@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,43 @@ def test_the_guard_finds_what_did_not_run():
     assert missing(ran) == {"part": ["pynative-native-eager"], "skipped": sorted(EIGHT)}
 
 
-@pytest.mark.parametrize(("skipped", "workers"), [("", 0), ("graph-composite-compiled", 2)])
-def test_a_run_that_lacks_a_combination_fails(tmp_path: Path, skipped: str, workers: int):
-    tests = Path(__file__).parent
-    (tmp_path / "conftest.py").write_text((tests / "conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
-    (tmp_path / "test_some.py").write_text(SUITE.format(skipped=skipped), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "-o", f"pythonpath={tests}", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert (result.returncode == 0) is (skipped == ""), result.stdout + result.stderr
-    assert ("not run in every combination: {'test_some.py::test_in_combinations': " in result.stdout) is bool(skipped)
+@pytest.fixture
+def suite(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a folder with the guard and a test, which is left out in one combination."""
+
+    def write(skipped: str) -> Path:
+        conftest = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
+        (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
+        (tmp_path / "test_some.py").write_text(SUITE.format(skipped=skipped), encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+def test_a_run_in_every_combination_passes(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
+    """In this process, which has imported MindSpore."""
+    folder = suite("")
+    options = ["-q", "-n", "0", "--import-mode=importlib", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+    assert pytest.main([*options, str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "8 passed" in printed
+    assert "not run in every combination" not in printed
+
+
+def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path]):
+    """The tests of one run may be spread over processes."""
+    folder = suite("graph-composite-compiled")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "-o",
+        f"pythonpath={Path(__file__).parent}",
+        str(folder),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+    assert result.returncode != 0, result.stdout + result.stderr
+    assert "not run in every combination: {'test_some.py::test_in_combinations': " in result.stdout

@@ -249,7 +249,54 @@ def test_configurations_with_all_defaults():
     assert list(both) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("controller", "ratio", "min_size", "error_buffer"),
+    [
+        ({"push_sample_rate_limit": {"max": 4, "min": 0.5}}, [0.25, 2], 3, 1.75),
+        ({"push_sample_rate_limit": {"max": 0.01}, "window_seconds": 9}, [100, math.inf], 3, 101.5),
+        ({"push_sample_rate_limit": {"min": 1}, "sample_min_limit_ratio": 2.5}, [0, 1], 8, 1.5),
+        ({"sample_min_limit_ratio": 2}, [0, math.inf], 6, 1.5),
+    ],
+)
+def test_rates(controller: dict[str, Any], ratio: list[float], min_size: int, error_buffer: float):
+    config = COLUMNS | {"capacity": 9, "sample_size": 3, "num_envs": 2, "thruput_controller": controller}
+    limiter = create_buffer(config).limiter
+    np.testing.assert_allclose(limiter.rule.asnumpy(), [*ratio, min_size, error_buffer, 1])
+
+
+def test_no_rates():
+    for controller in (None, {}, {"window_seconds": 5}, {"push_sample_rate_limit": {"min": 0}}):
+        assert create_buffer(ONE | {"thruput_controller": controller}).limiter is None
+
+
 # Errors.
+
+
+@pytest.mark.parametrize(
+    ("controller", "message"),
+    [
+        (3, "'thruput_controller' must be a mapping, but got 3."),
+        ({"speed": 3}, "'thruput_controller' must hold some of ['push_sample_rate_limit', 'sample_min_limit_ratio', "
+                       "'window_seconds'], but got ['speed']."),
+        ({"push_sample_rate_limit": 3}, "'push_sample_rate_limit' must be a mapping, but got 3."),
+        ({"push_sample_rate_limit": {"most": 3}}, "'push_sample_rate_limit' must hold some of ['max', 'min'], but got "
+         "['most']."),
+        ({"push_sample_rate_limit": {"max": 1, "min": 2}}, "'thruput_controller' must have 0 <= min <= max and a ratio "
+         "of at least 0, but got {'push_sample_rate_limit': {'max': 1, 'min': 2}}."),
+        ({"sample_min_limit_ratio": -1}, "'thruput_controller' must have 0 <= min <= max and a ratio of at least 0, "
+         "but got {'sample_min_limit_ratio': -1}."),
+    ],
+)  # fmt: skip
+def test_bad_rates(controller: Any, message: str):
+    with pytest.raises((TypeError, ValueError)) as raised:
+        create_buffer(ONE | {"thruput_controller": controller})
+    assert str(raised.value) == f"For 'create_buffer', {message}"
+
+
+def test_rates_given_twice():
+    limits = {"samples_per_insert": 1, "min_size": 1, "error_buffer": 2}
+    twice = ONE | {"thruput_controller": {"sample_min_limit_ratio": 2}, "limiter": limits}
+    assert refused(twice) == "'limiter' and 'thruput_controller' mean the same: give one of them."
 
 
 @pytest.mark.parametrize(
@@ -270,11 +317,6 @@ def test_one_meaning_in_two_keys(keys: tuple[str, str]):
 @pytest.mark.parametrize(
     ("key", "nothing", "something"),
     [
-        ("thruput_controller", {}, {"push_sample_rate_limit": {"max": 3}}),
-        ("thruput_controller", {"window_seconds": 5}, {"sample_min_limit_ratio": 2}),
-        ("thruput_controller", {"push_sample_rate_limit": {"min": 0}}, {"push_sample_rate_limit": {"min": 1}}),
-        ("thruput_controller", None, {"speed": 3}),
-        ("thruput_controller", None, {"push_sample_rate_limit": 3}),
         ("monitor", {}, {"periodic_thruput": {"seconds": 60}}),
         ("periodic_thruput_seconds", None, 60),
         ("train_iter_per_log", None, 100),

@@ -21,7 +21,13 @@ WITH_EXAMPLES = {
         for name in ("elastic", "episode", "mixed", "prioritized", "replay", "reservoir", "sequence")
     ),
     *(f"mindspore_replay.compat.{name}" for name in ("mindspore_rl", "patches")),
+    "mindspore_replay.checkpoint.reader",
+    "mindspore_replay.checkpoint.writer",
+    *(f"mindspore_replay.datasets.{name}" for name in ("hdf5", "minari", "npz")),
+    "mindspore_replay.limiter",
+    "mindspore_replay.monitor",
     "mindspore_replay.ops.status",
+    "mindspore_replay.prefetch",
     "mindspore_replay.priorities",
     "mindspore_replay.vector",
     *(f"mindspore_replay.views.{name}" for name in ("frame_stack", "n_step")),

@@ -62,18 +62,20 @@ def test_dqn_trains_and_resumes(tmp_path: Path):
     ids=["pynative", "composite-one-environment"],
 )
 def test_dqn_options(tmp_path: Path, options: tuple[str, ...]):
-    output = run("dqn.py", "--steps", 1040, "--out", tmp_path, *options)
+    config = short_config("dqn_cartpole.yaml", tmp_path)
+    output = run("dqn.py", "--steps", 1040, "--config", config, "--out", tmp_path, *options)
     assert output.startswith("1040 steps")
 
 
 def test_dqn_prioritized_trains_and_resumes(tmp_path: Path):
-    run("dqn_prioritized.py", "--steps", 1300, "--out", tmp_path)
+    options = "--config", short_config("dqn_prioritized_cartpole.yaml", tmp_path), "--out", tmp_path
+    run("dqn_prioritized.py", "--steps", 1300, *options)
     first = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
     weights = first["buffer.weights"].asnumpy()[:1300]
     assert (weights > 0).all()
     assert len(np.unique(weights)) > 1000  # the learner gave its errors back as priorities
     assert first["buffer.beta"].asnumpy() == pytest.approx(0.4 + 0.6 * 300 / 10_000)
-    output = run("dqn_prioritized.py", "--steps", 1500, "--out", tmp_path, "--resume")
+    output = run("dqn_prioritized.py", "--steps", 1500, *options, "--resume")
     assert output.startswith("1500 steps")
     second = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
     assert second["buffer.beta"].asnumpy() == pytest.approx(0.4 + 0.6 * 500 / 10_000)
@@ -113,7 +115,8 @@ def test_dqn_atari_samples_what_the_agent_saw(tmp_path: Path):
 
 
 def test_r2d2_learns_from_sequences(tmp_path: Path):
-    output = run("r2d2.py", "--steps", 1160, "--out", tmp_path)
+    config = short_config("r2d2_cartpole.yaml", tmp_path)
+    output = run("r2d2.py", "--steps", 1160, "--config", config, "--out", tmp_path)
     assert output.startswith("1160 steps")
     saved = ms.load_checkpoint(str(tmp_path / "learner.ckpt"))
     starts = saved["buffer.weights"].asnumpy()[:1160] > 0
@@ -147,7 +150,8 @@ def test_sac_trains_and_resumes(tmp_path: Path):
 
 
 def test_an_example_that_has_not_learned_fails(tmp_path: Path):
-    result = start("sac_pendulum.py", "--steps", 50, "--out", tmp_path)
+    config = short_config("sac_pendulum.yaml", tmp_path, evaluation={"solved_at": -200})
+    result = start("sac_pendulum.py", "--steps", 50, "--config", config, "--out", tmp_path)
     assert result.returncode == 1
     assert "not solved: the mean return is below -200" in result.stderr
 
@@ -168,7 +172,8 @@ def test_ppg_uses_rows_up_and_resumes(tmp_path: Path):
 
 
 def test_sqil_imitates_an_expert_and_resumes(tmp_path: Path):
-    run("dqn.py", "--steps", 500, "--out", tmp_path / "expert")
+    config = short_config("dqn_cartpole.yaml", tmp_path)
+    run("dqn.py", "--steps", 500, "--config", config, "--out", tmp_path / "expert")
     expert = {"folder": str(tmp_path / "expert"), "least_return": 0}
     config = short_config("sqil_cartpole.yaml", tmp_path, expert=expert, replay_buffer={"sample_size": 16})
     options = "--config", config, "--out", tmp_path

@@ -4,7 +4,7 @@ from typing import Any
 
 import mindspore as ms
 import pytest
-from bodies import Body, Kept, compiled, ints, make_buffer, row
+from bodies import Body, Kept, compiled, filled, ints, make_buffer, row
 from checks import cursors
 from mindspore import Parameter, Tensor, nn, ops
 
@@ -124,6 +124,16 @@ def test_a_gradient_from_python(mode: str, backend: str):
     assert (float(value), float(gradient)) == (21, 42)
 
 
+def make_wrapped(backend: str, **options: Any) -> ReplayBuffer:
+    """A buffer with rows 2 to 7, whose head is slot 2."""
+
+    def fill(buffer: ReplayBuffer) -> None:
+        for number in range(8):
+            buffer.insert(row(number))
+
+    return filled(lambda backend: make_buffer(backend, **options), backend, fill)
+
+
 class Ranges(Body):
     """Bounds of a range as constants, as Tensors, and open."""
 
@@ -138,9 +148,7 @@ class Ranges(Body):
 
 
 def test_ranges_in_a_graph(mode: str, backend: str):
-    buffer = make_buffer(backend, replace=False)
-    for number in range(8):
-        buffer.insert(row(number))  # rows 2 to 7
+    buffer = make_wrapped(backend, replace=False)
     call = compiled(Ranges(buffer), mode)
     for _ in range(3):
         *drawn, some = (sorted(part.asnumpy().tolist()) for part in call(Tensor(1)))
@@ -157,9 +165,7 @@ class Reads(Body):
 
 @pytest.mark.parametrize("dtype", [ms.int32, ms.int64])
 def test_positions_in_a_graph(mode: str, backend: str, dtype: Any):
-    buffer = make_buffer(backend)
-    for number in range(8):
-        buffer.insert(row(number))
+    buffer = make_wrapped(backend)
     one, several, two, count, head = compiled(Reads(buffer), mode)(Tensor(-2, dtype), Tensor([0, -1, 3], dtype))
     assert (one.shape, int(one), several.asnumpy().tolist()) == ((), 6, [2, 7, 5])
     assert two.asnumpy().tolist() == [4, 4]

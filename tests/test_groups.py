@@ -1,5 +1,6 @@
 """Groups of an episode buffer, against a plain twin; and episodes that are broken off."""
 
+import functools
 import itertools
 import re
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import filled
 from checks import assert_frequencies, assert_rows, uniform
 from drivers import Combination
 from mindspore import Tensor, nn
@@ -121,12 +123,15 @@ def test_groups_are_those_of_the_twin(combination: Combination):
     buffer, ordered, shuffled = case(combination)
     twin, rng = Twin(), np.random.default_rng(3)
     steps, drawn = np.zeros(ENVS, int), 0
+    draws = [(ordered, True), (shuffled, False)]
+    if combination[1:] == ("composite", "compiled"):  # these graphs take longest: each is compiled in one of the modes
+        draws = [draws[combination.mode == "graph"]] * 2
     for i in range(40):
         ends = (rng.random(ENVS) < 0.4) | (steps == 3)
         steps = np.where(ends, 0, steps + 1)
         buffer.insert(twin.insert(rng.integers(0, 4, ENVS).tolist(), ends.tolist()), end=ends)
         if i % 3 == 0 and len(twin.groups()) >= GROUPS:
-            for call, order in ((ordered, True), (shuffled, False)):
+            for call, order in draws:
                 drawn += 1
                 mask, color, rows = (part.asnumpy() for part in call())
                 batch = twin.sample(order)
@@ -183,10 +188,16 @@ GROUP_ERRORS: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
+@functools.cache
+def _one_group(backend: str) -> EpisodeReplayBuffer:
+    """One finished episode and one that goes on, which no test changes."""
+    rows = [np.array([1, 1], np.int16), np.zeros((2, 2), np.float32)]
+    return filled(make_buffer, backend, lambda buffer: buffer.insert(rows, end=[True, False]))
+
+
 @pytest.mark.parametrize(("changed", "error", "message"), GROUP_ERRORS, ids=lambda value: str(value)[:30])
 def test_what_groups_cannot_be(backend: str, changed: dict[str, Any], error: type[Exception], message: str):
-    buffer = make_buffer(backend)
-    buffer.insert([np.array([1, 1], np.int16), np.zeros((2, 2), np.float32)], end=[True, False])
+    buffer = _one_group(backend)
     before = buffer.random_state.asnumpy().tolist()
     with pytest.raises(error, match=f"^{re.escape(f'For {chr(39)}EpisodeReplayBuffer{chr(39)}, {message}')}$"):
         buffer.sample_groups(**{"key": "color", "groups": 1, "size_in_group": 2, **changed})
@@ -200,7 +211,11 @@ def starts(buffer: Any) -> list[int]:
     return np.flatnonzero(buffer.weights.asnumpy()[: buffer.capacity]).tolist()
 
 
-def test_episodes_that_are_broken_off(backend: str, mode: str):
+#: Graphs of the composite backend are compiled in one mode: they take seconds.
+@pytest.mark.parametrize(
+    ("mode", "backend"), [("pynative", "native"), ("graph", "native"), ("graph", "composite")], indirect=["mode"]
+)
+def test_episodes_that_are_broken_off(mode: str, backend: str):
     """Three rows of two environments, of which the first is at an end."""
     buffer = SequenceReplayBuffer(1, 20, [()], ["int32"], 2, num_envs=2, pad_end=True, backend=backend)
     assert int(buffer.end_episodes()) == 0
@@ -217,20 +232,21 @@ def test_episodes_that_are_broken_off(backend: str, mode: str):
 
 
 def test_an_episode_that_is_broken_off_has_no_next_observation(backend: str):
-    arguments = [[(), (), ()], ["int32", "float32", "bool"]]
-    names, views = ["observation", "reward", "terminated"], [NStep(2, 0.5)]
-    buffer = ReplayBuffer(1, 9, *arguments, names=names, views=views, backend=backend)
-    for step in range(3):
-        buffer.insert([step, 1.0, False])
+    names, types = ["observation", "reward", "terminated", "next_observation"], ["int32", "float32", "bool", "int32"]
+
+    def make(backend: str, columns: int) -> ReplayBuffer:
+        views, shapes = [NStep(2, 0.5)], [()] * columns
+        return ReplayBuffer(1, 9, shapes, types[:columns], names=names[:columns], views=views, backend=backend)
+
+    def fill(buffer: ReplayBuffer) -> None:
+        for step in range(3):
+            buffer.insert([step, 1.0, False, step + 1][: len(buffer.names)])
+
+    buffer = filled(lambda backend: make(backend, 3), backend, fill)
     assert (starts(buffer), int(buffer.end_episodes()), starts(buffer)) == ([0, 1], 1, [0, 1])
     assert buffer.flags.asnumpy()[:3].tolist() == [0, 0, 3]
     buffer.check_valid()
-    whole = ReplayBuffer(
-        1, 9, [*arguments[0], ()], [*arguments[1], "int32"], names=[*names, "next_observation"], views=views,
-        backend=backend,
-    )  # fmt: skip
-    for step in range(3):
-        whole.insert([step, 1.0, False, step + 1])
+    whole = filled(lambda backend: make(backend, 4), backend, fill)
     assert (starts(whole), int(whole.end_episodes()), starts(whole)) == ([0, 1, 2], 1, [0, 1, 2])
     assert whole.flags.asnumpy()[:3].tolist() == [0, 0, 1]
 

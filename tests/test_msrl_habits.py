@@ -1,5 +1,6 @@
 """What trainers written for MindSpore RL do with a buffer: keyword arguments, bound methods, loops in `jit` methods."""
 
+import functools
 from typing import Any
 
 import mindspore as ms
@@ -14,14 +15,19 @@ from mindspore_replay import create_buffer, get_buffer_cls
 pytestmark = pytest.mark.usefixtures("mode")
 
 
-def make_buffer(
-    backend: str, capacity: int = 5, sample_size: int = 2, shapes: Any = ((1, 4), (1,)), **params: Any
-) -> Any:
-    """In the words of a MindSpore RL configuration."""
-    config = {"type": "uniform", "params": {"capacity": capacity, "sample_size": sample_size, **params}}
-    return get_buffer_cls(config)(
-        **config["params"], shapes=shapes, types=[ms.float32, ms.int32][: len(shapes)], backend=backend
-    )
+@functools.cache
+def _made(backend: str, number: int, capacity: int, shapes: tuple[tuple[int, ...], ...]) -> Any:
+    config = {"type": "uniform", "params": {"capacity": capacity, "sample_size": 2}}
+    types = [ms.float32, ms.int32][: len(shapes)]
+    buffer = get_buffer_cls(config)(**config["params"], shapes=shapes, types=types, backend=backend)
+    return buffer, buffer.state_dict()
+
+
+def make_buffer(backend: str, number: int = 0, capacity: int = 5, shapes: Any = ((1, 4), (1,))) -> Any:
+    """In the words of a MindSpore RL configuration. Tests share buffers, emptied: both modes run the same graphs."""
+    buffer, empty = _made(backend, number, capacity, shapes)
+    buffer.load_state_dict(empty)
+    return buffer
 
 
 class Trainer(Kept):
@@ -118,7 +124,7 @@ def test_an_environment_axis_in_the_shape(backend: str):
 
 
 def test_get_item_with_a_tensor_and_insert_of_what_it_gave(backend: str):
-    buffer, other = make_buffer(backend), make_buffer(backend)
+    buffer, other = make_buffer(backend), make_buffer(backend, 1)
     for number in range(7):
         buffer.insert([STATE, Tensor([number], ms.int32)])
     row = buffer.get_item(Tensor(-2, ms.int64))
@@ -149,7 +155,7 @@ class Copies(nn.Cell):
 
 
 def test_insert_of_what_get_item_gave_in_a_graph(backend: str):
-    source, target = make_buffer(backend), make_buffer(backend)
+    source, target = make_buffer(backend), make_buffer(backend, 1)
     for number in range(7):
         source.insert([STATE, Tensor([number], ms.int32)])
     assert [part.asnumpy().tolist() for part in Copies(source, target)(Tensor(1, ms.int64))] == [[3], [6]]

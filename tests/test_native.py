@@ -10,6 +10,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from mindspore import Tensor
+from mindspore.common.initializer import Zero
 
 import mindspore_replay
 from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status
@@ -126,3 +128,33 @@ def test_a_direct_call():
     call()
     assert state.tolist() == [0, 3]
     assert bits.astype(np.uint64).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+
+
+@pytest.mark.parametrize("make", ["Call", "_CtypesCall"])
+def test_kernels_are_called_by_the_extension_and_by_ctypes(make: str, monkeypatch: pytest.MonkeyPatch):
+    if make == "_CtypesCall":
+        monkeypatch.setattr(native, "extension", None)
+    call = native.DirectCall("replay_random_bits", [(2,), (4,)], ["int64", "int64"])
+    assert type(call.locate.__self__).__name__ == make
+    state, bits = Tensor(np.array([7, 0])), Tensor(np.zeros(4, np.int64))
+    call.locate(0, (state,))
+    call.locate(1, [bits])
+    call()
+    assert len(set(bits.asnumpy().tolist())) == 4
+    assert state.asnumpy().tolist() == [7, 4]
+    more = np.zeros(4, np.int64)
+    call.locate(0, (state, more))
+    call()
+    assert state.asnumpy().tolist() == [7, 8]
+    assert not set(more.tolist()) & set(bits.asnumpy().tolist())
+    for wrong in (np.zeros(8, np.int64)[::2], Tensor(shape=(4,), dtype=ms.int64, init=Zero())):
+        with pytest.raises((BufferError, ValueError)):
+            call.locate(1, (wrong,))
+    call.set_leading(range(1, 2), 3)
+    with pytest.raises((IndexError, ValueError)):
+        call.locate(1, (state, bits))
+    with pytest.raises((AttributeError, TypeError)):
+        call.locate(0, (None,))
+    call.set_leading(range(1), 3)
+    with pytest.raises(native.KernelError, match="status 1"):
+        call()

@@ -34,19 +34,22 @@ def test_named_examples_exist(path: str):
     assert (ROOT / path).is_file()
 
 
-def test_the_other_snippets_run():
+def test_the_other_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
     lines = [
         "import numpy as np, mindspore as ms",
         "from mindspore_replay import FrameStack, MixedReplay, NStep, PrioritizedReplayBuffer, ReplayBuffer",
-        "from mindspore_replay import create_buffer",
+        "from mindspore_replay import JSONLinesWriter, RateLimiter, ReplayMonitor, create_buffer, load, save",
     ]
     lines.append("buffer = ReplayBuffer(4, 10, [(4,), (), ()], ['float32', 'int32', 'float32'])")
     snippets = code_blocks("python")[1:]
-    assert len(snippets) == 5
+    assert len(snippets) == 6
     namespace: dict[str, object] = {}
     exec("\n".join([*lines, *snippets]), namespace)
-    assert namespace["buffer"].capacity == 100_000  # type: ignore[attr-defined]
+    assert namespace["made"].capacity == 100_000  # type: ignore[attr-defined]
     assert namespace["discount"].shape == (32,)  # type: ignore[attr-defined]
     assert namespace["source"].asnumpy().tolist() == [0] * 48 + [1] * 16  # type: ignore[attr-defined]
     assert namespace["reward"].asnumpy().tolist() == [0] * 48 + [1] * 16  # type: ignore[attr-defined]
+    assert namespace["same"].limiter.inserted == namespace["same"].size() > 200  # type: ignore[attr-defined]
+    assert len(Path("replay.jsonl").read_text().splitlines()) == 10
     assert namespace["frames"].shape == namespace["next_frames"].shape == (32, 4, 84, 84)  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """Threads that share a buffer: actors insert while a learner samples, and every row stays whole."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from bodies import Kept
 from checks import cursors
-from mindspore import Tensor
+from mindspore import Tensor, ops
 
-from mindspore_replay import ReplayBuffer
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay.buffers import replay
+from mindspore_replay.ops import native
 
 WIDTH = 200
 
@@ -111,3 +114,243 @@ def test_the_check_rejects_a_torn_row():
     wide[WIDTH // 2 :] += 1
     with pytest.raises(AssertionError):
         assert_whole([Tensor(wide[None]), Tensor(number[None])])
+
+
+CAPACITY, DRAWN = 512, 8
+
+
+class Alternate(Kept):
+    """The compiled operations, of one kernel each, and all of them in one graph."""
+
+    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
+        self.buffer = buffer
+        self.newest_pair = Tensor([-2, -1], ms.int64)
+
+    @ms.jit
+    def insert(self, number, wide):
+        self.buffer.insert([number, wide])
+        return number
+
+    @ms.jit
+    def newest(self, unused):
+        return self.buffer.get_item(self.newest_pair)
+
+    @ms.jit
+    def update(self, handles, priorities):
+        return self.buffer.update_priorities(handles, priorities)
+
+    @ms.jit
+    def sample(self, unused):
+        return self.buffer.sample()
+
+    @ms.jit
+    def info(self, handles):
+        return self.buffer.info(handles)
+
+    @ms.jit
+    def five(self, number, wide, handles, priorities):
+        self.buffer.insert([number, wide])
+        newest = self.buffer.get_item(self.newest_pair)
+        self.buffer.update_priorities(handles, priorities)
+        return newest, self.buffer.sample(), self.buffer.info(handles)
+
+
+class Cycles:
+    """Compiled and eager operations in turn, nothing between them that waits, and what each must have found.
+
+    Args:
+        buffer (PrioritizedReplayBuffer): The buffer, empty.
+        by_fives (bool): Whether there are five compiled ones, in one graph, and then five eager ones.
+    """
+
+    def __init__(self, buffer: PrioritizedReplayBuffer, by_fives: bool) -> None:
+        self.buffer = buffer
+        self.compiled = Alternate(buffer)
+        self.by_fives = by_fives
+        self.cycle = 0
+        self.found: list[tuple[int, list[Any]]] = []
+
+    def turn(self) -> None:
+        """Ten operations, of which half are compiled; nobody looks at their results yet.
+
+        Cycle c inserts rows 2 c and 2 c + 1, which hold these numbers.
+        """
+        first, compiled, buffer = 2 * self.cycle, self.compiled, self.buffer
+        numbers = np.array([first, first + 1])
+        handles, wide = Tensor(numbers), np.repeat(numbers.astype(np.float32)[:, None], 3, axis=1)
+        priorities = Tensor(np.float32([first % 7 + 1, first % 7 + 2]))
+        if self.by_fives:
+            buffer.insert([numbers[0], wide[0]])
+            newest, sample, info = compiled.five(Tensor(first + 1, ms.int64), Tensor(wide[1]), handles, priorities)
+            found = [newest, buffer.get_item([-2, -1]), info, sample]
+            buffer.update_priorities(numbers[:1], 0.5)
+            found += [buffer.info(numbers), buffer.sample()]
+        else:
+            number = Tensor(first, ms.int64)
+            compiled.insert(number, Tensor(wide[0]))
+            buffer.insert([numbers[1], wide[1]])
+            found = [compiled.newest(number), buffer.get_item([-2, -1])]
+            compiled.update(handles, priorities)
+            found += [buffer.info(numbers), compiled.sample(number)]
+            buffer.update_priorities(numbers[:1], 0.5)
+            found += [compiled.info(handles), buffer.sample()]
+        self.found.append((self.cycle, found))
+        self.cycle += 1
+
+    def check(self) -> None:
+        """Raises an AssertionError unless every operation found every write before it."""
+        for cycle, found in self.found:
+            newest, same, info, sample, later, sample_later = ([p.asnumpy() for p in parts] for parts in found)
+            pair, first = [2 * cycle, 2 * cycle + 1], 2 * cycle % 7 + 1
+            for numbers, wide in (newest, same):
+                assert numbers.tolist() == pair, f"an insertion of cycle {cycle} is lost: {numbers}"
+                assert (wide == numbers[:, None]).all()
+            assert info[0].tolist() == [first, first + 1], f"a compiled priority of cycle {cycle} is lost"
+            assert later[0].tolist() == [0.5, first + 1], f"an eager priority of cycle {cycle} is lost"
+            for handles, _, numbers, wide in (sample, sample_later):
+                assert (handles == numbers).all()
+                assert (wide == numbers[:, None]).all()
+                assert handles.max() <= pair[1]
+                assert handles.min() >= max(0, pair[1] + 1 - CAPACITY)
+        self.found.clear()
+        total = 2 * self.cycle
+        assert cursors(self.buffer)[2] == total, f"{cursors(self.buffer)[2]} serials, {total} insertions"
+        self.buffer.check_valid()
+
+
+def alternating(cls: type[PrioritizedReplayBuffer] = PrioritizedReplayBuffer, by_fives: bool = True) -> Cycles:
+    """A few rows are there, so that samples can be drawn."""
+    buffer = cls(DRAWN, CAPACITY, [(), (3,)], ["int64", "float32"], alpha=1.0, seed=0, backend="native")
+    cycles = Cycles(buffer, by_fives)
+    for _ in range(DRAWN):
+        number = 2 * cycles.cycle
+        cycles.buffer.insert(
+            [np.arange(number, number + 2), np.repeat(np.float32([[number], [number + 1]]), 3, axis=1)]
+        )
+        cycles.cycle += 1
+    return cycles
+
+
+@pytest.mark.parametrize(("by_fives", "turns"), [(True, 10_000), (False, 500)])
+def test_100000_operations_compiled_and_eager_in_turn(by_fives: bool, turns: int):
+    """By fives: a graph of five for each compiled one costs a fifth; and some that come one by one."""
+    cycles = alternating(by_fives=by_fives)
+    for _ in range(turns // 500):
+        for _ in range(500):
+            cycles.turn()  # ten operations
+        cycles.check()
+    inserted = 2 * (turns + DRAWN)
+    assert cursors(cycles.buffer) == (inserted % CAPACITY, CAPACITY, inserted, 0)
+    assert cycles.buffer.random_state.asnumpy()[1] == 2 * turns * DRAWN
+    priorities = cycles.buffer.info(np.arange(inserted - CAPACITY, inserted))[0].asnumpy()
+    numbers = np.arange(inserted - CAPACITY, inserted)
+    np.testing.assert_array_equal(priorities, np.where(numbers % 2, (numbers - 1) % 7 + 2, 0.5))
+
+
+class LosesAnInsertion(PrioritizedReplayBuffer):
+    """Forgets one insertion from Python: what a graph wrote then stands where it should not."""
+
+    def insert(self, exp: Any, **options: Any) -> Any:
+        before = self.head.asnumpy().copy(), self.count.asnumpy().copy(), self.serials.asnumpy().copy()
+        super().insert(exp, **options)
+        if self.serials.asnumpy()[0] == 2 * DRAWN + 6:
+            for parameter, value in zip((self.head, self.count, self.serials), before):
+                parameter.asnumpy()[...] = value
+        return self
+
+    insert.__wrapped__ = PrioritizedReplayBuffer.insert.__wrapped__  # type: ignore[attr-defined]
+
+
+class LosesAPriority(PrioritizedReplayBuffer):
+    """Forgets one priority given from Python."""
+
+    def update_priorities(self, indices: Any, priorities: Any) -> Any:
+        if indices[0] != 2 * DRAWN + 4:
+            super().update_priorities(indices, priorities)
+
+    update_priorities.__wrapped__ = PrioritizedReplayBuffer.update_priorities.__wrapped__  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [(LosesAnInsertion, "an insertion of cycle 10 is lost"), (LosesAPriority, "an eager priority of cycle 10 is lost")],
+)
+def test_a_lost_write_is_found(cls: type[PrioritizedReplayBuffer], message: str):
+    cycles = alternating(cls, by_fives=False)
+    for _ in range(4):
+        cycles.turn()
+    with pytest.raises(AssertionError, match=message):
+        cycles.check()
+
+
+def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """Operators of PyNative mode are in flight when a call returns; a graph that writes has ended, on the CPU."""
+    matrix = Tensor(np.eye(1000, dtype=np.float32))
+    known: dict[int, int] = {}
+    look_up = native.address
+    monkeypatch.setattr(native, "address", lambda parameter: known.get(id(parameter)) or look_up(parameter))
+    buffer = ReplayBuffer(1, 4, [()], ["float32"], seed=0, backend="native")
+    column = buffer.buffer[0]
+
+    def insert_behind_a_late_write(value: float) -> bool:
+        product = matrix
+        for _ in range(int(value)):  # longer at each try: on a busy machine this thread may be the late one
+            product = ops.matmul(product, matrix)
+        ops.assign(column, ops.zeros_like(column) * ops.reduce_max(product))
+        buffer.insert([value])
+        return value in column.asnumpy()
+
+    assert all(insert_behind_a_late_write(value) for value in (1.0, 2.0, 3.0))
+    # To look an address up waits too.
+    known.update({id(parameter): look_up(parameter) for parameter in buffer.get_parameters()})
+    monkeypatch.setattr(replay, "wait_for_work", lambda: None)
+    assert not all(insert_behind_a_late_write(value) for value in range(4, 24))
+
+
+class Priorities(Kept):
+    """Changes priorities in a compiled function."""
+
+    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def give(self, priority):
+        indices, weights, _ = self.buffer.sample()
+        return self.buffer.update_priorities(indices, weights * 0 + priority)
+
+
+def torn_states(looks: int) -> int:
+    """How often a buffer's state contradicts itself when it is looked at beside a learner's graph that changes it."""
+    buffer = PrioritizedReplayBuffer(512, 16384, [()], ["int32"], seed=0, backend="native")
+    buffer.insert([np.arange(16384, dtype=np.int32)])
+    learner, done, torn = Priorities(buffer), threading.Event(), []
+    learner.give(Tensor(0.5))
+
+    def learn() -> None:
+        priority = 0
+        while not done.is_set():
+            priority = (priority + 1) % 7
+            learner.give(Tensor(float(priority)))
+
+    def look() -> None:
+        try:
+            for _ in range(looks):
+                try:
+                    buffer.check_valid()
+                except ValueError as error:
+                    torn.append(error)
+        finally:
+            done.set()
+
+    run(learn, look)
+    buffer.check_valid()
+    return len(torn)
+
+
+def test_a_state_beside_a_graph_is_whole():
+    assert torn_states(150) == 0
+
+
+def test_without_keeping_kernels_out_states_are_torn(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native, "kernels_kept_out", lambda _column: contextlib.nullcontext())
+    assert torn_states(150) > 0

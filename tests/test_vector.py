@@ -1,8 +1,6 @@
 """Rows of vector environments against a log that every single environment keeps of its own transitions."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -598,11 +596,6 @@ def test_rows_fit_a_buffer():
     exp, _ = step_of(rows=VectorRows(buffer, NEXT_STEP))
     stored = buffer.insert(exp).get_item([0, 1])
     assert [column.asnumpy().tolist() for column in stored] == [exp[name].tolist() for name in WHOLE]
-
-
-def test_gymnasium_is_not_imported():
-    code = "import sys, mindspore_replay.vector; sys.exit('gymnasium' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_loops_of_the_page():

@@ -793,8 +793,8 @@ def test_returns_and_frames_are_the_same_from_both_backends():
 @pytest.mark.parametrize("strategy", ["final", "episode", "random"])
 def test_goals_are_the_same_from_both_backends(strategy: str):
     """The composite buffer takes over the state of the native one."""
-    native, _ = with_goals(strategy, 0.8, 3, (2, 8, 9, 12), capacity=25)
-    composite = goal_buffer(strategy, 0.8, num_envs=3, capacity=25, backend="composite")
+    native, _ = with_goals(strategy, 0.8, 3, (2, 8, 9, 12))
+    composite = goal_buffer(strategy, 0.8, num_envs=3, backend="composite")
     composite.load_state_dict(native.state_dict())
     assert_equal_buffers(native, composite, 20)
 
@@ -1088,3 +1088,20 @@ def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
     with pytest.raises(ValueError, match=r"'end' must have shape \[4\], one flag for each row, but got shape \[3\]"):
         buffer.insert(rows, end=[True] * 3)
     assert same_states(before, buffer)
+
+
+def test_stacks_so_many_that_several_threads_copy_them():
+    """5 MB a sample: the same stacks as the samples of a buffer that draws fewer at once."""
+    frames = np.random.default_rng(0).integers(0, 256, (300, 64, 64), np.uint8)
+    ends = np.arange(1, 301) % 37 == 0
+    batches = []
+    for size in (160, 32):
+        buffer = ReplayBuffer(
+            size, 300, [(64, 64)], [ms.uint8], names=["observation"], views=[FrameStack(4)], seed=7, backend="native"
+        )
+        buffer.insert([frames], end=ends)
+        drawn = [[part.asnumpy() for part in buffer.sample()] for _ in range(160 // size)]
+        batches.append([np.concatenate(parts) for parts in zip(*drawn)])
+    for many, few in zip(*batches):
+        np.testing.assert_array_equal(many, few)
+    assert [part.shape for part in batches[0]] == [(160, 4, 64, 64)] * 2

@@ -172,7 +172,8 @@ class ElasticReplayBuffer(ReplayBuffer):
         """
         with self._lock:
             wait_for_work()
-            return self._draw_between(self._newest(), as_dict, with_indices)
+            newest = self._newest()
+        return self._draw_between(newest, as_dict, with_indices)
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:

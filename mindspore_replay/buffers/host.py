@@ -1,6 +1,6 @@
 """The two ways in which a call from Python reaches a buffer: native kernels on its memory, or compiled graphs.
 
-The buffer's methods hold its lock and wait for work in flight before they come here; `insert` checks its rows here.
+The buffer's methods hold its lock and wait for work in flight before they come here; rows are checked here.
 """
 
 import ctypes
@@ -13,6 +13,13 @@ from mindspore import Parameter, Tensor
 
 from ..columns import Columns, type_name
 from ..ops import native
+from ..ops.outputs import Outputs, share
+from .staging import Staging
+
+
+def row_specs(columns: Columns, lead: tuple[int, ...]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and dtype of ``[*lead, *F]`` for each column."""
+    return [((*lead, *shape), dtype) for shape, dtype in zip(columns.shapes, columns.numpy_types)]
 
 
 class _Gathering(native.DirectCall):
@@ -35,17 +42,18 @@ class _Gathering(native.DirectCall):
         inputs = [(parameter.shape, type_name(parameter.dtype)) for parameter in self._inputs]
         rows = [((*lead, *shape), type_name(dtype)) for shape, dtype in zip(columns.shapes, columns.types)]
         super().__init__(kernel, *zip(*inputs, *others, *rows))
-        self._rows = list(zip(columns.shapes, columns.numpy_types))
         #: Where the arguments begin that are neither columns nor cursors.
         self.first = len(inputs)
+        self._columns = columns
+        self._outputs = Outputs(row_specs(columns, lead))
 
-    def run(self, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
-        """Makes the call, with new Tensors ``[*lead, *F]`` as its outputs."""
-        rows = [Tensor.from_numpy(np.empty(lead + shape, dtype)) for shape, dtype in self._rows]
-        self.addresses[: self.first] = list(map(native.address, self._inputs))
-        self.addresses[len(self.addresses) - len(rows) :] = list(map(native.address, rows))
+    def run(self, lead: tuple[int, ...] | None = None) -> tuple[Tensor, ...]:
+        """Makes the call; new Tensors with other leading axes, if those are given."""
+        rows = (self._outputs if lead is None else Outputs(row_specs(self._columns, lead))).make()
+        self.locate(0, self._inputs)
+        self.locate(len(self.addresses) - len(rows), rows)
         self()
-        return tuple(rows)
+        return tuple(map(share, rows))
 
 
 class NativeHost:
@@ -70,8 +78,7 @@ class NativeHost:
         self._count = buffer.count
         self._random_state = buffer.random_state
         self._state = self._state_of(buffer)
-        self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(columns.shapes, columns.numpy_types)]
-        self._staging = list(zip(self._staged, columns.numpy_types, columns.shapes))
+        self._staging = Staging(columns)
         self._lead = (buffer.sample_size,)
         self._range = np.zeros(2, np.int64)
         self._make_insertions()
@@ -86,8 +93,7 @@ class NativeHost:
         self._written = np.zeros((), np.int32)
         self._insert_one = self._insertion(self._columns.shapes)
         self._insert_many = self._insertion([(1, *shape) for shape in self._columns.shapes])
-        for i, staged in zip(self._rows, self._staged):
-            self._insert_one.addresses[i] = staged.ctypes.data
+        self._insert_one.addresses[self._rows.start : self._rows.stop] = self._staging.addresses
 
     def _insertion(self, row_shapes: Sequence[tuple[int, ...]]) -> native.DirectCall:
         state = [(parameter.shape, type_name(parameter.dtype)) for parameter in self._state]
@@ -126,49 +132,31 @@ class NativeHost:
 
     def insert(self, exp: Sequence[Any], num_envs: int) -> None:
         """Appends one row or a batch."""
-        call = self._insert_one if num_envs == 1 and self._stage(exp) else None
-        if call is None:
-            call, _arrays, _ = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
-        call.addresses[: len(self._state)] = list(map(native.address, self._state))
+        call, _, _held = self._taken(exp, num_envs)
+        call.locate(0, self._state)
         call()
 
-    def _stage(self, exp: Sequence[Any]) -> bool:
-        """Copies one row to the staging area if each field is plainly right; ``False`` asks for a closer look."""
-        for value, (staged, dtype, shape) in zip(exp, self._staging):
-            kind = type(value)
-            if kind is np.ndarray:
-                if value.dtype != dtype or value.shape != shape:
-                    return False
-            elif shape or not (
-                (kind is float and dtype.kind == "f")
-                or (kind is bool and dtype.kind == "b")
-                or (kind is int and dtype.kind in "iuf" and 0 <= value < 128)
-            ):
-                return False
-            staged[...] = value
-        return True
-
-    def _prepare(self, exp: Sequence[Any], num_envs: int) -> tuple[native.DirectCall, list[np.ndarray], int]:
-        """The call for rows in any form, the arrays that hold them, and how many they are."""
-        arrays = [self._columns.to_array(i, value) for i, value in enumerate(exp)]
-        batch = self._columns.check([array.shape for array in arrays], [array.dtype.name for array in arrays], num_envs)
-        call = self._insert_one
-        if batch.single:
-            for staged, array in zip(self._staged, arrays):
-                staged[...] = array
-        else:
-            call = self._insert_many
-            call.set_leading(self._rows, batch.rows)
-            arrays = [np.ascontiguousarray(array) for array in arrays]
-            for i, array in zip(self._rows, arrays):
-                call.addresses[i] = array.ctypes.data
-        return call, arrays, batch.rows
+    def _taken(self, exp: Sequence[Any], num_envs: int) -> tuple[native.DirectCall, int, Any]:
+        """The call that stores rows, how many they are, and what is to live until the kernel has read them."""
+        if num_envs == 1 and self._staging.row(exp):
+            return self._insert_one, 1, None
+        fields = tuple(exp)
+        rows = self._staging.batch(fields, num_envs)
+        if not rows:
+            checked, rows = self._staging.checked(fields, num_envs)
+            if not checked:
+                return self._insert_one, 1, None
+            fields = tuple(checked)
+        call = self._insert_many
+        call.set_leading(self._rows, rows)
+        call.locate(self._rows.start, fields)
+        return call, rows, fields
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch drawn from a range of logical rows."""
         self._range[:] = bounds
-        self._sample.addresses[self._sample.first] = native.address(self._random_state)
-        return self._sample.run(self._lead)
+        self._sample.locate(self._sample.first, (self._random_state,))
+        return self._sample.run()
 
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
         """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
@@ -212,10 +200,9 @@ class CompiledHost:
 
     def _checked(self, exp: Sequence[Any], num_envs: int) -> tuple[list[Tensor], int]:
         """The rows as Tensors, and how many they are."""
-        exp = [value if isinstance(value, Tensor) else self._columns.to_array(i, value) for i, value in enumerate(exp)]
-        types = [type_name(value.dtype) for value in exp]
-        batch = self._columns.check([value.shape for value in exp], types, num_envs)
-        return [value if isinstance(value, Tensor) else Tensor(value) for value in exp], batch.rows
+        fields = self._columns.as_fields(exp)
+        rows = self._columns.count_rows(fields, num_envs)
+        return [value if isinstance(value, Tensor) else Tensor(value) for value in fields], rows
 
     def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch drawn from a range of logical rows."""

@@ -12,6 +12,7 @@ from ..columns import Columns, check_bool, check_size, numpy_type, one_int, zero
 from ..ops import sum_tree
 from ..ops import weights as row_weights
 from ..ops.eager import graph_body, wait_for_work
+from ..ops.outputs import share
 from .saving import SavedCell
 from .state import check_times, check_weights, overwrite, state_parameter
 
@@ -34,9 +35,12 @@ class LimitedCell(SavedCell):
         insertion_clocks (Parameter): The learner's clock when the row in each slot was inserted. Shape ``[C]``, int64.
         clock (Parameter): The learner's clock, and the serial number of the oldest row that was not found stale. Shape
             ``[2]``, int64.
+        counts (Parameter): What has happened to rows since the buffer was made: deliveries, rows removed as used up,
+            as stale, by `delete`, and dead handles skipped. Shape ``[5]``, int64.
     """
 
     _host: Any
+    limiter: Any
     _write: Any
     _read: Any
     _sample: Any
@@ -70,6 +74,7 @@ class LimitedCell(SavedCell):
         self.use_counts = zeros_parameter("use_counts", (self.capacity,), ms.int32)
         self.insertion_clocks = zeros_parameter("insertion_clocks", (self.capacity,), ms.int64)
         self.clock = state_parameter("clock", np.zeros(2, np.int64))
+        self.counts = state_parameter("counts", np.zeros(len(row_weights.COUNTS), np.int64))
         overwrite(self.weights, sum_tree.initial_weights(self.capacity))
 
     def _make_weight_operators(self) -> None:
@@ -125,6 +130,7 @@ class LimitedCell(SavedCell):
             self.use_counts,
             self.insertion_clocks,
             self.clock,
+            self.counts,
         )
 
     def _marks_in_time(self):
@@ -198,7 +204,7 @@ class LimitedCell(SavedCell):
         handles = self._handles(indices).reshape(-1)
         with self._lock:
             wait_for_work()
-            return Tensor.from_numpy(self._host.delete(handles))
+            return share(self._host.delete(handles))
 
     @graph_body(_advance_graph)
     def advance(self, steps: int = 1) -> "LimitedCell":

@@ -9,13 +9,14 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
+from ..arguments import Remembered
 from ..columns import TYPES, check_bool, check_number, check_seed, check_size, numpy_type
 from ..ops import random
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows, exact_counts
 from .prioritized import PrioritizedReplayBuffer, as_priority
 from .replay import ReplayBuffer
-from .saving import NamedCell
+from .saving import NamedCell, hold_locks
 from .state import check_layout, load_in_place, overwrite, state_parameter
 from .weighted_host import check_length
 
@@ -23,7 +24,7 @@ _numbers = itertools.count()
 _SMALLEST_RATIO, _LARGEST_RATIO = 1e-30, 1e30
 
 
-class MixedReplay(NamedCell):
+class MixedReplay(Remembered, NamedCell):
     r"""Batches of which a fixed share of the rows comes from each of several buffers.
 
     It draws from the buffers and changes nothing else about them: rows are inserted into each buffer by itself. A
@@ -138,14 +139,17 @@ class MixedReplay(NamedCell):
             for key in [key for key in own if key.startswith(prefix)]:
                 part[key[len(prefix) :]] = own.pop(key)
         arrays = check_layout(type(self).__name__, own, self._own_state())
-        if self.adjustable:
-            _checked_ratios(type(self).__name__, arrays["ratios"], len(self.sources), True)
+        self._check_state(arrays)
         checked = [buffer._checked(part) for buffer, part in zip(self.sources, parts)]
         for buffer, part in zip(self.sources, checked):
             buffer._take_over(part)
         for key, parameter in self._own_state().items():
             overwrite(parameter, arrays[key])
         return None
+
+    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        if self.adjustable:
+            _checked_ratios(type(self).__name__, state["ratios"], len(self.sources), True)
 
     def _counts(self, ratios: np.ndarray) -> list[int]:
         """How many rows each source draws."""
@@ -333,7 +337,7 @@ class MixedReplay(NamedCell):
                 fails with a RuntimeError, and other sources may have been drawn from.
         """
         names = self._names(with_indices) if as_dict else ()
-        with self._locks():
+        with self._turns(), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
                 if not twin.can_sample():
@@ -345,12 +349,14 @@ class MixedReplay(NamedCell):
         batch = batch if with_indices else batch[:1] + batch[3:]
         return dict(zip(names, batch)) if as_dict else batch
 
-    def _locks(self) -> contextlib.ExitStack:
-        """Holds the locks of all sources, which every such call takes in one order."""
+    def _turns(self) -> contextlib.ExitStack:
+        """Waits for the limiters of the sources."""
         stack = contextlib.ExitStack()
-        for lock in sorted((buffer._lock for buffer in self.sources), key=id):
-            stack.enter_context(lock)
-        return stack
+        with stack:
+            for source, twin in zip(self.sources, self._twins):
+                if source.limiter is not None:
+                    stack.enter_context(source.limiter.sampling(twin.sample_size))
+            return stack.pop_all()
 
     def _names(self, with_indices: bool) -> tuple[str, ...]:
         if any(buffer.names is None for buffer in self.sources):
@@ -429,7 +435,7 @@ class MixedReplay(NamedCell):
             raise RuntimeError(f"For '{type(self).__name__}', 'set_ratios' needs one made with adjustable=True.")
         given = ratios.asnumpy() if isinstance(ratios, Tensor) else ratios
         checked = _checked_ratios(type(self).__name__, given, len(self.sources), True)
-        with self._locks():
+        with hold_locks(self.sources):
             wait_for_work()
             overwrite(self.ratios, checked)
         return self

@@ -9,14 +9,17 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import check_bool, check_number, check_size, numpy_type
+from ..ops import native
 from ..ops import weights as row_weights
 from ..ops.eager import graph_body, wait_for_work
+from ..ops.outputs import share
 from ..ops.sample import CompositeSamplePrioritized, NativeSamplePrioritized
 from .replay import ReplayBuffer
 from .state import state_parameter
 from .weighted_host import CompiledPrioritizedHost, NativePrioritizedHost, check_length
 
 _numbers = itertools.count()
+_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 _INFINITY = np.float32(np.inf).view(np.uint32)
 
 
@@ -271,13 +274,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             given = as_priority(type(self).__name__, priority)
         if not (end is False and final is False):
             self._need_episodes("end")
-        with self._lock:
-            wait_for_work()
-            if self.timed:
-                self._host.insert(exp, given, end, final)
-            else:
-                self._host.insert(exp, self.num_envs, given)
-        return self
+        return self._store(exp, *((given, end, final) if self.timed else (self.num_envs, given)))
 
     #: `insert` under a name that MindSpore's parser never takes for a list's method.
     add = insert
@@ -345,12 +342,20 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         self._need_priorities("update_priorities")
         name = type(self).__name__
-        handles = self._handles(indices).reshape(-1)
-        given = as_priority(name, priorities)
-        check_length(name, given, handles.size)
+        plain = not self._host.compiled and native.is_vector(priorities, ms.float32, _FLOAT32)
+        handles = (
+            indices if plain and native.is_vector(indices, ms.int64, _INT64) else self._handles(indices).reshape(-1)
+        )
+        given = priorities if plain else as_priority(name, priorities)
+        check_length(name, given, handles.shape[0])
         with self._lock:
             wait_for_work()
-            return Tensor.from_numpy(self._host.update(handles, given))
+            try:
+                return share(self._host.update(handles, given))
+            except native.KernelError as error:
+                if error.status == native.BAD_WEIGHT:
+                    as_priority(name, priorities)  # says which is wrong
+                raise
 
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
         super()._check_state(state)

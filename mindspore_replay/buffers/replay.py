@@ -1,9 +1,10 @@
 """Uniform experience replay."""
 
+import contextlib
 import itertools
 import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -67,6 +68,7 @@ class ReplayBuffer(GraphBodies):
         serials (Parameter): Rows ever inserted, and the serial number of the first row since the last `reset`. Shape
             ``[2]``, int64.
         random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
+        limiter (Union[RateLimiter, None]): What calls of `insert` and `sample` from Python wait for. Default: ``None``.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -123,6 +125,7 @@ class ReplayBuffer(GraphBodies):
         self.sample_size = check_size(name, "sample_size", sample_size)
         self.capacity = check_size(name, "capacity", capacity)
         self.num_envs = check_size(name, "num_envs", num_envs)
+        self.limiter = None
         self.replace = check_bool(name, "replace", replace)
         self.ordered = check_bool(name, "ordered", ordered)
         self.columns = Columns(name, shapes, types, names)
@@ -219,6 +222,7 @@ class ReplayBuffer(GraphBodies):
         own = vars(self).keys() - vars(twin).keys()
         twin.__dict__.update({key: value for key, value in vars(self).items() if key in own})
         twin._params.update(self._params)
+        twin.__dict__["limiter"] = self.limiter
         twin.sample_size = sample_size
         twin._make_operators()
         return twin
@@ -279,13 +283,7 @@ class ReplayBuffer(GraphBodies):
             exp = self.columns.in_order(exp)
         if not (end is False and final is False):
             self._need_episodes("end")
-        with self._lock:
-            wait_for_work()
-            if self.timed:
-                self._host.insert(exp, None, end, final)
-            else:
-                self._host.insert(exp, self.num_envs)
-        return self
+        return self._store(exp, *((None, end, final) if self.timed else (self.num_envs,)))
 
     #: `insert` under a name that MindSpore's parser never takes for a list's method.
     add = insert
@@ -379,8 +377,25 @@ class ReplayBuffer(GraphBodies):
             raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
         return (*bookkeeping, *(self._fields if self.timed else self.columns.names))
 
+    def _store(self, exp: Any, *how: Any) -> "ReplayBuffer":
+        with self._lock if self.limiter is None else self._turn_to_insert(exp):
+            wait_for_work()
+            self._host.insert(exp, *how)
+        return self
+
+    @contextlib.contextmanager
+    def _turn_to_insert(self, exp: Any) -> Iterator[None]:
+        rows = self.columns.count_rows(self.columns.as_fields(exp), self.num_envs)
+        with self.limiter.inserting(rows), self._lock:
+            yield
+
+    @contextlib.contextmanager
+    def _turn_to_sample(self) -> Iterator[None]:
+        with self.limiter.sampling(self.sample_size), self._lock:
+            yield
+
     def _draw(self, bounds: tuple[int, int] | None, how: Any) -> tuple[Tensor, ...]:
-        with self._lock:
+        with self._lock if self.limiter is None else self._turn_to_sample():
             wait_for_work()
             if self._host.compiled:  # a graph in which an operator has failed could not be called again
                 self._need_rows(bounds)
@@ -414,13 +429,14 @@ class ReplayBuffer(GraphBodies):
             ReplayBuffer: The buffer itself.
         """
         with self._lock:
-            wait_for_work()
             if self.weighted:
+                wait_for_work()
                 self._host.reset()
-            else:
+                return self
+            with self._alone() as state:
                 overwrite(self.head, np.int32(0))
                 overwrite(self.count, np.int32(0))
-                overwrite(self.serials, np.repeat(self.serials.asnumpy()[:1], 2))
+                overwrite(self.serials, np.repeat(state["serials"][:1], 2))
         return self
 
     @graph_body(GraphBodies._size_graph)

@@ -184,6 +184,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
         name = type(self).__name__
         check_reservoir(name, self.capacity, state)
+        self._check_limiter(state)
         if self.weighted:
             check_slots(name, state)
             check_weights(name, self.capacity, state, self._eligible(state), self.alpha, self.epsilon)

@@ -1,17 +1,30 @@
 """What every buffer does to save and load its state."""
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from mindspore import Parameter, nn
 
+from ..arguments import Remembered
+from ..ops import native
 from ..ops.eager import wait_for_work
-from .state import check_cursors, check_layout, overwrite
+from .state import check_cursors, check_layout, is_whole, overwrite
 
 #: The layout that `state_dict` writes.
 STATE_VERSION = 1
+
+_Found = TypeVar("_Found")
+
+
+def hold_locks(buffers: Iterable["SavedCell"]) -> contextlib.ExitStack:
+    """Holds the locks of several buffers, which all who do so take in one order."""
+    stack = contextlib.ExitStack()
+    for lock in sorted((buffer._lock for buffer in buffers), key=id):
+        stack.enter_context(lock)
+    return stack
 
 
 class NamedCell(nn.Cell):
@@ -28,11 +41,17 @@ class NamedCell(nn.Cell):
                     parameter.name = name
 
 
-class SavedCell(NamedCell):
+class SavedCell(Remembered, NamedCell):
     """A Cell whose own Parameters are the state of a ring: ``head``, ``count``, ``serials`` and more."""
 
     capacity: int
+    backend: str
+    buffer: Any
+    head: Parameter
+    limiter: Any
     _lock: RLock
+    #: What `save` last wrote of the state, and where: changes since then are rows with larger serial numbers.
+    _saved: Any = None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The whole state as NumPy arrays: columns, cursors, serials, random state, what the buffer knows of each row,
@@ -45,9 +64,8 @@ class SavedCell(NamedCell):
         """
         if args or kwargs:
             return super().state_dict(*args, **kwargs)
-        with self._lock:
-            wait_for_work()
-            state = {key: parameter.asnumpy().copy() for key, parameter in self._state().items()}
+        with self._alone() as arrays:
+            state = {key: array.copy() for key, array in arrays.items()}
         return {"version": np.array(STATE_VERSION), "capacity": np.array(self.capacity), **state}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -76,8 +94,8 @@ class SavedCell(NamedCell):
         return arrays
 
     def _take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
-        with self._lock:
-            wait_for_work()
+        with self._alone():
+            self._saved = None
             for key, parameter in self._state().items():
                 overwrite(parameter, arrays[key])
 
@@ -87,13 +105,47 @@ class SavedCell(NamedCell):
         Raises:
             ValueError: If cursors or weights are outside of what they may be, or contradict each other.
         """
+        self._look(self._check_state)
+
+    def _look(self, read: Callable[[dict[str, np.ndarray]], _Found]) -> _Found:
+        """What `read` makes of the state without columns and the capacity."""
+        with self._alone() as state:
+            known = {key: array for key, array in state.items() if not key.startswith("column.")}
+            return read({"capacity": np.array(self.capacity), **known})
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[dict[str, np.ndarray]]:
+        """The state where it lies, on the CPU, while no call from Python changes it and no native kernel in a graph."""
         with self._lock:
             wait_for_work()
-            state = {key: parameter.asnumpy().copy() for key, parameter in self._state().items() if "." not in key}
-        self._check_state(state)
+            state = {key: parameter.asnumpy() for key, parameter in self._state().items()}
+            with native.kernels_kept_out(self.buffer[0]) if self.backend == "native" else contextlib.nullcontext():
+                yield state
 
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
         check_cursors(type(self).__name__, self.capacity, state)
+        self._check_limiter(state)
+
+    def _check_limiter(self, state: Mapping[str, np.ndarray]) -> None:
+        if "limiter.rule" in state and "limiter.counts" in state:
+            self.limiter.check_state(state["limiter.rule"], state["limiter.counts"])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "limiter" and value is not None and not hasattr(value, "check_state"):
+            raise TypeError(
+                f"For '{type(self).__name__}', 'limiter' must be a RateLimiter or None, but got {type(value).__name__}."
+            )
+        super().__setattr__(name, value)
+        if name == "limiter" and value is not None:
+            # It comes after the buffer may have got its place in a Cell, and with it the names of its Parameters.
+            prefix = self.head.name.removesuffix("head")
+            for key, parameter in value.parameters_and_names("limiter"):
+                parameter.name = prefix + key
 
     def _state(self) -> dict[str, Parameter]:
         return dict(super().parameters_and_names())
+
+    def _row_keys(self) -> set[str]:
+        """The keys of the state that hold one row for each slot."""
+        state = self._state().items()
+        return {key for key, array in state if array.shape[:1] == (self.capacity,) and not is_whole(array)}

@@ -14,8 +14,20 @@ from ..ops.sum_tree import build_weights
 
 
 def state_parameter(name: str, value: Any) -> Parameter:
-    """A Parameter that no optimizer touches."""
-    return Parameter(Tensor(value), name=name, requires_grad=False)
+    """A Parameter that no optimizer touches, with nothing in it for single rows."""
+    parameter = Parameter(Tensor(value), name=name, requires_grad=False)
+    parameter.whole = True
+    return parameter
+
+
+def is_whole(parameter: Parameter) -> bool:
+    """Whether `state_parameter` made it, so that it holds nothing for single rows."""
+    return getattr(parameter, "whole", False)
+
+
+def times_loaded(parameter: Parameter) -> int:
+    """How often ``set_data`` has given the Parameter other values, since `load_in_place`."""
+    return getattr(parameter, "loads", 0)
 
 
 def load_in_place(parameter: Parameter) -> None:
@@ -27,6 +39,7 @@ def load_in_place(parameter: Parameter) -> None:
 
     def set_data(data: Any, slice_shape: bool = False) -> Parameter:
         own: Any = reference()
+        own.loads = times_loaded(own) + 1
         same = isinstance(data, Tensor) and data.dtype == own.dtype and data.shape == own.shape
         if not same or ms.get_context("device_target") != "CPU":
             return Parameter.set_data(own, data, slice_shape)
@@ -140,5 +153,7 @@ def check_weights(
         wrong.append(f"the weight in slot {slot} must be {expected[slot]}, but got {leaves[slot]}")
     if not (state["max_priority"] >= max(1, priorities.max()) and np.isfinite(state["max_priority"])):
         wrong.append(f"'max_priority' is {state['max_priority']}, less than a priority")
+    if (state["counts"] < 0).any():
+        wrong.append(f"'counts' is {state['counts'].tolist()}, with a number below zero")
     if wrong:
         raise ValueError(f"For '{cls_name}', the weights must be those of its rows: {'; '.join(wrong)}.")

@@ -11,6 +11,7 @@ from mindspore import Tensor, ops
 from ..columns import numpy_type, zeros_parameter
 from ..ops import timeline, windows
 from ..ops.eager import graph_body, wait_for_work
+from ..ops.outputs import share
 from .layout import SampleLayout, past_of
 from .limits import LimitedCell
 
@@ -222,7 +223,7 @@ class TimedCell(LimitedCell):
         self._need_episodes("end_episodes")
         with self._lock:
             wait_for_work()
-            return Tensor.from_numpy(self._host.end_episodes())
+            return share(self._host.end_episodes())
 
     def _as_flags(self, argument: str, value: Any) -> np.ndarray:
         given = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)

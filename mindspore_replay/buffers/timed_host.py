@@ -9,7 +9,9 @@ from mindspore import Parameter, Tensor
 
 from ..columns import numpy_type, type_name
 from ..ops import native
+from ..ops.outputs import Outputs, share
 from ..ops.timeline import END
+from .host import row_specs
 from .state import overwrite
 from .weighted_host import CompiledWeightedHost, NativeWeightedHost, check_length
 
@@ -52,15 +54,13 @@ class NativeTimedHost(NativeWeightedHost):
         self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any
     ) -> None:
         """Appends one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
-        call, rows = self._insert_one, 1
-        if self._num_envs != 1 or not self._stage(exp):
-            call, _arrays, rows = self._prepare(exp, self._num_envs)  # the arrays live until the kernel has read them
+        call, rows, _held = self._taken(exp, self._num_envs)
         ends = self._ends(end, final, rows)
         self._give_priority(call, rows, priority)
         at = self._priority_at + 1
         call.set_leading(range(at, at + 1), ends.size)
         call.addresses[at] = ends.ctypes.data
-        call.addresses[: len(self._state)] = list(map(native.address, self._state))
+        call.locate(0, self._state)
         try:
             call()
         except native.KernelError as error:
@@ -73,7 +73,7 @@ class NativeTimedHost(NativeWeightedHost):
         self._numbers, self._options = plan.numbers(), plan.options()
         self._given_beta, self._beta_step = np.zeros(1), np.array([plan.beta_step])
         shapes, types = plan.shapes(self._columns), plan.types(self._columns)
-        self._made = [(shape, numpy_type(dtype)) for shape, dtype in zip(shapes, types)]
+        self._made = Outputs((shape, numpy_type(dtype)) for shape, dtype in zip(shapes, types))
         inputs = [self._fixed[0], np.zeros(2, np.int64), self._range, *[self._given_beta] * 2, self._beta_step]
         inputs += [self._numbers, self._options]
         state = [(parameter.shape, type_name(parameter.dtype)) for parameter in self._state]
@@ -91,8 +91,8 @@ class NativeTimedHost(NativeWeightedHost):
         `how` is a range of logical rows; for a prioritized buffer beta, ``None`` for that of the Parameter.
         """
         call, first = self._sample, len(self._state)
-        call.addresses[:first] = list(map(native.address, self._state))
-        call.addresses[first + 1] = native.address(self._random_state)
+        call.locate(0, self._state)
+        call.locate(first + 1, (self._random_state,))
         if self._beta is None:
             self._range[:] = how
         else:
@@ -101,13 +101,14 @@ class NativeTimedHost(NativeWeightedHost):
                 self._given_beta[0] = how
             given = current if how is None else self._given_beta.ctypes.data
             call.addresses[first + 3 : first + 5] = [current, given]
-        outputs = [Tensor.from_numpy(np.empty(shape, dtype)) for shape, dtype in self._made]
-        call.addresses[self._outputs_at : self._outputs_at + len(outputs)] = list(map(native.address, outputs))
+        outputs = self._made.make()
+        call.locate(self._outputs_at, outputs)
         call()
-        fields = tuple(outputs[2:]) if self._finish is None else self._finish(*outputs[2:])
-        return (*outputs[: 2 if self._prioritized else 1], *fields)
+        tensors = tuple(map(share, outputs))
+        fields = tensors[2:] if self._finish is None else self._finish(*tensors[2:])
+        return (*tensors[: 2 if self._prioritized else 1], *fields)
 
-    def update(self, handles: np.ndarray, priority: np.ndarray) -> np.ndarray:
+    def update(self, handles: np.ndarray | Tensor, priority: np.ndarray | Tensor) -> np.ndarray:
         """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
         self._update.run(handles, priority)
         return self._result.copy()
@@ -123,7 +124,7 @@ class NativeTimedHost(NativeWeightedHost):
         options = np.array([column, ordered], np.int64)
         template = np.zeros(lead, np.int8)
         made = [np.empty(lead, np.bool_)]
-        made += [np.empty((*lead, *shape), dtype) for _, dtype, shape in self._staging]
+        made += [np.empty(shape, dtype) for shape, dtype in row_specs(self._columns, lead)]
         arguments = [(parameter.shape, type_name(parameter.dtype)) for parameter in (*self._state, self._random_state)]
         arguments[len(self._state) : len(self._state)] = [(self._fixed[0].shape, "int64")]
         arrays: list[np.ndarray] = [options, template, *made]
@@ -132,7 +133,7 @@ class NativeTimedHost(NativeWeightedHost):
         addresses = [*map(native.address, self._state), self._fixed[0].ctypes.data, native.address(self._random_state)]
         call.addresses[:] = [*addresses, *(array.ctypes.data for array in arrays)]
         call()
-        return tuple(map(Tensor.from_numpy, made))
+        return tuple(map(share, made))
 
     def reset(self) -> None:
         """Forgets all rows; beta begins anew."""

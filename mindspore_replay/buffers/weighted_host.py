@@ -10,13 +10,14 @@ from mindspore import Parameter, Tensor
 
 from ..columns import type_name
 from ..ops import native
-from .host import CompiledHost, NativeHost
+from ..ops.outputs import Outputs, share
+from .host import CompiledHost, NativeHost, row_specs
 from .state import overwrite
 
 
-def check_length(cls_name: str, priority: np.ndarray, rows: int) -> None:
+def check_length(cls_name: str, priority: np.ndarray | Tensor, rows: int) -> None:
     """Raises a ValueError unless there is one priority for all rows or one for each."""
-    if priority.ndim and priority.size != rows:
+    if priority.shape not in ((), (rows,)):
         raise ValueError(
             f"For '{cls_name}', the priorities must be one number for all rows or have shape [{rows}], one for each, "
             f"but got shape {list(priority.shape)}."
@@ -30,7 +31,7 @@ class MarksCall(native.DirectCall):
         function (str): Name of the kernel.
         marks (Sequence[Parameter]): The Parameters that it takes first.
         others (Sequence[Union[str, numpy.ndarray]]): What it takes then: an array that stays, or the dtype of a vector
-            that `run` is given.
+            that `run` is given; these follow one another.
     """
 
     def __init__(self, function: str, marks: Sequence[Parameter], others: Sequence[str | np.ndarray]) -> None:
@@ -44,12 +45,13 @@ class MarksCall(native.DirectCall):
             if not isinstance(other, str):
                 self.addresses[i] = other.ctypes.data
 
-    def run(self, *vectors: np.ndarray) -> None:
-        """Makes the call on these vectors."""
-        self.addresses[: len(self._marks)] = list(map(native.address, self._marks))
-        for i, vector in zip(self._given, vectors):
-            self.set_leading(range(i, i + 1), vector.size)
-            self.addresses[i] = vector.ctypes.data
+    def run(self, *vectors: np.ndarray | Tensor) -> None:
+        """Makes the call on these vectors, contiguous and ``[]`` or ``[n]``."""
+        self.locate(0, self._marks)
+        if vectors:
+            for i, vector in zip(self._given, vectors):
+                self.set_leading(range(i, i + 1), vector.size)
+            self.locate(self._given[0], vectors)
         self()
 
 
@@ -88,7 +90,7 @@ class NativeWeightedHost(NativeHost):
         self._delete = self._on_marks(self._delete_kernel, "int64", self._result)
         self._advance = self._on_marks(self._advance_kernel, self._steps, staleness, np.zeros(1, np.int64))
         self._reset = self._on_marks(self._reset_kernel, self._result)
-        self._info = MarksCall("replay_info", self._marks[:10], ["int64", "float32", "int32", "int64"])
+        self._info = MarksCall("replay_info", self._marks[:11], ["int64", "float32", "int32", "int64"])
         self._sums = native.DirectCall(
             "replay_tree_sums",
             [self._weights.shape, (1,), (), (), (1, 2), (1,)],
@@ -101,6 +103,7 @@ class NativeWeightedHost(NativeHost):
         return (*super()._state_of(buffer), *buffer._marks())
 
     def _make_sample(self, buffer: Any) -> None:
+        self._outputs = Outputs([(self._lead, np.int64), *row_specs(self._columns, self._lead)])
         self._options = np.array([buffer.replace, buffer.ordered, buffer.max_use or 0], np.int64)
         inputs = [((2,), "int64"), ((2,), "int64"), ((3,), "int64"), (self._lead, "int64")]
         self._sample = self._drawing("replay_sample_weighted", inputs)
@@ -134,12 +137,9 @@ class NativeWeightedHost(NativeHost):
 
     def insert(self, exp: Sequence[Any], num_envs: int, priority: np.ndarray | None = None) -> None:
         """Appends one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
-        rows = 1
-        call = self._insert_one if num_envs == 1 and self._stage(exp) else None
-        if call is None:
-            call, _arrays, rows = self._prepare(exp, num_envs)  # the arrays live until the kernel has read them
+        call, rows, _held = self._taken(exp, num_envs)
         self._give_priority(call, rows, priority)
-        call.addresses[: len(self._state)] = list(map(native.address, self._state))
+        call.locate(0, self._state)
         call()
 
     def _give_priority(self, call: native.DirectCall, rows: int, priority: np.ndarray | None) -> None:
@@ -153,18 +153,17 @@ class NativeWeightedHost(NativeHost):
         """Handles and rows, drawn from a range of logical rows."""
         self._range[:] = bounds
         first = len(self._state)
-        return self._drawn(self._sample, first + 3, [np.int64])
+        return self._drawn(self._sample, first + 3)
 
-    def _drawn(self, call: native.DirectCall, first_output: int, bookkeeping: Sequence[Any]) -> tuple[Tensor, ...]:
+    def _drawn(self, call: native.DirectCall, first_output: int) -> tuple[Tensor, ...]:
         """Makes a call on the state and the random state; new Tensors are its outputs, bookkeeping first."""
-        outputs = [Tensor.from_numpy(np.empty(self._lead, dtype)) for dtype in bookkeeping]
-        outputs += [Tensor.from_numpy(np.empty(self._lead + shape, dtype)) for _, dtype, shape in self._staging]
+        outputs = self._outputs.make()
         first = len(self._state)
-        call.addresses[:first] = list(map(native.address, self._state))
-        call.addresses[first] = native.address(self._random_state)
-        call.addresses[first_output : first_output + len(outputs)] = list(map(native.address, outputs))
+        call.locate(0, self._state)
+        call.locate(first, (self._random_state,))
+        call.locate(first_output, outputs)
         call()
-        return tuple(outputs)
+        return tuple(map(share, outputs))
 
     def delete(self, handles: np.ndarray) -> np.ndarray:
         """Removes rows; how many."""
@@ -201,6 +200,8 @@ class NativePrioritizedHost(NativeWeightedHost):
         self._update = self._on_marks("replay_update_priorities", self._factors, "int64", "float32", self._result)
 
     def _make_sample(self, buffer: Any) -> None:
+        bookkeeping = [(self._lead, np.int64), (self._lead, np.float32)]
+        self._outputs = Outputs([*bookkeeping, *row_specs(self._columns, self._lead)])
         self._options = np.array([buffer.ordered, buffer.max_use or 0, buffer.normalize == "buffer"], np.int64)
         self._beta_step = np.array([buffer._beta_step()])
         self._given_beta = np.zeros(1)
@@ -218,9 +219,9 @@ class NativePrioritizedHost(NativeWeightedHost):
             self._given_beta[0] = beta
         given = current if beta is None else self._given_beta.ctypes.data
         self._sample.addresses[first + 1 : first + 3] = [current, given]
-        return self._drawn(self._sample, first + 5, [np.int64, np.float32])
+        return self._drawn(self._sample, first + 5)
 
-    def update(self, handles: np.ndarray, priority: np.ndarray) -> np.ndarray:
+    def update(self, handles: np.ndarray | Tensor, priority: np.ndarray | Tensor) -> np.ndarray:
         """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
         self._update.run(handles, priority)
         return self._result.copy()

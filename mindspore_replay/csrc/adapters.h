@@ -6,10 +6,13 @@
 #include <cstdint>
 
 #include "arguments.h"
+#include "parallel.h"
 #include "ring.h"
 
+#define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
+
 #define MINDSPORE_REPLAY_KERNEL(name)                                                                               \
-  extern "C" __attribute__((visibility("default"))) int name(int nparam, void **params, int *ndims, int64_t **shapes, \
+  MINDSPORE_REPLAY_EXPORT int name(int nparam, void **params, int *ndims, int64_t **shapes, \
                                                              const char **dtypes, void *, void *)
 
 namespace replay {
@@ -38,24 +41,32 @@ inline bool HoldRows(const Arguments &args, int first, int k, int64_t n) {
   return n >= 1;
 }
 
-// Copies the rows at `slots` of the columns 0, ..., k - 1 to the outputs, a few at a time: while those are copied, the
-// memory of the next ones is on its way.
-inline void GatherColumns(const Arguments &args, int k, const int64_t *slots, int64_t n, int first_output) {
+// Copies the rows [from, to) of those at `slots` of the columns 0, ..., k - 1 to the outputs, a few at a time: while
+// those are copied, the memory of the next ones is on its way.
+inline void GatherPart(const Arguments &args, int k, const int64_t *slots, int64_t from, int64_t to, int first_output) {
   constexpr int64_t kRowsAtOnce = 32;
   auto prefetch = [&](int64_t begin) {
-    const int64_t rows = std::min(kRowsAtOnce, n - begin);
+    const int64_t rows = std::min(kRowsAtOnce, to - begin);
     for (int i = 0; i < k; ++i) PrefetchRows(args.data<char>(i), args.RowBytes(i), slots + begin, rows);
   };
-  prefetch(0);
-  for (int64_t begin = 0; begin < n; begin += kRowsAtOnce) {
-    if (begin + kRowsAtOnce < n) prefetch(begin + kRowsAtOnce);
-    const int64_t rows = std::min(kRowsAtOnce, n - begin);
+  prefetch(from);
+  for (int64_t begin = from; begin < to; begin += kRowsAtOnce) {
+    if (begin + kRowsAtOnce < to) prefetch(begin + kRowsAtOnce);
+    const int64_t rows = std::min(kRowsAtOnce, to - begin);
     for (int i = 0; i < k; ++i) {
       const int64_t bytes = args.RowBytes(i);
       char *output = args.data<char>(first_output + i) + begin * bytes;
       GatherRows(args.data<char>(i), bytes, slots + begin, rows, output);
     }
   }
+}
+
+// Copies the rows at `slots` of the columns 0, ..., k - 1 to the outputs.
+inline void GatherColumns(const Arguments &args, int k, const int64_t *slots, int64_t n, int first_output) {
+  int64_t row_bytes = 0;
+  for (int i = 0; i < k; ++i) row_bytes += args.RowBytes(i);
+  InParallel(n, n * row_bytes,
+             [&](int64_t begin, int64_t end) { GatherPart(args, k, slots, begin, end, first_output); });
 }
 
 }  // namespace replay

@@ -29,6 +29,7 @@ class Arguments {
 
   int size() const { return size_; }
   int ndim(int i) const { return ndims_[i]; }
+  const char *dtype(int i) const { return dtypes_[i]; }
   int64_t dim(int i, int axis) const { return shapes_[i][axis]; }
 
   template <typename T>

@@ -13,13 +13,13 @@ class Exclusive {
  public:
   explicit Exclusive(const void *address) : guard_(LockOf(address)) {}
 
- private:
   static std::mutex &LockOf(const void *address) {
     static std::array<std::mutex, 64> locks;
     const uint64_t bits = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address)) * 0x9E3779B97F4A7C15ULL;
     return locks[bits >> 58];
   }
 
+ private:
   std::lock_guard<std::mutex> guard_;
 };
 

@@ -155,3 +155,8 @@ MINDSPORE_REPLAY_KERNEL(replay_random_bits) {
   state->counter += n;
   return replay::kOk;
 }
+
+// For Python, where it looks at several Parameters of a buffer: keeps the kernels on it out, and lets them in again. The
+// address is that of the buffer's first column.
+MINDSPORE_REPLAY_EXPORT void replay_hold(const void *address) { replay::Exclusive::LockOf(address).lock(); }
+MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *address) { replay::Exclusive::LockOf(address).unlock(); }

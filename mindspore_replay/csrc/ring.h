@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "parallel.h"
+
 namespace replay {
 
 // Slot of the row at logical position `row` (0 is the oldest); row < 2 * capacity - head.
@@ -33,8 +35,8 @@ inline RingWrite PlanWrite(int64_t n, int64_t head, int64_t count, int64_t capac
 inline void WriteRows(const RingWrite &plan, int64_t capacity, int64_t row_bytes, const char *rows, char *column) {
   rows += plan.skipped * row_bytes;
   const int64_t before_end = capacity - plan.slot < plan.written ? capacity - plan.slot : plan.written;
-  std::memcpy(column + plan.slot * row_bytes, rows, static_cast<size_t>(before_end * row_bytes));
-  std::memcpy(column, rows + before_end * row_bytes, static_cast<size_t>((plan.written - before_end) * row_bytes));
+  CopyBytes(column + plan.slot * row_bytes, rows, before_end * row_bytes);
+  CopyBytes(column, rows + before_end * row_bytes, (plan.written - before_end) * row_bytes);
 }
 
 // Asks for the memory of rows that are about to be copied: in a large column each is a cache miss, and misses overlap.

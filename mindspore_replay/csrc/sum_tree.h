@@ -15,6 +15,13 @@ namespace replay {
 
 constexpr int64_t kFanout = 16;
 
+// Targets that go down together, in pairs: each sum of a node's children waits for the one before, and those of several
+// nodes overlap.
+constexpr int64_t kPairs = 2;
+constexpr int64_t kLanes = 2 * kPairs;
+using Doubles = double __attribute__((vector_size(2 * sizeof(double))));
+using Integers = int64_t __attribute__((vector_size(2 * sizeof(int64_t))));
+
 inline bool IsWeight(double value) { return value >= 0 && std::isfinite(value); }
 
 // The tree lies in one array: leaves, the sums of each level above them, and the smallest positive weight below each of
@@ -60,12 +67,7 @@ class SumTree {
   void Descend(double *targets, int64_t n, int64_t *slots) const {
     std::fill_n(slots, n, 0);
     for (int level = height_; level >= 1; --level) {
-      const double *sums = Sums(level - 1);
-      const double *below = level > 1 ? Sums(level - 2) : nullptr;
-      for (int64_t i = 0; i < n; ++i) {
-        slots[i] = Child(sums + slots[i] * kFanout, &targets[i]) + slots[i] * kFanout;
-        if (below != nullptr) PrefetchNode(below + slots[i] * kFanout);
-      }
+      for (int64_t i = 0; i < n; i += kLanes) Step(level, targets + i, std::min(n - i, kLanes), slots + i);
     }
   }
 
@@ -113,19 +115,32 @@ class SumTree {
     __builtin_prefetch(children + kFanout / 2);
   }
 
-  // Which child of a node the target falls on; the target becomes one in (0, weight of that child].
-  static int64_t Child(const double *children, double *target) {
-    double prefix[kFanout];
-    double sum = 0;
-    int64_t child = 0;
-    for (int64_t i = 0; i < kFanout; ++i) {
-      sum += children[i];
-      prefix[i] = sum;
-      child += sum < *target;
+  // From up to kLanes nodes of a level to the children on which their targets fall; a target becomes one in (0, weight of
+  // that child].
+  void Step(int level, double *targets, int64_t lanes, int64_t *nodes) const {
+    const double *children[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) {  // those too many do what the last one does
+      children[lane] = Sums(level - 1) + nodes[std::min(lane, lanes - 1)] * kFanout;
     }
-    if (child > 0) *target -= prefix[child - 1];
-    *target = std::min(*target, children[child]);
-    return child;
+    Doubles target[kPairs], sum[kPairs] = {}, before[kPairs] = {};
+    Integers child[kPairs] = {};
+    for (int64_t p = 0; p < kPairs; ++p) {
+      target[p] = Doubles{targets[std::min(2 * p, lanes - 1)], targets[std::min(2 * p + 1, lanes - 1)]};
+    }
+    for (int64_t i = 0; i < kFanout; ++i) {
+      for (int64_t p = 0; p < kPairs; ++p) {
+        sum[p] += Doubles{children[2 * p][i], children[2 * p + 1][i]};
+        const Integers beyond = sum[p] < target[p];
+        child[p] -= beyond;
+        before[p] = beyond ? sum[p] : before[p];
+      }
+    }
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      const int64_t p = lane / 2, half = lane % 2, at = child[p][half];
+      targets[lane] = std::min(target[p][half] - before[p][half], children[lane][at]);
+      nodes[lane] = nodes[lane] * kFanout + at;
+      if (level > 1) PrefetchNode(Sums(level - 2) + nodes[lane] * kFanout);
+    }
   }
 
   void RefreshNode(int level, int64_t node) {

@@ -9,6 +9,7 @@
 #include "arguments.h"
 #include "exclusive.h"
 #include "groups.h"
+#include "parallel.h"
 #include "status.h"
 #include "timeline.h"
 #include "weighted_buffer.h"
@@ -90,51 +91,74 @@ bool HoldsOutput(const Arguments &args, int i, int k, const Output &output, int6
   return output.kind == replay::kWindow && args.elements(i) == n * output.Elements() * row;
 }
 
-// Fills in what output argument i gives for sample b of n.
-void Fill(const Arguments &args, int i, const Output &output, const Timeline &time, const Window &window, int64_t b,
-          int64_t n, const double *powers) {
-  switch (output.kind) {
-    case replay::kMask: return replay::FillMask(window, output, args.data<uint8_t>(i) + b * output.Elements());
-    case replay::kRelabelled: args.data<uint8_t>(i)[b] = window.goal_slot >= 0; return;
-    case replay::kLength: args.data<int32_t>(i)[b] = static_cast<int32_t>(window.start.after); return;
-    case replay::kChain: args.data<int32_t>(i)[b] = static_cast<int32_t>(window.chain); return;
-    default: break;
+// An output, and what the arguments say of it and of the column that it is made from.
+struct Target {
+  Output output;
+  char *out;
+  int64_t sample_bytes;  // of the output
+  const char *rows;
+  const char *goals;
+  int64_t row_bytes;
+  int64_t inner;  // numbers of a row
+  bool is_float;
+  bool is_double;
+};
+
+Target TargetOf(const Arguments &args, int i, const Output &output, int64_t n) {
+  Target target{output, args.data<char>(i), 0, nullptr, nullptr, 0, 0, false, false};
+  target.sample_bytes = args.elements(i) / n * replay::ElementBytes(args.dtype(i));
+  if (output.kind == replay::kMask || output.kind == replay::kLength || output.kind == replay::kChain ||
+      output.kind == replay::kRelabelled) {
+    return target;
   }
   const auto column = static_cast<int>(output.column);
-  const char *rows = args.data<char>(column);
-  const int64_t row_bytes = args.RowBytes(column);
-  char *out = args.data<char>(i) + b * output.Elements() * row_bytes;
-  if (output.kind == replay::kWindow) {
-    replay::CopyWindow(time, window, output, rows, row_bytes, out);
-  } else if (output.kind == replay::kReturn) {
-    const int64_t inner = args.elements(column) / args.dim(column, 0);
-    if (args.Is(i, "float32", n * inner)) {
-      replay::SumChain(time, window, args.data<float>(column), inner, powers, args.data<float>(i) + b * inner);
-    } else {
-      replay::SumChain(time, window, args.data<double>(column), inner, powers, args.data<double>(i) + b * inner);
+  target.rows = args.data<char>(column);
+  target.row_bytes = args.RowBytes(column);
+  target.inner = args.elements(column) / args.dim(column, 0);
+  target.is_float = args.IsFloat(column);
+  target.is_double = std::strcmp(args.dtype(column), "float64") == 0;
+  if (output.kind == replay::kGoal) target.goals = args.data<char>(static_cast<int>(output.other));
+  return target;
+}
+
+// Fills in what a target gives for sample b.
+void Fill(const Target &target, const Timeline &time, const Window &window, int64_t b, const double *powers) {
+  char *out = target.out + b * target.sample_bytes;
+  auto store = [&](auto value) { std::memcpy(out, &value, sizeof(value)); };
+  switch (target.output.kind) {
+    case replay::kMask: return replay::FillMask(window, target.output, reinterpret_cast<uint8_t *>(out));
+    case replay::kRelabelled: return store(static_cast<uint8_t>(window.goal_slot >= 0));
+    case replay::kLength: return store(static_cast<int32_t>(window.start.after));
+    case replay::kChain: return store(static_cast<int32_t>(window.chain));
+    case replay::kWindow:
+      return replay::CopyWindow(time, window, target.output, target.rows, target.row_bytes, out);
+    case replay::kReturn:
+      return target.is_double ? replay::SumChain<double>(time, window, target.rows, target.inner, powers, out)
+                              : replay::SumChain<float>(time, window, target.rows, target.inner, powers, out);
+    case replay::kDiscount: {
+      const int64_t last = time.Shifted(window.start.slot, window.chain - 1);
+      const bool terminated = replay::IsTrue(target.rows + last * target.row_bytes, target.row_bytes, target.is_float);
+      return store(terminated ? 0.0f : static_cast<float>(powers[window.chain]));
     }
-  } else if (output.kind == replay::kDiscount) {
-    const int64_t last = time.Shifted(window.start.slot, window.chain - 1);
-    const bool terminated = replay::IsTrue(rows + last * row_bytes, row_bytes, args.IsFloat(column));
-    args.data<float>(i)[b] = terminated ? 0.0f : static_cast<float>(powers[window.chain]);
-  } else {
-    const char *goals = args.data<char>(static_cast<int>(output.other));
-    const char *goal = window.goal_slot < 0 ? rows + window.start.slot * row_bytes : goals + window.goal_slot * row_bytes;
-    std::memcpy(out, goal, static_cast<size_t>(row_bytes));
+    default: {
+      const bool other = window.goal_slot >= 0;
+      const char *goal = other ? target.goals + window.goal_slot * target.row_bytes
+                               : target.rows + window.start.slot * target.row_bytes;
+      std::memcpy(out, goal, static_cast<size_t>(target.row_bytes));
+    }
   }
 }
 
 // Asks for the memory of the rows of a window, if they lie together.
-void Prefetch(const Arguments &args, const Output *outputs, int count, const Timeline &time, const Window &window) {
+void Prefetch(const std::vector<Target> &targets, const Timeline &time, const Window &window) {
   constexpr int64_t kLine = 64;
   constexpr int64_t kMost = 1 << 14;
-  for (int i = 0; i < count; ++i) {
-    if (outputs[i].kind != replay::kWindow || time.streams() > 1) continue;
-    const auto column = static_cast<int>(outputs[i].column);
-    const int64_t row_bytes = args.RowBytes(column);
-    const int64_t first = std::max(-window.start.before, replay::FirstOf(outputs[i], window));
-    const int64_t bytes = (outputs[i].runs - 1 + outputs[i].length) * row_bytes;
-    const char *begin = args.data<char>(column) + time.Shifted(window.start.slot, first) * row_bytes;
+  if (time.streams() > 1) return;
+  for (const Target &target : targets) {
+    if (target.output.kind != replay::kWindow) continue;
+    const int64_t first = std::max(-window.start.before, replay::FirstOf(target.output, window));
+    const int64_t bytes = (target.output.runs - 1 + target.output.length) * target.row_bytes;
+    const char *begin = target.rows + time.Shifted(window.start.slot, first) * target.row_bytes;
     for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(begin + line);
   }
 }
@@ -262,11 +286,18 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
   if (plan->strategy != Hindsight::kNone) random->counter += 2 * n;
   // Sample by sample: windows of one sample share rows, which are then still in the cache. While they are copied, the
   // rows of the next ones are on their way.
-  for (int64_t b = 0; b < n; ++b) {
-    if (b + kAhead < n) Prefetch(args, wanted, outputs, time, windows[static_cast<size_t>(b + kAhead)]);
-    const Window &window = windows[static_cast<size_t>(b)];
-    for (int i = 0; i < outputs; ++i) Fill(args, first_output + i, wanted[i], time, window, b, n, numbers + 1);
+  std::vector<Target> targets;
+  int64_t bytes = 0;
+  for (int i = 0; i < outputs; ++i) {
+    targets.push_back(TargetOf(args, first_output + i, wanted[i], n));
+    bytes += n * targets.back().sample_bytes;
   }
+  replay::InParallel(n, bytes, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      if (b + kAhead < end) Prefetch(targets, time, windows[static_cast<size_t>(b + kAhead)]);
+      for (const Target &target : targets) Fill(target, time, windows[static_cast<size_t>(b)], b, numbers + 1);
+    }
+  });
   buffer.rows.Deliver(slots.data(), n, plan->max_use);
   const double step = *args.data<double>(extra + 4);
   if (step > 0) *beta = std::min(*beta + step, 1.0);

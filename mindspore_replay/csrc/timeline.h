@@ -141,8 +141,19 @@ class Timeline {
     return ended;
   }
 
-  // Deletes rows: no window holds them any more. Says how many there were that had not been deleted.
-  int64_t Delete(const std::vector<int64_t> &serials) {
+  // Deletes the rows of these handles and says how many there were that had not been deleted.
+  int64_t Delete(const std::vector<int64_t> &handles) {
+    rows_.counts->dead += std::count_if(handles.begin(), handles.end(), [this](int64_t handle) {
+      const int64_t slot = ring_.SlotOf(handle);
+      return handle >= 0 && (slot < 0 || (flags_[slot] & kDeleted));
+    });
+    const int64_t deleted = Remove(handles);
+    rows_.counts->deleted += deleted;
+    return deleted;
+  }
+
+  // Marks rows as deleted: no window holds them any more. Says how many there were that had not been.
+  int64_t Remove(const std::vector<int64_t> &serials) {
     std::vector<int64_t> changed;
     int64_t deleted = 0;
     for (const int64_t serial : serials) {
@@ -175,7 +186,7 @@ class Timeline {
       if (clock->now - rows_.insertion_clocks[ring_.SlotOf(clock->fresh)] <= max_staleness) break;
       stale.push_back(clock->fresh);
     }
-    Delete(stale);
+    rows_.counts->stale += Remove(stale);
   }
 
   // Gives legal starts other priorities, the last of several for one row, and says how many handles were dead.
@@ -185,6 +196,7 @@ class Timeline {
     for (int64_t i = 0; i < n; ++i) {
       if (!Legal(handles[i])) {
         ++dead;
+        rows_.counts->dead += handles[i] >= 0;
         continue;
       }
       const int64_t slot = ring_.SlotOf(handles[i]);

@@ -242,12 +242,8 @@ MINDSPORE_REPLAY_KERNEL(replay_delete) {
     return replay::kBadArguments;
   }
   WeightedBuffer buffer = BufferOf(args, 1);
-  std::vector<int64_t> slots;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t slot = buffer.rows.LiveSlot(buffer.ring, args.data<int64_t>(extra)[i]);
-    if (slot >= 0) slots.push_back(slot);
-  }
-  *args.data<int32_t>(extra + 1) = static_cast<int32_t>(buffer.rows.Remove(&slots));
+  *args.data<int32_t>(extra + 1) =
+      static_cast<int32_t>(buffer.rows.Delete(buffer.ring, args.data<int64_t>(extra), n));
   return replay::kOk;
 }
 

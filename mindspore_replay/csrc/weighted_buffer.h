@@ -12,8 +12,10 @@
 
 namespace replay {
 
-// Arguments of a buffer's state: k columns, head, count, serials, and the six of `RowWeights` in its order.
-constexpr int kStateArguments = 9;
+// Arguments of a buffer's state: k columns, head, count, serials, and the seven of `RowWeights` in its order.
+constexpr int kStateArguments = 10;
+
+constexpr int64_t kCountNumbers = sizeof(Counts) / sizeof(int64_t);
 
 constexpr int64_t kLastClock = int64_t{1} << 62;  // the last value of a learner's clock
 
@@ -28,7 +30,8 @@ inline bool IsWeightedBuffer(const Arguments &args, int k) {
   const int64_t capacity = args.dim(0, 0);
   if (!args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "float64", SumTree::Size(capacity)) ||
       !args.Is(k + 4, "float32", capacity) || !args.Is(k + 5, "float32", 1) || !args.Is(k + 6, "int32", capacity) ||
-      !args.Is(k + 7, "int64", capacity) || !args.Is(k + 8, "int64", 2)) {
+      !args.Is(k + 7, "int64", capacity) || !args.Is(k + 8, "int64", 2) ||
+      !args.Is(k + 9, "int64", kCountNumbers)) {
     return false;
   }
   const int64_t *serials = args.data<int64_t>(k + 2);
@@ -42,7 +45,8 @@ inline WeightedBuffer BufferOf(const Arguments &args, int k) {
   const int64_t *serials = args.data<int64_t>(k + 2);
   return {{capacity, *args.data<int32_t>(k), *args.data<int32_t>(k + 1), serials[0], serials[1]},
           {SumTree(args.data<double>(k + 3), capacity), args.data<float>(k + 4), args.data<float>(k + 5),
-           args.data<int32_t>(k + 6), args.data<int64_t>(k + 7), args.data<Clock>(k + 8)}};
+           args.data<int32_t>(k + 6), args.data<int64_t>(k + 7), args.data<Clock>(k + 8),
+           args.data<Counts>(k + 9)}};
 }
 
 inline WeightRule RuleOf(const Arguments &args, int i) {

@@ -24,7 +24,8 @@ struct Cursors {
 
   // Slot of a serial number, or -1 if its row is not stored.
   int64_t SlotOf(int64_t serial) const {
-    return serial >= inserted - count && serial < inserted ? (serial - base) % capacity : -1;
+    const int64_t row = serial - (inserted - count);
+    return row >= 0 && row < count ? replay::SlotOf(row, head, capacity) : -1;
   }
 
   int64_t HandleOf(int64_t slot) const {
@@ -51,6 +52,15 @@ struct Clock {
   int64_t fresh;
 };
 
+// What has happened to rows, since the buffer was made.
+struct Counts {
+  int64_t drawn;    // deliveries
+  int64_t used_up;  // rows removed after their last delivery
+  int64_t stale;    // rows removed by the clock
+  int64_t deleted;  // rows removed by hand
+  int64_t dead;     // handles that were skipped, of -1 and less none, which stand for no row
+};
+
 struct RowWeights {
   SumTree tree;
   float *priorities;
@@ -58,6 +68,7 @@ struct RowWeights {
   int32_t *use_counts;  // of a removed row the bitwise complement
   int64_t *insertion_clocks;
   Clock *clock;
+  Counts *counts;
 
   bool Removed(int64_t slot) const { return use_counts[slot] < 0; }
 
@@ -103,11 +114,12 @@ struct RowWeights {
   // Counts a delivery of each slot; then removes those that have had `max_use` of them, 0 for no limit.
   void Deliver(const int64_t *slots, int64_t n, int64_t max_use) {
     for (int64_t i = 0; i < n; ++i) use_counts[slots[i]] += use_counts[slots[i]] < std::numeric_limits<int32_t>::max();
+    counts->drawn += n;
     if (max_use == 0) return;
     std::vector<int64_t> used_up;
     std::copy_if(slots, slots + n, std::back_inserter(used_up),
                  [&](int64_t slot) { return use_counts[slot] >= max_use; });
-    Remove(&used_up);
+    counts->used_up += Remove(&used_up);
   }
 
   // Removes the rows in these slots and says how many there were that had not been removed. Changes the slots.
@@ -123,6 +135,19 @@ struct RowWeights {
     return removed;
   }
 
+  // Removes the live rows of these handles and says how many there were.
+  int64_t Delete(const Cursors &cursors, const int64_t *handles, int64_t n) {
+    std::vector<int64_t> slots;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t slot = LiveSlot(cursors, handles[i]);
+      if (slot >= 0) slots.push_back(slot);
+      counts->dead += slot < 0 && handles[i] >= 0;
+    }
+    const int64_t removed = Remove(&slots);
+    counts->deleted += removed;
+    return removed;
+  }
+
   // Moves the clock, and removes the rows that are older than `max_staleness`, -1 for no limit. Rows come in the order
   // of their clocks, and each goes stale once.
   void Advance(const Cursors &cursors, int64_t steps, int64_t max_staleness) {
@@ -134,7 +159,7 @@ struct RowWeights {
       if (clock->now - insertion_clocks[slot] <= max_staleness) break;
       stale.push_back(slot);
     }
-    Remove(&stale);
+    counts->stale += Remove(&stale);
   }
 
   // Gives live rows other priorities, the last of several for one row, and says how many handles were dead.
@@ -144,6 +169,7 @@ struct RowWeights {
     slots.reserve(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
       const int64_t slot = LiveSlot(cursors, handles[i]);
+      counts->dead += slot < 0 && handles[i] >= 0;
       if (slot < 0) continue;
       const float priority = priorities[given == n ? i : 0];
       this->priorities[slot] = priority;
@@ -156,7 +182,7 @@ struct RowWeights {
     return dead;
   }
 
-  // Forgets all rows of a ring with this many rows ever inserted.
+  // Forgets all rows of a ring with this many rows ever inserted; the counts go on.
   void Reset(int64_t inserted, int64_t capacity) {
     tree.Clear();
     std::fill_n(priorities, capacity, 0.0f);

@@ -151,8 +151,10 @@ inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
 
 // The discounted sum over the chain of each of the `inner` numbers of a row.
 template <typename T>
-inline void SumChain(const Timeline &time, const Window &window, const T *column, int64_t inner, const double *powers,
-                     T *out) {
+inline void SumChain(const Timeline &time, const Window &window, const char *rows, int64_t inner, const double *powers,
+                     char *sums) {
+  const T *column = reinterpret_cast<const T *>(rows);
+  T *out = reinterpret_cast<T *>(sums);
   for (int64_t k = 0; k < inner; ++k) {
     double sum = 0;
     int64_t slot = window.start.slot;

@@ -10,8 +10,9 @@ except ImportError:
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-#: Returns when the operators in flight are done, so that memory may be touched.
-wait_for_work = _pynative_executor.sync
+#: Returns when the operators in flight are done, so that memory may be touched. MindSpore's own function, without the
+#: Python around it: every call of a buffer waits.
+wait_for_work = _pynative_executor._executor.sync
 
 
 def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:

@@ -67,7 +67,7 @@ class CompositeSampleGroups:
         """Rows in the order of their groups, as ``group * C + row``; those that may not be drawn at the end."""
         rows = self.rows
         slots = self.slot_of(rows, ring)
-        first = rows - ops.gather(self.views[0](marks[6]), slots, 0) * self.streams
+        first = rows - ops.gather(self.views[0](marks[7]), slots, 0) * self.streams
         weight = ops.gather(self.views[1](marks[0]), self.slot_of(ops.maximum(first, 0), ring), 0)
         drawable = ops.logical_and(rows < ops.cast(ring[1], ms.int64), ops.logical_and(first >= 0, weight > 0))
         values = ops.cast(self.gather(columns, slots)[key], ms.int64)

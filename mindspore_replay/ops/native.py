@@ -1,18 +1,27 @@
 """Finds and loads the kernel library, or says why it cannot be had."""
 
+import contextlib
 import ctypes
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, ops
+from mindspore._c_expression import TensorPy
 
-#: What a kernel returns when it has done its work, found too few rows, or an episode too long; csrc/status.h has the
-#: other values.
-OK, TOO_FEW_ROWS, TOO_LONG = 0, 2, 5
+#: The module of csrc/calls.cc, or ``None`` where it could not be built, for which it takes Python's headers.
+try:
+    from .. import _calls as extension
+except ImportError:
+    extension = None  # type: ignore[assignment]
+
+#: What a kernel returns when it has done its work, found too few rows, a priority that cannot be, or an episode too
+#: long; csrc/status.h has the other values.
+OK, TOO_FEW_ROWS, BAD_WEIGHT, TOO_LONG = 0, 2, 4, 5
 
 _instances = itertools.count()
 
@@ -22,7 +31,17 @@ def _host_address(tensor: Tensor) -> int:
 
 
 #: The address of a Tensor's memory on the CPU. MindSpore 2.7 knows none before a graph has used the Tensor.
-address = _host_address if ms.__version__.startswith("2.7") else Tensor.data_ptr
+address = _host_address if ms.__version__.startswith("2.7") else TensorPy._data_ptr
+
+
+def is_vector(value: Any, dtype: Any, numpy_dtype: np.dtype[Any]) -> bool:
+    """Whether a kernel can read a Tensor or array where it lies, as ``[n]`` of this dtype, n at least 1."""
+    if type(value) is np.ndarray:
+        return value.dtype == numpy_dtype and value.ndim == 1 and value.size > 0 and value.flags.c_contiguous
+    if type(value) is not Tensor or value.dtype is not dtype or value.has_init or not value.is_contiguous():
+        return False
+    return len(value.shape) == 1 and value.shape[0] > 0
+
 
 _FOLDER = Path(__file__).resolve().parent.parent
 
@@ -96,6 +115,33 @@ def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops
     return operator
 
 
+class _CtypesCall:
+    """What ``_calls.Call`` is, by ctypes: a kernel and the addresses of its arguments."""
+
+    def __init__(
+        self, kernel: int, size: int, params: int, ndims: int, shapes: int, dtypes: int,
+        address_of: Callable[[Tensor], int],
+    ) -> None:  # fmt: skip
+        self._params = (ctypes.c_void_p * size).from_address(params)
+        self._address_of_tensor = address_of
+        function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 6)(kernel)
+        self.run = functools.partial(function, size, params, ndims, shapes, dtypes, None, None)
+
+    def locate(self, at: int, items: Sequence[Tensor | np.ndarray]) -> None:
+        """Makes arguments from `at` on the memory of these Tensors and contiguous arrays."""
+        self._params[at : at + len(items)] = list(map(self._address_of, items))
+
+    def _address_of(self, item: Any) -> int:
+        if isinstance(item, np.ndarray):
+            if not item.flags.c_contiguous:
+                raise ValueError("an array that is not contiguous")
+            return item.ctypes.data
+        address = self._address_of_tensor(item)
+        if not address:
+            raise ValueError("a Tensor that has no memory yet")
+        return address
+
+
 class DirectCall:
     """Calls a kernel on addresses, with no MindSpore in between.
 
@@ -110,28 +156,44 @@ class DirectCall:
     def __init__(self, function: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> None:
         size = len(shapes)
         self._name = function
-        self.addresses = (ctypes.c_void_p * size)()
+        self.addresses: Any = (ctypes.c_void_p * size)()
         self._shapes = [(ctypes.c_int64 * max(len(shape), 1))(*shape) for shape in shapes]
         pointers = (ctypes.POINTER(ctypes.c_int64) * size)(
             *(ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)) for shape in self._shapes)
         )
-        self._call = functools.partial(
-            getattr(_library().handle, function),
-            ctypes.c_int(size),
-            self.addresses,
-            (ctypes.c_int * size)(*(len(shape) for shape in shapes)),
-            pointers,
-            (ctypes.c_char_p * size)(*(dtype.encode() for dtype in dtypes)),
-            None,
-            None,
-        )
+        ndims = (ctypes.c_int * size)(*(len(shape) for shape in shapes))
+        names = (ctypes.c_char_p * size)(*(dtype.encode() for dtype in dtypes))
+        self._arguments: tuple[Any, ...] = self.addresses, ndims, pointers, names
+        kernel: Any = ctypes.cast(getattr(_library().handle, function), ctypes.c_void_p).value
+        make: Any = extension.Call if extension else _CtypesCall
+        call = make(kernel, size, *(ctypes.addressof(array) for array in self._arguments), address)
+        #: `locate(at, items)`: arguments from `at` on are the memory of these Tensors and contiguous arrays, which come
+        #: as a tuple or list. They have to live until the call is over.
+        self.locate = call.locate
+        self._run = call.run
 
     def set_leading(self, arguments: range, n: int) -> None:
-        """Sets the first axis of these arguments to ``n``."""
-        for i in arguments:
-            self._shapes[i][0] = n
+        """Sets the first axis of these arguments to ``n``; they are always set together."""
+        if self._shapes[arguments.start][0] != n:
+            for i in arguments:
+                self._shapes[i][0] = n
 
     def __call__(self) -> None:
-        status = self._call()
+        status = self._run()
         if status != OK:
             raise KernelError(self._name, status)
+
+
+@contextlib.contextmanager
+def kernels_kept_out(column: Tensor) -> Iterator[None]:
+    """While it lasts no kernel runs on the buffer whose first column this is, in no thread.
+
+    In it no kernel may be called, and no work in flight waited for.
+    """
+    handle: Any = _library().handle
+    place = ctypes.c_void_p(address(column))
+    handle.replay_hold(place)
+    try:
+        yield
+    finally:
+        handle.replay_let_go(place)

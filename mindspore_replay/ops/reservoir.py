@@ -46,9 +46,10 @@ class ReservoirSlots:
 
 @ms.jit_class
 class FindRows:
-    """``(row_serials, serials, state, handles [n]) -> slots [n]``, -1 for rows that are not stored."""
+    """``(row_serials, serials, state, handles [n]) -> slots [n]``, C for rows that are not stored, -1 for none."""
 
     def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
         self.slots = ReservoirSlots(capacity)
         self.view = InPlace((), np.int64)
 
@@ -56,7 +57,8 @@ class FindRows:
         known = ops.logical_and(handles >= serials[1], handles < serials[0])
         slots, kept = self.slots(serials, state, ops.select(known, handles, ops.zeros_like(handles) + serials[1]))
         stored = ops.logical_and(ops.logical_and(known, kept), ops.gather(self.view(row_serials), slots, 0) == handles)
-        slots = ops.select(stored, slots, ops.zeros_like(slots) - 1)
+        none = ops.zeros_like(slots)
+        slots = ops.select(stored, slots, ops.select(handles < 0, none - 1, none + self.capacity))
         self.view.done(row_serials, slots)
         return slots
 

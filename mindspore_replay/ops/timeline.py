@@ -17,7 +17,16 @@ from ..columns import Columns
 from . import native
 from .in_place import InPlace
 from .sum_tree import CompositeTree, LastOfEach
-from .weights import CompositeAdvance, CompositeInsert, CompositeReset, CompositeUpdate, Handles, WeightOf
+from .weights import (
+    CompositeAdvance,
+    CompositeCount,
+    CompositeInsert,
+    CompositeNamed,
+    CompositeReset,
+    CompositeUpdate,
+    Handles,
+    WeightOf,
+)
 
 #: What `flags` say of a row: it is the last of its episode; it holds only the observation after its episode, so it is
 #: read and never drawn; no window may hold it.
@@ -110,11 +119,11 @@ class CompositeLegal:
         past, future, streams = self.rule.past, self.rule.future, self.rule.streams
         oldest = ring[2][0] - ops.cast(ring[1], ms.int64)
         slots, stored = self.handles.slots(handles, ring)
-        steps = ops.gather(self.views[0](marks[6]), slots, 0)
+        steps = ops.gather(self.views[0](marks[7]), slots, 0)
         uses = ops.gather(self.views[2](marks[3]), slots, 0)
         serials = ops.expand_dims(handles, 1) + self.offsets * streams
         window, exists = self.handles.slots(serials, ring)
-        flags = ops.cast(ops.gather(self.views[1](marks[7]), window, 0), ms.int32)
+        flags = ops.cast(ops.gather(self.views[1](marks[8]), window, 0), ms.int32)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         legal = ops.logical_and(stored, uses >= 0)
         legal = ops.logical_and(legal, ops.bitwise_and(flags[:, past], FINAL) == 0)
@@ -151,9 +160,9 @@ class CompositeNextSteps:
     def __call__(self, ring, marks, ends):
         streams = self.rule.streams
         slots, stored = self.handles.slots(ring[2][0] + self.newest, ring)
-        flags = ops.cast(ops.gather(self.views[1](marks[7]), slots, 0), ms.int32)
+        flags = ops.cast(ops.gather(self.views[1](marks[8]), slots, 0), ms.int32)
         goes_on = ops.logical_and(stored, ops.bitwise_and(flags, END) == 0)
-        first = ops.gather(self.views[0](marks[6]), slots, 0) + 1
+        first = ops.gather(self.views[0](marks[7]), slots, 0) + 1
         first = ops.expand_dims(ops.select(goes_on, first, ops.zeros_like(first)), 0)
         ends = ops.reshape(ops.bitwise_and(ops.cast(ends, ms.int32), END), (-1, streams))
         index = ops.broadcast_to(ops.expand_dims(ops.arange(ends.shape[0]), 1), ends.shape)
@@ -236,10 +245,10 @@ class CompositeInsertTimed(CompositeInsert):
             ok = ops.logical_and(ok, fits)
         slots = ops.cast(self.ring.slots(ring[0], ring[1], n), self.tree.index)
         written = slots.shape[0]
-        steps = ops.select(ok, steps[n - written :], ops.gather(self.marked[0](marks[6]), slots, 0))
-        ends = ops.select(ok, ends[n - written :], ops.gather(self.marked[1](marks[7]), slots, 0))
-        ops.scatter_update(marks[6], slots, steps)
-        ops.scatter_update(marks[7], slots, ends)
+        steps = ops.select(ok, steps[n - written :], ops.gather(self.marked[0](marks[7]), slots, 0))
+        ends = ops.select(ok, ends[n - written :], ops.gather(self.marked[1](marks[8]), slots, 0))
+        ops.scatter_update(marks[7], slots, steps)
+        ops.scatter_update(marks[8], slots, ends)
         kept = self.store(columns, ring, marks, priority, rows, ok)
         if self.oldest is not None:
             self.forget_past(ring, marks)
@@ -251,7 +260,7 @@ class CompositeInsertTimed(CompositeInsert):
         oldest = ring[2][0] - ops.cast(ring[1], ms.int64)
         serials = oldest + self.oldest
         slots, stored = self.handles.slots(serials, ring)
-        past = ops.minimum(ops.gather(self.marked[0](marks[6]), slots, 0), self.rule.past)
+        past = ops.minimum(ops.gather(self.marked[0](marks[7]), slots, 0), self.rule.past)
         gone = ops.logical_and(stored, serials - past * self.rule.streams < oldest)
         tree = self.tree.view(marks[0])
         weight = ops.masked_fill(ops.gather(tree, slots, 0), gone, ops.zeros_like(self.tree.infinity))
@@ -291,10 +300,10 @@ class CompositeEndEpisodes:
 
     def __call__(self, column, ring, marks):
         slots, stored = self.handles.slots(ring[2][0] + self.newest, ring)
-        flags = ops.gather(self.views[1](marks[7]), slots, 0)
+        flags = ops.gather(self.views[1](marks[8]), slots, 0)
         ended = ops.logical_and(stored, ops.bitwise_and(ops.cast(flags, ms.int32), END) == 0)
-        steps = ops.gather(self.views[0](marks[6]), slots, 0)
-        ops.scatter_update(marks[7], slots, ops.select(ended, ops.bitwise_or(flags, self.flags), flags))
+        steps = ops.gather(self.views[0](marks[7]), slots, 0)
+        ops.scatter_update(marks[8], slots, ops.select(ended, ops.bitwise_or(flags, self.flags), flags))
         self.complete(ring, marks, steps)
         return ops.reduce_sum(ops.cast(ended, ms.int32))
 
@@ -362,22 +371,30 @@ class CompositeDeleteTimed:
         self.deleted = Tensor(DELETED, ms.uint8)
         self.zero = Tensor(0.0, ms.float64)
         self.views = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
+        self.count = CompositeCount()
+        self.named = CompositeNamed()
 
     def __call__(self, column, ring, marks, handles):
+        deleted, dead = self.remove(ring, marks, handles)
+        self.count(marks, (0, 0, 0, deleted, dead))
+        return deleted
+
+    def remove(self, ring, marks, handles):
+        """Deletes rows. Gives how many there were, and how many handles were not those of one."""
         slots, stored = self.handles.slots(handles, ring)
-        flags = ops.gather(self.views[1](marks[7]), slots, 0)
+        flags = ops.gather(self.views[1](marks[8]), slots, 0)
         found = ops.logical_and(stored, ops.bitwise_and(ops.cast(flags, ms.int32), DELETED) == 0)
         marked = self.last_of_each(slots, found)
         uses = ops.gather(self.views[2](marks[3]), slots, 0)
         removed = ops.logical_and(marked[1], uses >= 0)
         ops.scatter_update(marks[3], slots, ops.select(removed, -1 - uses, uses))
-        ops.scatter_update(marks[7], slots, ops.select(marked[1], ops.bitwise_or(flags, self.deleted), flags))
+        ops.scatter_update(marks[8], slots, ops.select(marked[1], ops.bitwise_or(flags, self.deleted), flags))
         self.close(ring, marks, handles, slots, found)
-        return ops.reduce_sum(ops.cast(marked[2], ms.int32))
+        return ops.reduce_sum(ops.cast(marked[2], ms.int32)), self.named(handles, ops.logical_not(found))
 
     def close(self, ring, marks, handles, slots, found):
         """Takes the weight from the starts whose windows hold these rows."""
-        steps = self.views[0](marks[6])
+        steps = self.views[0](marks[7])
         serials = ops.expand_dims(handles, 1) + self.offsets * self.rule.streams
         starts, stored = self.handles.slots(serials, ring)
         # Along an episode steps go up by one.
@@ -413,7 +430,7 @@ class CompositeAdvanceTimed(CompositeAdvance):
     def take_away(self, ring, marks, first, slots, removed):
         """Deletes those of the rows from serial number `first` on that are not deleted yet."""
         handles = ops.select(removed, first + self.offsets, self.offsets * 0 - 1)
-        self.delete(marks[0], ring, marks, handles)
+        return self.delete.remove(ring, marks, handles)[0]
 
 
 @ms.jit_class
@@ -431,15 +448,15 @@ class NativeAdvanceTimed:
 
 @ms.jit_class
 class CompositeResetTimed(CompositeReset):
-    """``(column, ring, marks)``: forgets all rows; only serial numbers go on. Changes ring and marks. Costs O(C)."""
+    """``(column, ring, marks)``: forgets all rows; serial numbers and counts go on. Changes ring, marks. Costs O(C)."""
 
     def __init__(self, capacity: int) -> None:
-        CompositeReset.__init__(self, capacity, (1, 3, 4, 6, 7))
+        CompositeReset.__init__(self, capacity, (1, 3, 4, 7, 8))
 
 
 @ms.jit_class
 class NativeResetTimed:
-    """``(column, ring, marks)``: forgets all rows; only serial numbers go on. Changes ring and marks. Costs O(C)."""
+    """``(column, ring, marks)``: forgets all rows; serial numbers and counts go on. Changes ring, marks. Costs O(C)."""
 
     def __init__(self, rule: WindowRule) -> None:
         self.rule = rule.tensor()

@@ -18,6 +18,8 @@ from .sum_tree import FANOUT, CompositeTree, LastOfEach, index_type, initial_wei
 
 #: The last value of a learner's clock.
 LAST_CLOCK = 2**62
+#: What is counted of rows: deliveries; removals as used up, as stale, by hand; dead handles that were skipped.
+COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
 
 
 def weight_factors(alpha: float, epsilon: float) -> Tensor:
@@ -82,19 +84,45 @@ class CompositeRemove:
 
 
 @ms.jit_class
+class CompositeCount:
+    """``(marks, (drawn, used_up, stale, deleted, dead))``: counts what happened to rows; each int or int64 ``[]``."""
+
+    def __init__(self) -> None:
+        self.units = tuple(Tensor(unit) for unit in np.eye(len(COUNTS), dtype=np.int64))
+
+    def __call__(self, marks, happened):
+        total = marks[6]
+        for i in range(len(self.units)):
+            if isinstance(happened[i], Tensor):
+                total = total + self.units[i] * ops.cast(happened[i], ms.int64)
+        ops.assign(marks[6], total)
+
+
+@ms.jit_class
+class CompositeNamed:
+    """``(handles [n], chosen [n] bool) -> int32 []``: how many of the chosen stand for a row, as -1 does not."""
+
+    def __call__(self, handles, chosen):
+        return ops.reduce_sum(ops.cast(ops.logical_and(chosen, handles >= 0), ms.int32))
+
+
+@ms.jit_class
 class CompositeDeliver:
     """``(marks, slots [n], ok)``: counts deliveries and removes rows that have had `max_use`, unless not `ok`."""
 
     def __init__(self, capacity: int, max_use: int | None) -> None:
         self.max_use = max_use
         self.remove = CompositeRemove(capacity)
+        self.count = CompositeCount()
 
     def __call__(self, marks, slots, ok):
         deliveries = ops.broadcast_to(ops.cast(ok, ms.int32), slots.shape)
         use_counts = ops.scatter_add(marks[3], slots, deliveries)
+        used_up = 0
         if self.max_use is not None:
             uses = ops.gather(use_counts, slots, 0)
-            self.remove(marks, slots, ops.logical_and(ok, uses >= self.max_use))
+            used_up = self.remove(marks, slots, ops.logical_and(ok, uses >= self.max_use))
+        self.count(marks, (ops.cast(ok, ms.int64) * slots.shape[0], used_up, 0, 0, 0))
 
 
 @ms.jit_class
@@ -200,6 +228,8 @@ class CompositeUpdate:
         self.last_of_each = LastOfEach()
         self.views = InPlace((), np.float32), InPlace((), np.int32)
         self.check = ops.Assert()
+        self.count = CompositeCount()
+        self.named = CompositeNamed()
 
     def __call__(self, column, ring, marks, handles, priority):
         weights, priorities, max_priority = marks[0], marks[1], marks[2]
@@ -218,7 +248,9 @@ class CompositeUpdate:
         self.tree.write(weights, tree, slots, weight, counted, slots)
         largest = ops.reduce_max(ops.select(written, given, ops.zeros_like(given)))
         ops.assign(max_priority, ops.maximum(max_priority, largest))
-        return ops.reduce_sum(ops.cast(ops.logical_not(live), ms.int32))
+        dead = ops.logical_not(live)
+        self.count(marks, (0, 0, 0, 0, self.named(handles, ops.logical_and(dead, ok))))
+        return ops.reduce_sum(ops.cast(dead, ms.int32))
 
     def live(self, ring, marks, handles, slots, stored):
         """Which handles are those of rows that may be drawn."""
@@ -247,11 +279,16 @@ class CompositeDelete:
     def __init__(self, capacity: int) -> None:
         self.handles = Handles(capacity)
         self.remove = CompositeRemove(capacity)
+        self.count = CompositeCount()
+        self.named = CompositeNamed()
 
     def __call__(self, column, ring, marks, handles):
         slots, stored = self.handles.slots(handles, ring)
         uses = ops.gather(self.remove.view(marks[3]), slots, 0)
-        return self.remove(marks, slots, ops.logical_and(stored, uses >= 0))
+        live = ops.logical_and(stored, uses >= 0)
+        deleted = self.remove(marks, slots, live)
+        self.count(marks, (0, 0, 0, deleted, self.named(handles, ops.logical_not(live))))
+        return deleted
 
 
 @ms.jit_class
@@ -283,6 +320,7 @@ class CompositeAdvance:
         self.zero = Tensor(0, ms.int64)
         self.last = Tensor(LAST_CLOCK, ms.int64)
         self.check = ops.Assert()
+        self.count = CompositeCount()
 
     def __call__(self, column, ring, marks, steps):
         clock = marks[5]
@@ -295,7 +333,8 @@ class CompositeAdvance:
             stale = ops.cast(self.AT_ONCE, ms.int64)
             while stale == self.AT_ONCE:
                 slots, removed = self.stale(ring, marks, first, now)
-                self.take_away(ring, marks, first, slots, removed)
+                gone = self.take_away(ring, marks, first, slots, removed)
+                self.count(marks, (0, 0, gone, 0, 0))
                 stale = ops.reduce_sum(ops.cast(removed, ms.int64))
                 first = first + stale
         ops.assign(clock, ops.stack((now, first)))
@@ -304,7 +343,7 @@ class CompositeAdvance:
     def take_away(self, ring, marks, first, slots, removed):
         """Removes those of the rows from serial number `first` on that are not removed yet."""
         uses = ops.gather(self.remove.view(marks[3]), slots, 0)
-        self.remove(marks, slots, ops.logical_and(removed, uses >= 0))
+        return self.remove(marks, slots, ops.logical_and(removed, uses >= 0))
 
     def stale(self, ring, marks, first, now):
         handles = first + self.offsets
@@ -362,7 +401,7 @@ class NativeInfo:
 
 @ms.jit_class
 class CompositeReset:
-    """``(column, ring, marks)``: forgets all rows; only serial numbers go on. Changes ring and marks. Costs O(C)."""
+    """``(column, ring, marks)``: forgets all rows; serial numbers and counts go on. Changes ring, marks. Costs O(C)."""
 
     def __init__(self, capacity: int, zeroed: tuple[int, ...] = (1, 3, 4)) -> None:
         self.zeroed = zeroed  # which marks
@@ -385,7 +424,7 @@ class CompositeReset:
 
 @ms.jit_class
 class NativeReset:
-    """``(column, ring, marks)``: forgets all rows; only serial numbers go on. Changes ring and marks. Costs O(C)."""
+    """``(column, ring, marks)``: forgets all rows; serial numbers and counts go on. Changes ring, marks. Costs O(C)."""
 
     def __init__(self) -> None:
         self.reset = native.custom("replay_reset_weighted", lambda *_: (), ms.int32)

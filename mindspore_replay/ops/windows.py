@@ -244,7 +244,7 @@ class _GoalRows:
 
     def to_last(self, marks, newest, slots, steps):
         """How many steps after each row the last stored one of its episode lies: along an episode steps go up by 1."""
-        view = self.views[0](marks[6])
+        view = self.views[0](marks[7])
         low, high = ops.zeros_like(newest), newest
         for _ in range(self.rounds):
             middle = low + ops.floor_divide(high - low + 1, 2)
@@ -259,7 +259,7 @@ class _GoalRows:
         bits, advanced = self.bits(state)
         relabelled = self.unit(bits[: self.n]) <= self.ratio
         bits = bits[self.n :]
-        view = self.views[1](marks[7])
+        view = self.views[1](marks[8])
         if self.strategy == "random":
             row = self.ranks(bits, ops.cast(ring[1], ms.int64))
             goals = ops.floor_mod(row + ops.cast(ring[0], ms.int64), self.capacity)
@@ -315,7 +315,7 @@ class CompositeSampleWindows:
             importance = self.ones + 0
         slots = ops.cast(slots, ms.int64)
         handles = self.handles.of(slots, ring)
-        steps = ops.gather(self.views[0](marks[6]), slots, 0)
+        steps = ops.gather(self.views[0](marks[7]), slots, 0)
         after, chain = self.extent(ring, marks, handles)
         goals, relabelled = slots, slots < 0
         if self.goals is not None:
@@ -331,7 +331,7 @@ class CompositeSampleWindows:
     def extent(self, ring, marks, handles):
         """How many steps of its episode there are from each start on, and how many of them make its chain."""
         window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams, ring)
-        flags = ops.cast(ops.gather(self.views[1](marks[7]), window, 0), ms.int32)
+        flags = ops.cast(ops.gather(self.views[1](marks[8]), window, 0), ms.int32)
         ends = ops.bitwise_and(flags, END)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))

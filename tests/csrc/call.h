@@ -14,6 +14,7 @@
 #include "arguments.h"
 #include "check.h"
 #include "status.h"
+#include "sum_tree.h"
 
 using Kernel = int (*)(int, void **, int *, int64_t **, const char **, void *, void *);
 using Shape = std::vector<int64_t>;
@@ -53,20 +54,74 @@ inline Argument Int64(std::vector<int64_t> values) {
   return Make<int64_t>("int64", {n}, std::move(values));
 }
 
-inline int Call(Kernel kernel, std::vector<Argument> *arguments) {
-  std::vector<void *> params;
-  std::vector<int> ndims;
-  std::vector<int64_t *> shapes;
-  std::vector<const char *> dtypes;
-  for (Argument &argument : *arguments) {
-    params.push_back(argument.bytes.data());
-    ndims.push_back(static_cast<int>(argument.shape.size()));
-    shapes.push_back(argument.shape.data());
-    dtypes.push_back(argument.dtype.c_str());
-  }
-  return kernel(static_cast<int>(arguments->size()), params.data(), ndims.data(), shapes.data(), dtypes.data(), nullptr,
-                nullptr);
+inline Argument Doubles(std::vector<double> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  return Make<double>("float64", {n}, std::move(values));
 }
+
+inline Argument Floats(std::vector<float> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  return Make<float>("float32", {n}, std::move(values));
+}
+
+inline Argument Ints(std::vector<int32_t> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  return Make<int32_t>("int32", {n}, std::move(values));
+}
+
+inline Argument Flags(std::vector<uint8_t> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  return Make<uint8_t>("uint8", {n}, std::move(values));
+}
+
+inline Argument One(const char *dtype) { return Zeros(dtype, {}); }
+
+inline std::vector<Argument> With(std::vector<Argument> arguments, std::vector<Argument> more) {
+  for (Argument &argument : more) arguments.push_back(std::move(argument));
+  return arguments;
+}
+
+// A tree made at once from these leaves.
+inline std::vector<double> FreshTree(const std::vector<double> &leaves) {
+  const auto capacity = static_cast<int64_t>(leaves.size());
+  std::vector<double> data(static_cast<size_t>(replay::SumTree::Size(capacity)));
+  replay::SumTree tree(data.data(), capacity);
+  tree.Clear();
+  std::vector<int64_t> slots;
+  for (int64_t slot = 0; slot < capacity; ++slot) {
+    tree.SetLeaf(slot, leaves[static_cast<size_t>(slot)]);
+    slots.push_back(slot);
+  }
+  tree.Refresh(&slots);
+  return data;
+}
+
+// The arguments as a kernel takes them; they must outlive it.
+class Arrays {
+ public:
+  explicit Arrays(std::vector<Argument> *arguments) {
+    for (Argument &argument : *arguments) {
+      params.push_back(argument.bytes.data());
+      ndims_.push_back(static_cast<int>(argument.shape.size()));
+      shapes_.push_back(argument.shape.data());
+      dtypes.push_back(argument.dtype.c_str());
+    }
+  }
+
+  int Call(Kernel kernel) {
+    return kernel(static_cast<int>(params.size()), params.data(), ndims_.data(), shapes_.data(), dtypes.data(), nullptr,
+                  nullptr);
+  }
+
+  std::vector<void *> params;
+  std::vector<const char *> dtypes;
+
+ private:
+  std::vector<int> ndims_;
+  std::vector<int64_t *> shapes_;
+};
+
+inline int Call(Kernel kernel, std::vector<Argument> *arguments) { return Arrays(arguments).Call(kernel); }
 
 using Change = std::function<void(std::vector<Argument> *)>;
 

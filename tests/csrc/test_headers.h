@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cstdint>
 #include <list>
+#include <mutex>
 #include <numeric>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "arguments.h"
 #include "check.h"
 #include "draw.h"
+#include "parallel.h"
 #include "random.h"
 #include "ring.h"
 
@@ -189,7 +192,41 @@ void TestElementBytes() {
   for (const char *name : {"", "complex64", "int", "Float32", "float320"}) CHECK(replay::ElementBytes(name) == 0);
 }
 
+// --- parallel.h ---
+
+// Every index is worked on once, by several threads only where there are many bytes.
+void TestInParallel() {
+  const size_t processors = std::thread::hardware_concurrency();
+  for (int64_t bytes : {int64_t{0}, int64_t{1} << 20, int64_t{1} << 22, int64_t{1} << 30}) {
+    for (int64_t n : {0, 1, 2, 3, 5, 1000}) {
+      std::vector<int> visits(static_cast<size_t>(n));
+      std::set<std::thread::id> threads;
+      std::mutex lock;
+      replay::InParallel(n, bytes, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
+        const std::lock_guard<std::mutex> guard(lock);
+        threads.insert(std::this_thread::get_id());
+      });
+      CHECK(std::all_of(visits.begin(), visits.end(), [](int visit) { return visit == 1; }));
+      const int64_t most = bytes < (1 << 22) ? 1 : bytes == (1 << 22) ? 2 : 4;
+      CHECK(threads.size() <= static_cast<size_t>(std::max<int64_t>(1, std::min(n, most))));
+      CHECK(threads.size() >= std::min({size_t{2}, processors, static_cast<size_t>(std::min(n, most))}));
+    }
+  }
+}
+
+void TestCopyBytes() {
+  std::vector<char> from((1 << 23) + 13);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(replay::RandomBits(1, i));
+  std::vector<char> to(from.size() + 2, 'x');
+  replay::CopyBytes(to.data() + 1, from.data(), static_cast<int64_t>(from.size()));
+  CHECK(std::equal(from.begin(), from.end(), to.begin() + 1));
+  CHECK(to.front() == 'x' && to.back() == 'x');
+}
+
 void TestHeaders() {
+  TestInParallel();
+  TestCopyBytes();
   TestRingWrite();
   TestRingByHand();
   TestGather();

@@ -140,6 +140,24 @@ void TestManyRows() {
   }
 }
 
+// Rows so wide that several threads gather them.
+void TestWideRows() {
+  constexpr int64_t kRows = 11;
+  constexpr int64_t kWide = 1 << 18;
+  std::vector<float> values(kRows * kWide);
+  std::iota(values.begin(), values.end(), 0.0F);
+  const std::vector<int64_t> slots = {3, 10, 0, 3, 7, 1, 2, 9, 8};
+  std::vector<Argument> arguments;
+  arguments.push_back(Make<float>("float32", {kRows, kWide}, values));
+  arguments.push_back(Int64(slots));
+  arguments.push_back(Zeros("float32", {static_cast<int64_t>(slots.size()), kWide}));
+  CHECK(Call(replay_gather_rows, &arguments) == replay::kOk);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const float *row = arguments[2].as<float>() + static_cast<int64_t>(i) * kWide;
+    CHECK(std::equal(row, row + kWide, values.begin() + slots[i] * kWide));
+  }
+}
+
 // Faults that a ring's columns and cursors may have, for every kernel that begins with them.
 void RefusesBadRing(Kernel kernel, std::vector<Argument> (*make)()) {
   REFUSES(kernel, make, kBadArguments, (*a)[0].dtype = "complex64");
@@ -312,6 +330,7 @@ int main() {
   TestHeaders();
   TestAdaptersByHand();
   TestManyRows();
+  TestWideRows();
   TestRefusals();
   TestThreads();
   TestSumTree();

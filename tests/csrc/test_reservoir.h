@@ -31,7 +31,7 @@ Arguments WeightedReservoirArguments() {
   Arguments state = ReservoirArguments();
   Arguments arguments(state.begin(), state.begin() + 4);
   arguments = With(arguments, {Int64({2, 0}), Doubles(FreshTree({1, 0, 0})), Floats({1, 1, 0}), One("float32"),
-                               Ints({4, ~1, 0}), Int64({1, 2, 0}), Int64({9, 0})});
+                               Ints({4, ~1, 0}), Int64({1, 2, 0}), Int64({9, 0}), Zeros("int64", {5})});
   arguments[7].as<float>()[0] = 1;
   return With(arguments, Arguments(state.begin() + 4, state.end()));
 }
@@ -75,7 +75,7 @@ void TestReservoirInsert() {
   Arguments w = WeightedReservoirArguments();
   CHECK(Call(replay_reservoir_insert_weighted, &w) == replay::kOk);
   CHECK(std::equal(column.begin(), column.end(), w[0].as<float>()));
-  CHECK(std::equal(row_serials.begin(), row_serials.end(), w[11].as<int64_t>()));
+  CHECK(std::equal(row_serials.begin(), row_serials.end(), w[12].as<int64_t>()));
   CHECK(w[4].as<int64_t>()[0] == 3 && w[4].as<int64_t>()[1] == 0);
   std::vector<double> leaves = {1, 0, 0};
   std::vector<int32_t> uses = {4, ~1, 0};
@@ -104,7 +104,7 @@ void TestReservoirRefusals() {
   REFUSES(replay_reservoir_insert_weighted, WeightedReservoirArguments, kBadArguments, a->pop_back());
   REFUSES(replay_reservoir_insert_weighted, WeightedReservoirArguments, kBadArguments, (*a)[4] = Int64({1, 0}));
   REFUSES(replay_reservoir_insert_weighted, WeightedReservoirArguments, kBadArguments, (*a)[5] = Doubles({1, 0, 0}));
-  REFUSES(replay_reservoir_insert_weighted, WeightedReservoirArguments, kBadArguments, (*a)[11] = Int64({10, 11}));
+  REFUSES(replay_reservoir_insert_weighted, WeightedReservoirArguments, kBadArguments, (*a)[12] = Int64({10, 11}));
 }
 
 void TestReservoir() {

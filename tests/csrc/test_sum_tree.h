@@ -8,27 +8,13 @@
 #include <limits>
 #include <vector>
 
+#include "call.h"
 #include "check.h"
 #include "random.h"
 #include "sum_tree.h"
 #include "weighted_draw.h"
 
 namespace {
-
-// A tree made at once from these leaves.
-std::vector<double> FreshTree(const std::vector<double> &leaves) {
-  const auto capacity = static_cast<int64_t>(leaves.size());
-  std::vector<double> data(static_cast<size_t>(replay::SumTree::Size(capacity)));
-  replay::SumTree tree(data.data(), capacity);
-  tree.Clear();
-  std::vector<int64_t> slots;
-  for (int64_t slot = 0; slot < capacity; ++slot) {
-    tree.SetLeaf(slot, leaves[static_cast<size_t>(slot)]);
-    slots.push_back(slot);
-  }
-  tree.Refresh(&slots);
-  return data;
-}
 
 // Weights of very different sizes, of which a third is zero; their sums are rounded.
 double RandomWeight(uint64_t bits) {

@@ -28,14 +28,10 @@ Arguments EmptyBuffer(int64_t capacity, int64_t pad_end, int64_t streams, int64_
           Zeros("int32", {capacity}),
           Zeros("int64", {capacity}),
           Int64({0, 0}),
+          Zeros("int64", {5}),
           Zeros("int64", {capacity}),
           Zeros("uint8", {capacity}),
           Int64({kPast, kFuture, kStride, pad_end, streams, max_length})};
-}
-
-Argument Flags(std::vector<uint8_t> values) {
-  const auto n = static_cast<int64_t>(values.size());
-  return Make<uint8_t>("uint8", {n}, std::move(values));
 }
 
 // Calls a kernel on the buffer and other arguments; the buffer keeps what it changed.
@@ -106,6 +102,8 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams) {
   uint64_t counter = 0;
   auto random = [&](int64_t n) { return replay::Below(replay::RandomBits(7, counter++), n); };
   bool same = true;
+  int64_t deleted_rows = 0;
+  int64_t dead = 0;
   for (int i = 0; i < 200; ++i) {
     const int64_t n = streams * (random(10) == 0 ? 1 + random(capacity) : 1);
     std::vector<int64_t> rows;
@@ -125,6 +123,8 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams) {
       Arguments after;
       CHECK(On(&buffer, replay_delete_timed, {Int64({serial, serial}), One("int32")}, &after) == replay::kOk);
       CHECK(*after.back().as<int32_t>() == deleted);
+      deleted_rows += deleted;
+      dead += deleted || serial < 0 ? 0 : 2;
       same = same && HasLeaves(buffer, twin.Leaves());
     }
     // A start that may not be drawn takes no priority; one that may takes it.
@@ -133,8 +133,11 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams) {
     CHECK(On(&buffer, replay_update_timed, {Doubles({0, 0}), Int64({serial}), Floats({1}), One("int32")}, &after) ==
           replay::kOk);
     CHECK(*after.back().as<int32_t>() == !twin.Legal(serial));
+    dead += !twin.Legal(serial);
   }
   CHECK(same);
+  const int64_t counts[] = {0, 0, 0, deleted_rows, dead};
+  CHECK(std::equal(counts, counts + 5, buffer[10].as<int64_t>()));
 }
 
 // Rows 0 to 6 of episodes {0, 1, 2}, {3, 4} and {5, 6, ...}; starts may be padded.
@@ -195,6 +198,7 @@ void TestWindowsByHand() {
     seen[start & 3] = true;
   }
   CHECK(seen[0] && seen[2] && seen[3]);  // a use limit of none: the rows stay
+  CHECK(sample[10].as<int64_t>()[0] == 3 && sample[10].as<int64_t>()[1] == 0);
 }
 
 void TestEpisodesTooLong() {
@@ -215,6 +219,7 @@ void TestStaleRows() {
   CHECK(HasLeaves(buffer, {1, 0, 1, 1, 0, 1, 0, 1}));
   CHECK(On(&buffer, replay_advance_timed, {Int64({4}), Int64({5}), One("int64")}) == replay::kOk);
   CHECK(HasLeaves(buffer, {0, 0, 0, 0, 0, 0, 0, 0}));  // the last row's past is stale
+  CHECK(buffer[10].as<int64_t>()[2] == 7 && buffer[10].as<int64_t>()[3] == 0);
   CHECK(On(&buffer, replay_reset_timed, {One("int32")}) == replay::kOk);
   CHECK(*buffer[2].as<int32_t>() == 0 && buffer[3].as<int64_t>()[1] == 8);
 }
@@ -228,32 +233,32 @@ void TestGroupsByHand() {
 }
 
 void TestTimeRefusals() {
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[12] = Int64({2, 3, 2, 1, 1}));
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[12] = Int64({2, 3, 0, 1, 1, 0}));
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[12] = Int64({2, 3, 2, 1, 9, 0}));
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[12] = Int64({-1, 3, 2, 1, 1, 0}));
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[10] = Zeros("int64", {7}));
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[11] = Zeros("int8", {8}));
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[15] = Flags({0, 0, 0}));
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[16] = Zeros("int32", {2}));
-  REFUSES(replay_insert_timed, InsertTimedArguments, kBadWeight, (*a)[14] = Floats({-1}));
-  REFUSES(replay_update_timed, UpdateTimedArguments, kBadWeight, (*a)[15] = Floats({-1}));
-  REFUSES(replay_update_timed, UpdateTimedArguments, kBadArguments, (*a)[15] = Floats({1, 1, 1}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[13] = Int64({2, 3, 2, 1, 1}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[13] = Int64({2, 3, 0, 1, 1, 0}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[13] = Int64({2, 3, 2, 1, 9, 0}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[13] = Int64({-1, 3, 2, 1, 1, 0}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[11] = Zeros("int64", {7}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[12] = Zeros("int8", {8}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[16] = Flags({0, 0, 0}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[17] = Zeros("int32", {2}));
+  REFUSES(replay_insert_timed, InsertTimedArguments, kBadWeight, (*a)[15] = Floats({-1}));
+  REFUSES(replay_update_timed, UpdateTimedArguments, kBadWeight, (*a)[16] = Floats({-1}));
+  REFUSES(replay_update_timed, UpdateTimedArguments, kBadArguments, (*a)[16] = Floats({1, 1, 1}));
   REFUSES(replay_delete_timed, DeleteTimedArguments, kBadArguments, a->pop_back());
-  REFUSES(replay_advance_timed, AdvanceTimedArguments, kBadArguments, (*a)[13] = Int64({-1}));
+  REFUSES(replay_advance_timed, AdvanceTimedArguments, kBadArguments, (*a)[14] = Int64({-1}));
   REFUSES(replay_reset_timed, ResetTimedArguments, kBadArguments, a->pop_back());
-  REFUSES(replay_sample_windows, SampleWindowsArguments, kTooFewRows, (*a)[14] = Int64({1, 9}));
-  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadWeight, (*a)[16] = Doubles({2}));
-  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[18] = Doubles({0, 1, 0.5}));
+  REFUSES(replay_sample_windows, SampleWindowsArguments, kTooFewRows, (*a)[15] = Int64({1, 9}));
+  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadWeight, (*a)[17] = Doubles({2}));
+  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[19] = Doubles({0, 1, 0.5}));
   REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, a->pop_back());
-  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[23] = Zeros("int64", {3, 4}));
-  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[22] = Zeros("int8", {3, 5}));
-  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[19].as<int64_t>()[8] = 9);   // a kind
-  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[19].as<int64_t>()[16] = 1);  // a column
-  REFUSES(replay_sample_groups, SampleGroupsArguments, kBadArguments, (*a)[14] = Int64({1, 1}));
-  REFUSES(replay_sample_groups, SampleGroupsArguments, kBadArguments, (*a)[16] = Zeros("bool", {2, 2}));
+  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[24] = Zeros("int64", {3, 4}));
+  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[23] = Zeros("int8", {3, 5}));
+  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[20].as<int64_t>()[8] = 9);   // a kind
+  REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[20].as<int64_t>()[16] = 1);  // a column
+  REFUSES(replay_sample_groups, SampleGroupsArguments, kBadArguments, (*a)[15] = Int64({1, 1}));
+  REFUSES(replay_sample_groups, SampleGroupsArguments, kBadArguments, (*a)[17] = Zeros("bool", {2, 2}));
   REFUSES(replay_sample_groups, SampleGroupsArguments, kTooFewRows,
-          (*a)[15] = Zeros("int8", {6, 1}); (*a)[16] = Zeros("bool", {6, 1}); (*a)[17] = Zeros("int64", {6, 1}));
+          (*a)[16] = Zeros("int8", {6, 1}); (*a)[17] = Zeros("bool", {6, 1}); (*a)[18] = Zeros("int64", {6, 1}));
 }
 
 void TestTimeKernels() {

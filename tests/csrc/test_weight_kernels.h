@@ -14,28 +14,6 @@ namespace {
 
 using Arguments = std::vector<Argument>;
 
-Argument Doubles(std::vector<double> values) {
-  const auto n = static_cast<int64_t>(values.size());
-  return Make<double>("float64", {n}, std::move(values));
-}
-
-Argument Floats(std::vector<float> values) {
-  const auto n = static_cast<int64_t>(values.size());
-  return Make<float>("float32", {n}, std::move(values));
-}
-
-Argument Ints(std::vector<int32_t> values) {
-  const auto n = static_cast<int64_t>(values.size());
-  return Make<int32_t>("int32", {n}, std::move(values));
-}
-
-Argument One(const char *dtype) { return Zeros(dtype, {}); }
-
-Arguments With(Arguments arguments, std::vector<Argument> more) {
-  for (Argument &argument : more) arguments.push_back(std::move(argument));
-  return arguments;
-}
-
 // Four slots, head 1, rows with serials 6 to 9 of 10 in slots 2, 3, 0, 1 (base 0); the learner's clock is 5. Serial 7 was
 // removed after two deliveries.
 Arguments Buffer() {
@@ -48,7 +26,8 @@ Arguments Buffer() {
           Make<float>("float32", {}, {4}),
           Ints({0, 1, 0, ~2}),
           Int64({3, 5, 1, 2}),
-          Int64({5, 6})};
+          Int64({5, 6}),
+          Int64({100, 10, 20, 30, 40})};
 }
 
 Arguments InsertArguments() {
@@ -90,6 +69,13 @@ bool HasLeaves(Arguments &arguments, const std::vector<double> &leaves) {
   return std::equal(tree.begin(), tree.end(), arguments[4].as<double>());
 }
 
+// The counts of a buffer's arguments are those of `Buffer` and these.
+bool HasCounted(Arguments &arguments, const std::vector<int64_t> &more) {
+  std::vector<int64_t> counts = {100, 10, 20, 30, 40};
+  std::transform(more.begin(), more.end(), counts.begin(), counts.begin(), std::plus<int64_t>());
+  return std::equal(counts.begin(), counts.end(), arguments[10].as<int64_t>());
+}
+
 void TestTreeKernelsByHand() {
   Arguments set = TreeSetArguments();
   CHECK(Call(replay_tree_set, &set) == replay::kOk);
@@ -113,52 +99,56 @@ void TestRowsByHand() {
   CHECK(insert[0].as<float>()[2] == 10 && insert[0].as<float>()[3] == 11);
   CHECK(*insert[1].as<int32_t>() == 0 && *insert[2].as<int32_t>() == 4 && insert[3].as<int64_t>()[0] == 12);
   CHECK(*insert[6].as<float>() == 7 && insert[7].as<int32_t>()[3] == 0 && insert[8].as<int64_t>()[2] == 5);
-  CHECK(insert[9].as<int64_t>()[1] == 8);
+  CHECK(insert[9].as<int64_t>()[1] == 8 && HasCounted(insert, {0, 0, 0, 0, 0}));
 
   Arguments update = UpdateArguments();
   CHECK(Call(replay_update_priorities, &update) == replay::kOk);
   CHECK(*update.back().as<int32_t>() == 3);  // overwritten, removed, not yet inserted
   CHECK(HasLeaves(update, {5, 1, 2, 0}) && *update[6].as<float>() == 9);
+  CHECK(HasCounted(update, {0, 0, 0, 0, 3}));
 
   Arguments remove = DeleteArguments();
   CHECK(Call(replay_delete, &remove) == replay::kOk);
   CHECK(*remove.back().as<int32_t>() == 1 && HasLeaves(remove, {3, 0, 2, 0}) && remove[7].as<int32_t>()[1] == ~1);
+  CHECK(HasCounted(remove, {0, 0, 0, 1, 2}));
 
   Arguments advance = AdvanceArguments();  // to clock 7; serials 6 and 7 came at 1 and 2, serial 8 at 3
   CHECK(Call(replay_advance, &advance) == replay::kOk);
   CHECK(HasLeaves(advance, {3, 1, 0, 0}) && advance[9].as<int64_t>()[0] == 7 && advance[9].as<int64_t>()[1] == 8);
   CHECK(advance[7].as<int32_t>()[2] == ~0 && advance[7].as<int32_t>()[3] == ~2);
+  CHECK(HasCounted(advance, {0, 0, 1, 0, 0}));  // serial 7 had been removed before
 
   Arguments info = InfoArguments();
   CHECK(Call(replay_info, &info) == replay::kOk);
-  CHECK(info[11].as<float>()[0] == 2 && info[11].as<float>()[1] == 4 && info[11].as<float>()[2] == 0);
-  CHECK(info[12].as<int32_t>()[0] == 0 && info[12].as<int32_t>()[1] == 2 && info[12].as<int32_t>()[2] == -1);
-  CHECK(info[13].as<int64_t>()[0] == 4 && info[13].as<int64_t>()[1] == 3 && info[13].as<int64_t>()[2] == -1);
+  CHECK(info[12].as<float>()[0] == 2 && info[12].as<float>()[1] == 4 && info[12].as<float>()[2] == 0);
+  CHECK(info[13].as<int32_t>()[0] == 0 && info[13].as<int32_t>()[1] == 2 && info[13].as<int32_t>()[2] == -1);
+  CHECK(info[14].as<int64_t>()[0] == 4 && info[14].as<int64_t>()[1] == 3 && info[14].as<int64_t>()[2] == -1);
 
   Arguments reset = ResetArguments();
   CHECK(Call(replay_reset_weighted, &reset) == replay::kOk);
   CHECK(HasLeaves(reset, {0, 0, 0, 0}) && *reset[2].as<int32_t>() == 0 && reset[3].as<int64_t>()[1] == 10);
   CHECK(*reset[6].as<float>() == 1 && reset[9].as<int64_t>()[0] == 0 && reset[9].as<int64_t>()[1] == 10);
+  CHECK(HasCounted(reset, {0, 0, 0, 0, 0}));
 }
 
 void TestSamplesByHand() {
   Arguments sample = SampleWeightedArguments();  // all three rows, without replacement
-  sample[12].as<int64_t>()[2] = 2;                // max_use: serial 9 has had one delivery
+  sample[13].as<int64_t>()[2] = 2;                // max_use: serial 9 has had one delivery
   CHECK(Call(replay_sample_weighted, &sample) == replay::kOk);
-  std::vector<int64_t> handles(sample[13].as<int64_t>(), sample[13].as<int64_t>() + 3);
-  for (size_t i = 0; i < 3; ++i) CHECK(sample[14].as<float>()[i] == static_cast<float>(handles[i]));
+  std::vector<int64_t> handles(sample[14].as<int64_t>(), sample[14].as<int64_t>() + 3);
+  for (size_t i = 0; i < 3; ++i) CHECK(sample[15].as<float>()[i] == static_cast<float>(handles[i]));
   std::sort(handles.begin(), handles.end());
   CHECK(handles == std::vector<int64_t>({6, 8, 9}));
   CHECK(HasLeaves(sample, {1, 0, 1, 0}) && sample[7].as<int32_t>()[1] == ~2 && sample[7].as<int32_t>()[0] == 1);
-  CHECK(sample[10].as<int64_t>()[1] == 3);
+  CHECK(sample[11].as<int64_t>()[1] == 3 && HasCounted(sample, {3, 1, 0, 0, 0}));
 
   Arguments drawn = SamplePrioritizedArguments();  // strata [0, 2), [2, 4), [4, 6) over weights 3, 1, 2
   CHECK(Call(replay_sample_prioritized, &drawn) == replay::kOk);
-  const int64_t *serials = drawn[15].as<int64_t>();
+  const int64_t *serials = drawn[16].as<int64_t>();
   CHECK(serials[0] == 8 && (serials[1] == 8 || serials[1] == 9) && serials[2] == 6);
-  const float *weights = drawn[16].as<float>();
+  const float *weights = drawn[17].as<float>();
   CHECK(serials[1] == 9 ? weights[1] == 1 && weights[2] == 0.5f : weights[1] == weights[0] && weights[2] == 1);
-  CHECK(*drawn[11].as<double>() == 0.75);
+  CHECK(*drawn[12].as<double>() == 0.75 && HasCounted(drawn, {3, 0, 0, 0, 0}));
 }
 
 // Operations drawn at random on a buffer of 37 rows: the tree stays that of its leaves, and removed rows weigh nothing.
@@ -167,7 +157,7 @@ void TestManyOperations() {
   Arguments buffer = {Zeros("float32", {kCapacity}), Int32(0), Int32(0), Int64({0, 0}),
                       Doubles(FreshTree(std::vector<double>(kCapacity))), Zeros("float32", {kCapacity}),
                       Make<float>("float32", {}, {1}), Zeros("int32", {kCapacity}), Zeros("int64", {kCapacity}),
-                      Int64({0, 0})};
+                      Int64({0, 0}), Zeros("int64", {5})};
   const size_t state = buffer.size();
   Argument random_state = Int64({5, 0});
   uint64_t counter = 0;
@@ -230,6 +220,7 @@ void RefusesBadBuffer(Kernel kernel, Arguments (*make)()) {
   REFUSES(kernel, make, kBadArguments, (*a)[8].dtype = "int32");
   REFUSES(kernel, make, kBadArguments, (*a)[9] = Int64({5, 5}));  // a row that was overwritten
   REFUSES(kernel, make, kBadArguments, (*a)[9] = Int64({5, 11}));
+  REFUSES(kernel, make, kBadArguments, (*a)[10] = Int64({0, 0}));
   REFUSES(kernel, make, kBadArguments, a->pop_back());
   REFUSES(kernel, make, kBadArguments, a->push_back(Int32(0)));
   REFUSES(kernel, make, kBadArguments, a->clear());
@@ -246,31 +237,31 @@ void TestWeightRefusals() {
   RefusesBadBuffer(replay_reset_weighted, ResetArguments);
 
   const Kernel insert = replay_insert_weighted;
-  REFUSES(insert, InsertArguments, kBadWeight, (*a)[11].as<float>()[1] = NAN);
-  REFUSES(insert, InsertArguments, kBadWeight, (*a)[11].as<float>()[0] = -1);
-  REFUSES(insert, InsertArguments, kBadWeight, (*a)[11].as<float>()[0] = INFINITY);
-  REFUSES(insert, InsertArguments, kBadArguments, (*a)[11] = Floats({1, 2, 3}));
-  REFUSES(insert, InsertArguments, kBadArguments, (*a)[12].dtype = "int32");
+  REFUSES(insert, InsertArguments, kBadWeight, (*a)[12].as<float>()[1] = NAN);
+  REFUSES(insert, InsertArguments, kBadWeight, (*a)[12].as<float>()[0] = -1);
+  REFUSES(insert, InsertArguments, kBadWeight, (*a)[12].as<float>()[0] = INFINITY);
+  REFUSES(insert, InsertArguments, kBadArguments, (*a)[12] = Floats({1, 2, 3}));
+  REFUSES(insert, InsertArguments, kBadArguments, (*a)[13].dtype = "int32");
 
   const Kernel sample = replay_sample_weighted;
-  REFUSES(sample, SampleWeightedArguments, kTooFewRows, (*a)[11] = Int64({0, 3}));
+  REFUSES(sample, SampleWeightedArguments, kTooFewRows, (*a)[12] = Int64({0, 3}));
   REFUSES(sample, SampleWeightedArguments, kTooFewRows, (*a)[4] = Doubles(FreshTree({1, 0, 1, 0})));
-  REFUSES(sample, SampleWeightedArguments, kBadArguments, (*a)[12] = Int64({0, 0}));
-  REFUSES(sample, SampleWeightedArguments, kBadArguments, (*a)[14] = Floats({0, 0}));
+  REFUSES(sample, SampleWeightedArguments, kBadArguments, (*a)[13] = Int64({0, 0}));
+  REFUSES(sample, SampleWeightedArguments, kBadArguments, (*a)[15] = Floats({0, 0}));
 
   const Kernel drawn = replay_sample_prioritized;
   REFUSES(drawn, SamplePrioritizedArguments, kTooFewRows, (*a)[4] = Doubles(FreshTree({1, 0, 1, 0})));
-  REFUSES(drawn, SamplePrioritizedArguments, kBadWeight, (*a)[12] = Doubles({1.1}));
-  REFUSES(drawn, SamplePrioritizedArguments, kBadWeight, (*a)[12] = Doubles({NAN}));
-  REFUSES(drawn, SamplePrioritizedArguments, kBadArguments, (*a)[16] = Floats({0, 0}));
+  REFUSES(drawn, SamplePrioritizedArguments, kBadWeight, (*a)[13] = Doubles({1.1}));
+  REFUSES(drawn, SamplePrioritizedArguments, kBadWeight, (*a)[13] = Doubles({NAN}));
+  REFUSES(drawn, SamplePrioritizedArguments, kBadArguments, (*a)[17] = Floats({0, 0}));
 
   const Kernel update = replay_update_priorities;
-  REFUSES(update, UpdateArguments, kBadWeight, (*a)[12].as<float>()[1] = NAN);  // also that of a dead handle
-  REFUSES(update, UpdateArguments, kBadWeight, (*a)[12].as<float>()[3] = -1);
-  REFUSES(update, UpdateArguments, kBadArguments, (*a)[12] = Floats({1, 2}));
-  REFUSES(replay_advance, AdvanceArguments, kBadArguments, (*a)[10] = Int64({-1}));
-  REFUSES(replay_advance, AdvanceArguments, kBadArguments, (*a)[10] = Int64({INT64_MAX}));
-  REFUSES(replay_info, InfoArguments, kBadArguments, (*a)[12] = Ints({0, 0}));
+  REFUSES(update, UpdateArguments, kBadWeight, (*a)[13].as<float>()[1] = NAN);  // also that of a dead handle
+  REFUSES(update, UpdateArguments, kBadWeight, (*a)[13].as<float>()[3] = -1);
+  REFUSES(update, UpdateArguments, kBadArguments, (*a)[13] = Floats({1, 2}));
+  REFUSES(replay_advance, AdvanceArguments, kBadArguments, (*a)[11] = Int64({-1}));
+  REFUSES(replay_advance, AdvanceArguments, kBadArguments, (*a)[11] = Int64({INT64_MAX}));
+  REFUSES(replay_info, InfoArguments, kBadArguments, (*a)[13] = Ints({0, 0}));
 
   REFUSES(replay_tree_set, TreeSetArguments, kBadWeight, (*a)[3].as<double>()[0] = NAN);
   REFUSES(replay_tree_set, TreeSetArguments, kBadWeight, (*a)[3].as<double>()[2] = INFINITY);

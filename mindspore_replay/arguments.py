@@ -1,0 +1,28 @@
+"""What an object was made with, for those that are made anew from a file."""
+
+import inspect
+from typing import Any
+
+
+class Remembered:
+    """A class whose objects remember the arguments of their constructor."""
+
+    _given: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        alone = super().__new__ is object.__new__  # which takes no arguments beside the class
+        made: Any = super().__new__(cls) if alone else super().__new__(cls, *args, **kwargs)
+        made.__dict__["_given"] = (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()})
+        return made
+
+
+def given_arguments(made: Remembered) -> dict[str, Any]:
+    """The arguments that an object was made with, by name; lists as tuples, and without those left out."""
+    args, kwargs = made._given
+    bound = inspect.signature(type(made).__init__).bind(made, *args, **kwargs)
+    return dict(list(bound.arguments.items())[1:])
+
+
+def _frozen(value: Any) -> Any:
+    """The value, and tuples for lists in it, which the caller may change later."""
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value

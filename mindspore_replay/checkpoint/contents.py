@@ -1,0 +1,153 @@
+"""What a file holds of buffers: cursors as they are, and the rows that are stored, from the oldest to the newest."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..ops.eager import wait_for_work
+from .description import Part
+from .file_format import Entry, checksum, lay_out
+from .rows import CHUNK, Slots, bytes_of
+
+
+class Saved(NamedTuple):
+    """An array that is written.
+
+    Args:
+        array (numpy.ndarray): The Parameter's memory.
+        slots (Union[Slots, None]): Rows of it that are written; ``None`` for all of it, and then `array` is a copy.
+    """
+
+    array: np.ndarray
+    slots: Slots | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape if self.slots is None else (len(self.slots), *self.array.shape[1:])
+
+    def chunks(self) -> Iterator[Any]:
+        """Its bytes, in pieces."""
+        if self.slots is not None:
+            return self.slots.chunks(self.array)
+        memory = bytes_of(self.array)
+        return (memory[i : i + CHUNK] for i in range(0, memory.size, CHUNK))
+
+
+@dataclass(frozen=True)
+class Cursors:
+    """Where rows are stored: what ``head``, ``count`` and ``serials`` say."""
+
+    head: int
+    count: int
+    inserted: int
+    base: int
+
+    @property
+    def oldest(self) -> int:
+        """Serial number of the oldest row of a ring."""
+        return self.inserted - self.count
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The arrays that say so."""
+        serials = np.array([self.inserted, self.base])
+        return {"head": np.array(self.head, np.int32), "count": np.array(self.count, np.int32), "serials": serials}
+
+
+def cursors_of(state: Any) -> Cursors:
+    """The cursors among the arrays of a state."""
+    return Cursors(int(state["head"]), int(state["count"]), *(int(serial) for serial in state["serials"]))
+
+
+def is_reservoir(part: Part) -> bool:
+    """Whether the part keeps rows in no order."""
+    return "row_serials" in part.state()
+
+
+class Contents:
+    """What a file is to hold of buffers, whose locks are held.
+
+    Args:
+        parts (Sequence[Part]): The buffers.
+        since (Sequence[int]): Of each the serial number from which on its columns are written.
+    """
+
+    def __init__(self, parts: Sequence[Part], since: Sequence[int]) -> None:
+        wait_for_work()
+        self.since = list(since)
+        self._parts = parts
+        self._saved: dict[str, Saved] = {}
+        self.inserted: list[int] = []
+        self._oldest: list[int] = []
+        for part, first in zip(parts, since):
+            self._add(part, first)
+        self.entries: dict[str, Entry] = lay_out(
+            {name: (saved.array.dtype.name, saved.shape) for name, saved in self._saved.items()}
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return sum(entry.nbytes for entry in self.entries.values())
+
+    def _add(self, part: Part, since: int) -> None:
+        state = {key: parameter.asnumpy() for key, parameter in part.state().items()}
+        row_keys = part.row_keys()
+        stored = new = Slots(1, 0, 0)
+        if part.is_buffer:
+            stored, new = self._rows(part, state, since)
+        else:
+            self.inserted.append(0)
+            self._oldest.append(0)
+        for key, array in state.items():
+            name = part.prefix + key
+            if key == "weights":
+                self._saved[name] = Saved(array[: part.cell.capacity], stored)  # the tree follows from its leaves
+            elif key in row_keys:
+                self._saved[name] = Saved(array, new if "." in key else stored)
+            else:
+                self._saved[name] = Saved(array.copy(), None)
+
+    def _rows(self, part: Part, state: dict[str, np.ndarray], since: int) -> tuple[Slots, Slots]:
+        """Slots of all rows, and of those whose columns are written."""
+        cursors, capacity = cursors_of(state), part.cell.capacity
+        stored = Slots(capacity, cursors.head, cursors.count)
+        if is_reservoir(part):
+            serials = state["row_serials"][: cursors.count]
+            oldest = int(serials.min(initial=cursors.inserted))
+            new = Slots(capacity, 0, 0, np.flatnonzero(serials >= since)) if oldest < since else stored
+        else:
+            oldest = cursors.oldest
+            old = min(max(since - oldest, 0), cursors.count)
+            new = stored.part(old, cursors.count - old)
+        self.inserted.append(cursors.inserted)
+        self._oldest.append(oldest)
+        return stored, new
+
+    def has_rows_before(self, serials: Sequence[int]) -> bool:
+        """Whether a buffer still has a row with a smaller serial number than the one here for it."""
+        return any(oldest < serial for oldest, serial in zip(self._oldest, serials))
+
+    def chunks(self, name: str) -> Iterator[Any]:
+        """The bytes of an array, in pieces."""
+        return self._saved[name].chunks()
+
+    def check_unchanged(self, checksums: dict[str, int]) -> None:
+        """Raises a RuntimeError if anything has changed since the arrays, which have these checksums, were read.
+
+        No row comes without its serial number, so the columns need not be read again.
+        """
+        wait_for_work()
+        for part in self._parts:
+            for key, parameter in part.state().items():
+                name = part.prefix + key
+                if "." in key:  # columns; and a limiter, which counts calls that wait for the lock
+                    continue
+                slots = self._saved[name].slots
+                array = parameter.asnumpy()
+                now = Saved(array[: part.cell.capacity] if key == "weights" else array, slots)
+                if checksum(now.chunks()) != checksums[name]:
+                    raise RuntimeError(
+                        f"For 'save', 'buffer' must not change while it is written, but {name!r} did: a compiled graph "
+                        "is at work. Save between its calls."
+                    )

@@ -1,0 +1,238 @@
+"""The file: safetensors, with checksums of its header and of each array in its metadata.
+
+A file is the length of its header as 8 bytes, the header in JSON, filled up with spaces, and the arrays without gaps,
+little-endian. The header begins with its own checksum, which stands before the bytes it is of.
+"""
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+FORMAT, VERSION = "mindspore_replay", 1
+
+#: What safetensors calls the dtypes.
+CODES = {
+    **{f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    "bfloat16": "BF16",
+}
+_NAMES = {code: name for name, code in CODES.items()}
+
+#: The first array begins at a multiple of this.
+_ALIGNMENT = 64
+_LONGEST_HEADER = 100_000_000  # of safetensors
+_NO_CHECKSUM = "0" * 8
+_START = b'{"__metadata__":{"header_crc32":"'
+_CHECKED_FROM = len(_START) + len(_NO_CHECKSUM)
+_METADATA = (
+    "format",
+    "format_version",
+    "library_version",
+    "id",
+    "number",
+    "previous",
+    "description",
+    "since",
+    "checksums",
+)
+
+
+class Entry(NamedTuple):
+    """An array in a file.
+
+    Args:
+        dtype (str): NumPy's name of its dtype, or ``"bfloat16"``.
+        shape (tuple[int, ...]): Its shape.
+        start (int): Its first byte, counted from the end of the header.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * item_size(self.dtype)
+
+
+class Header(NamedTuple):
+    """What a file says of itself.
+
+    Args:
+        entries (dict[str, Entry]): Its arrays, in the order in which they lie there.
+        checksums (dict[str, int]): CRC-32 of each.
+        crc32 (str): That of the header, in hexadecimal.
+        id (str): Names a file with all rows, and what was saved in addition to it.
+        number (int): 0 for a file with all rows, else that of the incremental file.
+        previous (str): Checksum of the header of the file that an incremental one is added to.
+        description (Any): What the buffers are.
+        since (list[int]): Of each of them the serial number from which on the file holds rows.
+        size (int): Bytes of the header and its length.
+    """
+
+    entries: dict[str, Entry]
+    checksums: dict[str, int]
+    crc32: str
+    id: str
+    number: int
+    previous: str
+    description: Any
+    since: list[int]
+    size: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(entry.nbytes for entry in self.entries.values())
+
+
+def item_size(dtype: str) -> int:
+    """Bytes of an element."""
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entry]:
+    """Places for arrays with these dtypes and shapes: large elements first, so that each is aligned to its own."""
+    entries, start = {}, 0
+    for name, (dtype, shape) in sorted(arrays.items(), key=lambda item: -item_size(item[1][0])):
+        entries[name] = Entry(dtype, tuple(shape), start)
+        start += entries[name].nbytes
+    return entries
+
+
+def header_bytes(
+    metadata: Mapping[str, str], entries: Mapping[str, Entry], checksums: Mapping[str, int]
+) -> tuple[bytes, str]:
+    """The length and the header, and the header's checksum. As long for any checksums."""
+    written = {name: f"{checksums.get(name, 0):08x}" for name in entries}
+    header: dict[str, Any] = {
+        "__metadata__": {"header_crc32": _NO_CHECKSUM, **metadata, "checksums": _compact(written)},
+        **{
+            name: {
+                "dtype": CODES[entry.dtype],
+                "shape": entry.shape,
+                "data_offsets": [entry.start, entry.start + entry.nbytes],
+            }
+            for name, entry in entries.items()
+        },
+    }
+    text = _compact(header).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    checked = text[_CHECKED_FROM:]
+    crc32 = f"{zlib.crc32(checked):08x}"
+    return len(text).to_bytes(8, "little") + _START + crc32.encode() + checked, crc32
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def damaged(path: Any, what: str) -> ValueError:
+    """The error for a file that cannot be loaded."""
+    return ValueError(f"For 'load', 'path' must be a whole file that 'save' wrote, but {os.fspath(path)} {what}.")
+
+
+def is_ours(file: BinaryIO) -> bool:
+    """Whether a file begins as those of this format do."""
+    file.seek(0)
+    return file.read(8 + len(_START))[8:] == _START
+
+
+def read_header(file: BinaryIO, path: Any) -> Header:
+    """The header of a file, or a ValueError that says what is wrong with it."""
+    size = os.fstat(file.fileno()).st_size
+    if not is_ours(file):
+        raise damaged(path, "is empty" if size == 0 else "begins otherwise: it is of another kind, cut off or altered")
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(size - 8, _LONGEST_HEADER) or length < _CHECKED_FROM:
+        raise damaged(path, f"has {size} bytes, too few for its header: it was cut off or altered")
+    text = file.read(length)
+    crc32 = f"{zlib.crc32(text[_CHECKED_FROM:]):08x}"
+    if text[len(_START) : _CHECKED_FROM] != crc32.encode():
+        raise damaged(path, "has a header that does not fit its checksum: it was altered")
+    try:
+        header = _parsed(path, _json(text), crc32, 8 + length)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        if isinstance(error, ValueError) and str(error).startswith("For 'load'"):
+            raise
+        raise damaged(path, f"has a header that makes no sense ({type(error).__name__}: {error})") from None
+    if header.size + header.nbytes != size:
+        raise damaged(path, f"has {size} bytes, not {header.size + header.nbytes}: it was cut off or added to")
+    return header
+
+
+def _json(text: str | bytes) -> Any:
+    """JSON without a key that comes twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key comes twice")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=once)
+
+
+def _parsed(path: Any, header: Any, crc32: str, size: int) -> Header:
+    metadata = header.pop("__metadata__")
+    if metadata["format"] != FORMAT:
+        raise damaged(path, f"has the format {metadata['format']!r}, not {FORMAT!r}")
+    if metadata["format_version"] != str(VERSION):
+        raise damaged(
+            path, f"has the format version {metadata['format_version']}, and this library reads version {VERSION}"
+        )
+    missing = [key for key in _METADATA if not isinstance(metadata.get(key), str)]
+    if missing:
+        raise ValueError(f"no {missing}")
+    entries = _entries(header)
+    checksums = {name: int(value, 16) for name, value in _json(metadata["checksums"]).items()}
+    if checksums.keys() != entries.keys():
+        raise ValueError("checksums are of other arrays")
+    since = _json(metadata["since"])
+    _check_ints("since", since)
+    number = int(metadata["number"])
+    if number < 0:
+        raise ValueError(f"number {number}")
+    return Header(
+        entries=entries,
+        checksums=checksums,
+        crc32=crc32,
+        id=metadata["id"],
+        number=number,
+        previous=metadata["previous"],
+        description=_json(metadata["description"]),
+        since=since,
+        size=size,
+    )
+
+
+def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
+    """The arrays, which must follow each other without gaps."""
+    entries, end = {}, 0
+    for name, given in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        _check_ints("shape", given["shape"])
+        _check_ints("data_offsets", given["data_offsets"])
+        entry = Entry(_NAMES[given["dtype"]], tuple(given["shape"]), end)
+        end += entry.nbytes
+        if given["data_offsets"] != [entry.start, end]:
+            raise ValueError(f"{name!r} lies at {given['data_offsets']}, not at {[entry.start, end]}")
+        entries[name] = entry
+    return entries
+
+
+def _check_ints(what: str, values: Any) -> None:
+    if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
+        raise ValueError(f"{what} {values!r}")
+
+
+def checksum(chunks: Iterable[Any]) -> int:
+    """CRC-32 of bytes that come in chunks."""
+    crc = 0
+    for chunk in chunks:
+        crc = zlib.crc32(chunk, crc)
+    return crc

@@ -1,0 +1,117 @@
+"""Files that are there whole or not at all, and the names of incremental ones."""
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from .file_format import Header, is_ours, read_header
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """The path without links, so that it is the file that is replaced and not a link to it."""
+    return Path(os.path.realpath(path))
+
+
+@contextlib.contextmanager
+def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` once it is whole and on the disk; until then `path` stays.
+
+    It has another name until then.
+    """
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb", buffering=0) as file:
+            yield cast(BinaryIO, file)
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            text = f"For '{function}', {path} could not be written and is what it was before: {error.strerror}"
+            raise OSError(error.errno, text) from error
+        raise
+    _sync_folder(path.parent)
+
+
+def remove_temporaries(path: Path) -> None:
+    """Removes what killed processes left of files that were to become this one, or an incremental one of it."""
+    ours = re.compile(re.escape(path.name) + r"(\.[1-9][0-9]*)?\.[0-9a-f]{16}\.tmp")
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(path.parent):
+            if ours.fullmatch(entry.name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def incremental_path(path: Path, number: int) -> Path:
+    """Where the incremental file with this number lies."""
+    return path.with_name(f"{path.name}.{number}")
+
+
+def incremental_paths(path: Path) -> dict[int, Path]:
+    """Files that have the names of incremental ones, by number, in order."""
+    name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
+    found = [(match, entry) for entry in os.scandir(path.parent) if (match := name.fullmatch(entry.name))]
+    return dict(sorted((int(match[1]), Path(entry.path)) for match, entry in found))
+
+
+def read_header_at(path: Path) -> Header | None:
+    """The header of a file; ``None`` if there is no such file or it is not whole."""
+    try:
+        with open(path, "rb") as file:
+            return read_header(file, path)
+    except (OSError, ValueError):
+        return None
+
+
+def check_names_free(path: Path) -> None:
+    """Raises a FileExistsError if other files have the names of incremental ones: nobody could tell them from those."""
+    for other in incremental_paths(path).values() if path.parent.is_dir() else ():
+        with open(other, "rb") as file:
+            if not is_ours(file):
+                raise FileExistsError(
+                    f"For 'save', 'path' must be one beside which {other} is no other file, since incremental files "
+                    "have such names. Move it away, or save to another path."
+                )
+
+
+def remove_increments(path: Path, but_of: str) -> None:
+    """Removes incremental files of other files than the one with this id; files with all rows stay."""
+    for other in incremental_paths(path).values():
+        header = read_header_at(other)
+        if header is None or (header.number > 0 and header.id != but_of):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(other)
+
+
+class WriteAll:
+    """Writes chunks to a file, each whole, and says how many bytes it wrote.
+
+    Args:
+        file (BinaryIO): The file, unbuffered.
+        progress (Callable): Is told of bytes.
+    """
+
+    def __init__(self, file: BinaryIO, progress: Callable[[int], Any]) -> None:
+        self._file = file
+        self._progress = progress
+
+    def __call__(self, chunk: Any) -> None:
+        view = memoryview(chunk)
+        while len(view):
+            written = self._file.write(view)
+            self._progress(written)
+            view = view[written:]

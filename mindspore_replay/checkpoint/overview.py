@@ -1,0 +1,124 @@
+"""What a file says of buffers, read without making them."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .description import check_description, descriptions
+from .sources import Source, open_sources
+
+
+class Overview(NamedTuple):
+    """One buffer in a file.
+
+    Attributes:
+        name (str): Its name in the file; empty for the only one.
+        description (dict): Its class, its capacity, and what its constructor was given.
+        fields (dict[str, tuple]): Dtype and shape of one row of each column by name; those without one by number.
+        state (dict[str, numpy.ndarray]): What is known of its rows, from the oldest to the newest; of a reservoir in
+            the order of slots. `statistics_of` takes it.
+        rewards (Union[numpy.ndarray, None]): The column ``reward`` of the rows, float64 ``[N]``, if it has one of
+            scalars and is no reservoir.
+        ends (Union[numpy.ndarray, None]): Which of these rows are the last of an episode, if that can be told.
+    """
+
+    name: str
+    description: dict[str, Any]
+    fields: dict[str, tuple[str, tuple[int, ...]]]
+    state: dict[str, np.ndarray]
+    rewards: np.ndarray | None
+    ends: np.ndarray | None
+
+    def returns(self) -> np.ndarray:
+        """Sums of the rewards of the episodes that are stored from their first row to their last, in order of their
+        ends. Shape ``[episodes]``."""
+        if self.rewards is None or self.ends is None:
+            return np.zeros(0)
+        streams = self.description.get("arguments", {}).get("num_envs", 1)
+        all_there = self.rewards.size == int(self.state["serials"][0])
+        found: list[tuple[int, float]] = []
+        for stream in range(min(streams, self.rewards.size)):
+            rewards = self.rewards[stream::streams]
+            last = np.flatnonzero(self.ends[stream::streams])
+            if not last.size:
+                continue
+            first = np.concatenate([[0], last[:-1] + 1])
+            totals = np.add.reduceat(rewards[: last[-1] + 1], first)
+            # The first may have lost its beginning.
+            whole = self.state["steps"][stream] == 0 if "steps" in self.state else all_there
+            begun = 0 if whole else 1
+            found += zip((last * streams + stream)[begun:].tolist(), totals[begun:].tolist())
+        return np.array([total for _, total in sorted(found, key=lambda item: item[0])])
+
+
+def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
+    """The buffers in a file, and the bytes of the file and its incremental files.
+
+    Args:
+        path (Union[str, PathLike]): The file.
+
+    Returns:
+        tuple[list[Overview], int]: The buffers, those of a `MixedReplay` by the number of the source, and bytes.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is cut off, altered or of another kind, or an incremental one is missing.
+    """
+    with contextlib.ExitStack() as stack:
+        sources = open_sources(path, stack)
+        description = sources[-1].header.description
+        check_description(sources[0].path, description)
+        nodes, labels = descriptions(description), list(_labels(description))
+        alone = len(nodes) == 1 and "class" in description
+        found = [
+            _one(sources, "" if alone else f"{i}.", label, node)
+            for i, (label, node) in enumerate(zip(labels, nodes))
+            if "capacity" in node
+        ]
+        return found, sum(Path(source.path).stat().st_size for source in sources)
+
+
+def _labels(description: Any, name: str = "") -> Iterator[str]:
+    """Names of the parts, in the order of `descriptions`."""
+    if "class" in description:
+        yield name
+    parts: Any = description.get("dict", description.get("list", description.get("sources", [])))
+    for key, part in parts.items() if isinstance(parts, dict) else enumerate(parts):
+        yield from _labels(part, f"{name}/{key}" if name else str(key))
+
+
+def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) -> Overview:
+    last = sources[-1]
+    own = {key[len(prefix) :]: entry for key, entry in last.header.entries.items() if key.startswith(prefix)}
+    arguments = node.get("arguments", {})
+    names = arguments.get("names") or []
+    labels = {key: key.partition(".")[2] for key in own if key.startswith("column.")}
+    if names:
+        columns = [f"column.{name}" for name in names]
+    else:
+        columns = sorted(labels, key=lambda key: int(labels[key]) if labels[key].isdigit() else 0)
+    state = {key: last.array(prefix + key) for key in own if "." not in key}
+    state |= {"capacity": np.array(node["capacity"]), "head": np.zeros((), np.int32)}
+    in_time = "row_serials" not in state
+    found = {label: key for key, label in labels.items() if in_time and len(own[key].shape) == 1}
+    column = lambda label: _column(sources, prefix, found[label], int(state["count"]))  # noqa: E731
+    ends = state["flags"] & 1 > 0 if in_time and "flags" in state else None
+    if ends is None and "terminated" in found:
+        ends = column("terminated") != 0
+        ends |= column("truncated") != 0 if "truncated" in found else False
+    rewards = column("reward").astype(np.float64) if "reward" in found else None
+    if rewards is not None and "flags" in state:
+        rewards[state["flags"] & 2 > 0] = 0.0  # rows that hold only an observation
+    types = arguments.get("types") or [own[key].dtype for key in columns]  # a bool column is kept as uint8
+    fields = {labels[key]: (dtype, own[key].shape[1:]) for key, dtype in zip(columns, types)}
+    return Overview(name, node, fields, state, rewards, ends)
+
+
+def _column(sources: list[Source], prefix: str, key: str, rows: int) -> np.ndarray:
+    """A column of the rows that are stored, from the oldest to the newest: each file has those since the one before."""
+    parts = [source.array(prefix + key) for source in sources]
+    return np.concatenate(parts)[-rows:] if rows else parts[0][:0]

@@ -1,0 +1,20 @@
+"""A progress bar over bytes."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def progress_bar(function: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
+    """Gives a function that takes how many bytes were done."""
+    if not shown:
+        yield lambda done: None
+        return
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError(
+            f"'{function}' with progress=True needs tqdm: pip install 'mindspore_replay[examples]'"
+        ) from error
+    with tqdm(total=total, unit="B", unit_scale=True, desc=function) as bar:
+        yield bar.update

@@ -1,0 +1,147 @@
+"""Buffers out of files."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ..buffers.mixed import MixedReplay
+from ..columns import check_bool, check_size
+from ..ops.eager import wait_for_work
+from .description import Part, build, check_description, describe, descriptions, parts_of, same_kind, summary
+from .progress import progress_bar
+from .restored import Restored
+from .sources import Source, open_sources
+from .writer import locked
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    buffer: Any = None,
+    capacity: int | None = None,
+    backend: str = "auto",
+    progress: bool = False,
+) -> Any:
+    """Makes the buffer that `save` wrote. The same draws follow as would have there.
+
+    With another capacity it holds the newest rows that fit, with their handles, priorities and all else; rows that do
+    not are as if others had replaced them. Draws are others then, since rows lie in other slots.
+
+    Args:
+        path (Union[str, PathLike]): The file. Incremental files beside it are read too.
+        buffer (Union[Cell, dict, CellList, None]): Takes over the file's state instead of a new buffer: of the same
+            class, with the same columns, and made with the same arguments where those matter to its rows. A buffer with
+            `HindsightRelabel`, or of a class of your own, can be loaded only so. Default: ``None``.
+        capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may have another one too; only a reservoir
+            may not, which is a sample of its size. Default: ``None``, for that of the buffer that was saved.
+        backend (str): Backend of a new buffer. Default: ``"auto"``.
+        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
+
+    Returns:
+        Union[Cell, dict, CellList]: What was saved, or `buffer`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is cut off, altered or of another kind, or an incremental one is missing; if `buffer`
+            or `capacity` do not fit. Then `buffer` is as it was.
+        TypeError: If an argument is of another type.
+        RuntimeError: If the backend asked for cannot be had.
+        ImportError: If `progress` is asked for and tqdm is not installed.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import ReplayBuffer, load, save
+        >>> buffer = ReplayBuffer(3, 100, [()], [ms.int32], seed=0)
+        >>> buffer = buffer.insert([np.arange(50, dtype=np.int32)])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(buffer, f"{folder}/buffer.safetensors")
+        ...     newest = load(f"{folder}/buffer.safetensors", capacity=5)
+        >>> print(newest.size(), *newest.rows())
+        5 [45 46 47 48 49]
+    """
+    check_bool("load", "progress", progress)
+    if capacity is not None:
+        check_size("load", "capacity", capacity)
+        if buffer is not None:
+            raise ValueError(f"For 'load', 'capacity' must be None where 'buffer' is given, but got {capacity}.")
+    with contextlib.ExitStack() as stack:
+        sources = open_sources(path, stack)
+        check_description(sources[0].path, sources[-1].header.description)
+        new = buffer is None
+        if new:
+            buffer = _made(sources[-1], capacity, backend)
+        else:
+            _check_kind(sources[-1], buffer)
+        states = _states(sources, parts_of("load", buffer), new)
+        total = sum(source.header.nbytes for source in sources)
+        if not new:
+            total += sum(state.column_bytes() for state in states)
+        done = stack.enter_context(progress_bar("load", total, progress))
+        for source in sources:
+            source.progress = done
+        for state in states:
+            state.read_marks()
+        for state in states:
+            if not new:
+                state.check_columns()
+        _take_over(states, new)
+    return buffer
+
+
+def _made(source: Source, capacity: int | None, backend: str) -> Any:
+    """New buffers as the file describes them."""
+    description = source.header.description
+    if capacity is not None and ("class" not in description or description["class"] == MixedReplay.__name__):
+        raise ValueError(
+            f"For 'load', 'capacity' must be None for a file with several buffers, {summary(description)}, but got "
+            f"{capacity}. Make them with the capacities you want and give them as 'buffer'."
+        )
+    try:
+        return build(description, capacity, backend)
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, OSError, TypeError, ValueError) as error:
+        raise ValueError(f"For 'load', no buffer can be made from {source.path}: {error}") from error
+
+
+def _check_kind(source: Source, buffer: Any) -> None:
+    parts_of("load", buffer)
+    given, saved = describe(buffer), source.header.description
+    if not same_kind(given, saved):
+        raise ValueError(
+            f"For 'load', 'buffer' must be what was saved in {source.path}, {summary(saved)}, but got {summary(given)}."
+        )
+
+
+def _states(sources: Sequence[Source], parts: Sequence[Part], new: bool) -> list[Restored]:
+    nodes = descriptions(sources[-1].header.description)
+    capacities = [node.get("capacity", 0) for node in nodes]
+    states = [Restored(sources, part, i, capacities[i], new) for i, part in enumerate(parts)]
+    names = {name for state in states for name in state.names()}
+    for source in sources:
+        wrong = [text for state in states for text in state.differences(source)]
+        unknown = sorted(source.header.entries.keys() - names)
+        if unknown:
+            wrong.append(f"unknown arrays {unknown}")
+        if wrong or len(source.header.since) != len(parts):
+            raise ValueError(
+                f"For 'load', {source.path} must hold the columns and all else of the buffer. {'; '.join(wrong)}."
+            )
+    return states
+
+
+def _take_over(states: Sequence[Restored], new: bool) -> None:
+    """Reads the columns and gives the buffers their state."""
+    with locked([state.part for state in states]):
+        wait_for_work()
+        try:
+            for state in states:
+                state.read_columns()
+            for state in states:
+                state.overwrite_marks()
+        except BaseException:
+            # All was right when it was checked: now the disk fails, and rows are mixed.
+            for state in states:
+                if not new and state.part.is_buffer:
+                    state.part.cell.reset()
+            raise

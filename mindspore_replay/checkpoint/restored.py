@@ -1,0 +1,226 @@
+"""The state of a buffer on its way from files into its Parameters, which may have another capacity."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import mindspore as ms
+import numpy as np
+
+from ..buffers.state import check_cursors, overwrite
+from ..columns import numpy_type, type_name
+from ..ops.sum_tree import build_weights
+from .contents import Cursors, cursors_of
+from .description import Part
+from .file_format import damaged
+from .rows import Slots
+from .sources import Source
+
+_LAST_SERIAL = 1 << 62
+
+
+@contextlib.contextmanager
+def _explained(source: Source) -> Iterator[None]:
+    """Adds to the error for a wrong state the file that it comes from."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"For 'load', {source.path} holds a state that cannot be. {error}") from error
+
+
+class Restored:
+    """The state of one part.
+
+    Args:
+        sources (Sequence[Source]): The files, that with all rows first.
+        part (Part): The part.
+        index (int): Its number.
+        saved_capacity (int): Its capacity when it was saved.
+        new (bool): Whether it was made for this, so that its memory may be written before all is known to be right.
+    """
+
+    def __init__(self, sources: Sequence[Source], part: Part, index: int, saved_capacity: int, new: bool) -> None:
+        self.part = part
+        self._sources = sources
+        self._index = index
+        self._saved_capacity = saved_capacity
+        self._parameters = part.state()
+        self._on_host = ms.get_context("device_target") == "CPU"
+        self._new = new
+        self._is_reservoir = "row_serials" in self._parameters
+        self._columns = [key for key in self._parameters if key.startswith("column.")]
+        # A row is written of each of these, and of the tree of weights only the leaves.
+        self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
+        self._marks: dict[str, np.ndarray] = {}
+        #: For each file, which rows of its columns go where.
+        self._places: list[list[tuple[int, Slots]]] = [[] for _ in sources]
+
+    def names(self) -> list[str]:
+        """Names of its arrays in a file."""
+        return [self.part.prefix + key for key in self._parameters]
+
+    def column_bytes(self) -> int:
+        """Bytes of its columns in all files."""
+        names = [self.part.prefix + key for key in self._columns]
+        return sum(source.header.entries[name].nbytes for source in self._sources for name in names)
+
+    def differences(self, source: Source) -> list[str]:
+        """What is wrong with the arrays of a file, apart from their values."""
+        wrong = []
+        for key, parameter in self._parameters.items():
+            entry = source.header.entries.get(self.part.prefix + key)
+            shape: tuple[object, ...] = tuple(parameter.shape)
+            got: tuple[object, ...] = entry.shape if entry else ()
+            if key in self._of_rows:
+                shape = ("rows", *(() if key == "weights" else shape[1:]))
+                got = ("rows", *got[1:]) if got else got
+            dtype = type_name(parameter.dtype)
+            if entry is None:
+                wrong.append(f"{self.part.prefix + key!r}: expected {dtype} {list(shape)}, but got nothing")
+            elif (entry.dtype, got) != (dtype, shape):
+                wrong.append(
+                    f"{self.part.prefix + key!r}: expected {dtype} {list(shape)}, but got {entry.dtype} {list(got)}"
+                )
+        return wrong
+
+    def read_marks(self) -> None:
+        """Reads all but the columns, finds where their rows belong, and checks what was read."""
+        cursors = []
+        for source in self._sources:
+            for key in self._parameters:
+                if key not in self._of_rows:
+                    self._marks[key] = source.array(self.part.prefix + key)
+            if self.part.is_buffer:
+                cursors.append(cursors_of(self._marks))
+        if self.part.is_buffer:
+            self._read_rows_of_marks(cursors)
+        with _explained(self._sources[-1]), np.errstate(all="ignore"):
+            self.part.cell._check_state(self._marks)
+
+    def check_columns(self) -> None:
+        """Raises a ValueError if columns do not fit their checksums."""
+        for source in self._sources:
+            for key in self._columns:
+                source.check(self.part.prefix + key)
+
+    def read_columns(self) -> None:
+        """Reads the columns into their Parameters, whose rows are lost."""
+        self.part.cell._saved = None
+        for key in self._columns:
+            parameter = self._parameters[key]
+            array = parameter.asnumpy() if self._on_host else np.zeros(parameter.shape, numpy_type(parameter.dtype))
+            for source, places in zip(self._sources, self._places):
+                source.fill(self.part.prefix + key, array, places)
+            if not self._on_host:
+                overwrite(parameter, array)
+
+    def overwrite_marks(self) -> None:
+        """Gives all Parameters but the columns what was read."""
+        for key, array in self._marks.items():
+            overwrite(self._parameters[key], array)
+
+    # Rows.
+
+    def _read_rows_of_marks(self, cursors: list[Cursors]) -> None:
+        *earlier, last = self._sources
+        capacity, saved = self.part.cell.capacity, cursors[-1]
+        self._check_rows(cursors)
+        now = self._moved(saved)
+        slots = Slots(capacity, now.head, now.count)
+        for key in (key for key in self._of_rows if key not in self._columns):
+            self._marks[key] = self._memory(key)
+            last.fill(self.part.prefix + key, self._marks[key], [(saved.count - now.count, slots)])
+            for source in earlier:
+                source.check(self.part.prefix + key)
+        for i, source in enumerate(self._sources):
+            self._places[i], rows = (
+                self._places_in_reservoir(source, cursors[i])
+                if self._is_reservoir
+                else self._places_in_ring(source, cursors[i], now, slots)
+            )
+            self._check_row_counts(source, self._columns, rows)
+        placed = sum(len(part) for places in self._places for _, part in places)
+        if not self._is_reservoir and placed != now.count:
+            raise damaged(last.path, f"needs {now.count} rows, of which the files before it hold all but {placed}")
+        if capacity != self._saved_capacity:
+            self._fit(now)
+        if "weights" in self._marks:
+            self._marks["weights"] = build_weights(self._marks["weights"][:capacity])
+
+    def _memory(self, key: str) -> np.ndarray:
+        """Zeros to read rows into: the Parameter's own memory, if nobody uses it yet."""
+        parameter = self._parameters[key]
+        if self._new and self._on_host and key != "weights":
+            return parameter.asnumpy()
+        shape = (self.part.cell.capacity,) if key == "weights" else parameter.shape
+        return np.zeros(shape, numpy_type(parameter.dtype))
+
+    def _check_rows(self, cursors: list[Cursors]) -> None:
+        """Raises a ValueError if files hold other rows than their cursors say, or do not go on from each other."""
+        before = 0
+        for source, those in zip(self._sources, cursors):
+            if not 0 <= those.count <= min(self._saved_capacity, those.inserted) or those.inserted > _LAST_SERIAL:
+                raise damaged(
+                    source.path,
+                    f"has {those.count} rows of {those.inserted} in a capacity of {self._saved_capacity}",
+                )
+            if not self._is_reservoir:
+                with _explained(source):
+                    check_cursors(type(self.part.cell).__name__, self._saved_capacity, those.state())
+            if self._since(source) != before:
+                raise damaged(source.path, f"has rows from {self._since(source)} on, not from {before} on")
+            self._check_row_counts(source, [key for key in self._of_rows if key not in self._columns], those.count)
+            before = those.inserted
+
+    def _check_row_counts(self, source: Source, keys: Sequence[str], rows: int) -> None:
+        for name in (self.part.prefix + key for key in keys):
+            if source.header.entries[name].shape[0] != rows:
+                raise damaged(source.path, f"has {source.header.entries[name].shape[0]} rows of {name!r}, not {rows}")
+
+    def _since(self, source: Source) -> int:
+        return source.header.since[self._index]
+
+    def _moved(self, saved: Cursors) -> Cursors:
+        """The cursors in this capacity: of a smaller one as if its oldest rows had been overwritten."""
+        capacity = self.part.cell.capacity
+        if capacity == self._saved_capacity:
+            return saved
+        if self._is_reservoir:
+            raise ValueError(
+                f"For 'load', 'capacity' must be {self._saved_capacity}, that of the reservoir in "
+                f"{self._sources[0].path}, since it is a sample of this size, but got {capacity}."
+            )
+        # In a larger one the rows that had been overwritten would leave a gap, so slots are counted anew.
+        base = saved.base if capacity < self._saved_capacity else saved.oldest
+        count = min(saved.count, capacity)
+        return Cursors((saved.inserted - base - count) % capacity, count, saved.inserted, base)
+
+    def _places_in_ring(
+        self, source: Source, those: Cursors, now: Cursors, slots: Slots
+    ) -> tuple[list[tuple[int, Slots]], int]:
+        """Which rows of a file are still stored, and where; and how many rows it holds."""
+        first = max(self._since(source), those.oldest)
+        kept_from = max(first, now.oldest)
+        kept = min(those.inserted, now.inserted) - kept_from
+        places = [(kept_from - first, slots.part(kept_from - now.oldest, kept))] if kept > 0 else []
+        return places, max(0, those.inserted - first)
+
+    def _places_in_reservoir(self, source: Source, those: Cursors) -> tuple[list[tuple[int, Slots]], int]:
+        """The slots that the rows of a file went to; and how many rows it holds."""
+        capacity = self.part.cell.capacity
+        serials = source.array(f"{self.part.prefix}row_serials")
+        slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= self._since(source)))
+        if len(slots) == those.count:
+            slots = Slots(capacity, 0, those.count)
+        return [(0, slots)], len(slots)
+
+    def _fit(self, now: Cursors) -> None:
+        """Changes what depends on the capacity."""
+        marks, cell = self._marks, self.part.cell
+        marks |= now.state()
+        if "clock" in marks:
+            marks["clock"][1] = max(marks["clock"][1], now.oldest)
+        if "window" in marks:
+            all_rows = marks["window"][0] == self._saved_capacity
+            marks["window"][0] = cell.capacity if all_rows else min(marks["window"][0], cell.capacity)
+        if "weights" in marks:  # a row whose window has lost rows has no weight any more
+            marks["weights"] = np.where(cell._eligible(marks), marks["weights"], 0.0)

@@ -1,0 +1,74 @@
+"""Which rows of a buffer are where: in slots, and in files from the oldest to the newest."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+#: Bytes that are written or read at once.
+CHUNK = 1 << 23
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array, as bytes."""
+    return array.reshape(-1).view(np.uint8)
+
+
+class Slots:
+    """Slots of rows, from the oldest row to the newest.
+
+    Args:
+        capacity (int): Slots of the ring.
+        first (int): The first of them.
+        count (int): How many, in the order of the ring.
+        chosen (Union[numpy.ndarray, None]): Slots in any order instead. Default: ``None``.
+    """
+
+    def __init__(self, capacity: int, first: int, count: int, chosen: np.ndarray | None = None) -> None:
+        self.capacity = capacity
+        self.first = first % capacity
+        self.count = count if chosen is None else len(chosen)
+        self.chosen = chosen
+
+    def __len__(self) -> int:
+        return self.count
+
+    def runs(self) -> list[tuple[int, int]]:
+        """First slots and lengths of runs of neighbouring slots."""
+        before_end = min(self.count, self.capacity - self.first)
+        runs = [(self.first, before_end), (0, self.count - before_end)]
+        return [run for run in runs if run[1]]
+
+    def part(self, start: int, count: int) -> "Slots":
+        """Some of these slots, from the one with number `start` on."""
+        if self.chosen is not None:
+            return Slots(self.capacity, 0, count, self.chosen[start : start + count])
+        return Slots(self.capacity, self.first + start, count)
+
+    def chunks(self, array: np.ndarray) -> Iterator[Any]:
+        """The rows in these slots as bytes, in pieces that are small and, if slots are neighbours, no copies."""
+        if self.chosen is not None:
+            yield from (bytes_of(array[slots]) for slots in self._few(array))
+            return
+        for first, count in self.runs():
+            memory = bytes_of(array[first : first + count])
+            yield from (memory[i : i + CHUNK] for i in range(0, memory.size, CHUNK))
+
+    def fill(self, array: np.ndarray, read: Any) -> None:
+        """Puts rows into these slots: ``read(memory)`` fills the memory it is given with the rows that are next."""
+        if self.chosen is not None:
+            for slots in self._few(array):
+                rows = np.empty((len(slots), *array.shape[1:]), array.dtype)
+                read(bytes_of(rows))
+                array[slots] = rows
+            return
+        for first, count in self.runs():
+            memory = bytes_of(array[first : first + count])
+            for i in range(0, memory.size, CHUNK):
+                read(memory[i : i + CHUNK])
+
+    def _few(self, array: np.ndarray) -> Iterator[np.ndarray]:
+        """The chosen slots, as many at a time as make a chunk."""
+        assert self.chosen is not None
+        step = max(1, CHUNK // max(1, array[:1].nbytes))
+        yield from (self.chosen[i : i + step] for i in range(0, self.count, step))

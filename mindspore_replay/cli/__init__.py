@@ -1,0 +1,40 @@
+"""The command line: ``mindspore-replay inspect``, ``convert``, ``bench`` and ``doctor``."""
+
+import argparse
+import sys
+import zipfile
+from collections.abc import Sequence
+
+from . import bench, convert, doctor, inspect
+
+_COMMANDS = {"inspect": inspect, "convert": convert, "bench": bench, "doctor": doctor}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Args:
+        argv (Union[Sequence[str], None]): Its arguments. Default: ``None``, for those of the process.
+
+    Returns:
+        int: 0 if all went well; 1 if it did not, with the reason on the standard error output. Arguments that make no
+        sense end the process with 2.
+    """
+    parser = argparse.ArgumentParser(prog="mindspore-replay", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in _COMMANDS.items():
+        summary, _, examples = (module.__doc__ or "").partition("\n\n")
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+    options = parser.parse_args(argv)
+    try:
+        return _COMMANDS[options.command].run(options)
+    except (ImportError, IndexError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        print(f"mindspore-replay {options.command}: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,84 @@
+"""Converts between checkpoints (.safetensors), npz, D4RL's HDF5 (to read only) and Minari datasets.
+
+A name that ends on .safetensors, .npz, .hdf5 or .h5 is a file; any other is the id of a local Minari dataset.
+
+examples:
+  mindspore-replay convert cartpole/expert-v0 expert.safetensors
+  mindspore-replay convert hopper-medium-v2.hdf5 hopper.npz --progress
+  mindspore-replay convert buffer.safetensors cartpole/agent-v0 --env CartPole-v1
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..checkpoint import load, save
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("source", help="what to read")
+    parser.add_argument("target", help="what to write")
+    parser.add_argument("--env", help="of a Minari dataset to write: the environment's id, for its spaces")
+    parser.add_argument("--sample-size", type=int, help="of a checkpoint to write (default: 256)")
+    parser.add_argument("--progress", action="store_true", help="show progress bars")
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Reads the one and writes the other."""
+    target = _kind(options.target)
+    if target == "hdf5":
+        raise ValueError(
+            f"'target' must be .safetensors, .npz or the id of a Minari dataset, but got {options.target}."
+        )
+    if target == "minari" and options.env is None:
+        raise ValueError("'--env' must name the environment of a Minari dataset to write, such as CartPole-v1.")
+    if target != "minari" and Path(options.target).exists() and not options.force:
+        raise FileExistsError(f"'target' must be a new file, but {options.target} is there; --force writes over it.")
+    for option, value, kinds in (
+        ("--env", options.env, "minari"),
+        ("--sample-size", options.sample_size, "checkpoint"),
+    ):
+        if value is not None and target != kinds:
+            raise ValueError(f"'{option}' must not be given for {options.target}, which has none.")
+    buffer = _read(options)
+    _write(buffer, target, options)
+    print(f"{options.target}: {int(buffer.size()):,} rows of {type(buffer).__name__}")
+    return 0
+
+
+def _kind(name: str) -> str:
+    kinds = {".safetensors": "checkpoint", ".npz": "npz", ".hdf5": "hdf5", ".h5": "hdf5"}
+    suffix = Path(name).suffix.lower()
+    if suffix and suffix not in kinds and "/" not in name:
+        raise ValueError(f"'{name}' must end on one of {', '.join(kinds)}, or be the id of a Minari dataset.")
+    return kinds.get(suffix, "minari")
+
+
+def _read(options: argparse.Namespace) -> Any:
+    from .. import datasets
+
+    kind = _kind(options.source)
+    if kind == "checkpoint":
+        if options.sample_size is not None:
+            raise ValueError("'--sample-size' must not be given for a checkpoint to read, which has one.")
+        buffer = load(options.source, progress=options.progress)
+        if not hasattr(buffer, "columns"):
+            raise ValueError(f"'source' must hold one buffer, but {options.source} holds several: load and save each.")
+        return buffer
+    readers: dict[str, Any] = {
+        "npz": datasets.from_npz, "hdf5": datasets.from_hdf5, "minari": datasets.from_minari
+    }  # fmt: skip
+    return readers[kind](options.source, sample_size=options.sample_size, progress=options.progress)
+
+
+def _write(buffer: Any, kind: str, options: argparse.Namespace) -> None:
+    from .. import datasets
+
+    if kind == "checkpoint":
+        save(buffer, options.target, progress=options.progress)
+    elif kind == "npz":
+        datasets.to_npz(buffer, options.target, progress=options.progress)
+    else:
+        datasets.to_minari(buffer, options.target, env=options.env, progress=options.progress)

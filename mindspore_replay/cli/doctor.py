@@ -1,0 +1,128 @@
+"""Says what is installed and in use here, why not something else, and whether it works.
+
+examples:
+  mindspore-replay doctor
+"""
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+
+from .. import __version__
+from ..buffers.replay import ReplayBuffer
+from ..ops import native
+from ..ops.status import kernel_status
+
+#: Optional packages, and what brings them.
+_OPTIONAL = {
+    "gymnasium": "examples", "matplotlib": "examples", "PyYAML": "examples", "tqdm": "examples",
+    "rich": "monitor", "tensorboardX": "monitor", "minari": "datasets", "h5py": "datasets",
+}  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command has no options."""
+
+
+def run(_options: argparse.Namespace) -> int:
+    """Prints what it finds; 1 if anything does not work."""
+    print(f"mindspore_replay {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    for name in ("mindspore", "numpy", "scipy"):
+        print(f"{name} {_version(name) or 'is not installed'}")
+    problems = _problems_of_versions()
+    print("devices")
+    for device, text in _devices().items():
+        print(f"  {device}: {text}")
+    print("kernels")
+    status = kernel_status()
+    print("\n".join(f"  {line}" for line in str(status).splitlines()))
+    how = "an extension module" if native.extension else "ctypes, slower: Python's headers were missing"
+    print(f"  calls from Python: by {how}")
+    for backend in ("native", "composite"):
+        wrong = _try(backend) if backend == "composite" or not status.reason else f"not in use: {status.reason}"
+        print(f"  {backend} backend: {wrong or 'insert and sample work, in a graph and from Python'}")
+        if wrong and not wrong.startswith("not in use"):
+            problems.append(f"the {backend} backend: {wrong}")
+    if not status.insert_statement:
+        problems.append("the statement buffer.insert(rows) is not safe in a graph: write buffer.add(rows)")
+    print("optional packages")
+    for name, extra in _OPTIONAL.items():
+        print(f"  {name} {_version(name) or f'is not there: pip install mindspore_replay[{extra}]'}")
+    for problem in problems:
+        print(f"PROBLEM: {problem}", file=sys.stderr)
+    print("all is well" if not problems else f"{len(problems)} problems")
+    return 1 if problems else 0
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _problems_of_versions() -> list[str]:
+    problems = []
+    if int(np.__version__.split(".")[0]) >= 2:
+        problems.append(f"NumPy {np.__version__}: MindSpore is compiled against NumPy 1: pip install 'numpy<2'")
+    return problems
+
+
+def _devices() -> dict[str, str]:
+    """What MindSpore says of each kind of device.
+
+    Another process asks, since the answer may change the device in use.
+    """
+    found = {}
+    for device in ("CPU", "GPU", "Ascend"):
+        if device == ms.get_context("device_target"):
+            found[device] = "in use"
+            continue
+        code = f"import mindspore; mindspore.set_device({device!r})"
+        environment = {**os.environ, "GLOG_v": "3"}  # errors are logged
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        found[device] = (
+            _reason(device, result.stderr) if result.returncode else "there: mindspore.set_device chooses it"
+        )
+    return found
+
+
+def _reason(device: str, error: str) -> str:
+    """What MindSpore's errors say of a device, in one line."""
+    missing = re.findall(rf"(\S+) \(need by mindspore-{device.lower()}\) is not found", error)
+    missing += [text for text in re.findall(r"failed\. (\S+: .*)", error) if device == "Ascend"]
+    told = re.findall(r"^\w*Error: ([^.]*)", error, re.MULTILINE)
+    return f"not there: {', '.join(dict.fromkeys(missing)) or (told or ['MindSpore does not say why'])[-1]}"
+
+
+class _Step(nn.Cell):
+    """Stores a row and samples it."""
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, row):
+        self.buffer.insert([row])
+        return self.buffer.sample()[0]
+
+
+def _try(backend: str) -> str:
+    """What goes wrong when a small buffer is used; empty if nothing does."""
+    try:
+        buffer: Any = ReplayBuffer(4, 8, [(2,)], ["float32"], seed=0, backend=backend)
+        buffer.insert([np.ones((3, 2), np.float32)])
+        sampled = _Step(buffer)(Tensor(np.ones(2, np.float32))).asnumpy(), buffer.sample()[0].asnumpy()
+        right = all(np.array_equal(batch, np.ones((4, 2))) for batch in sampled)
+        return "" if right and int(buffer.size()) == 4 else "it gives wrong rows"
+    except Exception as error:  # whatever it is, it is the answer
+        return f"{type(error).__name__}: {error}"

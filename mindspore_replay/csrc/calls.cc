@@ -1,0 +1,309 @@
+// The extension module mindspore_replay._calls: how Python reaches a kernel with little in between. Where it cannot be
+// built, ops/native.py does the same with ctypes. Its objects are not safe for threads; the buffer's lock guards them.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using Kernel = int (*)(int, void **, int *, int64_t **, const char **, void *, void *);
+
+template <typename T>
+T *At(PyObject *address) {
+  return static_cast<T *>(PyLong_AsVoidPtr(address));
+}
+
+// ---- Call: a kernel and its arguments, whose memory belongs to the Python object that made it.
+
+struct Call {
+  PyObject_HEAD
+  Kernel kernel;
+  int size;
+  void **params;
+  int *ndims;
+  int64_t **shapes;
+  const char **dtypes;
+  PyObject *address_of;
+};
+
+PyObject *NewCall(PyTypeObject *type, PyObject *args, PyObject *) {
+  PyObject *kernel, *params, *ndims, *shapes, *dtypes, *address_of;
+  int size;
+  if (!PyArg_ParseTuple(args, "O!iO!O!O!O!O", &PyLong_Type, &kernel, &size, &PyLong_Type, &params, &PyLong_Type, &ndims,
+                        &PyLong_Type, &shapes, &PyLong_Type, &dtypes, &address_of)) {
+    return nullptr;
+  }
+  auto *self = reinterpret_cast<Call *>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->kernel = reinterpret_cast<Kernel>(PyLong_AsVoidPtr(kernel));
+  self->size = size;
+  self->params = At<void *>(params);
+  self->ndims = At<int>(ndims);
+  self->shapes = At<int64_t *>(shapes);
+  self->dtypes = At<const char *>(dtypes);
+  Py_INCREF(address_of);
+  self->address_of = address_of;
+  return reinterpret_cast<PyObject *>(self);
+}
+
+void FreeCall(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  Py_DECREF(reinterpret_cast<Call *>(object)->address_of);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+// The memory of a C-contiguous array, or of a Tensor; null with an exception set if there is none.
+void *MemoryOf(const Call *self, PyObject *item) {
+  if (PyObject_CheckBuffer(item)) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(item, &view, PyBUF_C_CONTIGUOUS) != 0) return nullptr;
+    void *memory = view.buf;
+    PyBuffer_Release(&view);
+    return memory;
+  }
+  PyObject *address = PyObject_CallOneArg(self->address_of, item);
+  if (address == nullptr) return nullptr;
+  void *memory = PyLong_AsVoidPtr(address);
+  Py_DECREF(address);
+  if (memory == nullptr && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a Tensor that has no memory yet");
+  return memory;
+}
+
+// locate(at, items): arguments at, at + 1, ... are the memory of these Tensors and arrays, a tuple or list.
+PyObject *Locate(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+  auto *self = reinterpret_cast<Call *>(object);
+  if (nargs != 2 || !(PyTuple_CheckExact(args[1]) || PyList_CheckExact(args[1]))) {
+    PyErr_SetString(PyExc_TypeError, "locate(at, items) needs an int and a tuple or list");
+    return nullptr;
+  }
+  const Py_ssize_t at = PyLong_AsSsize_t(args[0]);
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(args[1]);
+  if (at == -1 && PyErr_Occurred()) return nullptr;
+  if (at < 0 || at + count > self->size) {
+    PyErr_Format(PyExc_IndexError, "arguments %zd to %zd of %d", at, at + count, self->size);
+    return nullptr;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    void *memory = MemoryOf(self, PySequence_Fast_GET_ITEM(args[1], i));
+    if (memory == nullptr) return nullptr;
+    self->params[at + i] = memory;
+  }
+  Py_RETURN_NONE;
+}
+
+// run() -> the kernel's status.
+PyObject *Run(PyObject *object, PyObject *) {
+  auto *self = reinterpret_cast<Call *>(object);
+  int status;
+  Py_BEGIN_ALLOW_THREADS  // a kernel waits for others on the same buffer
+  status = self->kernel(self->size, self->params, self->ndims, self->shapes, self->dtypes, nullptr, nullptr);
+  Py_END_ALLOW_THREADS
+  return PyLong_FromLong(status);
+}
+
+PyMethodDef call_methods[] = {
+    {"locate", reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(Locate)), METH_FASTCALL, nullptr},
+    {"run", Run, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot call_slots[] = {
+    {Py_tp_new, reinterpret_cast<void *>(NewCall)},
+    {Py_tp_dealloc, reinterpret_cast<void *>(FreeCall)},
+    {Py_tp_methods, call_methods},
+    {0, nullptr},
+};
+PyType_Spec call_spec = {"mindspore_replay._calls.Call", sizeof(Call), 0, Py_TPFLAGS_DEFAULT, call_slots};
+
+// ---- Row: takes one row that is plainly right to the places where the kernel reads it, and knows such a batch.
+
+struct Place {
+  char *memory;
+  char kind;  // NumPy's: b, i, u, f
+  int64_t item_bytes;
+  std::vector<Py_ssize_t> shape;
+};
+
+struct Row {
+  PyObject_HEAD
+  PyTypeObject *array_type;
+  std::vector<Place> *places;
+};
+
+// Kind of a dtype that is written as one character by the buffer protocol, 0 for any other.
+char KindOf(const char *format) {
+  if (format == nullptr || format[0] == '\0' || format[1] != '\0') return 0;
+  if (format[0] == '?') return 'b';
+  if (std::strchr("bhilq", format[0]) != nullptr) return 'i';
+  if (std::strchr("BHILQ", format[0]) != nullptr) return 'u';
+  return std::strchr("efd", format[0]) != nullptr ? 'f' : 0;
+}
+
+template <typename T>
+bool Store(T value, const Place &place) {
+  std::memcpy(place.memory, &value, sizeof(T));
+  return true;
+}
+
+bool StoreFloat(double value, const Place &place) {
+  if (place.item_bytes == 4) return Store(static_cast<float>(value), place);
+  return place.item_bytes == 8 && Store(value, place);
+}
+
+bool StoreSmall(int64_t value, const Place &place) {
+  if (place.kind == 'f') return StoreFloat(static_cast<double>(value), place);
+  switch (place.item_bytes) {
+    case 1: return Store(static_cast<int8_t>(value), place);
+    case 2: return Store(static_cast<int16_t>(value), place);
+    case 4: return Store(static_cast<int32_t>(value), place);
+    default: return Store(value, place);
+  }
+}
+
+// Calls use(view) if an array is contiguous and has exactly the dtype and shape of a place, after `lead` other axes.
+template <typename Use>
+bool UseArray(PyObject *array, const Place &place, size_t lead, const Use &use) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(array, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+    PyErr_Clear();  // strides, or a dtype that the protocol does not know: the caller looks closer
+    return false;
+  }
+  const size_t ndim = place.shape.size();
+  bool fits = KindOf(view.format) == place.kind && view.itemsize == place.item_bytes &&
+              static_cast<size_t>(view.ndim) == ndim + lead;
+  for (size_t axis = 0; fits && axis < ndim; ++axis) fits = view.shape[axis + lead] == place.shape[axis];
+  if (fits) use(view);
+  PyBuffer_Release(&view);
+  return fits;
+}
+
+bool StoreArray(PyObject *array, const Place &place) {
+  return UseArray(array, place, 0, [&](const Py_buffer &view) {
+    std::memcpy(place.memory, view.buf, static_cast<size_t>(view.len));
+  });
+}
+
+// Whether a field is plainly right: an array, or Python's own number of the column's kind, ints small enough for all.
+bool StoreField(const Row *self, PyObject *value, const Place &place) {
+  if (Py_TYPE(value) == self->array_type) return StoreArray(value, place);
+  if (!place.shape.empty()) return false;
+  if (PyFloat_CheckExact(value)) return place.kind == 'f' && StoreFloat(PyFloat_AS_DOUBLE(value), place);
+  if (PyBool_Check(value)) return place.kind == 'b' && Store(static_cast<uint8_t>(value == Py_True), place);
+  if (!PyLong_CheckExact(value) || place.kind == 'b') return false;
+  int overflow;
+  const long number = PyLong_AsLongAndOverflow(value, &overflow);
+  return overflow == 0 && number >= 0 && number < 128 && StoreSmall(number, place);
+}
+
+PyObject *TakeRow(PyObject *object, PyObject *args, PyObject *) {
+  const auto *self = reinterpret_cast<Row *>(object);
+  PyObject *exp = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  if (exp == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "a row is one argument");
+    return nullptr;
+  }
+  if (!(PyList_CheckExact(exp) || PyTuple_CheckExact(exp)) ||
+      PySequence_Fast_GET_SIZE(exp) != static_cast<Py_ssize_t>(self->places->size())) {
+    Py_RETURN_FALSE;
+  }
+  for (size_t i = 0; i < self->places->size(); ++i) {
+    if (!StoreField(self, PySequence_Fast_GET_ITEM(exp, static_cast<Py_ssize_t>(i)), (*self->places)[i])) Py_RETURN_FALSE;
+  }
+  Py_RETURN_TRUE;
+}
+
+// batch(exp) -> how many rows there are in arrays of exactly the places' dtypes and shapes, behind one leading axis; 0 if
+// the caller is to look closer.
+PyObject *CountBatch(PyObject *object, PyObject *exp) {
+  const auto *self = reinterpret_cast<Row *>(object);
+  if (!(PyList_CheckExact(exp) || PyTuple_CheckExact(exp)) ||
+      PySequence_Fast_GET_SIZE(exp) != static_cast<Py_ssize_t>(self->places->size())) {
+    return PyLong_FromLong(0);
+  }
+  Py_ssize_t rows = -1;
+  for (size_t i = 0; i < self->places->size(); ++i) {
+    PyObject *value = PySequence_Fast_GET_ITEM(exp, static_cast<Py_ssize_t>(i));
+    Py_ssize_t here = -1;
+    if (Py_TYPE(value) != self->array_type ||
+        !UseArray(value, (*self->places)[i], 1, [&](const Py_buffer &view) { here = view.shape[0]; }) ||
+        (rows >= 0 && here != rows)) {
+      return PyLong_FromLong(0);
+    }
+    rows = here;
+  }
+  return PyLong_FromSsize_t(rows);
+}
+
+PyMethodDef row_methods[] = {
+    {"batch", CountBatch, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+// Row(array_type, places): places are tuples of address, kind, bytes of one item, and shape.
+PyObject *NewRow(PyTypeObject *type, PyObject *args, PyObject *) {
+  PyObject *array_type, *places;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &array_type, &PyTuple_Type, &places)) return nullptr;
+  std::vector<Place> made;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); ++i) {
+    unsigned long long address;
+    int kind;
+    Py_ssize_t item_bytes;
+    PyObject *shape;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "KCnO!", &address, &kind, &item_bytes, &PyTuple_Type, &shape)) {
+      return nullptr;
+    }
+    Place place{reinterpret_cast<char *>(address), static_cast<char>(kind), item_bytes, {}};
+    for (Py_ssize_t axis = 0; axis < PyTuple_GET_SIZE(shape); ++axis) {
+      place.shape.push_back(PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, axis)));
+    }
+    made.push_back(place);
+  }
+  if (PyErr_Occurred()) return nullptr;
+  auto *self = reinterpret_cast<Row *>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  Py_INCREF(array_type);
+  self->array_type = reinterpret_cast<PyTypeObject *>(array_type);
+  self->places = new std::vector<Place>(std::move(made));
+  return reinterpret_cast<PyObject *>(self);
+}
+
+void FreeRow(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  auto *self = reinterpret_cast<Row *>(object);
+  Py_DECREF(self->array_type);
+  delete self->places;
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyType_Slot row_slots[] = {
+    {Py_tp_new, reinterpret_cast<void *>(NewRow)},
+    {Py_tp_dealloc, reinterpret_cast<void *>(FreeRow)},
+    {Py_tp_call, reinterpret_cast<void *>(TakeRow)},
+    {Py_tp_methods, row_methods},
+    {0, nullptr},
+};
+PyType_Spec row_spec = {"mindspore_replay._calls.Row", sizeof(Row), 0, Py_TPFLAGS_DEFAULT, row_slots};
+
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calls", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+
+bool Add(PyObject *target, const char *name, PyType_Spec *spec) {
+  PyObject *type = PyType_FromSpec(spec);
+  if (type == nullptr) return false;
+  if (PyModule_AddObject(target, name, type) == 0) return true;
+  Py_DECREF(type);
+  return false;
+}
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__calls() {
+  PyObject *made = PyModule_Create(&module);
+  if (made == nullptr) return nullptr;
+  if (Add(made, "Call", &call_spec) && Add(made, "Row", &row_spec)) return made;
+  Py_DECREF(made);
+  return nullptr;
+}

@@ -1,0 +1,62 @@
+"""Reads what a buffer holds, in the order of time and a piece at a time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ops import timeline
+from ..ops.eager import wait_for_work
+from .filling import row_bytes
+from .steps import END, FINAL, Steps, chunk_rows, episodes_of, steps_of
+
+_FLAGS = {END: timeline.END, FINAL: timeline.FINAL}
+
+
+class StoredRows:
+    """The rows of a buffer, one environment after the other, each from its oldest row to its newest.
+
+    Rows that were removed are among them. Nothing may change the buffer meanwhile: hold its lock.
+
+    Args:
+        buffer (ReplayBuffer): The buffer.
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        wait_for_work()
+        self.columns = buffer.columns
+        self._arrays = {
+            name: parameter.asnumpy().view(dtype)
+            for name, parameter, dtype in zip(self.columns.names, buffer.buffer, self.columns.numpy_types)
+        }
+        self._flags = buffer.flags.asnumpy() if buffer.timed else None
+        self._head, self._count = int(buffer.head.asnumpy()), int(buffer.count.asnumpy())
+        self._streams, self._capacity = buffer.num_envs, buffer.capacity
+        # A reservoir's rows lie in no order.
+        serials = buffer.row_serials.asnumpy()[: self._count] if hasattr(buffer, "row_serials") else None
+        self._order = None if serials is None else np.argsort(serials)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def slots(self, rows: int) -> Iterator[Iterator[np.ndarray]]:
+        """For each environment the slots of its rows, so many at once."""
+        for stream in range(min(self._streams, self._count)):
+            positions = np.arange(stream, self._count, self._streams)
+            positions = (positions + self._head) % self._capacity if self._order is None else self._order[positions]
+            yield (positions[begin : begin + rows] for begin in range(0, len(positions), rows))
+
+    def read(self, name: str, slots: np.ndarray) -> np.ndarray:
+        """A copy of some rows of a column; of `END` and `FINAL` too, if rows know their episode."""
+        if name in _FLAGS:
+            assert self._flags is not None
+            return (self._flags[slots] & _FLAGS[name]) > 0
+        return self._arrays[name][slots]
+
+    def episodes(self, names: Mapping[str, str], observations: Sequence[str]) -> Iterator[Steps]:
+        """Each episode, of some columns: `names` says which, under what other name."""
+        flags = {} if self._flags is None else {name: name for name in _FLAGS}
+        fields = dict(zip(self.columns.names, zip(self.columns.shapes, self.columns.numpy_types)))
+        for slots in self.slots(chunk_rows(row_bytes(fields[column] for column in names.values()))):
+            chunks = ({name: self.read(column, part) for name, column in {**names, **flags}.items()} for part in slots)
+            yield from episodes_of(steps_of(chunks, observations))

@@ -1,0 +1,366 @@
+"""Fills buffers with steps: makes the buffer, finds its columns in the dataset, casts, and inserts in large pieces."""
+
+import importlib
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..buffers.episode import EpisodeReplayBuffer
+from ..buffers.reservoir import ReservoirReplayBuffer
+from ..buffers.sequence import SequenceReplayBuffer
+from ..config import get_buffer_cls
+from .steps import Arrays, EpisodeTable, Steps, chunk_rows
+
+#: Says what was not taken over as it is, as a warning.
+log = logging.getLogger("mindspore_replay.datasets")
+
+#: Shape of one row, and dtype.
+Field = tuple[tuple[int, ...], np.dtype]
+
+
+def optional(module: str, what: str) -> Any:
+    """A package that is needed only here."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"'{what}' needs {module}: pip install 'mindspore_replay[datasets]'") from error
+
+
+class Source(Protocol):
+    """A dataset: its columns, and its episodes one after the other."""
+
+    #: Where it comes from, for messages.
+    label: str
+    #: The columns of steps.
+    fields: dict[str, Field]
+    #: The columns of transitions: the same, with next observations.
+    transitions: dict[str, Field]
+    #: Which of them are observations, each of which has a next one.
+    observations: tuple[str, ...]
+    #: Rows.
+    size: int
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Steps of each episode, whether the observation after it is known, and whether it is needed and not known."""
+
+    def table(self) -> EpisodeTable:
+        """What `episodes` chooses by."""
+
+    def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
+        """The steps of the episodes for which `chosen` is true, bool ``[episodes]``; ``None`` for all."""
+
+
+def fill(
+    what: str, source: Source, buffer: Any, episodes: Any, types: Any, progress: bool, arguments: dict[str, Any]
+) -> Any:
+    """Inserts the chosen episodes of a dataset into a buffer, which is made if it is ``None``."""
+    fields = source.transitions
+    chosen = choose(what, source, episodes)
+    if buffer is None:
+        buffer = make_buffer(what, source, fields, chosen, types, arguments)
+    else:
+        check_given(what, buffer, types, arguments)
+    writer = Writer(what, source.label, buffer, match(what, source.label, buffer, fields, source.observations))
+    with Bar(what, progress, source.size if chosen is None else int(source.lengths()[0][chosen].sum())) as shown:
+        for steps in source.steps(chosen):
+            writer.put(steps)
+            shown.update(len(steps.end))
+    writer.finish()
+    return buffer
+
+
+def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[str, Field]:
+    """The columns of transitions: those of steps, with the next observations behind the reward."""
+    following = {f"next_{name}": fields[name] for name in observations}
+    names = list(fields)
+    at = names.index("reward") + 1 if "reward" in names else len(names)
+    return {name: {**fields, **following}[name] for name in [*names[:at], *following, *names[at:]]}
+
+
+def make_buffer(
+    what: str, source: Source, fields: Mapping[str, Field], chosen: np.ndarray | None, types: Any,
+    arguments: dict[str, Any],
+) -> Any:  # fmt: skip
+    """A buffer for the chosen episodes, of the class and with the arguments that were asked for."""
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    buffer_cls = get_buffer_cls({"type": arguments.pop("buffer_cls", "uniform")})
+    if knows_episodes(buffer_cls, arguments):
+        fields = {name: field for name, field in fields.items() if name in source.fields}
+    lengths, known, lost = (part[... if chosen is None else chosen] for part in source.lengths())
+    if lengths.sum() == 0:
+        raise ValueError(f"For '{what}', {source.label} must have a step in the chosen episodes, but got none.")
+    # An episode is one row longer with the row of its last observation; without, a step may lack its next observation.
+    single = knows_episodes(buffer_cls, arguments) and bool(source.observations)
+    last = known.sum() if single else -lost.sum() if fields.keys() - source.fields.keys() else 0
+    arguments = {"sample_size": 256, "capacity": max(1, int(lengths.sum() + last)), **arguments}
+    return schema_buffer(what, buffer_cls, fields, types, arguments)
+
+
+def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
+    """Whether the rows of such a buffer will know their episode."""
+    return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
+
+
+def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], types: Any, arguments: Any) -> Any:
+    """A buffer with these columns, of which `types` changes some dtypes."""
+    taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
+    if taken:
+        raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
+    wanted = _types(what, fields, types)
+    shapes = [shape for shape, _ in fields.values()]
+    return buffer_cls(shapes=shapes, types=wanted, names=list(fields), **arguments)
+
+
+def _types(what: str, fields: Mapping[str, Field], types: Any) -> list[Any]:
+    """The dtype of each column: of the dataset, or as `types` says of it, of its observation, or of its space."""
+    if types is not None and not isinstance(types, Mapping):
+        raise TypeError(f"For '{what}', 'types' must be a dict of dtypes by column, but got {types!r}.")
+    given = types or {}
+    left, wanted = set(given), []
+    for name, (_, dtype) in fields.items():
+        plain = name.removeprefix("next_")
+        key = next((key for key in (name, plain, plain.split(".")[0]) if key in given), None)
+        wanted.append(dtype.name if key is None else given[key])
+        left.discard(key)
+    if left:
+        raise ValueError(f"For '{what}', 'types' must name columns of {list(fields)}, but got {sorted(left)}.")
+    return wanted
+
+
+def check_given(what: str, buffer: Any, types: Any, arguments: Mapping[str, Any]) -> None:
+    """Errors for a buffer that cannot be filled, and for arguments of one that is to be made."""
+    given = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
+    if given:
+        raise TypeError(f"For '{what}', with 'buffer' there is none to be made, but got {given} too.")
+    if not hasattr(buffer, "columns"):
+        raise TypeError(f"For '{what}', 'buffer' must be a buffer, but got {type(buffer).__name__}.")
+    if buffer.num_envs != 1:
+        raise ValueError(
+            f"For '{what}', 'buffer' must be made with num_envs=1, since episodes come one after the other, but got "
+            f"{buffer.num_envs}."
+        )
+
+
+def match(
+    what: str, label: str, buffer: Any, fields: Mapping[str, Field], observations: Sequence[str]
+) -> dict[str, str]:
+    """For each column of a buffer that of the dataset: of the same name, or an observation without its prefix."""
+    names = {name: name for name in fields}
+    for name in observations:
+        part = name.partition(".")[2]
+        if part:
+            names.setdefault(part, name)
+            names.setdefault(f"next_{part}", f"next_{name}")
+    missing = [name for name in buffer.columns.names if name not in names]
+    if missing:
+        raise ValueError(
+            f"For '{what}', {label} must have each column of the buffer, but got none for {missing}; it has "
+            f"{list(fields)}."
+        )
+    return {name: names[name] for name in buffer.columns.names}
+
+
+def choose(what: str, source: Source, episodes: Any) -> np.ndarray | None:
+    """Which episodes `episodes` names, bool ``[n]``; ``None`` for all."""
+    if episodes is None:
+        return None
+    if callable(episodes):
+        table = source.table()
+        episodes, count = episodes(table), len(table.length)
+    else:
+        count = len(source.lengths()[0])
+    chosen = np.zeros(count, np.bool_)
+    if not isinstance(episodes, slice):
+        episodes = np.asarray(episodes)
+        if episodes.ndim != 1 or (episodes.size and episodes.dtype.kind not in "biu"):
+            raise TypeError(
+                f"For '{what}', 'episodes' must be a slice, ints, one bool for each episode, or a function that gives "
+                f"these, but got {episodes!r}."
+            )
+        episodes = episodes if episodes.size else episodes.astype(np.int64)
+    try:
+        chosen[episodes] = True
+    except IndexError:
+        raise IndexError(
+            f"For '{what}', 'episodes' must name episodes of the {count} in {source.label}, but got {episodes!r}."
+        ) from None
+    if not chosen.any():
+        raise ValueError(f"For '{what}', 'episodes' must name at least one of the {count} in {source.label}.")
+    return chosen
+
+
+class Bar:
+    """A progress bar over rows, if there is to be one."""
+
+    def __init__(self, what: str, progress: Any, total: int) -> None:
+        if not isinstance(progress, bool):
+            raise TypeError(f"For '{what}', 'progress' must be a bool, but got {progress!r}.")
+        self._bar = optional("tqdm", what).tqdm(total=total, unit="row", unit_scale=True) if progress else None
+
+    def update(self, rows: int) -> None:
+        if self._bar is not None:
+            self._bar.update(rows)
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _Rows(NamedTuple):
+    """Rows as they are to be stored: a copy of each column, and the flags of their episodes."""
+
+    columns: list[np.ndarray]
+    end: np.ndarray
+    final: np.ndarray
+
+    def between(self, begin: int, stop: int) -> "_Rows":
+        """A copy of some rows."""
+        part = slice(begin, stop)
+        return _Rows([array[part].copy() for array in self.columns], self.end[part].copy(), self.final[part].copy())
+
+
+class Writer:
+    """Inserts rows, as many at once as fit a chunk, and the rest at the end. A graph is compiled for two lengths only.
+
+    Args:
+        what (str): Function to name in errors.
+        label (str): The dataset, for messages.
+        buffer (ReplayBuffer): The buffer.
+        sources (Mapping[str, str]): For each of its columns that of the dataset.
+    """
+
+    def __init__(self, what: str, label: str, buffer: Any, sources: Mapping[str, str]) -> None:
+        self._what, self._label, self._buffer, self._sources = what, label, buffer, sources
+        columns = buffer.columns
+        self._columns = dict(zip(columns.names, zip(columns.shapes, columns.numpy_types)))
+        self._whole = any(name.startswith("next_") for name in sources.values())
+        self._chunk = chunk_rows(columns.row_bytes())
+        self._parts: list[_Rows] = []
+        self._pending = self._rows = self._dropped = self._undrawn = 0
+        self._before = int(buffer.size())
+        if buffer.timed and self._before:
+            buffer.end_episodes()
+
+    def put(self, steps: Steps) -> None:
+        """Goes on by consecutive steps, in the layout of the buffer."""
+        if not len(steps.end):
+            return
+        if steps.following and self._whole:
+            self._put_transitions(steps)
+        elif steps.following and self._buffer.timed:
+            self._put_episodes(steps)
+        else:
+            self.put_rows(self._named(steps.columns), steps.end, np.zeros_like(steps.end))
+
+    def _put_transitions(self, steps: Steps) -> None:
+        """Rows that hold their next observation. Where that is not known and matters, there is no row."""
+        lacking, terminated = ~steps.known, steps.flag("terminated")
+        following = dict(steps.following)
+        for name in following if lacking.any() else ():
+            mask = lacking.reshape(-1, *[1] * (following[name].ndim - 1))
+            following[name] = np.where(mask, steps.columns[name], following[name])
+        dropped, end = lacking & ~terminated, steps.end.copy()
+        end[:-1] |= dropped[1:]  # the step before a dropped one is the last of what is left
+        if dropped[0] and self._parts:
+            self._parts[-1].end[-1] = True
+        self._dropped += int(dropped.sum())
+        rows = self._named({**steps.columns, **{f"next_{name}": array for name, array in following.items()}})
+        kept = ~dropped
+        self.put_rows({k: v[kept] for k, v in rows.items()}, end[kept], np.zeros(int(kept.sum()), np.bool_))
+
+    def _put_episodes(self, steps: Steps) -> None:
+        """Rows of single observations. A row that is final holds the one after an episode, where it is known."""
+        last = np.flatnonzero(steps.end & steps.known)
+        final = steps.end & ~steps.known & ~steps.flag("terminated")
+        self._undrawn += int(final.sum())
+        columns = {}
+        for name, array in steps.columns.items():
+            value = steps.following[name][last] if name in steps.following else np.zeros((), array.dtype)
+            columns[name] = np.insert(array, last + 1, value, axis=0)
+        end = steps.end.copy()
+        end[last] = False
+        self.put_rows(self._named(columns), np.insert(end, last + 1, True), np.insert(final, last + 1, True))
+
+    def _named(self, columns: Mapping[str, np.ndarray]) -> Arrays:
+        return {name: columns[source] for name, source in self._sources.items()}
+
+    def put_rows(self, rows: Arrays, end: np.ndarray, final: np.ndarray) -> None:
+        """Goes on by rows as they are to be stored."""
+        if len(end):
+            columns = [
+                fit(self._what, self._label, self._sources[name], rows[name], field)
+                for name, field in self._columns.items()
+            ]
+            self._parts.append(_Rows(columns, end.copy(), final))
+            self._pending += len(end)
+        if self._pending > self._chunk:  # one row at least stays, since it may prove the last of its episode
+            rows_here = self._joined()
+            begin = 0
+            while self._pending - begin > self._chunk:
+                self._insert(rows_here.between(begin, begin + self._chunk))
+                begin += self._chunk
+            self._parts = [rows_here.between(begin, self._pending)]
+            self._pending -= begin
+
+    def _joined(self) -> "_Rows":
+        columns = [np.concatenate(arrays) for arrays in zip(*(part.columns for part in self._parts))]
+        return _Rows(columns, *(np.concatenate([getattr(p, k) for p in self._parts]) for k in ("end", "final")))
+
+    def _insert(self, rows: "_Rows") -> None:
+        flags = {"end": rows.end, "final": rows.final} if self._buffer.timed else {}
+        self._buffer.insert(rows.columns, **flags)
+        self._rows += len(rows.end)
+
+    def finish(self) -> None:
+        """Inserts what is left, and says what was not stored as it came."""
+        if self._parts:
+            self._insert(self._joined())
+        self._parts, self._pending = [], 0
+        over = self._before + self._rows - self._buffer.capacity
+        messages = {
+            "steps dropped: they are the last of an episode that did not terminate, and their next observation is not "
+            "in the dataset": self._dropped,
+            "steps stored as final rows, which are read but not drawn as single rows: their next observation is not in "
+            "the dataset": self._undrawn,
+            f"rows overwritten: the buffer's capacity is {self._buffer.capacity}": 0
+            if isinstance(self._buffer, ReservoirReplayBuffer)
+            else max(0, over),
+        }
+        for message, count in messages.items():
+            if count:
+                log.warning("%s: %s: %d of %d %s", self._what, self._label, count, self._rows + self._dropped, message)
+
+
+def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np.ndarray:
+    """An array in another dtype of the same kind; ints must stay what they are. Axes of length 1 come and go."""
+    shape, dtype = field
+    if _long_axes(array.shape[1:]) != _long_axes(shape):
+        raise ValueError(
+            f"For '{what}', {name!r} of {label} must have rows of shape {shape}, but got {array.shape[1:]}."
+        )
+    array = array.reshape(len(array), *shape)
+    if array.dtype == dtype:
+        return array
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise TypeError(
+            f"For '{what}', {name!r} of {label} must be of the same kind as {dtype}, but got {array.dtype}."
+        )
+    copy = array.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(copy, array):
+        raise ValueError(f"For '{what}', {name!r} of {label} must fit {dtype}, but got {array[copy != array][0]}.")
+    return copy
+
+
+def _long_axes(shape: Sequence[int]) -> list[int]:
+    return [axis for axis in shape if axis != 1]
+
+
+def row_bytes(fields: Iterable[Field]) -> int:
+    """Bytes of one row."""
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in fields)

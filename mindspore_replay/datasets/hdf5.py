@@ -1,0 +1,107 @@
+"""HDF5 files with D4RL's keys as buffers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from ..buffers.replay import ReplayBuffer
+from .filling import Field, fill, optional
+from .steps import Arrays
+from .tables import D4RL, d4rl_source
+
+
+def from_hdf5(
+    path: str | PathLike[str],
+    *,
+    buffer: ReplayBuffer | None = None,
+    episodes: Any = None,
+    sample_size: int | None = None,
+    capacity: int | None = None,
+    buffer_cls: type | str | None = None,
+    types: Mapping[str, Any] | None = None,
+    progress: bool = False,
+    **arguments: Any,
+) -> ReplayBuffer:
+    """A buffer with the episodes of an HDF5 file that has D4RL's keys.
+
+    These are ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and ``next_observations``; what
+    else there is, such as ``infos``, is left out. Groups in the place of arrays make a column of each array in them.
+    Columns are named and laid out as by `from_minari`.
+
+    Without ``next_observations`` the next observation is that of the next row. After the last step of an episode there
+    is none. If it terminated, its own observation stands there, since no target uses it. If not, the step is dropped,
+    as D4RL's ``qlearning_dataset`` does; a buffer whose rows know their episode keeps it as a `final` row. The numbers
+    of such steps are logged as a warning. With ``next_observations`` an episode also ends where the next observation is
+    not that of the next row; one of both keys, this or ``timeouts``, must be there.
+
+    Reads the file a piece at a time, whatever its size.
+
+    Args:
+        path (Union[str, Path]): The file.
+        buffer, episodes, sample_size, capacity, buffer_cls, types, progress, arguments: As for `from_minari`.
+
+    Returns:
+        ReplayBuffer: The buffer.
+
+    Raises:
+        ImportError: If h5py is not installed.
+        OSError: If there is no such file, or it is no HDF5 file.
+        TypeError: If an argument is of another type, or arrays hold no numbers.
+        ValueError: If keys are missing, arrays differ in length, or values do not fit a column.
+        IndexError: If there is no such episode.
+
+        An error in the middle of a file leaves the rows before it in the buffer.
+
+    Examples:
+        >>> import os, tempfile
+        >>> import h5py, numpy as np
+        >>> from mindspore_replay.datasets import from_hdf5
+        >>> path = os.path.join(tempfile.mkdtemp(), "steps.hdf5")
+        >>> with h5py.File(path, "w") as file:
+        ...     file["observations"], file["actions"] = np.arange(6.0), np.zeros((6, 2), np.float32)
+        ...     file["rewards"], file["terminals"] = np.arange(6.0), np.arange(6) == 2
+        ...     file["timeouts"] = np.arange(6) == 5
+        >>> buffer = from_hdf5(path, types={"reward": "float32"})  # without the last step: what came next is not there
+        >>> print(*buffer.rows())
+        [0. 1. 2. 3. 4.] [[0. 0.]
+         [0. 0.]
+         [0. 0.]
+         [0. 0.]
+         [0. 0.]] [0. 1. 2. 3. 4.] [1. 2. 2. 4. 5.] [False False  True False False] [False False False False False]
+    """
+    h5py = optional("h5py", "from_hdf5")
+    with h5py.File(path, "r") as file:
+        source = d4rl_source("from_hdf5", Hdf5Table(h5py, file, fspath(path)))
+        arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
+        return fill("from_hdf5", source, buffer, episodes, types, progress, arguments)
+
+
+class Hdf5Table:
+    """The arrays of an open HDF5 file that have D4RL's keys, as a `Table`; other keys are listed, and nothing more."""
+
+    def __init__(self, h5py: Any, file: Any, label: str) -> None:
+        self.label = label
+        self._file = file
+        self.arrays: dict[str, Field] = {}
+        for key, item in file.items():
+            if key not in D4RL:
+                self.arrays[key] = (), np.dtype(np.bool_)
+            elif isinstance(item, h5py.Dataset):
+                self._add(key, item)
+            else:
+                item.visititems(lambda name, part, key=key: self._add(f"{key}/{name}", part))
+
+    def _add(self, key: str, item: Any) -> None:
+        if hasattr(item, "dtype"):
+            self.arrays[key] = tuple(item.shape), item.dtype
+
+    def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
+        length = self.arrays[keys[0]][0][0]
+        for begin in range(0, length, rows):
+            yield {key: self._native(self._file[key][begin : begin + rows]) for key in keys}
+
+    @staticmethod
+    def _native(array: np.ndarray) -> np.ndarray:
+        return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -1,0 +1,372 @@
+"""Minari's datasets as buffers, and buffers as Minari's datasets."""
+
+import itertools
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..buffers.replay import ReplayBuffer
+from . import spaces
+from .export import StoredRows
+from .filling import Bar, Field, fill, fit, log, optional, with_next
+from .steps import EpisodeTable, Steps, Summary
+
+_EPISODE = ("rewards", "reward"), ("terminations", "terminated"), ("truncations", "truncated")
+
+
+def from_minari(
+    dataset: Any,
+    *,
+    buffer: ReplayBuffer | None = None,
+    episodes: Any = None,
+    sample_size: int | None = None,
+    capacity: int | None = None,
+    buffer_cls: type | str | None = None,
+    types: Mapping[str, Any] | None = None,
+    progress: bool = False,
+    **arguments: Any,
+) -> ReplayBuffer:
+    """A buffer with the episodes of a Minari dataset.
+
+    Columns are ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated``, in the
+    dtypes of the dataset, which has int64 for discrete actions and float64 for most rewards; `types` changes them. Of
+    spaces that are a Dict or Tuple each leaf is a column: ``observation.position``, ``next_observation.position``,
+    ``action.0``.
+
+    In a buffer whose rows know their episode, one with views, of sequences or of whole episodes, observations are
+    stored once, without ``next_observation``: each episode has one row more, `final`, with its last observation.
+
+    Reads one episode at a time, whatever the size of the dataset.
+
+    Args:
+        dataset (Union[minari.MinariDataset, str, Path]): The dataset, its folder, or the id of a local one.
+        buffer (Union[ReplayBuffer, None]): A buffer with names to insert into, made as it may be. Its columns take
+            those of the dataset by name, and observations also without ``observation.``. Values are cast where the kind
+            stays the same, and shaped where only axes of length 1 differ. Default: ``None``, to make one.
+        episodes (Union[slice, Sequence, Callable, None]): Which episodes: a slice, ints, one bool for each episode, or
+            a function that gives one of these from an `EpisodeTable`. They come in the order of the dataset. Default:
+            ``None``, for all.
+        sample_size (Union[int, None]): Rows of one sample of the buffer that is made. Default: ``None``, for 256.
+        capacity (Union[int, None]): Its capacity. Default: ``None``, for as many rows as there are to store.
+        buffer_cls (Union[type, str, None]): Its class, or a name that `create_buffer` takes. Default: ``None``, for
+            `ReplayBuffer`.
+        types (Union[dict, None]): Dtypes of columns of the buffer that is made, by name: ``{"reward": "float32"}``.
+            That of ``observation`` is also that of the next one and, of a Dict or Tuple, of the leaves not named
+            themselves. Default: ``None``, those of the dataset.
+        progress (bool): Whether to show a progress bar. Default: ``False``.
+        arguments (Any): More arguments of the class, such as `views`, `seed` or `sequence_length`.
+
+    Returns:
+        ReplayBuffer: The buffer. What was not stored as it came is logged as a warning: rows overwritten because of
+        `capacity`.
+
+    Raises:
+        ImportError: If Minari is not installed.
+        FileNotFoundError: If there is no such dataset.
+        TypeError: If an argument is of another type, or a space has no arrays of one shape: Text, Sequence, Graph.
+        ValueError: If arrays of an episode do not fit, columns are missing, or values do not fit a column.
+        IndexError: If there is no such episode.
+
+        An error in the middle of a dataset leaves the episodes before it in the buffer.
+
+    Examples:
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from mindspore_replay import NStep
+        >>> from mindspore_replay.datasets import from_minari, from_npz, to_minari
+        >>> os.environ["MINARI_DATASETS_PATH"] = folder = tempfile.mkdtemp()  # where Minari keeps its datasets
+        >>> steps = {"observations": np.ones((6, 4), np.float32), "actions": np.zeros(6, np.int64)}
+        >>> steps |= {"rewards": np.ones(6), "terminals": np.arange(6) % 3 == 2, "timeouts": np.zeros(6, bool)}
+        >>> np.savez(os.path.join(folder, "steps.npz"), **steps)
+        >>> recorded = from_npz(os.path.join(folder, "steps.npz"), views=[NStep(1, 0.9)])
+        >>> dataset = to_minari(recorded, "cartpole/upright-v0", env="CartPole-v1")
+        >>> buffer = from_minari("cartpole/upright-v0", types={"reward": "float32"})
+        >>> print(buffer.size(), *buffer.names)
+        6 observation action reward next_observation terminated truncated
+        >>> first = from_minari(dataset, episodes=[0], views=[NStep(3, 0.99)], sample_size=2)
+        >>> print(first.size(), *first.names)  # three steps, and the observation after them
+        4 observation action reward terminated truncated
+    """
+    source = MinariSource("from_minari", dataset)
+    arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
+    return fill("from_minari", source, buffer, episodes, types, progress, arguments)
+
+
+class MinariSource:
+    """A Minari dataset as a `Source`.
+
+    Args:
+        what (str): Function to name in errors.
+        dataset (Union[minari.MinariDataset, str, Path]): The dataset.
+    """
+
+    def __init__(self, what: str, dataset: Any) -> None:
+        self._what = what
+        self._dataset = _opened(what, dataset)
+        self.label = f"the dataset {self._dataset.id!r}"
+        self._indices = np.asarray(self._dataset.episode_indices)
+        if not len(self._indices):
+            raise ValueError(f"For '{what}', {self.label} must have an episode, but got none.")
+        observation = spaces.leaves(what, self._dataset.observation_space, "observation")
+        action = spaces.leaves(what, self._dataset.action_space, "action")
+        reward = np.asarray(self._dataset[0].rewards).dtype
+        self.observations = tuple(observation)
+        scalars: dict[str, Field] = {"reward": ((), reward)}
+        scalars |= {name: ((), np.dtype(np.bool_)) for name in ("terminated", "truncated")}
+        self.fields = {**observation, **action, **scalars}
+        self.size = int(self._dataset.total_steps)
+        self.transitions = with_next(self.fields, self.observations)
+        self._table: EpisodeTable | None = None
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._table is not None:
+            length = self._table.length
+        else:
+            metadata = self._dataset.storage.get_episode_metadata(self._indices)
+            length = np.array([int(part["total_steps"]) for part in metadata], np.int64)
+        return length, np.ones(len(length), np.bool_), np.zeros(len(length), np.bool_)
+
+    def table(self) -> EpisodeTable:
+        if self._table is None:
+            summary = Summary()
+            for steps in self.steps(None):
+                summary.add(steps)
+            self._table = summary.result()[0]
+        return self._table
+
+    def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
+        for episode in self._dataset.iterate_episodes(self._indices if chosen is None else self._indices[chosen]):
+            if len(episode.rewards):
+                yield self._steps(episode)
+
+    def _steps(self, episode: Any) -> Steps:
+        """The steps of one episode, all of whose observations are known."""
+        given = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
+        n, place = len(given["reward"]), f"episode {episode.id} of {self.label}"
+        arrays = {
+            **spaces.flatten(self._dataset.observation_space, episode.observations, "observation"),
+            **spaces.flatten(self._dataset.action_space, episode.actions, "action"),
+            **given,
+        }
+        wrong = []
+        for name, (shape, _) in self.fields.items():
+            expected = (n + (name in self.observations), *shape)
+            if arrays[name].shape != expected:
+                wrong.append(f"{name!r}: expected {expected}, but got {arrays[name].shape}")
+        if wrong:
+            raise ValueError(
+                f"For '{self._what}', {place} must have arrays for its {n} steps, and one observation more. "
+                f"{'; '.join(wrong)}."
+            )
+        following = {name: arrays[name][1:] for name in self.observations}
+        columns = {name: array[:n] for name, array in arrays.items()}
+        return Steps(columns, following, np.ones(n, np.bool_), np.arange(n) == n - 1)
+
+
+def _opened(what: str, dataset: Any) -> Any:
+    """A dataset by itself, its folder or its id."""
+    minari = optional("minari", what)
+    if isinstance(dataset, minari.MinariDataset):
+        return dataset
+    if not isinstance(dataset, (str, os.PathLike)):
+        raise TypeError(f"For '{what}', 'dataset' must be a MinariDataset, a folder or an id, but got {dataset!r}.")
+    for folder in (Path(dataset), Path(dataset) / "data"):
+        if (folder / "metadata.json").is_file():
+            return minari.MinariDataset(folder)
+    try:
+        return minari.load_dataset(os.fspath(dataset))
+    except (FileNotFoundError, ValueError) as error:
+        raise FileNotFoundError(
+            f"For '{what}', 'dataset' must be a folder with a Minari dataset or the id of a local one, but got "
+            f"{os.fspath(dataset)!r}: {error}"
+        ) from error
+
+
+def to_minari(
+    buffer: ReplayBuffer,
+    dataset_id: str,
+    *,
+    env: Any = None,
+    observation_space: Any = None,
+    action_space: Any = None,
+    progress: bool = False,
+    **metadata: Any,
+) -> Any:
+    """Writes what a buffer holds as a local Minari dataset.
+
+    Episodes end where rows are terminated or truncated, where the buffer knows that they do, and where the next
+    observation of a row is not the observation of the next. The last step of an episode that did not terminate is
+    truncated, as in all of Minari's datasets. Rows are written in the order of time, those of each environment by
+    themselves, and removed ones too.
+
+    An episode needs the observation after its last step. Where the buffer does not have it, that of a terminated
+    episode is the observation before it again, which no target uses; any other episode is written without its last
+    step. Both are logged as a warning.
+
+    Minari stores images, uint8 in 0 to 255 of at least 32 x 32, as JPEG, and so not quite as they were.
+
+    Args:
+        buffer (ReplayBuffer): A buffer with the columns that `from_minari` makes; observations may also be named
+            without ``observation.``. Without a column ``truncated`` or ``terminated``, no row is.
+        dataset_id (str): Its id, such as ``"cartpole/mixed-v0"``. There must be none of this id.
+        env (Union[gymnasium.Env, gymnasium.envs.registration.EnvSpec, str, None]): The environment. Default: ``None``.
+        observation_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
+        action_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
+        progress (bool): Whether to show a progress bar. Default: ``False``.
+        metadata (Any): More for ``minari.create_dataset_from_buffers``: `author`, `description`, `algorithm_name`,
+            `data_format` and others.
+
+    Returns:
+        minari.MinariDataset: The dataset.
+
+    Raises:
+        ImportError: If Minari is not installed.
+        TypeError: If an argument is of another type, or a space or a column of another kind.
+        ValueError: If there is neither `env` nor both spaces, columns are missing or do not fit the spaces, no episode
+            has a step, or there is such a dataset.
+
+    Examples:
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from mindspore_replay import ReplayBuffer
+        >>> from mindspore_replay.datasets import to_minari
+        >>> os.environ["MINARI_DATASETS_PATH"] = tempfile.mkdtemp()  # where Minari keeps its datasets
+        >>> names = ["observation", "action", "reward", "next_observation", "terminated"]
+        >>> types = ["float32", "int64", "float32", "float32", "bool"]
+        >>> buffer = ReplayBuffer(2, 9, [(4,), (), (), (4,), ()], types, names=names)
+        >>> for step in range(5):
+        ...     now = np.full(4, step, np.float32)
+        ...     buffer = buffer.insert([now, 0, 1.0, now + 1, step == 2])
+        >>> dataset = to_minari(buffer, "cartpole/agent-v0", env="CartPole-v1", author="A. Author")
+        >>> for episode in dataset:
+        ...     print(episode.observations[:, 0], episode.terminations[-1], episode.truncations[-1])
+        [0. 1. 2. 3.] True False
+        [3. 4. 5.] False True
+    """
+    minari = optional("minari", "to_minari")
+    given = _spaces(env, observation_space, action_space)
+    names = _columns(buffer, given)
+    _check_images(given, metadata.get("data_format"))
+    with buffer._lock, Bar("to_minari", progress, int(buffer.size())) as shown, warnings.catch_warnings():
+        # Who writes a dataset knows what it says of itself; Minari warns of everything that it does not.
+        warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
+        writer = _EpisodeWriter(given, dataset_id)
+        buffers = writer.buffers(StoredRows(buffer).episodes(names, tuple(writer.observations)), shown)
+        first = list(itertools.islice(buffers, 1))
+        if not first:
+            raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
+        spaces_given = {f"{key}_space": space for key, space in given.items()}
+        episodes: Any = itertools.chain(first, buffers)
+        dataset = minari.create_dataset_from_buffers(dataset_id, episodes, env=env, **spaces_given, **metadata)
+    writer.report()
+    return dataset
+
+
+class _EpisodeWriter:
+    """Makes Minari's episodes of steps, and counts what it could not take over."""
+
+    def __init__(self, given: Mapping[str, Any], dataset_id: str) -> None:
+        self._minari_episode = optional("minari.data_collector", "to_minari").EpisodeBuffer
+        self._given, self._dataset_id = given, dataset_id
+        self.observations = spaces.leaves("to_minari", given["observation"], "observation")
+        self._fields = {**self.observations, **spaces.leaves("to_minari", given["action"], "action")}
+        self._episodes = self._repeated = self._dropped = 0
+
+    def buffers(self, episodes: Iterator[Steps], shown: Bar) -> Iterator[Any]:
+        """Minari's form of each episode that has a step."""
+        for steps in episodes:
+            shown.update(len(steps.end))
+            whole = bool(steps.known[-1] or steps.flag("terminated")[-1])
+            n = len(steps.end) - (not whole)
+            self._dropped += not whole
+            if n:
+                self._episodes += 1
+                self._repeated += not steps.known[-1] and whole
+                yield self._buffer(steps, n, whole)
+
+    def _buffer(self, steps: Steps, n: int, whole: bool) -> Any:
+        """The first `n` steps, and the observation after them: the next one of the last if `whole`."""
+        columns = {name: steps.columns[name][:n] for name in self._fields}
+        for name in self.observations:
+            following = steps.following[name] if steps.known[-1] else steps.columns[name]
+            columns[name] = np.concatenate((steps.columns[name][:n], following[-1:]))
+        label, reward = "the buffer", steps.columns["reward"][:n]
+        columns = {k: fit("to_minari", label, k, array, self._fields[k]) for k, array in columns.items()}
+        terminated, truncated = steps.flag("terminated")[:n], steps.flag("truncated")[:n]
+        truncated[-1] |= not terminated[-1]
+        return self._minari_episode(
+            observations=spaces.unflatten(self._given["observation"], columns, "observation"),
+            actions=spaces.unflatten(self._given["action"], columns, "action"),
+            rewards=fit("to_minari", label, "reward", reward, ((), reward.dtype)),
+            terminations=terminated,
+            truncations=truncated,
+            infos={},
+        )
+
+    def report(self) -> None:
+        """Says what was not written as it was."""
+        if self._repeated:
+            log.warning(
+                "to_minari: %s: %d of %d episodes terminated without a last observation in the buffer: it is the one "
+                "before it again", self._dataset_id, self._repeated, self._episodes,
+            )  # fmt: skip
+        if self._dropped:
+            log.warning(
+                "to_minari: %s: %d steps dropped: the buffer holds no observation after them",
+                self._dataset_id, self._dropped,
+            )  # fmt: skip
+
+
+def _spaces(env: Any, observation_space: Any, action_space: Any) -> dict[str, Any]:
+    """The spaces of observations and actions."""
+    given = {"observation": observation_space, "action": action_space}
+    if any(space is None for space in given.values()):
+        if env is None:
+            raise ValueError("For 'to_minari', either 'env' or both 'observation_space' and 'action_space' are needed.")
+        made = env if hasattr(env, "action_space") else optional("gymnasium", "to_minari").make(env)
+        given = {key: getattr(made, f"{key}_space") if space is None else space for key, space in given.items()}
+        if made is not env:
+            made.close()
+    return given
+
+
+def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
+    """The buffer's columns by the names that they have here."""
+    there = buffer.columns.names
+    observations = spaces.leaves("to_minari", given["observation"], "observation")
+    needed = [*observations, *spaces.leaves("to_minari", given["action"], "action"), "reward"]
+    names = {}
+    for name in [*needed, *(f"next_{name}" for name in observations), "terminated", "truncated"]:
+        short = name.replace("observation.", "", 1)
+        found = [column for column in (name, short) if column in there]
+        if found:
+            names[name] = found[0]
+    missing = [name for name in needed if name not in names]
+    if missing:
+        raise ValueError(
+            f"For 'to_minari', 'buffer' must have columns for both spaces and the reward, but got none for {missing}; "
+            f"it has {list(there)}."
+        )
+    return names
+
+
+def _check_images(given: Mapping[str, Any], data_format: str | None) -> None:
+    """Raises a ValueError for arrays that Minari would write so that it cannot read them."""
+    for key, space in given.items():
+        for name, (shape, dtype) in spaces.leaves("to_minari", space, key).items():
+            if dtype != np.uint8 or len(shape) not in (2, 3):
+                continue
+            if min(shape[:2]) < 32 and data_format in (None, "hdf5"):
+                raise ValueError(
+                    f"For 'to_minari', {name!r} must not be uint8 of shape {shape}: Minari writes it as JPEG to HDF5 "
+                    "and does not read it as that. Give data_format='arrow', which needs minari[arrow]."
+                )
+            if min(shape[:2]) >= 32 and len(shape) == 3 and shape[2] != 3:
+                raise ValueError(
+                    f"For 'to_minari', {name!r} must be an image of one or three colours, [H, W] or [H, W, 3], but got "
+                    f"{shape}: Minari writes JPEG."
+                )

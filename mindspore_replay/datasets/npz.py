@@ -1,0 +1,265 @@
+"""NumPy's npz files as buffers, and buffers as npz files."""
+
+import io
+import itertools
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike, fspath
+from typing import Any, cast
+
+import mindspore as ms
+import numpy as np
+from numpy.lib import format as npy
+
+from ..buffers.replay import ReplayBuffer
+from ..checkpoint.files import real_path, replacing
+from ..columns import numpy_type
+from ..config import get_buffer_cls
+from .export import StoredRows
+from .filling import Bar, Field, Writer, check_given, fill, knows_episodes, schema_buffer
+from .filling import row_bytes as bytes_of
+from .steps import END, FINAL, Arrays, chunk_rows
+from .tables import TableSource, d4rl_source
+
+#: What the flags of rows are called in a file.
+_FLAGS = {"end": END, "final": FINAL}
+
+
+def from_npz(
+    path: str | PathLike[str],
+    *,
+    buffer: ReplayBuffer | None = None,
+    episodes: Any = None,
+    sample_size: int | None = None,
+    capacity: int | None = None,
+    buffer_cls: type | str | None = None,
+    types: Mapping[str, Any] | None = None,
+    progress: bool = False,
+    **arguments: Any,
+) -> ReplayBuffer:
+    """A buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
+
+    Each array ``[N, *F]`` is a column by its key. Of a buffer whose rows know their episode `to_npz` also writes the
+    flags ``end`` and ``final``. They are taken over by another such buffer. Where a file has no flags and the buffer
+    needs them, or the other way round, rows are laid out as by `from_minari`: then columns ``observation`` or
+    ``observation.*`` are the observations, and an episode ends where a row is terminated or truncated, or its next
+    observation is not that of the next row.
+
+    With D4RL's keys, ``observations`` and so on, the file is read as by `from_hdf5`.
+
+    Reads the file a piece at a time, whatever its size; only an array in Fortran's order is read as a whole. No object
+    is ever unpickled.
+
+    Args:
+        path (Union[str, Path]): The file.
+        buffer, episodes, sample_size, capacity, buffer_cls, types, progress, arguments: As for `from_minari`. A buffer
+            to fill needs no names if the file was written from one without.
+
+    Returns:
+        ReplayBuffer: The buffer.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        TypeError: If an argument is of another type, or arrays hold no numbers.
+        ValueError: If it is no npz file, keys are missing, arrays differ in length, or values do not fit a column.
+        IndexError: If there is no such episode.
+
+        An error in the middle of a file leaves the rows before it in the buffer.
+
+    Examples:
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from mindspore_replay.datasets import from_npz
+        >>> path = os.path.join(tempfile.mkdtemp(), "steps.npz")
+        >>> np.savez(path, observations=np.arange(5.0), actions=np.arange(5), rewards=np.ones(5),
+        ...          terminals=np.arange(5) == 2, timeouts=np.arange(5) == 4)
+        >>> buffer = from_npz(path)
+        >>> print(*buffer.names)
+        observation action reward next_observation terminated truncated
+        >>> print(buffer.rows()[3])
+        [1. 2. 2. 4.]
+    """
+    arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
+    with _opened(path) as file:
+        table = NpzTable("from_npz", file, fspath(path))
+        if "observations" in {key.split("/")[0] for key in table.arrays}:
+            source = d4rl_source("from_npz", table)
+            return fill("from_npz", source, buffer, episodes, types, progress, arguments)
+        flagged = _FLAGS.keys() <= table.arrays.keys()
+        names = {_FLAGS.get(key, key) if flagged else key: key for key in table.arrays}
+        timed = buffer.timed if buffer is not None else knows_episodes(_class_of(arguments), arguments)
+        there = set(table.arrays)
+        if flagged and timed and episodes is None and (buffer is None or there.issuperset(buffer.columns.names)):
+            return _as_it_is(table, names, buffer, types, progress, arguments)
+        lacking = buffer is not None and not there.issuperset(buffer.columns.names)
+        by_episode = flagged or timed or lacking or episodes is not None
+        source = TableSource("from_npz", table, names, by_episode=by_episode)
+        if flagged and not source.observations:
+            raise ValueError(
+                f"For 'from_npz', {table.label} must have a column 'observation' or 'observation.*' where its rows are "
+                f"laid out anew, but it has {list(table.arrays)}."
+            )
+        return fill("from_npz", source, buffer, episodes, types, progress, arguments)
+
+
+def _as_it_is(
+    table: "NpzTable", names: dict[str, str], buffer: Any, types: Any, progress: bool, arguments: dict[str, Any]
+) -> Any:
+    """The rows with their flags, as another buffer had them."""
+    source = TableSource("from_npz", table, names)
+    if buffer is None:
+        made = {"capacity": source.size, "sample_size": 256}
+        given = {key: value for key, value in arguments.items() if value is not None and key != "buffer_cls"}
+        buffer = schema_buffer("from_npz", _class_of(arguments), source.fields, types, made | given)
+    else:
+        check_given("from_npz", buffer, types, arguments)
+    columns = {name: name for name in buffer.columns.names}
+    writer = Writer("from_npz", table.label, buffer, columns)
+    with Bar("from_npz", progress, source.size) as shown:
+        for rows in source.rows([*columns, END, FINAL]):
+            writer.put_rows(rows, rows[END], rows[FINAL])
+            shown.update(len(rows[END]))
+    writer.finish()
+    return buffer
+
+
+def _class_of(arguments: dict[str, Any]) -> type:
+    buffer_cls = arguments.get("buffer_cls")
+    return get_buffer_cls({"type": "uniform" if buffer_cls is None else buffer_cls})
+
+
+def _opened(path: str | PathLike[str]) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"For 'from_npz', {fspath(path)} must be an npz file, but got: {error}.") from None
+
+
+class NpzTable:
+    """An open npz file as a `Table`. Arrays are read from the stream of their file in the archive.
+
+    Args:
+        what (str): Function to name in errors.
+        file (zipfile.ZipFile): The archive.
+        label (str): Its name, for errors.
+    """
+
+    def __init__(self, what: str, file: zipfile.ZipFile, label: str) -> None:
+        self._what, self._file, self.label = what, file, label
+        self.arrays: dict[str, Field] = {}
+        for member in file.namelist():
+            with file.open(member) as stream:
+                shape, _, dtype = self._header(member, stream)
+            self.arrays[member.removesuffix(".npy")] = shape, _own_type(dtype)
+
+    def _header(self, member: str, stream: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+        """Shape, whether in Fortran's order, and dtype. The stream is at the first number then."""
+        try:
+            version = npy.read_magic(stream)
+            if version == (1, 0):
+                return npy.read_array_header_1_0(stream)
+            return npy.read_array_header_2_0(stream)
+        except ValueError as error:
+            raise ValueError(
+                f"For '{self._what}', {self.label} must hold arrays, but got {member!r}: {error}."
+            ) from None
+
+    def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
+        """The arrays, as many rows of each at once."""
+        length = self.arrays[keys[0]][0][0]
+        with ExitStack() as stack:
+            streams = {key: stack.enter_context(self._file.open(f"{key}.npy")) for key in keys}
+            readers = {key: self._reader(key, stream) for key, stream in streams.items()}
+            for begin in range(0, length, rows):
+                yield {key: read(begin, min(rows, length - begin)) for key, read in readers.items()}
+
+    def _reader(self, key: str, stream: Any) -> Callable[[int, int], np.ndarray]:
+        """Gives so many rows from there on, in order."""
+        shape, fortran, dtype = self._header(key, stream)
+        if fortran:
+            with self._file.open(f"{key}.npy") as again:
+                whole = npy.read_array(again, allow_pickle=False)
+            return lambda begin, count: np.ascontiguousarray(whole[begin : begin + count])
+        size = math.prod(shape[1:]) * dtype.itemsize
+
+        def read(begin: int, count: int) -> np.ndarray:
+            data = stream.read(count * size)
+            if len(data) < count * size:
+                raise ValueError(f"For '{self._what}', {self.label} must hold all of {key!r}, but the file ends early.")
+            array: np.ndarray = np.ndarray((count, *shape[1:]), dtype, data)
+            return array.view(_own_type(dtype)) if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+        return read
+
+
+def _own_type(dtype: np.dtype) -> np.dtype:
+    """The dtype of a column: bfloat16 where NumPy wrote two bytes of anything."""
+    return numpy_type(ms.bfloat16) if dtype == np.dtype("V2") else dtype.newbyteorder("=")
+
+
+def to_npz(buffer: ReplayBuffer, path: str | PathLike[str], *, progress: bool = False) -> None:
+    """Writes the rows of a buffer as an npz file, which ``numpy.load`` and `from_npz` read.
+
+    Each column is an array ``[N, *F]`` by its name, or its number if the buffer has no names, bit for bit in its dtype,
+    in the order of time; with several environments, one after the other. Removed rows are among them. Of a buffer whose
+    rows know their episode there are two more, bool ``[N]``: ``end`` and ``final``, as `ReplayBuffer.insert` takes
+    them.
+
+    This is a dataset, not a checkpoint: priorities, limits and random states are not in it.
+
+    Args:
+        buffer (ReplayBuffer): The buffer.
+        path (Union[str, Path]): The file. One that is there stays until the new one is whole.
+        progress (bool): Whether to show a progress bar. Default: ``False``.
+
+    Raises:
+        TypeError: If `progress` is no bool.
+        ValueError: If the buffer holds no row, or has a column ``end`` or ``final`` beside these flags.
+
+    Examples:
+        >>> import os, tempfile
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import ReplayBuffer
+        >>> from mindspore_replay.datasets import to_npz
+        >>> buffer = ReplayBuffer(1, 4, [()], [ms.int32], names=["step"])
+        >>> buffer = buffer.insert([np.arange(6, dtype=np.int32)])
+        >>> path = os.path.join(tempfile.mkdtemp(), "steps.npz")
+        >>> to_npz(buffer, path)
+        >>> print(np.load(path)["step"])
+        [2 3 4 5]
+    """
+    columns = buffer.columns
+    fields = dict(zip(columns.names, zip(columns.shapes, columns.numpy_types)))
+    if buffer.timed:
+        taken = sorted(_FLAGS.keys() & fields.keys())
+        if taken:
+            raise ValueError(f"For 'to_npz', 'buffer' must have no columns {taken}, which are the flags of its rows.")
+        fields |= {name: ((), np.dtype(np.bool_)) for name in _FLAGS}
+    with buffer._lock:
+        stored = StoredRows(buffer)
+        if not len(stored):
+            raise ValueError("For 'to_npz', 'buffer' must hold a row, but got none.")
+        with (
+            Bar("to_npz", progress, len(stored) * len(fields)) as shown,
+            replacing(real_path(path), "to_npz") as target,
+        ):
+            buffered = io.BufferedWriter(cast(io.RawIOBase, target))
+            with zipfile.ZipFile(buffered, "w") as file:
+                for name, field in fields.items():
+                    with file.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                        _write(stream, stored, name, field, shown)
+            buffered.flush()
+            buffered.detach()
+
+
+def _write(stream: Any, stored: StoredRows, name: str, field: Field, shown: Bar) -> None:
+    """Writes one array of rows."""
+    shape, dtype = field
+    header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (len(stored), *shape)}
+    npy.write_array_header_1_0(stream, header)
+    source = _FLAGS.get(name, name) if name not in stored.columns.names else name
+    for slots in itertools.chain.from_iterable(stored.slots(chunk_rows(bytes_of([field])))):
+        stream.write(stored.read(source, slots).tobytes())
+        shown.update(len(slots))

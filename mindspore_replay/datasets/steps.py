@@ -1,0 +1,191 @@
+"""Steps of episodes: what every dataset is read as, and what buffers are filled with and written from.
+
+Files hold rows, of which one may be no step, but only the observation after an episode, and the next observation may
+be that of the next row. `steps_of` makes steps of them, one row behind what it reads, so that no file need fit into
+memory.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+#: Rows and bytes that are read or inserted at once, at most; one row in any case.
+CHUNK_ROWS, CHUNK_BYTES = 65_536, 2**24
+
+
+#: Under what names the flags of rows come to `steps_of`: none that a column has.
+END, FINAL = "(end)", "(final)"
+
+
+class EpisodeTable(NamedTuple):
+    """One entry for each episode of a dataset, in its order. A function given as `episodes` chooses by it.
+
+    Attributes:
+        length (numpy.ndarray): Steps. Shape ``[n]``, int64.
+        total_reward (numpy.ndarray): Sum of the rewards, without discount. Shape ``[n]``, float64.
+        terminated (numpy.ndarray): Whether the last step terminated. Shape ``[n]``, bool.
+        truncated (numpy.ndarray): Whether the last step was truncated. Shape ``[n]``, bool.
+    """
+
+    length: np.ndarray
+    total_reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+
+class Steps(NamedTuple):
+    """Consecutive steps.
+
+    Args:
+        columns (dict): Arrays ``[n, *F]`` by name.
+        following (dict): The next observation, by the name of the observation. Anything where it is not `known`.
+        known (numpy.ndarray): Whether the next observation is known, bool ``[n]``. Only at an end it may not be.
+        end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
+    """
+
+    columns: Arrays
+    following: Arrays
+    known: np.ndarray
+    end: np.ndarray
+
+    def flag(self, name: str) -> np.ndarray:
+        """The column ``"terminated"`` or ``"truncated"`` as bools, all ``False`` if there is none."""
+        return flag_of(self.columns, name, len(self.end))
+
+    def take(self, rows: np.ndarray) -> "Steps":
+        """Some of the steps."""
+        columns = {name: array[rows] for name, array in self.columns.items()}
+        following = {name: array[rows] for name, array in self.following.items()}
+        return Steps(columns, following, self.known[rows], self.end[rows])
+
+
+def flag_of(columns: Mapping[str, np.ndarray], name: str, length: int) -> np.ndarray:
+    """A column of flags as bools. Shape ``[n]``."""
+    if name not in columns:
+        return np.zeros(length, np.bool_)
+    flags = columns[name].astype(np.bool_)
+    return flags.any(tuple(range(1, flags.ndim)))
+
+
+def chunk_rows(row_bytes: int) -> int:
+    """Rows of this size that are read or inserted at once."""
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, row_bytes)))
+
+
+def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[Steps]:
+    """Steps of consecutive rows, of which the last ends its episode.
+
+    Rows hold their next observation if there is a column ``next_`` for each of `observations`. Then an episode also
+    ends where the next observation is not the observation of the next row. Else the next row has it. A row that is
+    `FINAL` holds no more than an observation; of one that has flags itself the next observation is not known.
+
+    Args:
+        chunks (Iterable[dict]): Columns, with `END` and `FINAL` where these are known; else episodes end where rows are
+            terminated or truncated.
+        observations (Sequence[str]): Which columns are observations.
+    """
+    held: Arrays | None = None
+    for chunk in chunks:
+        rows = chunk if held is None else {name: np.concatenate((held[name], chunk[name])) for name in chunk}
+        yield _steps(rows, observations, last=False)
+        held = {name: array[-1:].copy() for name, array in rows.items()}
+    if held is not None:
+        yield _steps(held, observations, last=True)
+
+
+def _steps(rows: Arrays, observations: Sequence[str], last: bool) -> Steps:
+    """Steps of all rows but the last, which only tells what follows the one before it; of the last too if `last`."""
+    length = len(next(iter(rows.values())))
+    done = flag_of(rows, "terminated", length) | flag_of(rows, "truncated", length)
+    final = rows.get(FINAL, np.zeros(length, np.bool_))
+    end = rows.get(END, done) | last  # the last call brings one row
+    whole = is_whole(rows, observations)
+    if whole:
+        following, filler, known = {name: rows[f"next_{name}"] for name in observations}, final, np.ones(length, bool)
+        for name, array in following.items():
+            end[:-1] |= _differ(array[:-1], rows[name][1:])
+    else:
+        following = {name: np.concatenate((rows[name][1:], rows[name][:1])) for name in observations}
+        filler, known = final & ~done, ~end
+    end[:-1] |= filler[1:]
+    kept = np.flatnonzero(~filler[: length if last else length - 1])
+    held_back = {END, FINAL, *(f"next_{name}" for name in observations if whole)}
+    return Steps({k: v for k, v in rows.items() if k not in held_back}, following, known, end).take(kept)
+
+
+def is_whole(names: Iterable[str], observations: Sequence[str]) -> bool:
+    """Whether rows hold their own next observation."""
+    names = set(names)
+    return bool(observations) and all(f"next_{name}" in names for name in observations)
+
+
+def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Which rows of two arrays are not the same. NaN is the same as NaN. Shape ``[n]``."""
+    same = (a == b) | ((a != a) & (b != b))
+    return ~same.all(tuple(range(1, same.ndim)))
+
+
+def only(steps: Iterable[Steps], chosen: np.ndarray | None) -> Iterator[Steps]:
+    """The steps of the episodes for which `chosen` is true."""
+    episode = 0
+    for part in steps:
+        if chosen is None:
+            yield part
+            continue
+        ended = np.cumsum(part.end)
+        rows = np.flatnonzero(chosen[episode + ended - part.end])
+        episode += int(ended[-1]) if len(ended) else 0
+        yield part.take(rows)
+
+
+def episodes_of(steps: Iterable[Steps]) -> Iterator[Steps]:
+    """The same steps, one episode at a time."""
+    parts: list[Steps] = []
+    for chunk in steps:
+        begin = 0
+        for stop in np.flatnonzero(chunk.end) + 1:
+            yield _joined([*parts, chunk.take(np.arange(begin, stop))])
+            parts, begin = [], int(stop)
+        if begin < len(chunk.end):
+            parts.append(chunk.take(np.arange(begin, len(chunk.end))))
+
+
+def _joined(parts: Sequence[Steps]) -> Steps:
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    following = {name: np.concatenate([part.following[name] for part in parts]) for name in parts[0].following}
+    return Steps(columns, following, *(np.concatenate([getattr(p, k) for p in parts]) for k in ("known", "end")))
+
+
+class Summary:
+    """Adds up what an `EpisodeTable` holds, and whether the last next observation of each episode is known."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[np.ndarray, ...]] = []
+        self._open = (0, 0.0)  # steps and reward of the episode that goes on
+
+    def add(self, steps: Steps) -> None:
+        """Goes on by consecutive steps, which need no observations."""
+        stops = np.flatnonzero(steps.end) + 1
+        rewards = steps.columns.get("reward", np.zeros(len(steps.end))).astype(np.float64)
+        rewards = rewards.sum(tuple(range(1, rewards.ndim)))
+        begins = np.concatenate(([0], stops))
+        length, total = np.diff(begins), np.array([rewards[a:b].sum() for a, b in zip(begins, stops)], np.float64)
+        rest = len(rewards) - int(begins[-1]), float(rewards[begins[-1] :].sum())
+        if len(stops):
+            length[0] += self._open[0]
+            total[0] += self._open[1]
+            self._open = 0, 0.0
+        self._open = self._open[0] + rest[0], self._open[1] + rest[1]
+        last = stops - 1
+        self._parts.append((length, total, steps.flag("terminated")[last], steps.flag("truncated")[last],
+                            steps.known[last]))  # fmt: skip
+
+    def result(self) -> tuple[EpisodeTable, np.ndarray]:
+        """The table, and whether the observation after each episode is known."""
+        types = np.int64, np.float64, np.bool_, np.bool_, np.bool_
+        columns = zip(*self._parts) if self._parts else ([] for _ in types)
+        *table, known = (np.concatenate([np.zeros(0, t), *parts]).astype(t) for t, parts in zip(types, columns))
+        return EpisodeTable(*table), known

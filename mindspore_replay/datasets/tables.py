@@ -1,0 +1,158 @@
+"""Files with one array for each column: what npz and HDF5 have in common."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from .filling import Field, row_bytes, with_next
+from .steps import END, FINAL, Arrays, EpisodeTable, Steps, Summary, chunk_rows, is_whole, only, steps_of
+
+#: D4RL's keys, and the columns that they are here.
+D4RL = {
+    "observations": "observation",
+    "actions": "action",
+    "rewards": "reward",
+    "next_observations": "next_observation",
+    "terminals": "terminated",
+    "timeouts": "truncated",
+}
+_ENDS = ("terminated", "truncated", END, FINAL)
+
+
+class Table(Protocol):
+    """An open file."""
+
+    label: str
+    #: Shape and dtype of each array, with its first axis.
+    arrays: dict[str, Field]
+
+    def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
+        """The arrays, as many rows of each at once."""
+
+
+def column_names(keys: Sequence[str]) -> dict[str, str]:
+    """The key of each column of a file with D4RL's keys. What lies under a key is a column for each array."""
+    split = [(key, *key.partition("/")[::2]) for key in keys]
+    return {
+        column + "." * bool(rest) + rest.replace("/", "."): key
+        for first, column in D4RL.items()
+        for key, start, rest in split
+        if start == first
+    }
+
+
+class TableSource:
+    """A file as a `Source`. Its columns have one length.
+
+    Args:
+        what (str): Function to name in errors.
+        table (Table): The file.
+        names (Mapping[str, str]): The key of each column, with `END` and `FINAL` where the file has them.
+        by_episode (bool): Whether episodes matter; else rows are taken as they are. Default: ``False``.
+        always (Sequence[str]): Flags that are columns even where the file lacks them. Default: ``()``.
+    """
+
+    def __init__(
+        self, what: str, table: Table, names: Mapping[str, str], by_episode: bool = False, always: Sequence[str] = ()
+    ) -> None:
+        self._what, self._table, self._names, self.label = what, table, dict(names), table.label
+        self._flags = {END, FINAL, *always}
+        observations = tuple(n for n in names if n == "observation" or n.startswith("observation."))
+        self.observations = observations if by_episode else ()
+        self._by_episode = by_episode
+        self.whole = is_whole(names, self.observations)
+        self._check()
+        fields = {name: self._field(key) for name, key in names.items() if name not in (END, FINAL)}
+        fields |= {name: ((), np.dtype(np.bool_)) for name in always}
+        following = {f"next_{name}" for name in self.observations}
+        self.fields = {name: field for name, field in fields.items() if name not in following}
+        self.transitions = fields if self.whole else with_next(self.fields, self.observations)
+        self._summary: tuple[EpisodeTable, np.ndarray] | None = None
+        if by_episode and not self.whole and not {END, "truncated"} & names.keys():
+            raise ValueError(
+                f"For '{what}', {self.label} must say where an episode ends that did not terminate, by "
+                f"{self._names.get('truncated', 'timeouts' if always else 'truncated')!r} or next observations, but it "
+                f"has {list(names.values())}."
+            )
+
+    def _field(self, key: str) -> Field:
+        shape, dtype = self._table.arrays[key]
+        return shape[1:], dtype
+
+    def _check(self) -> None:
+        """Errors for arrays that are no columns."""
+        arrays = {key: self._table.arrays[key] for key in self._names.values()}
+        odd = [f"{key!r} is {dtype}" for key, (_, dtype) in arrays.items() if dtype.kind not in "biufV"]
+        if odd:
+            raise TypeError(f"For '{self._what}', {self.label} must hold arrays of numbers, but {', '.join(odd)}.")
+        lengths = {key: shape[0] if shape else None for key, (shape, _) in arrays.items()}
+        if len(set(lengths.values())) != 1 or None in lengths.values():
+            raise ValueError(
+                f"For '{self._what}', {self.label} must hold arrays of one length, a row of each step, but got "
+                f"{lengths}."
+            )
+        self.size = next(iter(lengths.values())) or 0
+        if not self.size:
+            raise ValueError(f"For '{self._what}', {self.label} must hold a row, but got none.")
+        flags = {key: arrays[key][0] for name, key in self._names.items() if name in self._flags}
+        wrong = {key: shape for key, shape in flags.items() if shape != (self.size,)}
+        if wrong:
+            raise ValueError(
+                f"For '{self._what}', flags of {self.label} must have shape ({self.size},), but got {wrong}."
+            )
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[Arrays]:
+        """Chunks of columns, by default of all, as they are stored; flags as bools."""
+        names = self._names if columns is None else {n: self._names[n] for n in columns if n in self._names}
+        size = chunk_rows(row_bytes(self._field(key) for key in names.values()))
+        for arrays in self._table.chunks(list(names.values()), size):
+            chunk = {name: arrays[key] for name, key in names.items()}
+            yield {name: self._as_flag(name, array) if name in self._flags else array for name, array in chunk.items()}
+
+    def _as_flag(self, name: str, array: np.ndarray) -> np.ndarray:
+        flag = array.astype(np.bool_)
+        if array.dtype != np.bool_ and not np.array_equal(flag, array):
+            raise ValueError(
+                f"For '{self._what}', {self._names[name]!r} of {self.label} must hold bools or 0 and 1, but got "
+                f"{array[flag != array][0]}."
+            )
+        return flag
+
+    def _episodes(self) -> tuple[EpisodeTable, np.ndarray]:
+        """The table, and whether the next observation of each last step is known; from as few columns as will do."""
+        if self._summary is None:
+            summary = Summary()
+            following = [f"next_{name}" for name in self.observations]
+            needed = ["reward", *_ENDS, *([*self.observations, *following] if self.whole else [])]
+            columns = [name for name in needed if name in self._names] or list(self._names)[:1]
+            for steps in steps_of(self.rows(columns), self.observations if self.whole else ()):
+                summary.add(steps)
+            self._summary = summary.result()
+        return self._summary
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if not self._by_episode:  # all rows at once, without a look at them
+            return np.array([self.size]), np.zeros(1, np.bool_), np.zeros(1, np.bool_)
+        table, known = self._episodes()
+        return table.length, known, ~known & ~table.terminated
+
+    def table(self) -> EpisodeTable:
+        return self._episodes()[0]
+
+    def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
+        for steps in only(steps_of(self.rows(), self.observations), chosen):
+            lacking = {name: steps.flag(name) for name in self.fields if name not in steps.columns}
+            yield steps._replace(columns={**steps.columns, **lacking})
+
+
+def d4rl_source(what: str, table: Table) -> TableSource:
+    """A file with D4RL's keys."""
+    names = column_names(list(table.arrays))
+    there = {name.split(".")[0] for name in names}
+    missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in there]
+    if missing:
+        raise ValueError(
+            f"For '{what}', {table.label} must have D4RL's keys, but lacks {missing}; it has {list(table.arrays)[:20]}."
+        )
+    return TableSource(what, table, names, by_episode=True, always=("terminated", "truncated"))

@@ -1,0 +1,385 @@
+"""How many samples go with how many insertions."""
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .buffers.saving import NamedCell
+from .buffers.state import load_in_place, overwrite, state_parameter
+from .columns import check_size
+
+_ENABLED = 4
+_KINDS = "insert", "sample"
+#: Seconds after which a waiting thread looks again, since the counts may have been loaded.
+_LONGEST_WAIT = 0.5
+#: Sums of samples are rounded by less than this share of them.
+_ROUNDING = 1e-9
+
+
+class RateLimiter(NamedCell):
+    r"""Keeps samples and insertions in step, by counting them and not by the clock on the wall.
+
+    Insertions wait when they are ahead of the samples, samples when they are ahead of the insertions, each by more than
+    `error_buffer` samples. With :math:`I` rows inserted beyond the first `min_size` and :math:`S` rows sampled, n more
+    may be inserted, and B more sampled, iff
+
+    .. math:: s_{low} (I + n) - S \le e, \qquad S + B - s_{high} I \le e
+
+    Insertions never wait before `min_size` rows are there, and nothing is sampled before.
+
+    Set as ``buffer.limiter``, the calls of the buffer's `insert` and `sample` from Python wait for it, and its counters
+    are part of the buffer's state and checkpoints. A compiled graph cannot wait: call it within `sampling` or
+    `inserting`, or ask `can_sample` and `can_insert` before. `sample_groups` neither waits nor counts. Any thread may
+    call each method. A limiter is that of one buffer.
+
+    Args:
+        samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or the fewest and the
+            most of them, ``(low, high)``: with a low of 0 insertions never wait, with an infinite high samples wait for
+            `min_size` only.
+        min_size (int): Rows to insert before the first sample.
+        error_buffer (float): How far one side may be ahead, in rows sampled. At least 1, and ``(low n + B) / 2`` for
+            insertions of n rows and samples of B, or one could come to wait for the other without end.
+        timeout (Union[float, None]): Seconds after which waiting is an error. Default: ``None``, for never.
+
+    Attributes:
+        counts (Parameter): Rows inserted and sampled, and those of each that count for the ratio. Shape ``[4]``, int64.
+        rule (Parameter): Low, high, `min_size`, `error_buffer`, and whether it is enabled. Shape ``[5]``, float64.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If an argument is out of range.
+
+    Reference:
+        Cassirer et al. 2021, "Reverb: A Framework For Experience Replay", https://arxiv.org/abs/2102.04736.
+
+    Examples:
+        >>> from mindspore_replay import RateLimiter, ReplayBuffer
+        >>> buffer = ReplayBuffer(4, 100, [()], ["float32"])
+        >>> buffer.limiter = RateLimiter(samples_per_insert=2, min_size=10, error_buffer=4)
+        >>> inserted = sampled = 0
+        >>> for _ in range(100):
+        ...     if buffer.limiter.can_sample(4):
+        ...         batch = buffer.sample()
+        ...         sampled += 4
+        ...     else:
+        ...         buffer = buffer.insert([0.0])
+        ...         inserted += 1
+        >>> print(inserted, sampled)
+        70 120
+    """
+
+    def __init__(
+        self,
+        samples_per_insert: float | Sequence[float],
+        min_size: int,
+        error_buffer: float,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.counts = state_parameter("counts", np.zeros(4, np.int64))
+        self.rule = state_parameter("rule", np.array([*_checked_rule(samples_per_insert, min_size, error_buffer), 1]))
+        load_in_place(self.counts)
+        load_in_place(self.rule)
+        self.timeout = _seconds(timeout)
+        self._changed = threading.Condition()
+        self._inside = threading.local()
+        self._begun = np.zeros(4, np.int64)  # what blocks that go on will add to `counts`
+        self._sizes = dict.fromkeys(_KINDS, 1)  # rows of the largest insertion and sample
+        self._waiting: dict[str, list[int]] = {what: [] for what in _KINDS}
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted."""
+        return int(self.counts.asnumpy()[0])
+
+    @property
+    def sampled(self) -> int:
+        """Rows sampled."""
+        return int(self.counts.asnumpy()[1])
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it limits anything."""
+        return bool(self.rule.asnumpy()[_ENABLED])
+
+    def can_insert(self, rows: int = 1) -> bool:
+        """Whether so many rows may be inserted now.
+
+        Args:
+            rows (int): How many. Default: ``1``.
+
+        Returns:
+            bool: Whether they may.
+
+        Raises:
+            ValueError: If `rows` is not positive.
+        """
+        return self._asked("insert", rows)
+
+    def can_sample(self, rows: int = 1) -> bool:
+        """Whether so many rows may be sampled now. The buffer's own `can_sample` says whether they are there.
+
+        Args:
+            rows (int): How many. Default: ``1``.
+
+        Returns:
+            bool: Whether they may.
+
+        Raises:
+            ValueError: If `rows` is not positive.
+        """
+        return self._asked("sample", rows)
+
+    def _asked(self, what: str, rows: int) -> bool:
+        check_size("RateLimiter", "rows", rows)
+        with self._changed:
+            return self._may(what, rows, self._account())
+
+    def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
+        """Waits until rows may be inserted, and counts them after the block; if it raises, they do not count.
+
+        In the block, the buffer's `insert` called by the same thread counts nothing more.
+
+        Args:
+            rows (int): How many rows the block inserts. Default: ``1``.
+            timeout (Union[float, None]): Seconds to wait at most. Default: ``None``, for the limiter's own.
+
+        Returns:
+            AbstractContextManager: For a ``with`` statement.
+
+        Raises:
+            TimeoutError: If they may not be inserted in time.
+            ValueError: If `rows` is not positive, or `error_buffer` is too small for them.
+        """
+        return self._counting("insert", check_size("RateLimiter", "rows", rows), _seconds(timeout))
+
+    def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
+        """Waits until rows may be sampled, and counts them after the block; if it raises, they do not count.
+
+        In the block, the buffer's `sample` called by the same thread counts nothing more.
+
+        Args:
+            rows (int): How many rows the block samples. Default: ``1``.
+            timeout (Union[float, None]): Seconds to wait at most. Default: ``None``, for the limiter's own.
+
+        Returns:
+            AbstractContextManager: For a ``with`` statement.
+
+        Raises:
+            TimeoutError: If they may not be sampled in time.
+            ValueError: If `rows` is not positive, or `error_buffer` is too small for them.
+        """
+        return self._counting("sample", check_size("RateLimiter", "rows", rows), _seconds(timeout))
+
+    def change(
+        self,
+        samples_per_insert: float | Sequence[float] | None = None,
+        min_size: int | None = None,
+        error_buffer: float | None = None,
+    ) -> None:
+        """Changes what is given, for what is inserted and sampled from now on: neither side is ahead of the other.
+
+        Args:
+            samples_per_insert (Union[float, Sequence[float], None]), min_size (Union[int, None]), error_buffer
+                (Union[float, None]): As for the class. Default: ``None``, for no change.
+
+        Raises:
+            TypeError: If an argument is of another type.
+            ValueError: If an argument is out of range, or `error_buffer` too small for what is waiting; then nothing
+                is changed.
+        """
+        with self._changed:
+            now = self._account()
+            ratio = (now.low, now.high) if samples_per_insert is None else samples_per_insert
+            size = int(now.min_size) if min_size is None else min_size
+            rule = _checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
+            sizes = {what: max([1, *self._waiting[what]]) for what in _KINDS}
+            _check_room(rule[0], rule[1], rule[3], sizes)
+            self._sizes = sizes
+            overwrite(self.rule, np.array([*rule, now.enabled]))
+            overwrite(self.counts, np.array([now.inserted, now.sampled, 0, 0]))
+            self._changed.notify_all()
+
+    def disable(self) -> None:
+        """Lets everything pass, also who is waiting. What passes is counted, but not for the ratio."""
+        self._enable(False)
+
+    def enable(self) -> None:
+        """Limits again, from where it was disabled."""
+        self._enable(True)
+
+    def _enable(self, enabled: bool) -> None:
+        with self._changed:
+            overwrite(self.rule, np.array([*self.rule.asnumpy()[:_ENABLED], enabled]))
+            self._changed.notify_all()
+
+    def check_state(self, rule: np.ndarray, counts: np.ndarray) -> None:
+        """Checks values of `rule` and `counts` before they are taken over.
+
+        Raises:
+            ValueError: If they are none that a limiter can have.
+        """
+        low, high, min_size, error, enabled = rule.tolist()
+        try:
+            _checked_rule((low, high), int(min_size), error)
+            right = min_size == int(min_size) and enabled in (0, 1) and (counts >= 0).all()
+        except (OverflowError, TypeError, ValueError):
+            right = False
+        if not right or (counts[2:] > counts[:2]).any():
+            raise ValueError(
+                f"For 'RateLimiter', 'rule' and 'counts' must be those of a limiter, but got {rule.tolist()} and "
+                f"{counts.tolist()}."
+            )
+
+    def _account(self) -> "_Account":
+        return _Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
+
+    def _may(self, what: str, rows: int, now: "_Account") -> bool:
+        """Whether rows may be inserted or sampled.
+
+        Each side counts its own operations from their beginning, and those of the other from their end: a row may be
+        sampled only when it is there.
+        """
+        if not now.enabled:
+            return True
+        begun = self._begun
+        ahead: float
+        behind: float
+        if what == "insert":
+            if now.inserted + begun[0] < now.min_size:
+                return True
+            ahead, behind = now.low * (now.counted + begun[2] + rows), now.counted_samples
+        else:
+            if now.inserted < now.min_size or math.isinf(now.high):
+                return now.inserted >= now.min_size
+            ahead, behind = now.counted_samples + begun[3] + rows, now.high * now.counted
+        return ahead - behind <= now.error + _ROUNDING * max(1.0, ahead, behind)
+
+    @contextlib.contextmanager
+    def _counting(
+        self, what: str, rows: int, seconds: float | None, stop: threading.Event | None = None
+    ) -> Iterator[None]:
+        """The block of `inserting` or `sampling`; it raises a RuntimeError soon after `stop` is set while it waits."""
+        if getattr(self._inside, what, False):
+            yield
+            return
+        with self._changed:
+            more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop)
+        setattr(self._inside, what, True)
+        try:
+            yield
+        except BaseException:
+            self._end(more, more * 0)
+            raise
+        else:
+            self._end(more, more)
+        finally:
+            setattr(self._inside, what, False)
+
+    def _begin(self, what: str, rows: int, seconds: float | None, stop: threading.Event | None) -> np.ndarray:
+        """Waits until rows may be inserted or sampled. Gives what they add to the counts."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self._waiting[what].append(rows)
+        try:
+            while True:
+                now = self._account()
+                self._note_size(what, rows, now)
+                if self._may(what, rows, now):
+                    break
+                if stop is not None and stop.is_set():
+                    raise RuntimeError("For 'RateLimiter', waiting was given up.")
+                left = _LONGEST_WAIT if deadline is None else min(deadline - time.monotonic(), _LONGEST_WAIT)
+                if left <= 0:
+                    raise TimeoutError(_why_not(what, rows, seconds, now))
+                self._changed.wait(left)
+        finally:
+            self._waiting[what].remove(rows)
+        beyond = max(now.inserted + self._begun[0] + rows - max(now.inserted + self._begun[0], int(now.min_size)), 0)
+        counted = now.enabled != 0
+        amounts = [rows, 0, beyond * counted, 0] if what == "insert" else [0, rows, 0, rows * counted]
+        self._begun += amounts
+        return np.array(amounts)
+
+    def _end(self, begun: np.ndarray, done: np.ndarray) -> None:
+        with self._changed:
+            self._begun -= begun
+            overwrite(self.counts, self.counts.asnumpy() + done)
+            self._changed.notify_all()
+
+    def _note_size(self, what: str, rows: int, now: "_Account") -> None:
+        """Raises a ValueError if an insertion and a sample of the largest sizes may come to wait for each other."""
+        if rows <= self._sizes[what] or not now.enabled or (what == "insert" and now.inserted < now.min_size):
+            return
+        sizes = {**self._sizes, what: rows}
+        _check_room(now.low, now.high, now.error, sizes)
+        self._sizes = sizes
+
+
+class _Account(NamedTuple):
+    """The numbers of `RateLimiter.rule` and `RateLimiter.counts`."""
+
+    low: float
+    high: float
+    min_size: float
+    error: float
+    enabled: float
+    inserted: int
+    sampled: int
+    counted: int
+    counted_samples: int
+
+
+def _why_not(what: str, rows: int, seconds: float | None, now: _Account) -> str:
+    ratio = f"{now.low:g}" if now.low == now.high else f"({now.low:g}, {now.high:g})"
+    past, way_out = ("inserted", "sample rows") if what == "insert" else ("sampled", "insert rows")
+    return (
+        f"For 'RateLimiter', {rows} {'row' if rows == 1 else 'rows'} could not be {past} within {seconds:g} s: "
+        f"{now.inserted} were inserted and {now.sampled} sampled, with samples_per_insert={ratio}, min_size="
+        f"{now.min_size:g} and error_buffer={now.error:g}. First {way_out}, or disable() it while the buffer is filled."
+    )
+
+
+def _check_room(low: float, high: float, error: float, sizes: dict[str, int]) -> None:
+    n, batch = sizes["insert"], sizes["sample"]
+    if low > 0 and math.isfinite(high) and low * n + batch > 2 * error * (1 + _ROUNDING):
+        raise ValueError(
+            f"For 'RateLimiter', 'error_buffer' must be at least {(low * n + batch) / 2:g} for insertions of {n} and "
+            f"samples of {batch} rows with samples_per_insert={low:g}, but got {error:g}: one could wait for the other "
+            "without end."
+        )
+
+
+def _checked_rule(ratio: Any, min_size: Any, error_buffer: Any) -> list[float]:
+    pair = list(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else [ratio, ratio]
+    if len(pair) != 2:
+        raise ValueError(f"For 'RateLimiter', 'samples_per_insert' must be a number or two, but got {ratio!r}.")
+    low, high = (_number("samples_per_insert", value) for value in pair)
+    if not (0 <= low <= high and high > 0 and math.isfinite(low)):
+        raise ValueError(
+            "For 'RateLimiter', 'samples_per_insert' must be positive, or the fewest and the most samples with 0 <= "
+            f"low <= high, high above 0 and low finite, but got {ratio!r}."
+        )
+    error = _number("error_buffer", error_buffer)
+    if not 1 <= error < math.inf:
+        raise ValueError(f"For 'RateLimiter', 'error_buffer' must be finite and at least 1, but got {error_buffer}.")
+    return [low, high, check_size("RateLimiter", "min_size", min_size), error]
+
+
+def _number(argument: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"For 'RateLimiter', {argument!r} must be a number, but got {value!r}.")
+    return float(value)
+
+
+def _seconds(timeout: Any) -> float | None:
+    if timeout is None or timeout == math.inf:
+        return None
+    if not _number("timeout", timeout) >= 0:
+        raise ValueError(f"For 'RateLimiter', 'timeout' must be None or at least 0 seconds, but got {timeout!r}.")
+    return float(timeout)

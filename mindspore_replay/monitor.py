@@ -1,0 +1,130 @@
+"""Watches buffers while something is trained."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .buffers.saving import SavedCell
+from .columns import check_size
+from .statistics import Histogram, Statistics, statistics_of
+from .writers import Writer
+
+
+class ReplayMonitor:
+    r"""Reads a buffer's counters every so many operations and hands them to writers.
+
+    The counters are Parameters that the buffer's own operators move, in compiled graphs too, so between two readings
+    `step` only counts. A reading looks at what is known of each row, not at columns: some 20 ms for a million rows, for
+    which it holds the buffer's lock.
+
+    Besides what `statistics_of` gives, a reading has ``bytes``, of the buffer at full capacity; ``inserts_per_second``,
+    ``samples_per_second`` (rows, or sequences or episodes of which a sample consists) and ``samples_per_insert``, since
+    the reading before.
+
+    Args:
+        buffer (Union[Cell, Mapping[str, Cell]]): A buffer, or several by name; each number is then called
+            ``name/number``.
+        writer (Union[Writer, Sequence[Writer]]): Where readings go: `TensorBoardWriter`, `JSONLinesWriter`,
+            `TerminalWriter`, or what has their methods.
+        every (int): Operations between two readings. Default: ``1000``.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If `every` is not positive.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from mindspore_replay import JSONLinesWriter, ReplayBuffer, ReplayMonitor
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "replay.jsonl"
+        >>> buffer = ReplayBuffer(2, 100, [()], ["float32"])
+        >>> with ReplayMonitor(buffer, JSONLinesWriter(path), every=50) as monitor:
+        ...     for step in range(100):
+        ...         buffer = buffer.insert([float(step)])
+        ...         monitor.step()
+        >>> print(len(path.read_text().splitlines()))
+        2
+    """
+
+    def __init__(self, buffer: Any, writer: Writer | Sequence[Writer], every: int = 1000) -> None:
+        self._buffers = dict(buffer) if isinstance(buffer, Mapping) else {"": buffer}
+        if not self._buffers:
+            raise ValueError("For 'ReplayMonitor', 'buffer' must hold a buffer, but got none.")
+        for one in self._buffers.values():
+            if not isinstance(one, SavedCell):
+                raise TypeError(
+                    "For 'ReplayMonitor', 'buffer' must be a buffer or a mapping of buffers, but got "
+                    f"{type(one).__name__}. Of a MixedReplay give its buffers."
+                )
+        self._writers: list[Any] = list(writer) if isinstance(writer, (list, tuple)) else [writer]
+        for one in self._writers:
+            if not (callable(getattr(one, "write", None)) and callable(getattr(one, "close", None))):
+                raise TypeError(
+                    f"For 'ReplayMonitor', 'writer' must have methods 'write' and 'close', but got "
+                    f"{type(one).__name__}."
+                )
+        self._every = check_size("ReplayMonitor", "every", every)
+        self.operations = 0
+        self._due = self._every
+        self._before = {name: (time.perf_counter(), *_totals(one)) for name, one in self._buffers.items()}
+
+    def step(self, operations: int = 1) -> None:
+        """Counts operations of the buffers, as the turns of a training loop, and takes a reading when one is due.
+
+        Args:
+            operations (int): How many there were. Default: ``1``.
+
+        Raises:
+            TypeError: If `operations` is no int.
+            ValueError: If `operations` is negative.
+        """
+        if operations != 1:
+            check_size("ReplayMonitor", "operations", operations, minimum=0)
+        self.operations += operations
+        if self.operations >= self._due:
+            self.write()
+
+    def write(self) -> Statistics:
+        """Takes a reading now and gives it to the writers.
+
+        Returns:
+            Statistics: The reading.
+        """
+        self._due = self.operations + self._every
+        values: dict[str, float] = {}
+        histograms: dict[str, Histogram] = {}
+        for name, buffer in self._buffers.items():
+            prefix = f"{name}/" if name else ""
+            reading = buffer._look(statistics_of)
+            more = {"bytes": buffer.nbytes, **self._rates(name, reading.values)}
+            values |= {prefix + key: value for key, value in {**reading.values, **more}.items()}
+            histograms |= {prefix + key: histogram for key, histogram in reading.histograms.items()}
+        for writer in self._writers:
+            writer.write(self.operations, values, histograms)
+        return Statistics(values, histograms)
+
+    def _rates(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        then, inserted, sampled = self._before[name]
+        now = time.perf_counter()
+        self._before[name] = now, values["inserted"], values["sampled"]
+        inserts, samples = values["inserted"] - inserted, values["sampled"] - sampled
+        if inserts < 0 or samples < 0:  # an older state was loaded
+            return {}
+        seconds = max(now - then, 1e-9)
+        rates = {"inserts_per_second": inserts / seconds, "samples_per_second": samples / seconds}
+        return {**rates, "samples_per_insert": samples / inserts} if inserts else rates
+
+    def close(self) -> None:
+        """Closes the writers."""
+        for writer in self._writers:
+            writer.close()
+
+    def __enter__(self) -> "ReplayMonitor":
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        self.close()
+
+
+def _totals(buffer: SavedCell) -> tuple[float, float]:
+    values = buffer._look(statistics_of).values
+    return values["inserted"], values["sampled"]

@@ -1,0 +1,154 @@
+"""Where the readings of a `ReplayMonitor` go."""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol, TextIO
+
+import numpy as np
+
+from .statistics import Histogram
+
+
+class Writer(Protocol):
+    """What a `ReplayMonitor` writes to."""
+
+    def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
+        """Takes a reading.
+
+        Args:
+            step (int): Operations so far.
+            values (Mapping[str, float]): Numbers by name.
+            histograms (Mapping[str, Histogram]): Distributions by name.
+        """
+
+    def close(self) -> None:
+        """Finishes what was begun."""
+
+
+class TensorBoardWriter:
+    """Writes readings as TensorBoard's scalars and histograms, by ``tensorboardX``.
+
+    Args:
+        folder (Union[str, os.PathLike]): Where the event file goes.
+        prefix (str): What the tags begin with. Default: ``"replay/"``.
+
+    Raises:
+        ImportError: If tensorboardX is not installed.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], prefix: str = "replay/") -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            raise ImportError(
+                "For 'TensorBoardWriter', tensorboardX is needed: pip install 'mindspore_replay[monitor]'."
+            ) from error
+        self._prefix = prefix
+        self._writer: Any = SummaryWriter(os.fspath(folder))
+
+    def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
+        """Adds a point to each curve and a histogram to each distribution."""
+        for name, value in values.items():
+            self._writer.add_scalar(self._prefix + name, value, step)
+        for name, (edges, counts) in histograms.items():
+            middles = (edges[:-1] + edges[1:]) / 2
+            self._writer.add_histogram_raw(
+                self._prefix + name,
+                min=float(edges[0]),
+                max=float(edges[-1]),
+                num=int(counts.sum()),
+                sum=float((middles * counts).sum()),
+                sum_squares=float((middles**2 * counts).sum()),
+                bucket_limits=edges[1:].tolist(),
+                bucket_counts=counts.tolist(),
+                global_step=step,
+            )
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the event file."""
+        self._writer.close()
+
+
+class JSONLinesWriter:
+    """Appends each reading to a file as one line of JSON, which is on its way to the disk when `write` returns.
+
+    A line is an object with ``step``, the numbers by name, and of each distribution ``edges`` and ``counts``.
+
+    Args:
+        path (Union[str, os.PathLike]): The file; lines that it has stay.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+
+    def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
+        """Appends a line."""
+        self._file.write(json.dumps({"step": step, **as_json(values, histograms)}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+class TerminalWriter:
+    """Shows the last reading as a table that stays in its place on a terminal, by ``rich``.
+
+    Where the output is no terminal, the last table is printed once at the end.
+
+    Args:
+        file (Union[TextIO, None]): Where to. Default: ``None``, for the standard error output.
+
+    Raises:
+        ImportError: If rich is not installed.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        try:
+            from rich.console import Console
+            from rich.live import Live
+        except ImportError as error:
+            raise ImportError(
+                "For 'TerminalWriter', rich is needed: pip install 'mindspore_replay[monitor]'."
+            ) from error
+        self._live: Any = Live(console=Console(file=file or sys.stderr), auto_refresh=False)
+        self._live.start()
+
+    def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
+        """Replaces the table."""
+        from rich.table import Table
+
+        table = Table("replay", f"step {step:,}", "", title_justify="left")
+        for name, value in values.items():
+            table.add_row(name, number_text(value), "")
+        for name, (_edges, counts) in histograms.items():
+            table.add_row(name, "", bars(counts))
+        self._live.update(table, refresh=True)
+
+    def close(self) -> None:
+        """Leaves the last table standing."""
+        self._live.stop()
+
+
+def as_json(values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> dict[str, Any]:
+    """A reading as an object of JSON, which has no NaN and no infinity: null instead."""
+    spread = {
+        name: {"edges": edges.tolist(), "counts": counts.tolist()} for name, (edges, counts) in histograms.items()
+    }
+    return {**{name: value if math.isfinite(value) else None for name, value in values.items()}, **spread}
+
+
+def number_text(value: float) -> str:
+    """A number as people read it."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def bars(counts: np.ndarray, width: int = 32) -> str:
+    """A distribution as a row of bars, the highest for the fullest of at most `width` groups of intervals."""
+    groups = [int(part.sum()) for part in np.array_split(counts, min(width, len(counts)))]
+    highest = max(max(groups), 1)
+    return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * group // highest)] for group in groups)

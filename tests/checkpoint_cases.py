@@ -1,0 +1,124 @@
+"""Buffers of every class for the tests of checkpoints, and what is done to them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mindspore import nn
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    FrameStack,
+    MixedReplay,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+)
+
+NAMES, SHAPES, TYPES = ["observation", "reward", "terminated"], [(40,), (), ()], ["float32", "float32", "bool"]
+SCHEMA: dict[str, Any] = {"shapes": SHAPES, "types": TYPES, "names": NAMES}
+LONGEST = 5  # steps of an episode
+
+RINGS: dict[str, Callable[..., Any]] = {
+    "uniform": lambda capacity=24, **other: ReplayBuffer(3, capacity, **SCHEMA, **other),
+    "limits": lambda capacity=24, **other: ReplayBuffer(
+        3, capacity, **SCHEMA, max_use=9, max_staleness=6, replace=False, ordered=True, **other
+    ),
+    "prioritized": lambda capacity=24, **other: PrioritizedReplayBuffer(
+        3, capacity, **SCHEMA, alpha=0.7, beta_steps=50, normalize="buffer", **other
+    ),
+    "views": lambda capacity=24, **other: PrioritizedReplayBuffer(
+        3, capacity, **SCHEMA, views=[FrameStack(3), NStep(2, 0.9)], max_staleness=9, **other
+    ),
+    "sequence": lambda capacity=24, **other: SequenceReplayBuffer(
+        3, capacity, sequence_length=3, burn_in=1, stride=2, prioritized=True, **SCHEMA, **other
+    ),
+    "environments": lambda capacity=24, **other: SequenceReplayBuffer(
+        3, capacity, sequence_length=2, burn_in=2, pad_end=True, num_envs=2, **SCHEMA, **other
+    ),
+    "episode": lambda capacity=24, **other: EpisodeReplayBuffer(
+        1, capacity, max_episode_length=LONGEST, **SCHEMA, **other
+    ),
+    "elastic": lambda capacity=24, **other: ElasticReplayBuffer(3, capacity, window=7, **SCHEMA, **other),
+}
+RESERVOIRS: dict[str, Callable[..., Any]] = {
+    "reservoir": lambda capacity=24, **other: ReservoirReplayBuffer(3, capacity, **SCHEMA, **other),
+    "reservoir with weights": lambda capacity=24, **other: ReservoirReplayBuffer(
+        3, capacity, max_use=30, **SCHEMA, **other
+    ),
+}
+BUFFERS = RINGS | RESERVOIRS
+
+
+def rows(first: int, count: int) -> list[np.ndarray]:
+    """Rows that tell their serial numbers."""
+    n = np.arange(first, first + count)
+    return [(n[:, None] - np.arange(40)).astype(np.float32), n.astype(np.float32), n % 3 == 0]
+
+
+def insert(buffer: Any, count: int) -> None:
+    """Rows with the next serial numbers, in episodes whose ends follow from those."""
+    first = int(buffer.serials.asnumpy()[0])
+    count *= buffer.num_envs
+    steps = np.arange(first, first + count) // buffer.num_envs
+    flags = {"end": (steps % LONGEST == LONGEST - 1) | (steps % 7 == 3)} if buffer.timed else {}
+    buffer.insert(rows(first, count), **flags)
+
+
+def act(buffer: Any, generator: np.random.Generator, newest: int) -> None:
+    """Something that may be done to a buffer. Only rows among the newest are named."""
+    live = int(buffer.serials.asnumpy()[0]) - 1 - generator.integers(0, newest, 3)
+    what = generator.integers(4)
+    if what == 0 and buffer.prioritized:
+        buffer.update_priorities(live, generator.random(3) * 3)
+    elif what == 1 and buffer.weighted:
+        buffer.delete(live[:1])
+    elif what == 2 and buffer.weighted and buffer.max_staleness is not None:
+        buffer.advance(int(generator.integers(1, 4)))
+    else:
+        insert(buffer, int(generator.integers(1, 5)))
+
+
+def filled(make: Callable[..., Any], count: int = 31, seed: int = 0, **other: Any) -> Any:
+    """A buffer in which the ring has gone round, and from which was drawn."""
+    buffer = make(seed=seed, **other)
+    for _ in range(count):
+        insert(buffer, 1)
+    if buffer.weighted:
+        buffer.delete([int(buffer.serials.asnumpy()[0]) - 2])
+    if buffer.can_sample():
+        buffer.sample()
+    return buffer
+
+
+def draws(buffer: Any) -> list[list[Any]]:
+    return [[column.asnumpy().tolist() for column in buffer.sample()] for _ in range(3)]
+
+
+def assert_same_state(got: Any, expected: Any, apart_from: tuple[str, ...] = ()) -> None:
+    """All state is the same, but for what lies in slots where no row is stored."""
+    first, second = got.state_dict(), expected.state_dict()
+    assert first.keys() == second.keys()
+    stored = (int(second["head"]) + np.arange(int(second["count"]))) % int(second["capacity"])
+    for key, array in second.items():
+        if key in apart_from:
+            continue
+        rows = stored if key in expected._row_keys() else ...
+        assert first[key].dtype == array.dtype, key
+        np.testing.assert_array_equal(first[key][rows], array[rows], err_msg=key)
+
+
+def containers() -> dict[str, Any]:
+    """Several buffers."""
+    agent, expert = filled(RINGS["prioritized"]), filled(RINGS["uniform"], seed=1)
+    several = nn.CellList([filled(RINGS["uniform"], seed=seed) for seed in (2, 3)])
+    return {
+        "mixed": MixedReplay([(agent, 0.75), (expert, 0.25)], 8, rewards=[None, 1.0], seed=4),
+        "adjustable": MixedReplay([(agent, 0.75), (expert, 0.25)], 8, adjustable=True, seed=4),
+        "dict": {"agent": agent, "expert": expert},
+        "list": several,
+        "dict of lists": {"agent": agent, "several": several},
+    }

@@ -1,0 +1,447 @@
+"""Buffers into files and out of them: all state, other capacities, several buffers, and errors."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checkpoint_cases import (
+    BUFFERS,
+    NAMES,
+    RESERVOIRS,
+    RINGS,
+    SCHEMA,
+    act,
+    assert_same_state,
+    containers,
+    draws,
+    filled,
+    insert,
+    rows,
+)
+from mindspore import nn
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from mindspore_replay import (
+    HindsightRelabel,
+    MixedReplay,
+    NStep,
+    PrioritizedReplayBuffer,
+    RateLimiter,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    load,
+    save,
+)
+
+PATH = "buffer.safetensors"
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_a_buffer_is_what_was_saved(name: str):
+    """State and draws, by a new buffer and into one that is there."""
+    buffer = filled(BUFFERS[name])
+    save(buffer, PATH)
+    new, given = load(PATH), filled(BUFFERS[name], 40, seed=9)
+    assert load(PATH, buffer=given) is given
+    for loaded in (new, given):
+        loaded.check_valid()
+        assert type(loaded) is type(buffer)
+        assert_same_state(loaded, buffer)
+    insert(buffer, 3)
+    insert(new, 3)
+    assert draws(new) == draws(buffer)
+    assert_same_state(new, buffer)
+
+
+@pytest.mark.parametrize("name", ["uniform", "views"])
+def test_a_limiter(name: str):
+    """Its rule and counts are those that were saved, also where it has no end and in another capacity."""
+    buffer = RINGS[name](seed=0)
+    buffer.limiter = RateLimiter((1, float("inf")), 4, 50, timeout=3)
+    insert(buffer, 12)
+    buffer.sample()
+    buffer.limiter.disable()
+    save(buffer, PATH)
+    given = RINGS[name](seed=1)
+    given.limiter = RateLimiter(2, 1, 50)
+    for loaded in (load(PATH), load(PATH, buffer=given), load(PATH, capacity=9)):
+        assert (loaded.limiter.inserted, loaded.limiter.sampled, loaded.limiter.enabled) == (12, 3, False)
+        assert loaded.limiter.rule.asnumpy().tolist() == buffer.limiter.rule.asnumpy().tolist()
+    assert load(PATH).limiter.timeout == 3
+    assert_same_state(given, buffer)
+    with pytest.raises(ValueError, match=r"unknown arrays \['limiter.counts', 'limiter.rule'\]"):
+        load(PATH, buffer=RINGS[name](seed=1))
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_an_empty_buffer_and_one_that_was_reset(name: str):
+    buffer = BUFFERS[name](seed=0)
+    save(buffer, PATH)
+    assert_same_state(load(PATH), buffer)
+    insert(buffer, 30)
+    buffer.reset()
+    for count in (0, 2):
+        insert(buffer, count) if count else None
+        save(buffer, PATH)
+        loaded = load(PATH)
+        loaded.check_valid()
+        assert_same_state(loaded, buffer)
+
+
+def test_constructor_arguments():
+    """Everything that was given comes back, however it was given, and what the caller changes later does not count."""
+    names = list(NAMES)
+    view = NStep(2, gamma=0.5)
+    buffer = PrioritizedReplayBuffer(
+        np.int64(3), 9, [[2], (), ()], [ms.float32, "float32", ms.bool_], names=names, num_envs=3, max_use=4,
+        alpha=np.float64(0.25), beta=0.5, epsilon=0, normalize="buffer", views=(view,), backend="native", seed=3,
+    )  # fmt: skip
+    names[0] = "other"
+    save(buffer, PATH)
+    loaded = load(PATH)
+    for key in ("sample_size", "capacity", "shapes", "types", "names", "num_envs", "max_use", "alpha", "first_beta"):
+        assert getattr(loaded, key) == getattr(buffer, key), key
+    assert (loaded.epsilon, loaded.normalize, loaded._rule, loaded._plan()) == (
+        0.0,
+        "buffer",
+        buffer._rule,
+        buffer._plan(),
+    )
+
+
+def test_a_backend_can_be_chosen():
+    buffer = filled(RINGS["prioritized"], backend="native")
+    save(buffer, PATH)
+    loaded = load(PATH, backend="composite")
+    assert loaded.backend == "composite"
+    assert load(PATH).backend == "native"
+    assert draws(loaded) == draws(buffer)
+
+
+EVERY_TYPE = ["bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+              "float16", "float32", "float64", "bfloat16"]  # fmt: skip
+
+
+def test_every_dtype_and_the_safetensors_library():
+    """That library reads the file, and finds each array aligned to its elements."""
+    buffer = ReplayBuffer(2, 5, [(3,)] * len(EVERY_TYPE), EVERY_TYPE, seed=0)
+    columns = [(np.arange(21).reshape(7, 3) % 5).astype(dtype) for dtype in buffer.columns.numpy_types]
+    buffer.insert(columns)
+    save(buffer, PATH)
+    assert_same_state(load(PATH), buffer)
+    with safe_open(PATH, "numpy") as file:
+        assert set(file.keys()) == set(buffer.state_dict()) - {"version", "capacity"}
+        metadata = file.metadata()
+    assert (metadata["format"], metadata["format_version"]) == ("mindspore_replay", "1")
+    content = Path(PATH).read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    assert length % 64 == 56
+    header = json.loads(content[8 : 8 + length])
+    sizes = {"8": 1, "16": 2, "32": 4, "64": 8}
+    for key, entry in header.items():
+        if key != "__metadata__":
+            assert entry["data_offsets"][0] % sizes[re.sub(r"\D", "", entry["dtype"])] == 0, key
+
+
+def test_the_file_holds_rows_from_the_oldest_to_the_newest():
+    buffer = filled(RINGS["prioritized"], 31)
+    save(buffer, PATH)
+    arrays = load_file(PATH)
+    assert arrays["column.reward"].tolist() == list(range(7, 31))
+    assert arrays["column.terminated"].dtype == np.uint8
+    assert arrays["weights"].shape == (24,)
+    empty = filled(RINGS["uniform"], 0)
+    save(empty, PATH)
+    assert load_file(PATH)["column.observation"].shape == (0, 40)
+
+
+def test_a_capacity_of_one_or_two():
+    """Arrays that are as long as the buffer only by chance are not taken for rows."""
+    for capacity in (1, 2):
+        for make in (PrioritizedReplayBuffer, ReservoirReplayBuffer):
+            buffer = make(1, capacity, [(2,)], ["int32"], seed=0)
+            buffer.insert([np.arange(10, dtype=np.int32).reshape(5, 2)])
+            save(buffer, PATH)
+            assert_same_state(load(PATH), buffer)
+
+
+# Other capacities.
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_a_smaller_capacity_is_as_if_rows_had_been_overwritten(name: str):
+    """The state is that of a buffer with this capacity to which the same was done."""
+    capacity = 14
+    for seed in range(4):
+        generators = [np.random.default_rng(seed) for _ in range(2)]
+        large, small = RINGS[name](seed=0), RINGS[name](capacity, seed=0)
+        for _ in range(6 + 9 * seed):
+            for buffer, generator in zip((large, small), generators):
+                act(buffer, generator, 5)
+        save(large, PATH)
+        loaded = load(PATH, capacity=capacity)
+        loaded.check_valid()
+        assert loaded.capacity == capacity
+        assert_same_state(loaded, small, apart_from=("counts",))  # they tell what happened in the large one
+        insert(loaded, 3)
+        insert(small, 3)
+        assert_same_state(loaded, small, apart_from=("counts",))
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_a_larger_capacity_holds_the_same_rows(name: str):
+    for count in (9, 31):
+        buffer = filled(RINGS[name], count)
+        save(buffer, PATH)
+        loaded, given = load(PATH, capacity=50), RINGS[name](50, seed=5)
+        load(PATH, buffer=given)
+        assert_same_state(given, loaded)
+        loaded.check_valid()
+        stored = int(buffer.size())
+        assert (loaded.capacity, int(loaded.size())) == (50, stored)
+        for got, expected in zip(loaded.get_item(range(stored)), buffer.get_item(range(stored))):
+            np.testing.assert_array_equal(got.asnumpy(), expected.asnumpy())
+        inserted = int(buffer.serials.asnumpy()[0])
+        if buffer.weighted:
+            handles = np.arange(inserted - stored - 1, inserted + 1)
+            for got, expected in zip(loaded.info(handles), buffer.info(handles)):
+                np.testing.assert_array_equal(got.asnumpy(), expected.asnumpy())
+            weights = [each.weights.asnumpy()[: each.capacity] for each in (buffer, loaded)]
+            assert sorted(weights[1][weights[1] > 0]) == sorted(weights[0][weights[0] > 0])
+        for _ in range(60):
+            insert(loaded, 1)
+        loaded.check_valid()
+        newest = int(loaded.serials.asnumpy()[0])
+        assert loaded.get_item(range(50))[1].asnumpy().tolist() == list(range(newest - 50, newest))
+
+
+def test_the_window_of_an_elastic_buffer():
+    """It becomes no larger than the buffer, and one of all rows stays one of all rows."""
+    buffer = filled(RINGS["elastic"])
+    for window, capacity, expected in ((20, 10, 10), (20, 40, 20), (24, 40, 40), (4, 10, 4), (4, 5, 4)):
+        buffer.set_window(window)
+        save(buffer, PATH)
+        assert load(PATH, capacity=capacity).window.asnumpy().tolist() == [expected]
+
+
+@pytest.mark.parametrize("name", RESERVOIRS)
+def test_a_reservoir_keeps_its_capacity(name: str):
+    save(filled(RESERVOIRS[name]), PATH)
+    message = (
+        "For 'load', 'capacity' must be 24, that of the reservoir in buffer.safetensors, since it is a sample of this "
+        "size, but got 30."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load(PATH, capacity=30)
+    with pytest.raises(ValueError, match="that of the reservoir"):
+        load(PATH, buffer=RESERVOIRS[name](30))
+
+
+# Several buffers.
+
+
+def parts(buffers: Any) -> list[Any]:
+    if isinstance(buffers, dict):
+        return [part for value in buffers.values() for part in parts(value)]
+    if isinstance(buffers, nn.CellList):
+        return [part for value in buffers for part in parts(value)]
+    return list(buffers.sources) if isinstance(buffers, MixedReplay) else [buffers]
+
+
+@pytest.mark.parametrize("name", ["mixed", "adjustable", "dict", "list", "dict of lists"])
+def test_several_buffers_in_one_file(name: str):
+    saved, given = containers()[name], containers()[name]
+    if name == "adjustable":
+        saved.set_ratios([0.5, 0.5])
+    save(saved, PATH)
+    for part in parts(given):
+        insert(part, 5)
+        part.sample()
+    load(PATH, buffer=given)
+    new = load(PATH)
+    for loaded in (new, given):
+        assert type(loaded) is type(saved)
+        for got, expected in zip(parts(loaded), parts(saved), strict=True):
+            assert_same_state(got, expected)
+    if isinstance(saved, dict):
+        assert list(new) == list(saved)
+    if isinstance(saved, MixedReplay):
+        assert draws(new) == draws(saved)
+        assert new._rewards == saved._rewards
+    if name == "dict of lists":
+        saved_names = [parameter.name for parameter in new["several"].get_parameters()]
+        assert saved_names[0].startswith("several.0.")
+
+
+def test_several_buffers_errors():
+    both = containers()["dict"]
+    save(both, PATH)
+    with pytest.raises(
+        ValueError,
+        match=r"'capacity' must be None for a file with several buffers, \{'agent': PrioritizedReplayBuffer, "
+        r"'expert': ReplayBuffer\}, but got 9. Make them",
+    ):
+        load(PATH, capacity=9)
+    for wrong in (
+        {"agent": both["agent"]},
+        {"expert": both["expert"], "agent": both["agent"]},
+        {"agent": both["expert"], "expert": both["agent"]},
+        nn.CellList([both["agent"], both["expert"]]),
+        both["agent"],
+    ):
+        with pytest.raises(
+            ValueError, match=r"'buffer' must be what was saved in buffer.safetensors, \{'agent': Prior"
+        ):
+            load(PATH, buffer=wrong)
+    with pytest.raises(ValueError, match="must hold each buffer once"):
+        save({"one": both["agent"], "other": both["agent"]}, PATH)
+    with pytest.raises(TypeError, match="the keys of 'buffer' must be strings, but got 1"):
+        save({1: both["agent"]}, PATH)
+    for wrong in ([], {}, nn.CellList(), 3, [both["agent"]], {"a": nn.Dense(1, 1)}):
+        with pytest.raises(TypeError, match="'buffer' must be a buffer, a MixedReplay, or a dict or CellList of them"):
+            save(wrong, PATH)
+
+
+# Buffers that a file cannot make, and other errors.
+
+
+def relabelled(**other: Any) -> ReplayBuffer:
+    view = HindsightRelabel("future", 0.8, lambda achieved, goal: achieved - goal)
+    names = ["achieved_goal", "desired_goal", "reward"]
+    return ReplayBuffer(2, 10, [()] * 3, ["float32"] * 3, names=names, views=[view], **other)
+
+
+class OwnBuffer(ReplayBuffer):
+    """A class that mindspore_replay does not know."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(2, 10, [()] * 3, ["float32"] * 3, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (relabelled, "HindsightRelabel holds what no file can: Python code"),
+        (OwnBuffer, "OwnBuffer is no class of mindspore_replay"),
+    ],
+)
+def test_buffers_that_a_file_cannot_make(make: Any, reason: str):
+    buffer = make(seed=0)
+    buffer.insert([np.arange(12, dtype=np.float32)] * 3)
+    save(buffer, PATH)
+    message = (
+        f"For 'load', no buffer can be made from {PATH}: it has no arguments to make the buffer with, since {reason}: "
+        "make it as it was made for saving, and give it as 'buffer'"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load(PATH)
+    assert_same_state(load(PATH, buffer=make(seed=1)), buffer)
+    with pytest.raises(ValueError, match="'buffer' must be what was saved"):
+        load(PATH, buffer=RINGS["prioritized"]())
+
+
+def test_buffers_that_do_not_fit():
+    """Errors say what is wrong, and the buffer is as it was."""
+    saved = filled(RINGS["prioritized"])
+    saved.update_priorities(saved.sample()[0], 2.0)
+    save(saved, PATH)
+    other_columns = PrioritizedReplayBuffer(3, 24, [(3,), (), ()], ["float32", "int32", "bool"], names=NAMES)
+    other_names = PrioritizedReplayBuffer(3, 24, SCHEMA["shapes"], SCHEMA["types"])
+    other_alpha = PrioritizedReplayBuffer(3, 24, **SCHEMA, alpha=0.3)
+    for buffer, what in (
+        (other_columns, r"'column.observation': expected float32 \['rows', 3\], but got float32 \['rows', 40\]; 'col"),
+        (
+            other_names,
+            r"'column.0': expected float32 \['rows', 40\], but got nothing; .*; unknown arrays \['column.obs",
+        ),
+        (other_alpha, r"buffer.safetensors holds a state that cannot be. For 'PrioritizedReplayBuffer', the weights"),
+        (RINGS["uniform"](), r"must be what was saved in buffer.safetensors, PrioritizedReplayBuffer, but got Replay"),
+    ):
+        before = buffer.state_dict()
+        with pytest.raises(ValueError, match=what):
+            load(PATH, buffer=buffer)
+        for key, array in buffer.state_dict().items():
+            np.testing.assert_array_equal(array, before[key])
+
+
+def test_arguments_of_save_and_load():
+    buffer = RINGS["sequence"](seed=0)
+    for wrong in ({"incremental": 1}, {"progress": "yes"}):
+        with pytest.raises(TypeError, match=r"For 'save', '[a-z]*' must be a bool"):
+            save(buffer, PATH, **wrong)
+    save(buffer, PATH)
+    with pytest.raises(TypeError, match="For 'load', 'progress' must be a bool"):
+        load(PATH, progress=1)
+    with pytest.raises(TypeError, match="For 'load', 'capacity' must be an int"):
+        load(PATH, capacity=2.0)
+    with pytest.raises(ValueError, match="'capacity' must be None where 'buffer' is given, but got 3"):
+        load(PATH, buffer=buffer, capacity=3)
+    with pytest.raises(ValueError, match=r"no buffer can be made from buffer.safetensors: .* 'capacity' must be at le"):
+        load(PATH, capacity=2)
+    with pytest.raises(ValueError, match="'backend' must be"):
+        load(PATH, backend="other")
+    with pytest.raises(TypeError, match="For 'load', 'buffer' must be a buffer, a MixedReplay"):
+        load(PATH, buffer=3)
+    with pytest.raises(FileNotFoundError, match=r"nowhere.safetensors"):
+        load("nowhere.safetensors")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        save(buffer, "nowhere/buffer.safetensors")
+
+
+def test_a_path_through_a_link():
+    """The file is replaced, not the link to it."""
+    Path("real").mkdir()
+    Path(PATH).symlink_to("real/file")
+    buffer = filled(RINGS["uniform"])
+    for _ in range(2):
+        save(buffer, Path(PATH))
+    assert Path(PATH).is_symlink()
+    assert [entry.name for entry in Path("real").iterdir()] == ["file"]
+    assert_same_state(load(PATH), buffer)
+
+
+def test_progress(capsys: pytest.CaptureFixture[str]):
+    buffer = filled(RINGS["prioritized"])
+    save(buffer, PATH, progress=True)
+    load(PATH, progress=True)
+    load(PATH, buffer=buffer, progress=True)
+    shown = capsys.readouterr().err
+    assert "save: 100%" in shown
+    assert shown.count("load: 100%") == 2
+    save(buffer, PATH)
+    load(PATH)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_needs_tqdm(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(__import__("sys").modules, "tqdm", None)
+    with pytest.raises(ImportError, match=r"'save' with progress=True needs tqdm: pip install 'mindspore_replay\[ex"):
+        save(filled(RINGS["uniform"]), PATH, progress=True)
+    assert not list(Path().iterdir())
+
+
+def test_a_buffer_that_was_loaded_works_in_graphs():
+    """Graphs that were compiled before see what was loaded."""
+    buffer = filled(RINGS["uniform"])
+
+    class Body(nn.Cell):
+        def __init__(self, of: ReplayBuffer) -> None:
+            super().__init__()
+            self.buffer = of
+
+        @ms.jit
+        def construct(self, x):
+            return self.buffer.get_item(-1)[1] + x
+
+    given = RINGS["uniform"](seed=3)
+    given.insert(rows(100, 4))
+    body = Body(given)
+    assert float(body(ms.Tensor(0.0))) == 103
+    save(buffer, PATH)
+    load(PATH, buffer=given)
+    assert float(body(ms.Tensor(0.0))) == 30

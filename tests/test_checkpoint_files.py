@@ -1,0 +1,604 @@
+"""Files that are damaged, disks that are full, processes that are killed, and memory."""
+
+import errno
+import gc
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checkpoint_cases import RINGS, assert_same_state, filled, insert
+from safetensors.numpy import save_file
+
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, load, save
+from mindspore_replay.checkpoint import sources, writer
+from mindspore_replay.checkpoint.rows import Slots
+
+PATH = "buffer.safetensors"
+START = b'{"__metadata__":{"header_crc32":"'
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Any, Any]:
+    """A file, the buffer in it, and another of its kind."""
+    path = tmp_path_factory.mktemp("saved") / PATH
+    buffer = filled(RINGS["views"], 30)
+    save(buffer, path)
+    return path.read_bytes(), buffer, filled(RINGS["views"], 9, seed=7)
+
+
+def refused(content: bytes, given: Any) -> str:
+    """The error for a file with this content, which must be a ValueError that names it."""
+    Path(PATH).write_bytes(content)
+    before = given.serials.asnumpy().tolist(), given.random_state.asnumpy().tolist()
+    with pytest.raises(ValueError, match=r"^For 'load'") as error:
+        load(PATH, buffer=given)
+    assert PATH in str(error.value)
+    assert (given.serials.asnumpy().tolist(), given.random_state.asnumpy().tolist()) == before
+    return str(error.value)
+
+
+# Damage of every kind.
+
+
+def cut(content: bytes, generator: np.random.Generator) -> bytes:
+    return content[: generator.integers(len(content))]
+
+
+def flip_bit(content: bytes, generator: np.random.Generator) -> bytes:
+    changed = bytearray(content)
+    changed[generator.integers(len(content))] ^= 1 << generator.integers(8)
+    return bytes(changed)
+
+
+def flip_bit_in_header(content: bytes, generator: np.random.Generator) -> bytes:
+    length = 8 + int.from_bytes(content[:8], "little")
+    return flip_bit(content[:length], generator) + content[length:]
+
+
+def overwrite_some(content: bytes, generator: np.random.Generator) -> bytes:
+    at, size = generator.integers(len(content)), generator.integers(1, 200)
+    return content[:at] + generator.bytes(size) + content[at + size :]
+
+
+def insert_some(content: bytes, generator: np.random.Generator) -> bytes:
+    at = generator.integers(len(content) + 1)
+    return content[:at] + generator.bytes(generator.integers(1, 100)) + content[at:]
+
+
+def remove_some(content: bytes, generator: np.random.Generator) -> bytes:
+    at = generator.integers(len(content))
+    return content[:at] + content[at + generator.integers(1, 100) :]
+
+
+def zero_some(content: bytes, generator: np.random.Generator) -> bytes:
+    """What a disk does that lost a block."""
+    at = generator.integers(len(content))
+    return content[:at] + bytes(len(content[at : at + 512])) + content[at + 512 :]
+
+
+def exchange_blocks(content: bytes, generator: np.random.Generator) -> bytes:
+    size = 64
+    first, second = sorted(generator.choice(len(content) // size, 2, replace=False) * size)
+    blocks = content[first : first + size], content[second : second + size]
+    return content[:first] + blocks[1] + content[first + size : second] + blocks[0] + content[second + size :]
+
+
+def other_length(content: bytes, generator: np.random.Generator) -> bytes:
+    """A header that is said to be longer, shorter or huge."""
+    length = [0, 1, 8, 2**31, 2**63, 2**64 - 1, int(generator.integers(2**40))][generator.integers(7)]
+    return length.to_bytes(8, "little") + content[8:]
+
+
+def noise(content: bytes, generator: np.random.Generator) -> bytes:
+    return generator.bytes(generator.integers(0, 3000))
+
+
+def noise_that_begins_well(content: bytes, generator: np.random.Generator) -> bytes:
+    text = START + generator.bytes(generator.integers(0, 3000))
+    return len(text).to_bytes(8, "little") + text
+
+
+DAMAGES = [
+    cut, flip_bit, flip_bit_in_header, overwrite_some, insert_some, remove_some, zero_some, exchange_blocks,
+    other_length, noise, noise_that_begins_well,
+]  # fmt: skip
+
+
+def test_a_thousand_damaged_files(saved: tuple[bytes, Any, Any]):
+    content, _, given = saved
+    generator = np.random.default_rng(0)
+    before = given.state_dict()
+    tried = 0
+    while tried < 1000:
+        damaged = DAMAGES[tried % len(DAMAGES)](content, generator)
+        if damaged != content:
+            refused(damaged, given)
+            tried += 1
+            if tried % 25 == 0:
+                with pytest.raises(ValueError, match=f"^For 'load'.*{PATH}"):
+                    load(PATH)
+    for key, array in given.state_dict().items():
+        np.testing.assert_array_equal(array, before[key], err_msg=key)
+    Path(PATH).write_bytes(content)
+    load(PATH, buffer=given)
+
+
+def test_what_errors_say(saved: tuple[bytes, Any, Any]):
+    content, _, given = saved
+    length = 8 + int.from_bytes(content[:8], "little")
+    begin = f"For 'load', 'path' must be a whole file that 'save' wrote, but {PATH}"
+    at_end, in_header = bytearray(content), bytearray(content)
+    at_end[-1] ^= 1
+    in_header[length - 1] ^= 1
+    for damaged, what in (
+        (b"", "is empty."),
+        (b"{}", "begins otherwise: it is of another kind, cut off or altered."),
+        (content[:20], "begins otherwise: it is of another kind, cut off or altered."),
+        (content[:100], "has 100 bytes, too few for its header: it was cut off or altered."),
+        (content[:-1], f"has {len(content) - 1} bytes, not {len(content)}: it was cut off or added to."),
+        (content + b"1", f"has {len(content) + 1} bytes, not {len(content)}: it was cut off or added to."),
+        (bytes(in_header), "has a header that does not fit its checksum: it was altered."),
+        (bytes(at_end), "holds data that do not fit their checksum, in 'flags': they were altered."),
+    ):
+        assert refused(damaged, given) == f"{begin} {what}"
+
+
+def test_other_files_of_safetensors(saved: tuple[bytes, Any, Any]):
+    """Also those that hold the same arrays and say that they are of this format."""
+    _, buffer, given = saved
+    state = {key: np.asarray(array) for key, array in buffer.state_dict().items()}
+    for metadata in (None, {"format": "mindspore_replay", "format_version": "1"}):
+        save_file(state, PATH, metadata=metadata)
+        refused(Path(PATH).read_bytes(), given)
+    ms.save_checkpoint(buffer, PATH, format="safetensors")
+    refused(Path(PATH).read_bytes(), given)
+    ms.save_checkpoint(buffer, "buffer.ckpt")
+    refused(Path("buffer.ckpt").read_bytes(), given)
+
+
+# Files that were made wrong, with right checksums.
+
+
+def opened(content: bytes) -> tuple[dict[str, Any], dict[str, bytearray]]:
+    length = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:length])
+    offsets = {key: entry["data_offsets"] for key, entry in header.items() if key != "__metadata__"}
+    return header, {key: bytearray(content[length + a : length + b]) for key, (a, b) in offsets.items()}
+
+
+def sealed(header: dict[str, Any], arrays: dict[str, bytearray], moved: bool = True) -> bytes:
+    """A file with right checksums, and, if arrays have `moved`, right places of them."""
+    data = b"".join(arrays.values())
+    at = 0
+    for key, array in arrays.items():
+        if moved and key in header:
+            header[key]["data_offsets"] = [at, at + len(array)]
+        at += len(array)
+    header["__metadata__"].setdefault("checksums", "")
+    if header["__metadata__"]["checksums"] != "wrong":
+        header["__metadata__"]["checksums"] = json.dumps({key: f"{zlib.crc32(a):08x}" for key, a in arrays.items()})
+    return sealed_text(json.dumps(header, separators=(",", ":")).encode()) + data
+
+
+def sealed_text(text: bytes) -> bytes:
+    """The length and a header with the right checksum of its own."""
+    checked = text[len(START) + 8 :]
+    return len(text).to_bytes(8, "little") + START + f"{zlib.crc32(checked):08x}".encode() + checked
+
+
+def in_metadata(key: str, value: Any) -> Callable[[dict[str, Any], dict[str, bytearray]], None]:
+    def change(header: dict[str, Any], arrays: dict[str, bytearray]) -> None:
+        header["__metadata__"][key] = value
+
+    return change
+
+
+def in_description(**changes: Any) -> Callable[[dict[str, Any], dict[str, bytearray]], None]:
+    def change(header: dict[str, Any], arrays: dict[str, bytearray]) -> None:
+        description = json.loads(header["__metadata__"]["description"])
+        header["__metadata__"]["description"] = json.dumps(description | changes)
+
+    return change
+
+
+def in_entry(name: str, **changes: Any) -> Callable[[dict[str, Any], dict[str, bytearray]], None]:
+    def change(header: dict[str, Any], arrays: dict[str, bytearray]) -> None:
+        header[name] |= changes
+
+    return change
+
+
+def in_array(name: str, code: str, *values: Any, at: int = 0) -> Callable[[dict[str, Any], dict[str, bytearray]], None]:
+    def change(header: dict[str, Any], arrays: dict[str, bytearray]) -> None:
+        struct.pack_into(f"<{len(values)}{code}", arrays[name], at, *values)
+
+    return change
+
+
+def without(name: str) -> Callable[[dict[str, Any], dict[str, bytearray]], None]:
+    def change(header: dict[str, Any], arrays: dict[str, bytearray]) -> None:
+        del header[name], arrays[name]
+
+    return change
+
+
+NONSENSE = "has a header that makes no sense"
+WRONG_FILES: dict[str, tuple[Any, str]] = {
+    "later version": (in_metadata("format_version", "2"), "has the format version 2, and this library reads version 1"),
+    "other format": (in_metadata("format", "other"), "has the format 'other', not 'mindspore_replay'"),
+    "no format": (lambda header, _: header["__metadata__"].pop("format"), NONSENSE),
+    "no id": (lambda header, _: header["__metadata__"].pop("id"), NONSENSE),
+    "number that is none": (in_metadata("number", "one"), NONSENSE),
+    "negative number": (in_metadata("number", "-1"), NONSENSE),
+    "incremental": (in_metadata("number", "1"), "is incremental file 1 of another: load that"),
+    "id that is no string": (in_metadata("id", 3), NONSENSE),
+    "metadata that are none": (lambda header, _: header["__metadata__"].update(description="{"), NONSENSE),
+    "no buffer": (in_metadata("description", "[1, 2]"), "describes no buffer: [1, 2]"),
+    "nested": (in_metadata("description", "[" * 10**5 + "]" * 10**5), NONSENSE),
+    "deep": (in_metadata("description", '{"list":[' * 200 + "]}" * 200), "describes no buffer"),
+    "empty": (in_metadata("description", '{"dict":{}}'), "describes no buffer: {'dict': {}}"),
+    "since that is none": (in_metadata("since", "[-1]"), NONSENSE),
+    "since of others": (in_metadata("since", "[0, 0]"), "must hold the columns and all else"),
+    "rows lacking": (in_metadata("since", "[3]"), "has rows from 3 on, not from 0 on"),
+    "checksums of others": (in_metadata("checksums", "wrong"), NONSENSE),
+    "other class": (in_description(**{"class": "ReplayBuffer"}), "'buffer' must be what was saved"),
+    "unknown class": (in_description(**{"class": "Path"}), "describes no buffer"),
+    "class that is none": (in_description(**{"class": 3}), "describes no buffer"),
+    "no capacity": (in_description(capacity=0), "describes no buffer"),
+    "huge capacity": (in_description(capacity=2**70), "describes no buffer"),
+    "larger capacity": (in_description(capacity=25), "the cursors must describe a ring of capacity 25"),
+    "smaller capacity": (in_description(capacity=10), "has 24 rows of 30 in a capacity of 10"),
+    "overlapping": (in_entry("serials", data_offsets=[8, 24]), NONSENSE),
+    "backwards": (in_entry("serials", data_offsets=[16, 0]), NONSENSE),
+    "huge shape": (in_entry("column.observation", shape=[2**62, 2**62]), NONSENSE),
+    "negative shape": (in_entry("column.observation", shape=[-24, -40]), NONSENSE),
+    "shape that is none": (in_entry("column.observation", shape="24"), NONSENSE),
+    "other shape": (in_entry("column.observation", shape=[40, 24]), "expected float32 ['rows', 40], but got float32"),
+    "other dtype": (in_entry("column.observation", dtype="I32"), "expected float32 ['rows', 40], but got int32"),
+    "unknown dtype": (in_entry("column.observation", dtype="F128"), NONSENSE),
+    "dtype that is none": (in_entry("column.observation", dtype=[]), NONSENSE),
+    "entry that is none": (lambda header, _: header.update(serials=[]), NONSENSE),
+    "no serials": (without("serials"), "'serials': expected int64 [2], but got nothing"),
+    "no column": (without("column.reward"), "'column.reward': expected float32 ['rows'], but got nothing"),
+    "no steps": (without("steps"), "'steps': expected int64 ['rows'], but got nothing"),
+    "wrong count": (in_array("count", "i", 23), "the cursors must describe a ring of capacity 24"),
+    "negative count": (in_array("count", "i", -1), "has -1 rows of 30 in a capacity of 24"),
+    "wrong head": (in_array("head", "i", 5), "the cursors must describe a ring of capacity 24"),
+    "negative head": (in_array("head", "i", -6), "the cursors must describe a ring of capacity 24"),
+    "serials": (in_array("serials", "q", 5, 0), "has 24 rows of 5 in a capacity of 24"),
+    "huge serials": (in_array("serials", "q", 2**63 - 1, 2**63 - 31), "has 24 rows of 9223372036854775807 in a cap"),
+    "base": (in_array("serials", "q", 30, -7), "the cursors must describe a ring of capacity 24"),
+    "weight": (in_array("weights", "d", 7.0), "the weights must be those of its rows"),
+    "weight that is none": (in_array("weights", "d", float("nan")), "the weights must be those of its rows"),
+    "priority": (in_array("priorities", "f", -5.0, at=80), "the weights must be those of its rows"),
+    "largest priority": (in_array("max_priority", "f", float("inf")), "the weights must be those of its rows"),
+    "steps": (in_array("steps", "q", -(2**63)), "the"),
+    "huge step": (in_array("steps", "q", 2**63 - 1, at=40), "the"),
+    "flags": (in_array("flags", "B", 255, at=7), "the"),
+    "use counts": (in_array("use_counts", "i", -5, at=12), "the weights must be those of its rows"),
+    "clock": (in_array("clock", "q", -1), "the clocks must be those of its rows"),
+    "insertion clock": (in_array("insertion_clocks", "q", 2**40), "the clocks must be those of its rows"),
+    "beta": (in_array("beta", "d", 1.5), "'beta' must be in [0, 1], but got 1.5"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FILES)
+def test_files_with_right_checksums_and_wrong_content(saved: tuple[bytes, Any, Any], name: str):
+    content, _, given = saved
+    change, what = WRONG_FILES[name]
+    header, arrays = opened(content)
+    change(header, arrays)
+    wrong_places = name in ("overlapping", "backwards")
+    message = refused(sealed(header, arrays, not wrong_places and isinstance(header.get("serials", {}), dict)), given)
+    assert what in message
+
+
+def test_sealing_keeps_a_right_file_right(saved: tuple[bytes, Any, Any]):
+    """Else the tests above would say nothing."""
+    content, buffer, given = saved
+    Path(PATH).write_bytes(sealed(*opened(content)))
+    assert_same_state(load(PATH, buffer=given), buffer)
+    header, arrays = opened(content)
+    in_array("column.reward", "f", 77.0)(header, arrays)
+    Path(PATH).write_bytes(sealed(header, arrays))
+    assert float(load(PATH).get_item(0)[1]) == 77
+
+
+def test_a_header_in_which_an_array_comes_twice(saved: tuple[bytes, Any, Any]):
+    """Readers would differ on which of them counts."""
+    content, _, given = saved
+    length = 8 + int.from_bytes(content[:8], "little")
+    text = content[8:length].replace(b',"serials":', b',"serials":{},"serials":', 1)
+    assert "a key comes twice" in refused(sealed_text(text) + content[length:], given)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'"}' + b"[" * 10**6,
+        b'"},"a":' + b"9" * 10**5 + b"}",
+        b'"}}',
+        b'"},"a":{"dtype":"F32"}}',
+        b'"},"a":3}',
+        b"\xff\xfe",
+        b'","format":"mindspore_replay","format_version":"1"}}',
+    ],
+    ids=["nested", "long number", "no metadata", "half an entry", "no entry", "no text", "little"],
+)
+def test_headers_with_right_checksums(saved: tuple[bytes, Any, Any], text: bytes):
+    assert NONSENSE in refused(sealed_text(START + b"0" * 8 + text), saved[2])
+
+
+def test_arguments_in_a_file_that_no_constructor_takes(saved: tuple[bytes, Any, Any]):
+    """Nothing is made from a file but the buffers and views of this library, by their constructors' checks."""
+    content, _, _ = saved
+    right = json.loads(opened(content)[0]["__metadata__"]["description"])["arguments"]
+    for change in (
+        {"shapes": [[2**40], [], []]},
+        {"shapes": 3},
+        {"types": ["float32", "float32", "object"]},
+        {"alpha": 7},
+        {"alpha": None},
+        {"other": 1},
+        {"views": [{"view": "HindsightRelabel", "arguments": {}}]},
+        {"views": [{"view": "os.system", "arguments": {"command": "touch owned"}}]},
+        {"views": [{"arguments": {}}]},
+        {"views": [{"view": "NStep", "arguments": {"n": 0, "gamma": 1}}]},
+        {"views": [{"view": "NStep", "arguments": []}]},
+        {"views": 3},
+    ):
+        header, arrays = opened(content)
+        in_description(arguments=right | change)(header, arrays)
+        Path(PATH).write_bytes(sealed(header, arrays))
+        with pytest.raises(ValueError, match=f"^For 'load', (no buffer can be made from )?{PATH}"):
+            load(PATH)
+    for arguments in (None, [], {"sample_size": 3}):
+        header, arrays = opened(content)
+        in_description(arguments=arguments)(header, arrays)
+        Path(PATH).write_bytes(sealed(header, arrays))
+        with pytest.raises(ValueError, match=f"^For 'load'.*{PATH}"):
+            load(PATH)
+
+
+def test_random_state_of_rows_with_right_checksums(saved: tuple[bytes, Any, Any]):
+    """What is not refused is a buffer that holds together."""
+    content, _, given = saved
+    generator = np.random.default_rng(1)
+    outcomes = set()
+    for _ in range(150):
+        header, arrays = opened(content)
+        name = generator.choice([name for name in arrays if "." not in name])
+        array = arrays[name]
+        at, size = generator.integers(len(array)), generator.integers(1, 9)
+        array[at : at + size] = generator.bytes(len(array[at : at + size]))
+        Path(PATH).write_bytes(sealed(header, arrays))
+        try:
+            load(PATH, buffer=given)
+        except ValueError as error:
+            assert PATH in str(error)  # noqa: PT017
+            outcomes.add("refused")
+        else:
+            given.check_valid()
+            insert(given, 2)
+            if given.can_sample():
+                given.sample()
+            given.check_valid()
+            outcomes.add("loaded")
+    assert outcomes == {"refused", "loaded"}
+
+
+# Writing.
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """The system refuses to write files beyond 16 KiB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def large(rows_: int = 100) -> ReplayBuffer:
+    buffer = ReplayBuffer(2, 200, [(500,)], ["float32"], seed=0)
+    buffer.insert([np.zeros((rows_, 500), np.float32)])
+    return buffer
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_disk_that_is_full(incremental: bool, request: pytest.FixtureRequest):
+    buffer = large()
+    save(buffer, PATH)
+    before = buffer.state_dict()
+    content = Path(PATH).read_bytes()
+    buffer.insert([np.ones((50, 500), np.float32)])
+    request.getfixturevalue("small_disk")
+    with pytest.raises(OSError, match=rf"For 'save', .*{PATH}.* could not be written and is what it was before: ") as e:
+        save(buffer, PATH, incremental=incremental)
+    assert e.value.errno == errno.EFBIG
+    assert [entry.name for entry in Path().iterdir()] == [PATH]
+    assert Path(PATH).read_bytes() == content
+    np.testing.assert_array_equal(load(PATH).state_dict()["serials"], before["serials"])
+
+
+def on_chunk(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], Any]) -> None:
+    """Does something once while a file is written."""
+
+    class WriteAll(writer.WriteAll):
+        calls = 0
+
+        def __call__(self, chunk: Any) -> None:
+            type(self).calls += 1
+            if type(self).calls == number:
+                do()
+            super().__call__(chunk)
+
+    monkeypatch.setattr(writer, "WriteAll", WriteAll)
+
+
+def handles(buffer: Any) -> np.ndarray:
+    return int(buffer.serials.asnumpy()[0]) - 1 - np.arange(5)
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "insert": lambda buffer: insert(buffer, 1),
+    "update": lambda buffer: buffer.update_priorities(handles(buffer), int(buffer.serials.asnumpy()[0])),
+    "delete": lambda buffer: buffer.delete(handles(buffer)[-3:-1]),
+    "advance": lambda buffer: buffer.advance(),
+    "sample": lambda buffer: buffer.sample(),
+    "reset": lambda buffer: buffer.reset(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_buffer_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPatch, change: str):
+    """As a compiled graph of another thread can do, which holds no lock."""
+    buffer = filled(RINGS["views"])
+    save(buffer, PATH)
+    content = Path(PATH).read_bytes()
+    for number in (1, 4, 15):
+        insert(buffer, 1)
+        with monkeypatch.context() as patch:
+            on_chunk(patch, number, lambda: CHANGES[change](buffer))
+            with pytest.raises(RuntimeError, match=r"^For 'save', 'buffer' must not change while it is written, but "):
+                save(buffer, PATH)
+        assert Path(PATH).read_bytes() == content
+        assert len(list(Path().iterdir())) == 1
+
+
+def test_calls_from_python_wait(monkeypatch: pytest.MonkeyPatch):
+    buffer = filled(RINGS["prioritized"])
+    before = buffer.state_dict()
+    other = threading.Thread(target=lambda: insert(buffer, 1))
+
+    def begin() -> None:
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+
+    on_chunk(monkeypatch, 3, begin)
+    save(buffer, PATH)
+    other.join()
+    assert int(buffer.serials.asnumpy()[0]) == before["serials"][0] + 1
+    assert load(PATH).state_dict()["serials"].tolist() == before["serials"].tolist()
+
+
+def test_two_saves_to_one_path_at_once(monkeypatch: pytest.MonkeyPatch):
+    """The file is that of the second; the first says that it has none."""
+    first, second = filled(RINGS["uniform"]), filled(RINGS["uniform"], 40, seed=1)
+    real = writer.WriteAll
+
+    def save_other() -> None:
+        monkeypatch.setattr(writer, "WriteAll", real)
+        save(second, PATH)
+
+    on_chunk(monkeypatch, 3, save_other)
+    with pytest.raises(FileNotFoundError, match="could not be written and is what it was before"):
+        save(first, PATH)
+    assert_same_state(load(PATH), second)
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPatch, incremental: bool):
+    """What is loaded is one state that was saved, the new one."""
+    old, new = large(50), large(60)
+    save(old, PATH)
+    old.insert([np.ones((1, 500), np.float32)])
+    save(old, PATH, incremental=True)
+    assert len(list(Path().iterdir())) == 2
+    real, calls = sources.incremental_paths, []
+
+    def replace_and_list(path: Path) -> dict[int, Path]:
+        listed = real(path)
+        calls.append(len(listed))
+        if len(calls) == 1:
+            save(new, PATH)
+            if incremental:
+                new.insert([np.ones((2, 500), np.float32)])
+                save(new, PATH, incremental=True)
+        return listed
+
+    monkeypatch.setattr(sources, "incremental_paths", replace_and_list)
+    assert_same_state(load(PATH), new)
+    assert len(calls) == 2
+
+
+def test_killed_at_any_moment(tmp_path: Path):
+    """The file loads after each kill, and its rows fit together; a writer that is not atomic does not pass."""
+    rounds = {"save": 50, "incremental": 15, "in-place": 50}
+    script = Path(__file__).with_name("killed_savers.py")
+    ran = subprocess.run(
+        [sys.executable, script, tmp_path, *(f"{how}={n}" for how, n in rounds.items())],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GLOG_v": "3"},
+    )
+    assert ran.returncode == 0, ran.stderr
+    results = json.loads(ran.stdout.splitlines()[-1])
+    for how in ("save", "incremental"):
+        result = results[how]
+        assert (result["rounds"], result["damaged"]) == (rounds[how], 0), how
+        assert result["in the middle"] >= 1, how  # else the kills came before or after the writing
+        assert result["inserted"] == sorted(result["inserted"]), how
+        assert result["inserted"][-1] > result["inserted"][0], how
+    assert results["incremental"]["incremental files"] >= 3
+    assert results["in-place"]["damaged"] == 2
+
+
+# Memory.
+
+MEGABYTES = 160
+CLEAR = Path("/proc/self/clear_refs")
+
+
+def resident(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))
+
+
+def peak(call: Callable[[], Any]) -> int:
+    """Bytes by which the resident set grew at most."""
+    gc.collect()
+    before = resident("VmRSS")
+    CLEAR.write_text("5")
+    kept = call()
+    grown = resident("VmHWM") - before
+    del kept
+    return grown
+
+
+def can_measure() -> bool:
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not can_measure(), reason="/proc/self/clear_refs cannot be written here")
+def test_memory(monkeypatch: pytest.MonkeyPatch):
+    """Saving needs no second copy, and loading one; the check finds out a writer that copies."""
+    n = MEGABYTES << 10
+    buffer = PrioritizedReplayBuffer(4, n, [(1020,), ()], ["uint8", "int32"], seed=0)
+    for begin in range(0, n, 1 << 12):
+        buffer.insert([np.full((1 << 12, 1020), begin >> 12, np.uint8), np.arange(begin, begin + 4096, dtype=np.int32)])
+    assert buffer.nbytes > MEGABYTES << 20
+    limit = buffer.nbytes // 10
+    assert peak(lambda: save(buffer, PATH)) < limit
+    assert peak(lambda: load(PATH, buffer=buffer)) < 2 * limit
+    assert buffer.nbytes // 2 < peak(lambda: load(PATH)) < buffer.nbytes + limit
+    chunks = Slots.chunks
+    monkeypatch.setattr(Slots, "chunks", lambda self, array: iter([b"".join(map(bytes, chunks(self, array)))]))
+    assert peak(lambda: save(buffer, PATH)) > limit

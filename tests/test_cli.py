@@ -1,0 +1,312 @@
+"""The command line: what each command prints, its errors and exit codes."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    MixedReplay,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    load,
+    save,
+)
+from mindspore_replay.checkpoint.overview import overview
+from mindspore_replay.cli import main
+from mindspore_replay.statistics import statistics_of
+
+NAMES = ["observation", "reward", "terminated"]
+COLUMNS: dict[str, Any] = {
+    "shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"], "names": NAMES, "seed": 0,
+}  # fmt: skip
+
+
+def insert(buffer: ReplayBuffer, first: int, n: int, length: int = 5, **flags: Any) -> None:
+    """Rows whose rewards are their numbers, in episodes of this length."""
+    number = np.arange(first, first + n)
+    ends = number % length == length - 1
+    buffer.insert([np.zeros((n, 2), np.float32), number.astype(np.float32), ends], **flags)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def used() -> PrioritizedReplayBuffer:
+    buffer = PrioritizedReplayBuffer(4, 20, **COLUMNS, max_use=9)
+    insert(buffer, 0, 33)
+    buffer.update_priorities(buffer.sample()[0], np.float32([1, 2, 3, 4]))
+    return buffer
+
+
+def test_inspect_says_what_the_buffer_says(folder: Path, capsys: pytest.CaptureFixture[str]):
+    buffer = used()
+    save(buffer, "buffer.safetensors")
+    assert main(["inspect", "buffer.safetensors", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    values, histograms = statistics_of(buffer.state_dict())
+    for name, value in values.items():
+        assert found[name] == pytest.approx(value), name
+    assert found["priority"]["counts"] == histograms["priority"].counts.tolist()
+    assert found["age"]["edges"] == histograms["age"].edges.tolist()
+    # Rows 13 to 32 are stored: episodes 15 to 19, 20 to 24, 25 to 29 are whole.
+    assert (found["episodes"], found["return_mean"], found["return_max"]) == (3, 110, 135)
+    assert found["samples_per_insert"] == 4 / 33
+    assert found["columns"]["terminated"] == {"dtype": "bool", "shape": []}
+    assert found["columns"]["observation"] == {"dtype": "float32", "shape": [2]}
+    assert found["description"]["class"] == "PrioritizedReplayBuffer"
+
+
+def test_inspect_prints_and_draws(folder: Path, capsys: pytest.CaptureFixture[str]):
+    save(used(), "buffer.safetensors")
+    assert main(["inspect", "buffer.safetensors", "--plot", "buffer.png"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^PrioritizedReplayBuffer\(sample_size=4, max_use=9\)$", text, re.MULTILINE)
+    assert re.search(r"^    observation +float32 \[2\]$", text, re.MULTILINE)
+    assert re.search(r"^    inserted +33$", text, re.MULTILINE)
+    assert re.search(r"^    priority +1 \|[ ▁-█]+\| \d", text, re.MULTILINE)
+    picture = image.imread("buffer.png")
+    assert picture.shape[:2] == (340, 1200)
+    thirds = np.split(picture[..., :3], 3, axis=1)
+    assert all((part < 0.9).any(axis=2).mean() > 0.01 for part in thirds)  # something is drawn in each
+
+
+def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[str]):
+    expert, agent = ReplayBuffer(4, 10, **COLUMNS), used()
+    save({"mixed": MixedReplay([(agent, 0.5), (expert, 0.5)], 4), "other": ReplayBuffer(1, 5, [()], ["int8"])}, "all")
+    assert main(["inspect", "all"]) == 0
+    text = capsys.readouterr().out
+    assert "\nmixed/0: PrioritizedReplayBuffer(" in text
+    assert "\nmixed/1: ReplayBuffer(" in text
+    assert "\nother: ReplayBuffer(" in text
+    assert main(["inspect", "all", "--json", "--plot", "all.png"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [found[name]["rows"] for name in ("mixed/0", "mixed/1", "other")] == [20, 0, 0]
+    assert image.imread("all.png").shape[0] == 3 * 340
+
+
+def test_an_overview_reads_incremental_files(folder: Path):
+    buffer = ReplayBuffer(2, 12, **COLUMNS)
+    insert(buffer, 0, 10)
+    save(buffer, "buffer", incremental=True)
+    insert(buffer, 10, 2)
+    save(buffer, "buffer", incremental=True)
+    insert(buffer, 12, 4)
+    save(buffer, "buffer", incremental=True)
+    assert Path("buffer.2").exists()
+    (part,), nbytes = overview("buffer")
+    assert nbytes == sum(path.stat().st_size for path in folder.iterdir())
+    assert part.rewards is not None
+    assert part.rewards.tolist() == list(range(4, 16))
+    assert part.returns().tolist() == [35, 60]  # 5 to 9 and 10 to 14; of 0 to 4 only the last is left
+
+
+def test_returns_of_several_environments(folder: Path):
+    """Rows of two environments in turn: 0, 2, 4, ... have rewards of their numbers, and so do 1, 3, 5, ..."""
+    buffer = SequenceReplayBuffer(1, 40, sequence_length=2, num_envs=2, **COLUMNS)
+    ends = np.zeros(14, bool)
+    ends[[4, 7, 10]] = True
+    insert(buffer, 0, 14, end=ends)
+    save(buffer, "buffer")
+    (part,), _ = overview("buffer")
+    assert part.returns().tolist() == [0 + 2 + 4, 1 + 3 + 5 + 7, 6 + 8 + 10]
+    buffer.buffer[1].asnumpy()[...] *= -1
+    save(buffer, "buffer")
+    (part,), _ = overview("buffer")
+    assert part.returns().tolist() == [-6, -16, -24]  # in the order of their ends
+    assert list(part.fields) == NAMES
+
+
+def test_truncated_episodes_end(folder: Path):
+    buffer = ReplayBuffer(1, 9, [(), (), ()], ["float32", "bool", "bool"], names=["reward", "terminated", "truncated"])
+    ends = np.arange(6)
+    buffer.insert([np.ones(6, np.float32), ends == 1, ends == 4])
+    save(buffer, "buffer")
+    (part,), _ = overview("buffer")
+    assert part.returns().tolist() == [2, 3]
+
+
+def test_returns_of_rows_that_know_their_episode(folder: Path):
+    """A final row's reward is none; an oldest episode that is whole counts, though older rows are lost."""
+    buffer = EpisodeReplayBuffer(1, 6, max_episode_length=3, **COLUMNS)
+    for _ in range(3):
+        buffer.insert([np.zeros((2, 2), np.float32), np.float32([1, 2]), np.zeros(2, bool)], end=[False, False])
+        buffer.insert([np.zeros(2, np.float32), 100.0, False], final=True)
+    save(buffer, "buffer")
+    (part,), _ = overview("buffer")
+    assert part.returns().tolist() == [3, 3]
+
+
+def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: pytest.CaptureFixture[str]):
+    buffer = ReplayBuffer(1, 20, **COLUMNS)
+    insert(buffer, 0, 15)
+    buffer.buffer[1].asnumpy()[2] = np.nan
+    save(buffer, "buffer")
+    (part,), _ = overview("buffer")
+    assert part.returns()[1:].tolist() == [35, 60]
+    assert main(["inspect", "buffer", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (found["episodes"], found["return_mean"]) == (3, None)
+
+
+def test_inspect_of_what_cannot_be_made_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]):
+    buffer = type("Mine", (ReplayBuffer,), {})(1, 20, **COLUMNS)
+    insert(buffer, 0, 10)
+    save(buffer, "buffer")
+    assert main(["inspect", "buffer"]) == 0
+    assert "Mine(" in capsys.readouterr().out
+    (part,), _ = overview("buffer")
+    assert set(part.fields) == set(NAMES)
+
+
+def test_a_reservoir_has_no_returns(folder: Path):
+    buffer = ReservoirReplayBuffer(2, 6, **COLUMNS)
+    insert(buffer, 0, 30)
+    save(buffer, "buffer")
+    (part,), _ = overview("buffer")
+    assert part.returns().size == 0
+    assert statistics_of(part.state).values == statistics_of(buffer.state_dict()).values
+
+
+@pytest.mark.parametrize("target", ["rows.npz", "rows.safetensors"])
+def test_convert_between_files(folder: Path, target: str, capsys: pytest.CaptureFixture[str]):
+    buffer = ReplayBuffer(4, 10, **COLUMNS)
+    insert(buffer, 0, 14)
+    save(buffer, "buffer.safetensors")
+    assert main(["convert", "buffer.safetensors", target]) == 0
+    assert capsys.readouterr().out == f"{target}: 10 rows of ReplayBuffer\n"
+    assert main(["convert", target, "back.safetensors"]) == 0
+    back = load("back.safetensors")
+    assert back.names == buffer.names
+    assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in zip(back.rows(), buffer.rows()))
+
+
+def test_convert_to_minari_and_back(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    import gymnasium as gym
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "datasets"))
+    types = ["float32", "int64", "float64", "float32", "bool", "bool"]
+    names = ["observation", "action", "reward", "next_observation", "terminated", "truncated"]
+    buffer = ReplayBuffer(4, 100, [(4,), (), (), (4,), (), ()], types, names=names)
+    env = gym.make("CartPole-v1")
+    env.action_space.seed(0)
+    for seed in range(3):
+        observation, done = env.reset(seed=seed)[0], False
+        while not done:
+            action = env.action_space.sample()
+            following, reward, terminated, truncated, _ = env.step(action)
+            buffer.insert([observation, action, reward, following, terminated, truncated])
+            observation, done = following, terminated or truncated
+    save(buffer, "buffer.safetensors")
+    assert main(["convert", "buffer.safetensors", "cartpole/random-v0", "--env", "CartPole-v1"]) == 0
+    assert main(["convert", "cartpole/random-v0", "back.safetensors", "--sample-size", "3"]) == 0
+    back = load("back.safetensors")
+    assert (back.sample_size, back.names) == (3, buffer.names)
+    n = int(buffer.size())
+    assert int(back.size()) == n
+    pairs = zip(back.get_item(range(n)), buffer.get_item(range(n)))
+    assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in pairs)
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "  CPU: in use\n" in text
+    assert re.search(r"^  GPU: .+", text, re.MULTILINE)
+    for backend in ("native", "composite"):
+        assert f"  {backend} backend: insert and sample work, in a graph and from Python\n" in text
+    assert "  calls from Python: by an extension module\n" in text
+    assert text.endswith("all is well\n")
+
+
+def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    from mindspore_replay.cli import doctor
+
+    monkeypatch.setattr(doctor, "_devices", dict)
+    monkeypatch.setattr(ReplayBuffer, "size", lambda self: 3)
+    monkeypatch.setattr(doctor.np, "__version__", "2.1.0")
+    assert main(["doctor"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.endswith("3 problems\n")
+    assert "PROBLEM: the native backend: it gives wrong rows\n" in captured.err
+    assert "PROBLEM: NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2'\n" in captured.err
+
+
+def test_bench(capsys: pytest.CaptureFixture[str]):
+    assert main(["bench", "--capacity", "300", "--rounds", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in ("uniform insert 1", "uniform sample 64, compiled", "prioritized sample + update 256, compiled"):
+        (line,) = [line for line in lines if line.startswith(f"{name}  ")]
+        float(line.removeprefix(name).split()[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "nothing.safetensors"], "inspect: [Errno 2] No such file or directory"),
+        (
+            ["inspect", "text.safetensors"],
+            "inspect: For 'load', 'path' must be a whole file that 'save' wrote, but text",
+        ),
+        (["convert", "text.safetensors", "a.npz"], "convert: For 'load', 'path' must be a whole file"),
+        (
+            ["convert", "a.npz", "text.safetensors"],
+            "convert: 'target' must be a new file, but text.safetensors is there",
+        ),
+        (["convert", "a.npz", "b.hdf5"], "convert: 'target' must be .safetensors, .npz or the id of a Minari dataset"),
+        (["convert", "a.npz", "cartpole/b-v0"], "convert: '--env' must name the environment"),
+        (["convert", "several.safetensors", "b.npz"], "convert: 'source' must hold one buffer"),
+        (["convert", "several.safetensors", "b.npz", "--sample-size", "3"], "convert: '--sample-size' must not be"),
+        (["convert", "a.npz", "b.safetensors", "--env", "CartPole-v1"], "convert: '--env' must not be given for b"),
+        (["convert", "a.npz", "b.npy"], "convert: 'b.npy' must end on one of .safetensors, .npz, .hdf5, .h5, or be"),
+        (["convert", "text.npz", "b.safetensors"], "convert: "),
+        (["bench", "--rounds", "0"], "bench: '--rounds' must be positive, but got 0."),
+        (["bench", "--capacity", "255"], "bench: '--capacity' must be at least 256"),
+    ],
+)
+def test_errors(folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    for name in ("text.safetensors", "text.npz"):
+        Path(name).write_text("no buffer\n" * 9)
+    save({"a": ReplayBuffer(1, 5, [()], ["int8"])}, "several.safetensors")
+    assert main(arguments) == 1
+    assert capsys.readouterr().err.startswith(f"mindspore-replay {message}")
+
+
+def test_arguments_that_make_no_sense(capsys: pytest.CaptureFixture[str]):
+    for arguments in ([], ["dance"], ["inspect"], ["bench", "--rounds", "many"]):
+        with pytest.raises(SystemExit) as raised:
+            main(arguments)
+        assert raised.value.code == 2
+    assert "argument COMMAND: invalid choice: 'dance'" in capsys.readouterr().err
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]):
+    for command in ("inspect", "convert", "bench", "doctor"):
+        with pytest.raises(SystemExit) as raised:
+            main([command, "--help"])
+        assert raised.value.code == 0
+        assert f"\nexamples:\n  mindspore-replay {command}" in capsys.readouterr().out
+
+
+def test_the_installed_command(folder: Path):
+    """The script that pip makes runs a view's buffer through a pipe."""
+    buffer = ReplayBuffer(2, 10, **COLUMNS, views=[NStep(2, 0.9)])
+    insert(buffer, 0, 10)
+    save(buffer, "buffer.safetensors")
+    script = Path(sys.executable).with_name("mindspore-replay")
+    result = subprocess.run([script, "inspect", "buffer.safetensors", "--json"], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["eligible"] == 9

@@ -1,0 +1,492 @@
+"""Buffers from npz and HDF5 files, and back to npz."""
+
+import re
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    FrameStack,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+)
+from mindspore_replay.datasets import EpisodeTable, from_hdf5, from_npz, hdf5, npz, steps, to_npz
+
+#: Three episodes: one terminates, one meets a time limit, one breaks off.
+D4RL = {
+    "observations": np.arange(9, dtype=np.float32)[:, None] * [1, 10],
+    "actions": np.arange(9, dtype=np.float32)[:, None] / 8,
+    "rewards": np.arange(9, dtype=np.float32),
+    "terminals": np.arange(9) == 2,
+    "timeouts": np.arange(9) == 6,
+}
+D4RL["observations"] = D4RL["observations"].astype(np.float32)
+COLUMNS = ["observation", "action", "reward", "next_observation", "terminated", "truncated"]
+
+
+def write_hdf5(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+    with h5py.File(path, "w") as file:
+        for key, array in arrays.items():
+            file[key] = array
+    return path
+
+
+@pytest.fixture(params=["hdf5", "npz"])
+def write(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Writes arrays to a file, and gives what reads it into a buffer."""
+
+    def writer(arrays: dict[str, np.ndarray], name: str = "file") -> Any:
+        path = tmp_path / f"{name}.{request.param}"
+        if request.param == "hdf5":
+            write_hdf5(path, arrays)
+            return lambda **arguments: from_hdf5(path, **arguments)
+        np.savez(path, **arrays)
+        return lambda **arguments: from_npz(path, **arguments)
+
+    return writer
+
+
+def rows(buffer: Any) -> dict[str, np.ndarray]:
+    """All rows that a buffer holds, by column."""
+    got = buffer.get_item(np.arange(int(buffer.size())))
+    return dict(zip(buffer.columns.names, (part.asnumpy() for part in got)))
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> str:
+    return " ".join(record.getMessage() for record in caplog.records if record.name == "mindspore_replay.datasets")
+
+
+@pytest.fixture
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read, and buffers filled, two rows at a time."""
+    monkeypatch.setattr(steps, "CHUNK_ROWS", 2)
+
+
+def qlearning_dataset(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What D4RL's function of this name makes of a file without a limit on steps, in its own words."""
+    kept = []
+    for i in range(len(arrays["rewards"]) - 1):
+        if not arrays["timeouts"][i]:
+            kept.append(i)
+    return {
+        "observation": arrays["observations"][kept],
+        "next_observation": arrays["observations"][np.array(kept) + 1],
+        "action": arrays["actions"][kept],
+        "reward": arrays["rewards"][kept],
+        "terminated": arrays["terminals"][kept],
+    }
+
+
+@pytest.mark.usefixtures("_small_chunks")
+def test_d4rl_without_next_observations_is_what_qlearning_dataset_gives(write: Any, caplog: pytest.LogCaptureFixture):
+    buffer = write({**D4RL, "infos/qpos": np.zeros(3), "metadata/algorithm": np.array(b"SAC")})()
+    assert list(buffer.names) == COLUMNS
+    assert buffer.capacity == 7
+    assert buffer.sample_size == 256
+    assert "2 of 9 steps dropped" in warned(caplog)
+    got, expected = rows(buffer), qlearning_dataset(D4RL)
+    assert got["reward"].tolist() == [0, 1, 2, 3, 4, 5, 7]
+    goes_on = ~got["terminated"]
+    for name, array in expected.items():
+        where = goes_on if name == "next_observation" else slice(None)
+        np.testing.assert_array_equal(got[name][where], array[where])
+        assert got[name].dtype == array.dtype
+    # D4RL has the first observation of the next episode there; a target uses neither.
+    np.testing.assert_array_equal(got["next_observation"][2], got["observation"][2])
+    assert not got["truncated"].any()
+
+
+@pytest.mark.usefixtures("_small_chunks")
+def test_d4rl_with_next_observations_loses_no_step(write: Any, caplog: pytest.LogCaptureFixture):
+    following = D4RL["observations"] + np.array([1, 10], np.float32)
+    following[[6, 8]] += 0.5
+    buffer = write({**D4RL, "next_observations": following})()
+    assert list(buffer.names) == COLUMNS
+    got = rows(buffer)
+    np.testing.assert_array_equal(got["next_observation"], following)
+    np.testing.assert_array_equal(got["truncated"], D4RL["timeouts"])
+    assert not warned(caplog)
+
+
+@pytest.mark.usefixtures("_small_chunks")
+def test_rows_that_know_their_episode_store_observations_once(write: Any, caplog: pytest.LogCaptureFixture):
+    following = D4RL["observations"] + np.array([1, 10], np.float32)
+    following[[6, 8]] += 0.5
+    buffer = write({**D4RL, "next_observations": following})(views=[NStep(1, 0.9)], sample_size=1)
+    assert list(buffer.names) == ["observation", "action", "reward", "terminated", "truncated"]
+    got = rows(buffer)
+    assert buffer.capacity == 12  # the observation after each episode is a row
+    assert got["observation"][:, 0].tolist() == [0, 1, 2, 3, 3, 4, 5, 6, 7.5, 7, 8, 9.5]
+    assert np.flatnonzero(buffer.flags.asnumpy()).tolist() == [3, 8, 11]
+    assert set(buffer.flags.asnumpy()[[3, 8, 11]]) == {3}  # end and final
+    buffer.check_valid()
+
+    buffer = write(D4RL, "without")(views=[NStep(1, 0.9)])
+    assert buffer.capacity == 9
+    assert buffer.flags.asnumpy().tolist() == [0, 0, 1, 0, 0, 0, 3, 0, 3]
+    assert "2 of 9 steps stored as final rows" in warned(caplog)
+    assert int(buffer._host.eligible(None)) == 7
+
+
+def test_a_given_buffer_ends_before_a_step_that_is_dropped(write: Any):
+    """With next observations stored and the last step dropped, n-step returns must not go on into the next episode."""
+    types = ["float32", "float32", "float32", "float32", "bool"]
+    for size in (1, 2, 3, 100):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(steps, "CHUNK_ROWS", size)
+            views = [NStep(3, 1.0)]
+            buffer = ReplayBuffer(
+                1, 20, [(2,), (1,), (), (2,), ()], types, names=COLUMNS[:5], views=views, backend="native"
+            )
+            buffer.insert(
+                [D4RL[key][:1] for key in ("observations", "actions", "rewards", "observations", "terminals")]
+            )
+            write(D4RL, f"file{size}")(buffer=buffer)
+        assert buffer.flags.asnumpy()[:8].tolist() == [1, 0, 0, 1, 0, 0, 1, 1]  # the row that was there before ends too
+        assert rows(buffer)["reward"].tolist() == [0, 0, 1, 2, 3, 4, 5, 7]
+
+
+def test_episodes_are_chosen_by_position_or_by_a_function(write: Any):
+    read = write(D4RL)
+    tables: list[EpisodeTable] = []
+
+    def best(table: EpisodeTable) -> np.ndarray:
+        tables.append(table)
+        return np.argsort(table.total_reward)[-2:]
+
+    for episodes, rewards in [
+        ([0, -1], [0, 1, 2, 7]),
+        (slice(1), [0, 1, 2]),
+        (np.array([False, True, False]), [3, 4, 5]),
+        (best, [3, 4, 5, 7]),
+        (lambda table: table.terminated, [0, 1, 2]),
+    ]:
+        buffer = read(episodes=episodes)
+        assert rows(buffer)["reward"].tolist() == rewards
+        assert buffer.capacity == len(rewards)
+    assert tables[0].length.tolist() == [3, 4, 2]
+    assert tables[0].total_reward.tolist() == [3, 18, 15]
+    assert tables[0].truncated.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("episodes", "error", "text"),
+    [
+        ([3], IndexError, "must name episodes of the 3 in"),
+        ([], ValueError, "must name at least one of the 3"),
+        ([0.5], TypeError, "must be a slice, ints, one bool for each episode"),
+        ([True], IndexError, "must name episodes of the 3"),
+    ],
+)
+def test_episodes_that_are_none(write: Any, episodes: Any, error: type[Exception], text: str):
+    with pytest.raises(error, match=text):
+        write(D4RL)(episodes=episodes)
+
+
+def test_groups_are_columns_by_name(tmp_path: Path):
+    arrays = {f"observations/{key}": np.arange(4.0) for key in ("arm/angle", "goal")}
+    arrays |= {"actions": np.arange(4), "rewards": np.ones(4), "terminals": np.arange(4) == 3, "timeouts": np.zeros(4)}
+    buffer = from_hdf5(write_hdf5(tmp_path / "x.hdf5", arrays), types={"observation": "float32", "reward": "float16"})
+    assert list(buffer.names) == [
+        *("observation.arm.angle", "observation.goal", "action", "reward"),
+        *("next_observation.arm.angle", "next_observation.goal", "terminated", "truncated"),
+    ]
+    types = [str(dtype).lower() for dtype in buffer.types]
+    assert types == ["float32", "float32", "int64", "float16", "float32", "float32", "bool", "bool"]
+    names = ["goal", "next_goal"]  # as VectorRows names them
+    given = ReplayBuffer(1, 9, [(), ()], ["float64"] * 2, names=names)
+    from_hdf5(tmp_path / "x.hdf5", buffer=given)
+    assert rows(given)["next_goal"].tolist() == [1, 2, 3, 3]
+
+
+def test_values_are_cast_only_within_their_kind(write: Any):
+    read = write({**D4RL, "actions": np.arange(9) * 100})
+    buffer = ReplayBuffer(1, 9, [(2,), ()], ["float64", "int16"], names=["observation", "action"])
+    read(buffer=buffer)
+    assert rows(buffer)["action"].tolist() == list(range(0, 900, 100))  # no next observation, so no step is dropped
+    for dtype, error, text in [("int8", ValueError, "must fit int8, but got 200"), ("bool", TypeError, "same kind")]:
+        buffer = ReplayBuffer(1, 9, [()], [dtype], names=["action"])
+        with pytest.raises(error, match=text):
+            read(buffer=buffer)
+
+
+def test_axes_of_length_one_come_and_go(write: Any):
+    """MindSpore RL's columns of scalars have shape (1,)."""
+    names, types = ["action", "reward", "terminated"], ["float32", "float32", "uint8"]
+    buffer = write(D4RL)(buffer=ReplayBuffer(1, 9, [(), (1,), (1, 1)], types, names=names))
+    assert rows(buffer)["action"].tolist() == [i / 8 for i in range(9)]
+    assert rows(buffer)["reward"].shape == (9, 1)
+    assert rows(buffer)["terminated"].ravel().tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"rewards": None}, ValueError, r"must have D4RL's keys, but lacks \['rewards'\]; it has .*'timeouts'"),
+        ({"rewards": np.zeros(8)}, ValueError, r"arrays of one length.*'actions': 9.*'rewards': 8"),
+        ({"rewards": np.float32(1)}, ValueError, "'rewards': None"),
+        ({"timeouts": None}, ValueError, "must say where an episode ends.*'timeouts' or next observations"),
+        ({"terminals": np.full(9, 2)}, ValueError, "'terminals' of .* must hold bools or 0 and 1, but got 2"),
+        ({"terminals": np.zeros((9, 1))}, ValueError, r"flags of .* must have shape \(9,\)"),
+        ({"actions": np.array(["a"] * 9, "S1")}, TypeError, r"arrays of numbers, but 'actions' is \|S1"),
+    ],
+)
+def test_files_that_are_not_whole(write: Any, changes: dict[str, Any], error: type[Exception], text: str):
+    arrays = {key: array for key, array in {**D4RL, **changes}.items() if array is not None}
+    with pytest.raises(error, match=text):
+        write(arrays)()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"buffer": 3}, TypeError, "'buffer' must be a buffer, but got int"),
+        ({"types": {"rewards": "float32"}}, ValueError, r"'types' must name columns of .* but got \['rewards'\]"),
+        ({"types": ["float32"]}, TypeError, "'types' must be a dict"),
+        ({"names": ["a"]}, TypeError, r"\['names'\] come from the dataset"),
+        ({"progress": 1}, TypeError, "'progress' must be a bool, but got 1"),
+        ({"buffer_cls": "ring"}, ValueError, "'ring'"),
+    ],
+)
+def test_arguments_that_do_not_fit(write: Any, arguments: dict[str, Any], error: type[Exception], text: str):
+    with pytest.raises(error, match=text):
+        write(D4RL)(**arguments)
+
+
+def test_buffers_that_cannot_be_filled(write: Any):
+    read = write(D4RL)
+    with pytest.raises(ValueError, match=r"none for \['goal'\]; it has \['observation', 'action'"):
+        read(buffer=ReplayBuffer(1, 9, [(2,), ()], ["float32"] * 2, names=["observation", "goal"]))
+    with pytest.raises(ValueError, match=r"rows of shape \(3,\), but got \(2,\)"):
+        read(buffer=ReplayBuffer(1, 9, [(3,)], ["float32"], names=["observation"]))
+    with pytest.raises(ValueError, match=r"num_envs=1, .* but got 2"):
+        read(buffer=ReplayBuffer(1, 10, [(2,)], ["float32"], names=["observation"], num_envs=2))
+    with pytest.raises(TypeError, match=r"there is none to be made, but got \['capacity'\] too"):
+        read(buffer=ReplayBuffer(1, 10, [(2,)], ["float32"], names=["observation"]), capacity=3)
+
+
+def test_rows_that_find_no_place_are_counted(write: Any, caplog: pytest.LogCaptureFixture):
+    read = write(D4RL)
+    assert rows(read(capacity=3))["reward"].tolist() == [4, 5, 7]
+    assert "4 of 9 rows overwritten: the buffer's capacity is 3" in warned(caplog)
+    caplog.clear()
+    read(capacity=3, buffer_cls=ReservoirReplayBuffer)  # which forgets rows by design
+    assert "overwritten" not in warned(caplog)
+
+
+def full_of(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Rows of any bits that this dtype can have."""
+    if dtype == "bool":
+        return rng.random((37, *shape)) < 0.5
+    size = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+    bits = rng.integers(0, 256, (37, *shape, size), np.uint8)
+    return bits.view("V2" if dtype == "bfloat16" else dtype)[..., 0]
+
+
+@pytest.mark.usefixtures("_small_chunks")
+def test_npz_is_written_and_read_bit_for_bit(tmp_path: Path):
+    from mindspore_replay.columns import TYPES
+
+    rng = np.random.default_rng(0)
+    shapes = [(), (2,), (2, 1, 3)] * 5
+    shapes = shapes[: len(TYPES)]
+    names = [f"a.{dtype}" for dtype in TYPES]
+    buffer = ReplayBuffer(4, 20, shapes, list(TYPES), names=names, backend="native")
+    given = {name: full_of(dtype, shape, rng) for name, dtype, shape in zip(names, TYPES, shapes)}
+    given["a.bfloat16"] = given["a.bfloat16"].view(buffer.columns.numpy_types[-1])
+    buffer.insert(given)
+    to_npz(buffer, tmp_path / "x.npz")
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as file:
+        assert list(file) == names
+        for name in names:
+            assert file[name].tobytes() == given[name][-20:].tobytes()
+    back = from_npz(tmp_path / "x.npz", backend="native")
+    assert (back.names, back.shapes, back.types, back.capacity) == (
+        buffer.names,
+        buffer.shapes,
+        buffer.types,
+        20,
+    )
+    for name, array in rows(back).items():
+        assert array.tobytes() == given[name][-20:].tobytes()
+
+
+def test_npz_of_a_buffer_without_names(tmp_path: Path):
+    buffer = ReplayBuffer(1, 5, [(), (2,)], ["int32", "float32"]).insert(
+        [np.arange(3, dtype=np.int32), np.ones((3, 2), np.float32)]
+    )
+    to_npz(buffer, tmp_path / "x.npz")
+    back = ReplayBuffer(1, 5, [(), (2,)], ["int32", "float32"])
+    assert from_npz(tmp_path / "x.npz", buffer=back) is back
+    assert rows(back)["0"].tolist() == [0, 1, 2]
+
+
+MAKERS = {
+    "views": lambda **a: ReplayBuffer(1, views=[NStep(2, 0.9), FrameStack(2)], **a),
+    "prioritized views": lambda **a: PrioritizedReplayBuffer(1, views=[NStep(2, 0.9)], **a),
+    "sequences": lambda **a: SequenceReplayBuffer(1, sequence_length=3, **a),
+    "episodes": lambda **a: EpisodeReplayBuffer(1, max_episode_length=9, **a),
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_npz_keeps_the_flags_of_rows(maker: str, tmp_path: Path):
+    """A full ring of two environments: rows come one environment after the other."""
+    names = ["observation", "reward", "terminated"]
+    types = {"shapes": [(), (), ()], "types": ["float32", "float32", "bool"], "names": names}
+    buffer = MAKERS[maker](capacity=20, num_envs=2, **types)
+    rng = np.random.default_rng(1)
+    for step in range(16):
+        ends = rng.random(2) < 0.3 if step % 7 else np.ones(2, bool)
+        exp = [np.array([step, 100 + step], np.float32), np.ones(2, np.float32), ends & (rng.random(2) < 0.5)]
+        buffer.insert(exp, end=ends, final=ends & ~exp[2])
+    to_npz(buffer, tmp_path / "x.npz")
+    back = MAKERS[maker](capacity=20, **types)
+    from_npz(tmp_path / "x.npz", buffer=back)
+    back.check_valid()
+    order = (int(buffer.head.asnumpy()) + np.r_[0:20:2, 1:20:2]) % 20
+    assert back.flags.asnumpy().tolist() == buffer.flags.asnumpy()[order].tolist()
+    assert rows(back)["observation"].tolist() == [*range(6, 16), *range(106, 116)]
+
+
+def test_npz_rows_are_laid_out_anew_for_another_kind_of_buffer(tmp_path: Path):
+    np.savez(tmp_path / "d4rl.npz", **D4RL)
+    views = {"views": [NStep(1, 0.9)]}
+    timed = from_npz(tmp_path / "d4rl.npz", **views)
+    to_npz(timed, tmp_path / "timed.npz")
+    plain = from_npz(tmp_path / "timed.npz")
+    assert list(plain.names) == COLUMNS
+    assert rows(plain)["reward"].tolist() == [0, 1, 2, 3, 4, 5, 7]
+    to_npz(plain, tmp_path / "plain.npz")
+    again = from_npz(tmp_path / "plain.npz", **views)
+    assert list(again.names) == list(timed.names)
+    assert rows(again)["observation"][:, 0].tolist() == [0, 1, 2, 2, 3, 4, 5, 6, 7, 8]
+    assert again.flags.asnumpy().tolist() == [0, 0, 0, 3, 0, 0, 0, 3, 0, 3]
+    second = from_npz(tmp_path / "plain.npz", episodes=[1])
+    assert list(second.names) == COLUMNS
+    assert rows(second)["reward"].tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("byte_order", ["<", ">"])
+def test_npz_of_any_order(order: str, byte_order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(steps, "CHUNK_ROWS", 3)
+    array = np.asarray(np.arange(24).reshape(8, 3), f"{byte_order}i4", order=order)
+    np.savez_compressed(tmp_path / "x.npz", x=array)
+    buffer = from_npz(tmp_path / "x.npz")
+    np.testing.assert_array_equal(rows(buffer)["x"], array)
+
+
+class Boom:
+    """Whoever unpickles it fails."""
+
+    def __reduce__(self) -> Any:
+        return eval, ("1 / 0",)
+
+
+def test_npz_with_objects_is_refused_and_never_unpickled(tmp_path: Path):
+    np.savez(tmp_path / "x.npz", x=np.array([Boom(), Boom()], object))
+    with pytest.raises(TypeError, match="must hold arrays of numbers, but 'x' is object"):
+        from_npz(tmp_path / "x.npz")
+
+
+def test_npz_that_is_none(tmp_path: Path):
+    (tmp_path / "x.npz").write_text("no")
+    with pytest.raises(ValueError, match=r"x\.npz must be an npz file"):
+        from_npz(tmp_path / "x.npz")
+    with pytest.raises(FileNotFoundError):
+        from_npz(tmp_path / "y.npz")
+    np.savez(tmp_path / "z.npz", x=np.zeros((0, 2)))
+    with pytest.raises(ValueError, match="must hold a row, but got none"):
+        from_npz(tmp_path / "z.npz")
+    with pytest.raises(ValueError, match="must hold a row, but got none"):
+        to_npz(ReplayBuffer(1, 2, [()], ["bool"]), tmp_path / "w.npz")
+    np.savez(tmp_path / "v.npz", x=np.zeros(3), end=np.ones(3, bool), final=np.zeros(3, bool))
+    with pytest.raises(ValueError, match=r"must have a column 'observation' or 'observation\.\*'"):
+        from_npz(tmp_path / "v.npz")
+    buffer = ReplayBuffer(1, 9, [(), (), ()], ["float32", "float32", "bool"], names=["reward", "end", "terminated"])
+    buffer.insert([1.0, 2.0, False])
+    to_npz(buffer, tmp_path / "u.npz")  # without views it is a column like others
+    assert rows(from_npz(tmp_path / "u.npz"))["end"].tolist() == [2]
+    timed = SequenceReplayBuffer(1, 9, [()], ["float32"], 2, names=["end"])
+    with pytest.raises(ValueError, match=r"no columns \['end'\], which are the flags"):
+        to_npz(timed.insert([1.0], end=True), tmp_path / "t.npz")
+
+
+def test_files_larger_than_memory_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of a file of 32 MB no more than a few MB are there at once, and no read is of more rows than a piece has."""
+    n, width = 16_384, 512
+    rng = np.random.default_rng(0)
+    arrays = {
+        "observations": rng.standard_normal((n, width), np.float32),
+        "actions": np.arange(n),
+        "rewards": np.arange(n, dtype=np.float32),
+        "terminals": np.arange(n) % 100 == 99,
+        "timeouts": np.zeros(n, bool),
+    }
+    np.savez(tmp_path / "x.npz", **arrays)
+    write_hdf5(tmp_path / "x.hdf5", arrays)
+    last = arrays["observations"][-2].copy()
+    del arrays
+    monkeypatch.setattr(steps, "CHUNK_BYTES", 2**19)
+    largest: dict[str, int] = {"hdf5": 0, "npz": 0}
+    for module, table in [(hdf5, hdf5.Hdf5Table), (npz, npz.NpzTable)]:
+        real = table.chunks  # type: ignore[attr-defined]
+
+        def chunks(self: Any, keys: Any, rows: int, real: Any = real, name: str = module.__name__) -> Any:
+            for chunk in real(self, keys, rows):
+                held = max(len(array) for array in chunk.values() if array.nbytes > len(array) * 8)
+                largest[name.rpartition(".")[2]] = max(largest[name.rpartition(".")[2]], held)
+                yield chunk
+
+        monkeypatch.setattr(table, "chunks", chunks)
+    names = ["observation", "next_observation", "reward"]
+    for name, read in [("npz", from_npz), ("hdf5", from_hdf5)]:
+        buffer = ReplayBuffer(1, 64, [(width,), (width,), ()], ["float32"] * 3, names=names)
+        tracemalloc.start()
+        read(tmp_path / f"x.{name}", buffer=buffer)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8e6, name
+        assert 0 < largest[name] <= 2**19 // (width * 4)
+        np.testing.assert_array_equal(rows(buffer)["observation"][-1], last)
+
+
+def test_progress_is_shown_on_request(write: Any, capsys: pytest.CaptureFixture[str]):
+    write(D4RL)(progress=True)
+    assert re.search(r"100%.* 9\.00/9\.00 ", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("function", "package"), [(from_hdf5, "h5py"), (from_npz, "tqdm")])
+def test_what_is_not_installed_is_named(function: Any, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    np.savez(tmp_path / "x.npz", **D4RL)
+    with pytest.raises(ImportError, match=rf"needs {package}: pip install 'mindspore_replay\[datasets\]'"):
+        function(tmp_path / "x.npz", progress=True)
+
+
+def test_a_file_that_is_there_stays_until_the_new_one_is_whole(tmp_path: Path):
+    path = tmp_path / "rows.npz"
+    buffer = ReplayBuffer(1, 4, [()], ["int32"], names=["step"])
+    to_npz(buffer.insert([np.arange(3, dtype=np.int32)]), path)
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        to_npz(buffer, path, progress=1)  # type: ignore[arg-type]
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_rows_of_a_reservoir_come_in_the_order_of_time(tmp_path: Path):
+    buffer = ReservoirReplayBuffer(1, 6, [()], ["int32"], names=["step"], seed=0)
+    to_npz(buffer.insert([np.arange(40, dtype=np.int32)]), tmp_path / "rows.npz")
+    steps = np.load(tmp_path / "rows.npz")["step"]
+    assert (np.diff(steps) > 0).all()
+    assert not (np.diff(buffer.buffer[0].asnumpy()) > 0).all()

@@ -1,0 +1,424 @@
+"""Real Minari datasets, collected from gymnasium environments, as buffers and back."""
+
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import minari
+import numpy as np
+import pytest
+from gymnasium import spaces
+from minari.data_collector import EpisodeBuffer
+
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    HindsightRelabel,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+    VectorRows,
+)
+from mindspore_replay.datasets import from_minari, from_npz, steps, to_minari, to_npz
+
+METADATA = {"algorithm_name": "a", "author": "b", "author_email": "c", "code_permalink": "d", "description": "e"}
+FIELDS = "observations", "actions", "rewards", "terminations", "truncations"
+
+
+class Nested(gym.Env):
+    """An environment with all kinds of spaces, whose numbers are those of the step."""
+
+    observation_space = spaces.Dict(
+        {
+            "arm": spaces.Tuple([spaces.Box(-9, 9, (2,), np.float64), spaces.Discrete(50)]),
+            "lights": spaces.MultiBinary(3),
+            "pixel": spaces.Box(0, 255, (4,), np.uint8),
+        }
+    )
+    action_space = spaces.Tuple([spaces.Box(-1, 1, (), np.float32), spaces.MultiDiscrete([3, 4])])
+
+    def _observation(self) -> dict[str, Any]:
+        arm = np.array([self.now, -self.now]) / 7, self.now
+        pixel = np.full(4, self.now, np.uint8)
+        return {"arm": arm, "lights": np.array([self.now, 1, 0], np.int8) % 2, "pixel": pixel}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.now, self.length = 0, int(self.np_random.integers(1, 9))
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.now += 1
+        return self._observation(), self.now / 3, self.now == self.length, self.now == 6, {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A place for local datasets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("minari")))
+        yield
+
+
+def clean_up(collector: minari.DataCollector) -> None:
+    """Removes the folder that it would leave to the end of its life, which Python warns of."""
+    collector._tmp_dir.cleanup()
+
+
+def collect(env: gym.Env, name: str, episodes: int) -> minari.MinariDataset:
+    collector = minari.DataCollector(env)
+    collector.action_space.seed(0)
+    for episode in range(episodes):
+        collector.reset(seed=episode)
+        done = False
+        while not done:
+            _, _, terminated, truncated, _ = collector.step(collector.action_space.sample())
+            done = terminated or truncated
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = collector.create_dataset(name, **METADATA)
+    clean_up(collector)
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def cartpole() -> minari.MinariDataset:
+    """Episodes of which some terminate and some meet the limit."""
+    dataset = collect(gym.make("CartPole-v1", max_episode_steps=18), "cartpole/random-v0", 12)
+    last = [bool(episode.truncations[-1]) for episode in dataset]
+    assert 0 < sum(last) < 12
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def nested() -> minari.MinariDataset:
+    return collect(Nested(), "nested-v0", 8)
+
+
+def flat(value: Any) -> dict[str, np.ndarray]:
+    """The arrays of nested dicts and tuples."""
+    if isinstance(value, (dict, tuple)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        return {f"{key}.{k}": v for key, part in parts for k, v in flat(part).items()}
+    return {"": np.asarray(value)}
+
+
+def assert_same_episodes(a: minari.MinariDataset, b: minari.MinariDataset) -> None:
+    assert len(a) == len(b)
+    for first, second in zip(a, b):
+        for field in FIELDS:
+            one, other = flat(getattr(first, field)), flat(getattr(second, field))
+            assert one.keys() == other.keys()
+            for name, array in one.items():
+                assert array.dtype == other[name].dtype, (field, name)
+                np.testing.assert_array_equal(array, other[name], err_msg=f"{field}{name}")
+        assert second.infos == {}
+
+
+def rows(buffer: Any) -> dict[str, np.ndarray]:
+    """All rows that a buffer holds, by column."""
+    got = buffer.get_item(np.arange(int(buffer.size())))
+    return dict(zip(buffer.columns.names, (part.asnumpy() for part in got)))
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "prioritized": {"buffer_cls": "prioritized", "alpha": 0.5},
+    "views": {"views": [NStep(3, 0.9)]},
+    "sequence": {"buffer_cls": SequenceReplayBuffer, "sequence_length": 3, "pad_end": True},
+    "episode": {"buffer_cls": EpisodeReplayBuffer, "max_episode_length": 19},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["cartpole", "nested"])
+def test_episodes_come_back_from_every_kind_of_buffer(
+    kind: str, name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(steps, "CHUNK_ROWS", 7)
+    arguments = {**KINDS[kind]}
+    if name == "nested":
+        arguments.pop("views", None)  # there is no column "observation" for a view to take
+    dataset = request.getfixturevalue(name)
+    buffer = from_minari(dataset, sample_size=2, seed=0, **arguments)
+    buffer.check_valid()
+    assert bool(buffer.full())  # as many rows as there are to store
+    env = "CartPole-v1" if name == "cartpole" else Nested()
+    back = to_minari(buffer, f"{name}/{kind}-v0", env=env, **METADATA)
+    assert_same_episodes(dataset, back)
+    to_npz(buffer, tmp_path / "x.npz")
+    again = from_npz(tmp_path / "x.npz", **arguments)
+    for column, array in rows(again).items():
+        np.testing.assert_array_equal(array, rows(buffer)[column])
+    assert (again.names, again.types, again.timed) == (buffer.names, buffer.types, buffer.timed)
+    assert_same_episodes(dataset, to_minari(again, f"{name}/{kind}-v1", env=env, **METADATA))
+
+
+def test_columns_and_rows_of_transitions(cartpole: minari.MinariDataset):
+    buffer = from_minari(cartpole, types={"reward": "float32"})
+    assert list(buffer.names) == ["observation", "action", "reward", "next_observation", "terminated", "truncated"]
+    types = [str(dtype).lower() for dtype in buffer.types]
+    assert types == ["float32", "int64", "float32", "float32", "bool", "bool"]
+    assert (type(buffer), buffer.sample_size, buffer.capacity) == (ReplayBuffer, 256, cartpole.total_steps)
+    got, at = rows(buffer), 0
+    for episode in cartpole:
+        here = slice(at, at + len(episode))
+        np.testing.assert_array_equal(got["observation"][here], episode.observations[:-1])
+        np.testing.assert_array_equal(got["next_observation"][here], episode.observations[1:])
+        np.testing.assert_array_equal(got["action"][here], episode.actions)
+        np.testing.assert_array_equal(got["terminated"][here], episode.terminations)
+        np.testing.assert_array_equal(got["truncated"][here], episode.truncations)
+        at += len(episode)
+
+
+def test_leaves_of_spaces_are_columns(nested: minari.MinariDataset):
+    buffer = from_minari(nested)
+    observations = ["arm.0", "arm.1", "lights", "pixel"]
+    assert list(buffer.names) == [
+        *(f"observation.{name}" for name in observations),
+        *("action.0", "action.1", "reward"),
+        *(f"next_observation.{name}" for name in observations),
+        *("terminated", "truncated"),
+    ]
+    types = [str(dtype).lower() for dtype in buffer.types]
+    assert types[:7] == ["float64", "int64", "int8", "uint8", "float32", "int64", "float64"]
+    assert buffer.shapes[:7] == ((2,), (), (3,), (4,), (), (2,), ())
+    types = {"observation": "float32", "observation.arm.1": "int16", "observation.lights": "int32"}
+    with pytest.raises(TypeError, match=r"'observation\.pixel'.*same kind as uint16, but got uint8|bool"):
+        from_minari(nested, types={"observation": "bool"})
+    other = from_minari(nested, types=types)
+    wanted = dict(zip(other.names, (str(dtype).lower() for dtype in other.types)))
+    assert wanted["next_observation.arm.0"] == wanted["observation.pixel"] == "float32"
+    assert wanted["next_observation.arm.1"] == "int16"
+
+
+def test_a_dataset_may_be_named_by_its_id_or_folder(cartpole: minari.MinariDataset):
+    folder = Path(cartpole.spec.data_path)
+    for name in (cartpole.id, folder, str(folder.parent), cartpole):
+        assert from_minari(name).capacity == cartpole.total_steps
+    with pytest.raises(FileNotFoundError, match="the id of a local one, but got 'nothing-v0'"):
+        from_minari("nothing-v0")
+    with pytest.raises(TypeError, match="must be a MinariDataset, a folder or an id, but got 3"):
+        from_minari(3)
+
+
+def test_episodes_are_chosen(cartpole: minari.MinariDataset):
+    lengths = np.array([len(episode) for episode in cartpole])
+    for episodes, wanted in [
+        (slice(2, 4), [2, 3]),
+        ([-1, 0], [0, 11]),
+        (lambda table: table.truncated, np.flatnonzero(lengths == 18)),
+        (lambda table: np.argsort(table.total_reward, kind="stable")[:3], np.argsort(lengths, kind="stable")[:3]),
+    ]:
+        buffer = from_minari(cartpole, episodes=episodes)
+        np.testing.assert_array_equal(
+            rows(buffer)["observation"],
+            np.concatenate([cartpole[int(i)].observations[:-1] for i in np.sort(wanted)]),
+        )
+        assert bool(buffer.full())
+    longest = cartpole.filter_episodes(lambda episode: len(episode) == 18)
+    assert from_minari(longest, episodes=[0]).capacity == 18
+
+
+def test_given_buffers_keep_what_they_are(cartpole: minari.MinariDataset):
+    names = ["observation", "action", "reward", "terminated"]
+    types = ["float32", "int32", "float32", "bool"]
+    buffer = PrioritizedReplayBuffer(8, 500, [(4,), (), (), ()], types, names=names, views=[NStep(2, 0.5)], seed=0)
+    for _ in range(3):  # an episode that goes on until the dataset comes
+        buffer.insert([np.full(4, 7, np.float32), 0, 1.0, False])
+    assert from_minari(cartpole, buffer=buffer, episodes=slice(3)) is buffer
+    buffer.check_valid()
+    assert int(buffer.size()) == 3 + sum(len(cartpole[i]) + 1 for i in range(3))
+    assert buffer.flags.asnumpy()[:4].tolist() == [0, 0, 3, 0]
+    episodes = list(cartpole)
+    for _ in range(20):
+        batch = buffer.sample(as_dict=True)
+        for i in range(8):
+            if batch["observation"].asnumpy()[i, 0] != 7:
+                step = next(
+                    (episode, t)
+                    for episode in episodes
+                    for t in range(len(episode))
+                    if (episode.observations[t] == batch["observation"].asnumpy()[i]).all()
+                )
+                episode, t = step
+                after = min(t + 2, len(episode))
+                if not batch["terminated"].asnumpy()[i]:
+                    np.testing.assert_array_equal(batch["next_observation"].asnumpy()[i], episode.observations[after])
+                assert batch["reward"].asnumpy()[i] == (1.5 if after == t + 2 else 1)
+
+
+def test_observations_may_be_named_as_vector_rows_names_them():
+    """Goals for hindsight, from a dataset and from a vector environment, in one buffer."""
+    names = ["achieved_goal", "desired_goal", "action", "reward", "terminated"]
+    space = spaces.Dict({name: spaces.Box(-99, 99, (1,), np.float32) for name in names[:2]})
+    values = {"achieved_goal": list(np.arange(5.0)[:, None]), "desired_goal": list(np.full((5, 1), 9.0))}
+    episode = EpisodeBuffer(
+        observations=values, actions=list(np.arange(4)), rewards=[-1.0] * 4,
+        terminations=[False] * 4, truncations=[False, False, False, True], infos={},
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = minari.create_dataset_from_buffers(
+            "goals-v0", [episode], observation_space=space, action_space=spaces.Discrete(5)
+        )
+    view = HindsightRelabel("final", 1.0, lambda achieved, goal: achieved[:, 0] - goal[:, 0])
+    shapes, types = [(1,), (1,), (), (), ()], ["float32", "float32", "int32", "float32", "bool"]
+    buffer = ReplayBuffer(4, 50, shapes, types, names=names, views=[view])
+    from_minari(dataset, buffer=buffer)
+    assert rows(buffer)["achieved_goal"][:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert VectorRows(buffer, "NextStep").num_envs == 1  # it takes the same columns
+    back = to_minari(
+        buffer, "goals-v1", observation_space=space, action_space=spaces.Discrete(5), **METADATA, requirements=[]
+    )
+    np.testing.assert_array_equal(back[0].observations["achieved_goal"][:, 0], np.arange(5))
+
+
+def test_live_rows_of_vector_environments_become_episodes(caplog: pytest.LogCaptureFixture):
+    """Two environments that reset at once; observations are stored once, and no last one."""
+    mode = gym.vector.AutoresetMode.SAME_STEP
+    envs = gym.make_vec(
+        "CartPole-v1", num_envs=2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode},
+        max_episode_steps=12,
+    )  # fmt: skip
+    names, types = ["observation", "action", "reward", "terminated", "truncated"], ["float32", "int32", "float32"]
+    buffer = SequenceReplayBuffer(1, 100, [(4,), (), (), (), ()], [*types, "bool", "bool"], 2, names=names, num_envs=2)
+    vector_rows = VectorRows(buffer, mode)
+    observation, _ = envs.reset(seed=3)
+    envs.action_space.seed(0)
+    seen: list[list[list[np.ndarray]]] = [[[]], [[]]]
+    for step in range(45):
+        action = envs.action_space.sample()
+        result = envs.step(action)
+        exp, flags = vector_rows.step(observation, action, *result)
+        buffer.insert(exp, **flags)
+        for i in range(2):
+            seen[i][-1].append(observation[i].copy())
+            if flags["end"][i] and step < 44:
+                seen[i].append([])
+        observation = result[0]
+    back = to_minari(buffer, "live-v0", env="CartPole-v1", **METADATA)
+    episodes = [*seen[0], *seen[1]]
+    terminated = [bool(episode.terminations[-1]) for episode in back]
+    assert True in terminated
+    assert False in terminated
+    assert len(back) == len(episodes)
+    for episode, observations in zip(back, episodes):
+        given = [*observations, observations[-1]] if episode.terminations[-1] else observations
+        np.testing.assert_array_equal(episode.observations, given)
+        assert bool(episode.terminations[-1]) != bool(episode.truncations[-1])
+    text = " ".join(record.getMessage() for record in caplog.records)
+    assert f"{sum(terminated)} of {len(back)} episodes terminated without a last observation" in text
+    assert f"{len(back) - sum(terminated)} steps dropped: the buffer holds no observation after them" in text
+
+
+def dataset_of(name: str, space: gym.Space, observations: Any, actions: int = 2) -> minari.MinariDataset:
+    episode = EpisodeBuffer(
+        observations=observations, actions=list(np.zeros(actions, np.int64)), rewards=[1.0, 2.0],
+        terminations=[False, True], truncations=[False, False], infos={},
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return minari.create_dataset_from_buffers(
+            name, [episode], observation_space=space, action_space=spaces.Discrete(2)
+        )
+
+
+def test_datasets_that_cannot_be_columns():
+    text = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Text(4)})
+    dataset = dataset_of("text-v0", text, {"a": [0, 1, 2], "b": ["x", "y", "z"]})
+    with pytest.raises(TypeError, match=r"'observation\.b' must be of a space whose values are arrays.*Text"):
+        from_minari(dataset)
+    short = dataset_of("short-v0", spaces.Discrete(9), list(np.arange(2)))
+    with pytest.raises(
+        ValueError, match=r"episode 0 of the dataset 'short-v0'.*'observation': expected \(3,\), but got"
+    ):
+        from_minari(short)
+    few = dataset_of("few-v0", spaces.Discrete(9), list(np.arange(3)), actions=1)
+    with pytest.raises(ValueError, match=r"its 2 steps.*'action': expected \(2,\), but got \(1,\)"):
+        from_minari(few)
+
+
+def test_what_to_minari_cannot_write(cartpole: minari.MinariDataset):
+    buffer = from_minari(cartpole)
+    with pytest.raises(ValueError, match="either 'env' or both 'observation_space' and 'action_space'"):
+        to_minari(buffer, "x-v0", action_space=spaces.Discrete(2))
+    with pytest.raises(ValueError, match=r"none for \['observation\.arm\.0', .*'action\.1'\]; it has \['observation'"):
+        to_minari(buffer, "x-v0", env=Nested())
+    with pytest.raises(ValueError, match=r"rows of shape \(2,\), but got \(4,\)"):
+        to_minari(buffer, "x-v0", env=gym.make("MountainCar-v0"))
+    with pytest.raises(ValueError, match="already exists"):
+        to_minari(buffer, cartpole.id, env="CartPole-v1")
+    with pytest.raises(ValueError, match="must hold an episode of a step or more"):
+        to_minari(buffer.reset(), "y-v0", env="CartPole-v1")
+    assert set(minari.list_local_datasets(prefix="cartpole")) >= {cartpole.id}
+    names = ["observation", "action", "reward"]
+    for shape, message in [((8, 8), "Give data_format='arrow'"), ((84, 84, 4), "an image of one or three colours")]:
+        frames = ReplayBuffer(1, 4, [shape, (), ()], ["uint8", "int64", "float32"], names=names)
+        given = {"observation_space": spaces.Box(0, 255, shape, np.uint8), "action_space": spaces.Discrete(2)}
+        with pytest.raises(ValueError, match=message):
+            to_minari(frames, "z-v0", **given)
+
+
+def test_minari_is_needed_only_when_it_is_used(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "minari", None)
+    for call in (lambda: from_minari("x-v0"), lambda: to_minari(None, "x-v0")):
+        with pytest.raises(ImportError, match=r"needs minari: pip install 'mindspore_replay\[datasets\]'"):
+            call()
+
+
+def test_the_composite_backend_is_filled_by_two_graphs(cartpole: minari.MinariDataset, monkeypatch: pytest.MonkeyPatch):
+    """Insertions have two lengths, whatever those of episodes are: each length is a graph to compile."""
+    monkeypatch.setattr(steps, "CHUNK_ROWS", 50)
+    lengths = []
+    insert = ReplayBuffer.insert
+
+    def counted(self: Any, exp: Any, **flags: Any) -> Any:
+        lengths.append(len(exp[0]))
+        return insert(self, exp, **flags)
+
+    monkeypatch.setattr(ReplayBuffer, "insert", counted)
+    buffers = [from_minari(cartpole, backend=backend, seed=0) for backend in ("composite", "native")]
+    assert set(lengths[:-1]) == {50, lengths[-1]}
+    for one, other in zip(*(buffer.buffer for buffer in buffers), strict=True):
+        np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
+
+
+def test_logs_say_what_is_lost_and_nothing_else(cartpole: minari.MinariDataset, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.INFO, "mindspore_replay.datasets"):
+        to_minari(from_minari(cartpole), "cartpole/quiet-v0", env="CartPole-v1", **METADATA)
+    assert not caplog.records
+
+
+def test_columns_of_mindspore_rl_become_a_dataset():
+    """Scalars of shape (1,), and no flag of truncation."""
+    names = ["observation", "action", "reward", "next_observation", "terminated"]
+    shapes, types = [(4,), (1,), (1,), (4,), (1,)], ["float32", "int32", "float32", "float32", "bool"]
+    buffer = ReplayBuffer(1, 9, shapes, types, names=names)
+    for step in range(4):
+        now = np.full(4, step, np.float32)
+        buffer.insert([now, np.array([step % 2], np.int32), np.ones(1, np.float32), now + 1, np.array([step == 1])])
+    dataset = to_minari(buffer, "msrl-v0", env="CartPole-v1", **METADATA)
+    assert [len(episode) for episode in dataset] == [2, 2]
+    assert dataset[0].actions.dtype == np.int64
+    assert dataset[1].rewards.shape == (2,)
+    back = from_minari(dataset, buffer=ReplayBuffer(1, 4, shapes, types, names=names))
+    for name, array in rows(back).items():
+        np.testing.assert_array_equal(array, rows(buffer)[name])
+
+
+def test_the_snippets_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    text = (Path(__file__).parent.parent / "docs" / "datasets.md").read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Minari's, that a dataset names no author, and that it leaves a folder behind
+        exec("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), namespace)
+    clean_up(namespace["env"])
+    assert namespace["first"].capacity == sum(len(namespace["dataset"][i]) for i in range(5))
+    assert namespace["again"].total_steps == namespace["dataset"].total_steps == namespace["same"].capacity

@@ -1,0 +1,155 @@
+"""Steps that are made of rows, whatever pieces the rows come in."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mindspore_replay.datasets.steps import END, FINAL, Arrays, Steps, Summary, chunk_rows, episodes_of, only, steps_of
+
+
+def make_episodes(lengths: list[int], ends: list[str]) -> list[Arrays]:
+    """Episodes in which no number comes twice, with one observation more than steps."""
+    episodes, number = [], 0
+    for length, how in zip(lengths, ends):
+        done = np.arange(length) == length - 1
+        episodes.append(
+            {
+                "observation": np.arange(number, number + length + 1) * 1.0,
+                "action": np.arange(number, number + length),
+                "reward": np.arange(number, number + length) * 0.5,
+                "terminated": done & (how == "terminated"),
+                "truncated": done & (how == "truncated"),
+            }
+        )
+        number += length + 1
+    return episodes
+
+
+def rows_of(episode: Arrays, layout: str) -> Arrays:
+    """An episode as the rows of a file."""
+    n = len(episode["action"])
+    steps = {name: array[:n] for name, array in episode.items()}
+    if layout == "plain":
+        return steps
+    done = np.arange(n) == n - 1
+    if layout == "whole":
+        return {**steps, "next_observation": episode["observation"][1:]}
+    if layout == "flagged whole":
+        filler = {name: np.append(array, array[-1] * 0 + 77).astype(array.dtype) for name, array in steps.items()}
+        filler |= {name: np.append(steps[name], False) for name in ("terminated", "truncated")}
+        following = np.append(episode["observation"][1:], 55.0)
+        return {**filler, "next_observation": following, END: np.append(done, True), FINAL: np.arange(n + 1) == n}
+    last = {name: np.append(array, np.zeros(1, array.dtype)) for name, array in steps.items()}
+    last["observation"] = episode["observation"]
+    return {**last, END: np.arange(n + 1) == n, FINAL: np.arange(n + 1) == n}
+
+
+def joined(parts: list[Arrays]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def in_pieces(rows: Arrays, cuts: list[int]) -> list[Arrays]:
+    n = len(rows["action"])
+    bounds = sorted({0, n, *(cut % n for cut in cuts)})
+    return [{name: array[a:b] for name, array in rows.items()} for a, b in pairwise(bounds)]
+
+
+def together(steps: list[Steps]) -> Steps:
+    columns, following = (joined([part[i] for part in steps]) for i in (0, 1))
+    return Steps(columns, following, *(np.concatenate([part[i] for part in steps]) for i in (2, 3)))
+
+
+EPISODES = st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["terminated", "truncated", "neither"])), min_size=1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    EPISODES,
+    st.lists(st.integers(0, 60), max_size=8),
+    st.sampled_from(["plain", "whole", "flagged", "flagged whole"]),
+)
+def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
+    plan: list[tuple[int, str]], cuts: list[int], layout: str
+) -> None:
+    lengths, ends = ([part[i] for part in plan] for i in (0, 1))
+    if layout == "plain":  # nothing else would say where an episode ends
+        ends = ["truncated" if end == "neither" else end for end in ends]
+    episodes = make_episodes(lengths, ends)
+    rows = joined([rows_of(episode, layout) for episode in episodes])
+    steps = together(list(steps_of(in_pieces(rows, cuts), ["observation"])))
+    expected = joined([{k: v[: len(e["action"])] for k, v in e.items()} for e in episodes])
+    assert steps.columns.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(steps.columns[name], array)
+        assert steps.columns[name].dtype == array.dtype
+    last = np.concatenate([np.arange(n) == n - 1 for n in lengths])
+    np.testing.assert_array_equal(steps.end, last)
+    np.testing.assert_array_equal(steps.known, ~last if layout == "plain" else np.ones_like(last))
+    following = np.concatenate([e["observation"][1:] for e in episodes])
+    np.testing.assert_array_equal(steps.following["observation"][steps.known], following[steps.known])
+
+
+@settings(max_examples=60, deadline=None)
+@given(EPISODES, st.lists(st.integers(0, 60), max_size=8), st.data())
+def test_steps_are_chosen_joined_and_summed_by_episode(
+    plan: list[tuple[int, str]], cuts: list[int], data: st.DataObject
+) -> None:
+    lengths, ends = ([part[i] for part in plan] for i in (0, 1))
+    episodes = make_episodes(lengths, ends)
+    pieces = in_pieces(joined([rows_of(episode, "flagged") for episode in episodes]), cuts)
+    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(plan), max_size=len(plan))))
+    found = list(episodes_of(only(steps_of(pieces, ["observation"]), chosen)))
+    wanted = [episode for episode, take in zip(episodes, chosen) if take]
+    assert [part.columns["action"].tolist() for part in found] == [e["action"].tolist() for e in wanted]
+    assert [part.following["observation"].tolist() for part in found] == [e["observation"][1:].tolist() for e in wanted]
+    summary = Summary()
+    for steps in steps_of(pieces, ["observation"]):
+        summary.add(steps)
+    table, known = summary.result()
+    assert table.length.tolist() == lengths
+    assert table.total_reward.tolist() == [e["reward"].sum() for e in episodes]
+    assert table.terminated.tolist() == [end == "terminated" for end in ends]
+    assert table.truncated.tolist() == [end == "truncated" for end in ends]
+    assert known.all()
+
+
+def test_an_episode_ends_where_the_next_observation_is_not_that_of_the_next_row():
+    nan = np.nan
+    rows = {
+        "observation": np.array([[0, nan], [1, nan], [5, 0], [6, 0]], np.float32),
+        "next_observation": np.array([[1, nan], [2, 0], [6, 0], [7, 0]], np.float32),
+        "action": np.arange(4),
+    }
+    for cuts in ([], [1], [2], [1, 2, 3]):
+        steps = together(list(steps_of(in_pieces(rows, cuts), ["observation"])))
+        assert steps.end.tolist() == [False, True, False, True]
+
+
+def test_a_final_row_with_flags_of_its_own_is_a_step():
+    """So a vector environment that resets at once leaves a truncated episode: what comes after it is not stored."""
+    rows = {
+        "observation": np.arange(4.0),
+        "action": np.arange(4),
+        "truncated": np.array([False, True, False, False]),
+        END: np.array([False, True, False, True]),
+        FINAL: np.array([False, True, False, True]),
+    }
+    steps = together(list(steps_of(in_pieces(rows, [1, 2]), ["observation"])))
+    assert steps.columns["action"].tolist() == [0, 1, 2]
+    assert steps.known.tolist() == [True, False, True]
+    assert steps.end.tolist() == [False, True, True]
+    assert steps.following["observation"][steps.known].tolist() == [1, 3]
+
+
+def test_flags_may_have_an_axis_more():
+    steps = Steps({"terminated": np.array([[0], [1]], np.int32)}, {}, np.ones(2, bool), np.ones(2, bool))
+    assert steps.flag("terminated").tolist() == [False, True]
+    assert steps.flag("truncated").tolist() == [False, False]
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(1, 65_536), (2**14, 1024), (2**30, 1)])
+def test_chunks_are_small_in_rows_and_in_bytes(row_bytes: int, rows: int):
+    assert chunk_rows(row_bytes) == rows

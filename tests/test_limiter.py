@@ -1,0 +1,502 @@
+"""`RateLimiter`: hand-worked cases, its own rules on random operations, threads, checkpoints, errors."""
+
+import contextlib
+import math
+import threading
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mindspore import nn
+from test_threads import run
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    MixedReplay,
+    PrioritizedReplayBuffer,
+    RateLimiter,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    create_buffer,
+)
+
+
+def counted(limiter: RateLimiter) -> list[int]:
+    return limiter.counts.asnumpy().tolist()
+
+
+def insert(limiter: RateLimiter, rows: int = 1) -> None:
+    with limiter.inserting(rows, timeout=0):
+        pass
+
+
+def sample(limiter: RateLimiter, rows: int = 1) -> None:
+    with limiter.sampling(rows, timeout=0):
+        pass
+
+
+def test_by_hand():
+    """Two samples for an insertion; three rows first; samples and insertions at most 4 samples ahead of each other."""
+    limiter = RateLimiter(2, 3, 4)
+    assert not limiter.can_sample()
+    insert(limiter, 2)
+    assert (limiter.can_sample(), limiter.can_insert(5)) == (False, True)
+    insert(limiter)
+    assert (limiter.can_sample(4), limiter.can_sample(5)) == (True, False)
+    insert(limiter, 2)  # 4 samples ahead
+    assert (limiter.can_insert(), limiter.can_sample(4)) == (False, True)
+    sample(limiter, 4)
+    assert (limiter.can_insert(2), limiter.can_sample(4), limiter.can_sample(5)) == (True, True, False)
+    sample(limiter, 4)  # 4 samples behind
+    assert (limiter.can_sample(), limiter.can_insert(3)) == (False, True)
+    assert (limiter.inserted, limiter.sampled, counted(limiter)) == (5, 8, [5, 8, 2, 8])
+
+
+def test_a_fewest_and_a_most_by_hand():
+    limiter = RateLimiter((1, 3), 1, 3)
+    insert(limiter)
+    sample(limiter, 3)
+    assert (limiter.can_sample(), limiter.can_insert(6), limiter.can_insert(7)) == (False, True, False)
+    insert(limiter, 3)
+    assert (limiter.can_insert(3), limiter.can_insert(4)) == (True, False)
+    assert (limiter.can_sample(9), limiter.can_sample(10)) == (True, False)
+
+
+def test_open_ends():
+    limiter = RateLimiter((0, math.inf), 5, 1)
+    insert(limiter, 4)
+    assert not limiter.can_sample(1000)
+    insert(limiter, 1000)
+    assert limiter.can_sample(10**9)
+    assert limiter.can_insert(10**9)
+
+
+def test_the_first_rows_never_wait():
+    limiter = RateLimiter(100, 10, 100)
+    insert(limiter, 9)
+    insert(limiter)
+    insert(limiter)
+    assert counted(limiter) == [11, 0, 1, 0]
+    assert not limiter.can_insert()
+
+
+operations = st.lists(st.tuples(st.booleans(), st.integers(1, 6)), max_size=60)
+
+
+@given(
+    operations=operations,
+    low=st.sampled_from([0, 0.25, 1, 3]),
+    more=st.sampled_from([0, 1, math.inf]),
+    min_size=st.integers(1, 9),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_rule_holds_whatever_comes(operations: Any, low: float, more: float, min_size: int):
+    """Neither side is ever ahead by more than the error buffer, and one side can always go on."""
+    error = max(1.0, (low * 6 + 6) / 2)
+    if low + more == 0:
+        return
+    limiter = RateLimiter((low, low + more), min_size, error)
+    inserted = sampled = 0
+    for inserts, rows in operations:
+        may = limiter.can_insert(rows) if inserts else limiter.can_sample(rows)
+        beyond = max(inserted + rows - max(inserted, min_size), 0)
+        ratio_of = max(inserted - min_size, 0)
+        if inserts:
+            expected = inserted < min_size or low * (ratio_of + beyond) - sampled <= error
+        else:
+            expected = inserted >= min_size and (math.isinf(more) or sampled + rows - (low + more) * ratio_of <= error)
+        assert may == expected
+        assert limiter.can_insert(6) or limiter.can_sample(6)
+        if may:
+            insert(limiter, rows) if inserts else sample(limiter, rows)
+            inserted, sampled = inserted + rows * inserts, sampled + rows * (not inserts)
+        else:
+            with pytest.raises(TimeoutError):
+                insert(limiter, rows) if inserts else sample(limiter, rows)
+    assert (limiter.inserted, limiter.sampled) == (inserted, sampled)
+
+
+def test_what_fails_does_not_count():
+    limiter = RateLimiter(2, 1, 4)
+    insert(limiter)
+    before = counted(limiter)
+    for block in (limiter.inserting, limiter.sampling):
+        with pytest.raises(KeyError), block(2):
+            raise KeyError
+    assert counted(limiter) == before
+
+
+def test_disabled_it_counts_and_limits_nothing():
+    limiter = RateLimiter(1, 2, 3)
+    limiter.disable()
+    assert not limiter.enabled
+    assert limiter.can_sample(100)
+    insert(limiter, 50)
+    sample(limiter, 20)
+    limiter.enable()
+    assert limiter.enabled
+    assert counted(limiter) == [50, 20, 0, 0]
+    assert (limiter.can_insert(3), limiter.can_insert(4)) == (True, False)  # as if nothing had passed
+
+
+def test_a_change_counts_from_now_on():
+    limiter = RateLimiter(1, 2, 8)
+    insert(limiter, 6)
+    sample(limiter, 9)
+    limiter.change(samples_per_insert=4)
+    assert counted(limiter) == [6, 9, 0, 0]
+    assert limiter.rule.asnumpy().tolist() == [4, 4, 2, 8, 1]
+    assert (limiter.can_insert(2), limiter.can_sample(8), limiter.can_sample(9)) == (True, True, False)
+    limiter.change(min_size=20)
+    assert not limiter.can_sample()
+    limiter.change(error_buffer=30)
+    assert limiter.rule.asnumpy().tolist() == [4, 4, 20, 30, 1]
+    with pytest.raises(ValueError, match="'min_size' must be"):
+        limiter.change(samples_per_insert=2, min_size=0)
+    assert limiter.rule.asnumpy().tolist() == [4, 4, 20, 30, 1]
+
+
+def test_changes_and_disabling_wake_who_waits():
+    for release in (lambda limiter: limiter.change(error_buffer=50), RateLimiter.disable):
+        limiter = RateLimiter(1, 1, 2)
+        insert(limiter)
+        insert(limiter, 2)
+        begun = threading.Event()
+
+        def wait(limiter: RateLimiter = limiter, begun: threading.Event = begun) -> None:
+            begun.set()
+            with limiter.inserting(timeout=60):
+                pass
+
+        run(wait, lambda begun=begun, release=release, limiter=limiter: (begun.wait(60), release(limiter)))
+        assert limiter.inserted == 4
+
+
+# Buffers.
+
+
+def test_threads_keep_the_ratio():
+    """Four actors and two learners as fast as they can: the ratio holds at each moment, and in the end exactly."""
+    buffer = ReplayBuffer(4, 64, [()], ["int32"], seed=0)
+    buffer.limiter = limiter = RateLimiter(8, 16, 20, timeout=60)
+    rows = 16 + 4 * 100
+    seen = []
+
+    def act() -> None:
+        for _ in range(rows // 4):
+            buffer.insert([1])
+            seen.append(counted(limiter))
+
+    def learn() -> None:
+        for _ in range(8 * 400 // 8):
+            buffer.sample()
+            seen.append(counted(limiter))
+
+    run(*[act] * 4, *[learn] * 2)
+    assert counted(limiter) == [rows, 3200, 400, 3200]
+    assert max(abs(8 * inserted - sampled) for _, _, inserted, sampled in seen) <= 20
+    assert buffer.serials.asnumpy()[0] == rows
+    assert buffer.random_state.asnumpy()[1] == 3200
+
+
+NAMES = ["a", "b"]
+SEVERAL = {
+    ReplayBuffer: {},
+    PrioritizedReplayBuffer: {},
+    ElasticReplayBuffer: {"window": 4},
+    ReservoirReplayBuffer: {},
+    SequenceReplayBuffer: {"sequence_length": 1},
+    EpisodeReplayBuffer: {"max_episode_length": 1},
+}
+
+
+@pytest.mark.parametrize("buffer_cls", SEVERAL)
+def test_every_buffer_waits(buffer_cls: type):
+    buffer = buffer_cls(2, 8, [(3,), ()], ["float32", "int32"], seed=0, **SEVERAL[buffer_cls])
+    buffer.limiter = RateLimiter(1, 2, 2.5, timeout=0)
+    ends = {"end": True} if buffer.timed else {}
+    buffer.insert([np.zeros(3, np.float32), 1], **ends)
+    with pytest.raises(TimeoutError, match="2 rows could not be sampled"):
+        buffer.sample()
+    more = {"end": np.ones(3, bool)} if buffer.timed else {}
+    buffer.add([np.zeros((3, 3), np.float32), np.ones(3, np.int32)], **more)
+    with pytest.raises(TimeoutError, match="1 row could not be inserted"):
+        buffer.insert([np.zeros(3, np.float32), 1], **ends)
+    buffer.sample()
+    assert counted(buffer.limiter) == [4, 2, 2, 2]
+    with pytest.raises((TypeError, ValueError)):
+        buffer.insert([np.zeros(4, np.float32), 1], **ends)
+    assert counted(buffer.limiter) == [4, 2, 2, 2]
+    assert buffer.serials.asnumpy()[0] == 4
+
+
+def test_rows_of_tensors_count():
+    buffer = ReplayBuffer(2, 8, [(3,)], ["float32"])
+    buffer.limiter = RateLimiter(1, 2, 2)
+    buffer.insert([ms.Tensor(np.zeros((2, 3), np.float32))])
+    buffer.insert([ms.Tensor(np.zeros(3, np.float32))])
+    assert buffer.limiter.inserted == 3
+
+
+def test_a_sample_that_fails_does_not_count():
+    buffer = ReplayBuffer(5, 8, [()], ["float32"], weighted=True, seed=0)
+    buffer.limiter = RateLimiter((0, 1), 2, 10)
+    buffer.insert([np.zeros(3, np.float32)])
+    with pytest.raises(RuntimeError, match="sample_size=5"):
+        buffer.sample()
+    assert counted(buffer.limiter) == [3, 0, 1, 0]
+
+
+def test_the_counters_are_in_checkpoints(tmp_path: Path):
+    def make() -> ReplayBuffer:
+        buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+        buffer.limiter = RateLimiter(1, 2, 2)
+        return buffer
+
+    saved = make()
+    saved.insert([np.zeros(4, np.float32)]).sample()
+    saved.limiter.change(error_buffer=7)
+    saved.sample()
+    expected = saved.limiter.counts.asnumpy().tolist(), saved.limiter.rule.asnumpy().tolist()
+    other = make()
+    other.load_state_dict(saved.state_dict())
+    assert (other.limiter.counts.asnumpy().tolist(), other.limiter.rule.asnumpy().tolist()) == expected
+    ms.save_checkpoint(saved, str(tmp_path / "buffer.ckpt"))
+    third = make()
+    assert ms.load_param_into_net(third, ms.load_checkpoint(str(tmp_path / "buffer.ckpt"))) == ([], [])
+    assert (third.limiter.counts.asnumpy().tolist(), third.limiter.rule.asnumpy().tolist()) == expected
+    third.check_valid()
+    with pytest.raises(ValueError, match=r"'limiter\.counts': expected int64 \(4,\), but got nothing"):
+        make().load_state_dict(ReplayBuffer(2, 8, [()], ["float32"]).state_dict())
+
+
+def test_from_a_configuration():
+    config = {
+        "capacity": 8, "data_shape": [()], "data_type": ["float32"],
+        "limiter": {"samples_per_insert": [1, 2], "min_size": 3, "error_buffer": 4, "timeout": 5},
+    }  # fmt: skip
+    limiter = create_buffer(config).limiter
+    assert (limiter.rule.asnumpy().tolist(), limiter.timeout) == ([1, 2, 3, 4, 1], 5)
+    several = create_buffer(config | {"number": 2})
+    assert several[0].limiter is not several[1].limiter
+    named = create_buffer({"multi_buffer": True, "a": config, "b": {**config, "limiter": None}})
+    assert (named["a"].limiter.inserted, named["b"].limiter) == (0, None)
+    with pytest.raises(ValueError, match=r"'limiter' lacks \['error_buffer'\]; it has \['min_size', 'samples_per"):
+        create_buffer(config | {"limiter": {"samples_per_insert": 1, "min_size": 3}})
+    with pytest.raises(ValueError, match=r"unknown keys: 'speed'"):
+        create_buffer(config | {"limiter": {"speed": 3}})
+    with pytest.raises(TypeError, match=r"'limiter' must be a mapping, but got 3"):
+        create_buffer(config | {"limiter": 3})
+
+
+def test_a_mixture_waits_for_the_limiters_of_its_sources():
+    buffer, other = (ReplayBuffer(2, 8, [()], ["float32"], seed=0) for _ in range(2))
+    for one in (buffer, other):
+        one.insert([np.zeros(4, np.float32)])
+    buffer.limiter = RateLimiter((0, 1), 2, 3, timeout=0)
+    buffer.insert([np.zeros(2, np.float32)])
+    mixed = MixedReplay([(buffer, 0.75), (other, 0.25)], 4)
+    mixed.sample()
+    with pytest.raises(TimeoutError, match="3 rows could not be sampled"):
+        mixed.sample()
+    assert counted(buffer.limiter) == [2, 3, 0, 3]
+
+
+def test_the_smallest_error_buffer_never_blocks_both():
+    """Ratios that no float has: sums are rounded, and yet one side can always go on."""
+    for low, n, batch in [(1 / 0.09, 1, 4), (1 / 3, 7, 5), (0.1, 3, 2), (1 / 0.7, 2, 9)]:
+        limiter = RateLimiter(low, n, (low * n + batch) / 2)
+        for _ in range(3000):
+            if limiter.can_sample(batch):
+                sample(limiter, batch)
+            else:
+                insert(limiter, n)
+        np.testing.assert_allclose(limiter.sampled / limiter.inserted, low, rtol=0.1)
+
+
+def test_a_row_counts_for_samples_when_it_is_there():
+    limiter = RateLimiter(1, 1, 2)
+    with limiter.inserting():
+        assert limiter.can_insert(2)
+        assert not limiter.can_sample()
+        with limiter.inserting():  # by the same thread: the buffer's own
+            pass
+    assert counted(limiter) == [1, 0, 0, 0]
+    with limiter.sampling(2):
+        assert not limiter.can_sample()
+        assert limiter.sampled == 0
+    assert (limiter.sampled, limiter.can_sample()) == (2, False)
+
+
+def test_a_bracket_around_calls_from_python_counts_once():
+    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    buffer.limiter = RateLimiter(1, 2, 2, timeout=0)
+    buffer.insert([np.zeros(3, np.float32)])
+    with buffer.limiter.inserting(1), buffer.limiter.sampling(2):
+        buffer.insert([0.0]).sample()
+    assert counted(buffer.limiter) == [4, 2, 2, 2]
+
+
+def test_a_change_while_a_block_goes_on():
+    limiter = RateLimiter(1, 1, 6)
+    insert(limiter)
+    block = limiter.inserting(5)
+    block.__enter__()
+    limiter.change(samples_per_insert=1)
+    assert block.__exit__(KeyError, KeyError(), None) is False
+    assert counted(limiter) == [1, 0, 0, 0]
+    with limiter.inserting(2):
+        limiter.change(samples_per_insert=1)
+    assert counted(limiter) == [3, 0, 2, 0]
+
+
+def test_names_of_parameters_in_a_cell(tmp_path: Path):
+    def make() -> nn.Cell:
+        net = nn.Cell()
+        net.a, net.b = (ReplayBuffer(2, 8, [()], ["float32"], seed=0) for _ in range(2))
+        for one in (net.a, net.b):
+            one.limiter = RateLimiter(1, 2, 2)
+        return net
+
+    net = make()
+    net.a.insert([np.zeros(2, np.float32)])
+    path = str(tmp_path / "net.ckpt")
+    ms.save_checkpoint(net, path)
+    other = make()
+    assert ms.load_param_into_net(other, ms.load_checkpoint(path), strict_load=True) == ([], [])
+    assert (other.a.limiter.inserted, other.b.limiter.inserted) == (2, 0)
+
+
+def test_a_loaded_state_lets_who_waits_go_on():
+    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    buffer.limiter = RateLimiter(1, 2, 2, timeout=60)
+    buffer.insert([np.zeros(2, np.float32)])
+    state = buffer.state_dict()
+    buffer.sample()
+    run(buffer.sample, lambda: buffer.load_state_dict(state))
+    assert buffer.limiter.sampled in (2, 4)
+
+
+def test_rows_that_are_wrong_do_not_wait():
+    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    buffer.limiter = RateLimiter(1, 1, 2, timeout=0)
+    buffer.insert([np.zeros(2, np.float32)]).insert([0.0])
+    with pytest.raises(TypeError, match="'exp' must have the columns' dtypes"):
+        buffer.insert([np.zeros(1, np.int32)])
+    with pytest.raises(ValueError, match="'exp' must hold a positive multiple"):
+        buffer.insert([np.zeros(0, np.float32)])
+
+
+# Errors.
+
+
+def test_the_text_of_a_timeout():
+    limiter = RateLimiter(2, 3, 4)
+    with pytest.raises(TimeoutError) as raised:
+        sample(limiter, 4)
+    assert str(raised.value) == (
+        "For 'RateLimiter', 4 rows could not be sampled within 0 s: 0 were inserted and 0 sampled, with "
+        "samples_per_insert=2, min_size=3 and error_buffer=4. First insert rows, or disable() it while the buffer is "
+        "filled."
+    )
+    insert(limiter, 5)
+    with pytest.raises(TimeoutError, match="1 row could not be inserted within 0 s: 5 were inserted and 0 sampled"):
+        insert(limiter)
+
+
+def test_what_could_wait_without_end_is_an_error():
+    limiter = RateLimiter(2, 3, 4)
+    limiter.disable()
+    insert(limiter, 3)
+    limiter.enable()
+    sample(limiter, 4)
+    message = (
+        r"'error_buffer' must be at least 5 for insertions of 3 and samples of 4 rows with samples_per_insert=2, but "
+        r"got 4: one could wait for the other without end\."
+    )
+    with pytest.raises(ValueError, match=message):
+        insert(limiter, 3)
+    assert counted(limiter) == [3, 4, 0, 4]
+    insert(limiter)  # the wrong size is not kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((0, 1, 1), ValueError, "'samples_per_insert' must be positive, or the fewest and the most"),
+        (((2, 1), 1, 1), ValueError, r"low <= high, high above 0 and low finite, but got \(2, 1\)"),
+        ((math.inf, 1, 1), ValueError, "low finite, but got inf"),
+        ((math.nan, 1, 1), ValueError, "but got nan"),
+        (((1, 2, 3), 1, 1), ValueError, r"must be a number or two, but got \(1, 2, 3\)"),
+        (("2", 1, 1), TypeError, "'samples_per_insert' must be a number, but got '2'"),
+        ((True, 1, 1), TypeError, "'samples_per_insert' must be a number, but got True"),
+        ((1, 0, 1), ValueError, "'min_size' must be"),
+        ((1, 1.5, 1), TypeError, "'min_size' must be"),
+        ((1, 1, 0.5), ValueError, "'error_buffer' must be finite and at least 1, but got 0.5"),
+        ((1, 1, math.inf), ValueError, "'error_buffer' must be finite"),
+        ((1, 1, None), TypeError, "'error_buffer' must be a number, but got None"),
+    ],
+)
+def test_bad_arguments(arguments: tuple[Any, ...], error: type[Exception], message: str):
+    with pytest.raises(error, match="For 'RateLimiter', " + (message if message[0] == "'" else f".*{message}")):
+        RateLimiter(*arguments)
+
+
+def test_sizes_do_not_matter_where_one_side_never_waits():
+    for ratio in ((0, 1), (1, math.inf)):
+        limiter = RateLimiter(ratio, 1, 1)
+        limiter.disable()
+        insert(limiter)
+        limiter.enable()
+        with contextlib.suppress(TimeoutError):
+            insert(limiter, 50)
+        with contextlib.suppress(TimeoutError):
+            sample(limiter, 50)
+        assert counted(limiter)[:2] == ([51, 50] if ratio[0] == 0 else [1, 50])
+
+
+def test_a_change_leaves_it_disabled():
+    limiter = RateLimiter(1, 1, 1)
+    limiter.disable()
+    limiter.change(error_buffer=2)
+    assert not limiter.enabled
+
+
+def test_a_block_that_is_interrupted_does_not_count():
+    limiter = RateLimiter(1, 1, 1)
+    with pytest.raises(KeyboardInterrupt), limiter.inserting():
+        raise KeyboardInterrupt
+    assert counted(limiter) == [0, 0, 0, 0]
+
+
+def test_what_is_no_limiter_and_no_state_of_one():
+    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    with pytest.raises(TypeError, match="'limiter' must be a RateLimiter or None, but got int"):
+        buffer.limiter = 5
+    buffer.limiter = RateLimiter(1, 2, 2, timeout=math.inf)
+    assert buffer.limiter.timeout is None
+    for name, value in (("rule", [math.nan, -1, 0, 0, 7]), ("counts", [-5, 0, 0, 0]), ("counts", [1, 0, 2, 0])):
+        state = buffer.state_dict()
+        state[f"limiter.{name}"] = np.array(value, state[f"limiter.{name}"].dtype)
+        with pytest.raises(ValueError, match="'rule' and 'counts' must be those of a limiter, but got"):
+            buffer.load_state_dict(state)
+    buffer.limiter.counts.asnumpy()[0] = -1
+    with pytest.raises(ValueError, match="must be those of a limiter"):
+        buffer.check_valid()
+
+
+def test_bad_rows_and_timeouts():
+    limiter = RateLimiter(1, 1, 1)
+    for method in (limiter.can_insert, limiter.can_sample):
+        with pytest.raises(ValueError, match="'rows' must be"):
+            method(0)
+    with pytest.raises(ValueError, match="'timeout' must be None or at least 0 seconds, but got -1"):
+        RateLimiter(1, 1, 1, timeout=-1)
+    with pytest.raises(ValueError, match="'timeout' must be"), limiter.inserting(timeout=math.nan):
+        pass

@@ -1,0 +1,67 @@
+"""The offline example, in short, and its loss."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import yaml
+from mindspore import Tensor, nn
+
+from mindspore_replay import ReplayBuffer, load_config
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_it_collects_loads_and_compares(tmp_path: Path):
+    """Far too short to learn, which is an error at the end."""
+    config = load_config(ROOT / "configs" / "cql_cartpole.yaml")
+    config["dataset"]["episodes"] = 9
+    config["evaluation"].update(every=20, episodes=3, final_episodes=5)
+    (tmp_path / "short.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, str(ROOT / "examples" / "offline_cql.py"), "--config", str(tmp_path / "short.yaml")]
+    command += ["--updates", "40", "--seed", "3", "--out", str(tmp_path / "run")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert result.returncode == 1, result.stderr[-4000:]
+    assert "not solved: CQL's mean return is below 475, seeds [3]" in result.stderr
+    assert result.stdout.startswith("dataset: 9 episodes, ")
+    folder = tmp_path / "run_seed3"
+    history = json.loads((folder / "history.json").read_text())
+    assert len(history["dataset"]) == 9
+    assert [update for update, _ in history["evaluations"]["CQL"]] == [20, 40]
+    assert history["final"].keys() == {"CQL", "DQN"}
+    assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "minari" / "cartpole" / "mixed-v0").is_dir()
+    one, other = (ms.load_checkpoint(str(folder / f"{name}.ckpt")) for name in ("CQL", "DQN"))
+    assert one.keys() == other.keys()
+    assert any((one[name].asnumpy() != other[name].asnumpy()).any() for name in one)
+
+
+class Values(nn.Cell):
+    """Values that are learned of themselves, whatever the observation."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        super().__init__()
+        self.values = ms.Parameter(Tensor(values, ms.float32), name="values")
+
+    def construct(self, observation: Tensor) -> Tensor:
+        return self.values + 0.0 * observation
+
+
+def test_the_loss_is_that_of_a_dqn_and_the_conservative_term(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    from offline_cql import OfflineLearner
+
+    values = np.array([[0.0, 1.0], [2.0, -1.0]], np.float32)
+    action, wanted = Tensor([1, 1], ms.int32), Tensor([1.5, 2.0], ms.float32)
+    buffer = ReplayBuffer(2, 4, [()], ["float32"])
+    gap = np.mean(np.log(np.exp(values).sum(1)) - values[:, 1])
+    huber = (0.5 * 0.5**2 + (3 - 0.5)) / 2
+    for weight in (0.0, 0.7):
+        learner: Any = OfflineLearner(Values(values), Values(values), buffer, 0.9, 0.1, 0.01, conservatism=weight)
+        loss = learner.loss(Tensor(np.zeros((2, 2)), ms.float32), action, wanted)
+        assert float(loss) == pytest.approx(huber + weight * gap, rel=1e-5)

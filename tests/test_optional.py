@@ -1,0 +1,30 @@
+"""Optional dependencies are loaded only where they are used; what is missing is named with the way to install it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+#: A process of its own, for all: to import MindSpore takes seconds.
+PROGRAM = """
+import sys
+for name in ("yaml", "tensorboardX", "rich"):
+    sys.modules[name] = None  # as if it were not installed
+import mindspore_replay.vector
+assert "gymnasium" not in sys.modules
+from mindspore_replay import TensorBoardWriter, TerminalWriter, load_config
+for function, argument in ((load_config, "x.yaml"), (TensorBoardWriter, "runs"), (TerminalWriter, "runs")):
+    try:
+        function(argument)
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_without_what_is_optional(tmp_path: Path):
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip().splitlines() == [
+        "'load_config' needs PyYAML: pip install 'mindspore_replay[examples]'",
+        "For 'TensorBoardWriter', tensorboardX is needed: pip install 'mindspore_replay[monitor]'.",
+        "For 'TerminalWriter', rich is needed: pip install 'mindspore_replay[monitor]'.",
+    ]
