@@ -1,0 +1,120 @@
+"""What a call of a buffer is made of: from Python into a native kernel, and of a compiled function with a buffer in it.
+
+    python benchmarks/calls.py [--rounds 31] [--json FILE]
+
+Rows are CartPole's transitions; the prioritized buffer has 2^20 of them. The parts of a call from Python are timed one
+by one, so that what is left of the call is the Python around them. Kernels are timed with the arguments of their last
+call, over and over, so that what they touch is in the cache. Rounds are interleaved; medians come with quartiles.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from measuring import MICRO, arguments, measure, once, show
+from mindspore import Tensor, nn
+
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay.ops.eager import wait_for_work
+from mindspore_replay.ops.outputs import share
+
+SHAPES, TYPES = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
+BATCH, PRIORITIZED_BATCH = 64, 256
+CAPACITY, PRIORITIZED_CAPACITY = 50_000, 1 << 20
+
+
+def rows(n: int) -> list[np.ndarray]:
+    """n transitions."""
+    return [np.ones((n, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES)]
+
+
+def plain() -> dict[str, Callable[[], Any]]:
+    """Insertion of one row and of 64, and a sample."""
+    buffer = ReplayBuffer(BATCH, CAPACITY, SHAPES, TYPES, seed=0, backend="native")
+    buffer.insert(rows(CAPACITY))
+    host: Any = buffer._host
+    row = [np.ones(4, np.float32), 1, 1.0, np.ones(4, np.float32), False]
+    batch = rows(BATCH)
+    call, _, _ = host._taken(row, 1)
+    call.locate(0, host._state)
+
+    def lock() -> None:
+        with buffer._lock:
+            pass
+
+    return {
+        "insert 1 row": lambda: buffer.insert(row),
+        "- wait for work in flight": wait_for_work,
+        "- lock": lock,
+        "- take the row": lambda: host._taken(row, 1),
+        f"- addresses of {len(host._state)} Parameters": lambda: call.locate(0, host._state),
+        "- kernel": call,
+        "insert 64 rows": lambda: buffer.insert(batch),
+        "- take the rows": lambda: host._taken(batch, 1),
+        "sample 64 rows": buffer.sample,
+    }
+
+
+def prioritized() -> dict[str, Callable[[], Any]]:
+    """A sample whose priorities change."""
+    buffer = PrioritizedReplayBuffer(PRIORITIZED_BATCH, PRIORITIZED_CAPACITY, SHAPES, TYPES, seed=0, backend="native")
+    rng = np.random.default_rng(0)
+    buffer.insert(rows(PRIORITIZED_CAPACITY), priority=rng.random(PRIORITIZED_CAPACITY, np.float32))
+    host: Any = buffer._host
+    priorities = rng.random(PRIORITIZED_BATCH, np.float32)
+    indices = buffer.sample()[0]
+    buffer.update_priorities(indices, priorities)
+    made = host._outputs.make()
+    first = len(host._state) + 5
+    host._sample.locate(first, made)
+    return {
+        "sample 256 rows by priority": buffer.sample,
+        f"- addresses of {len(host._state)} Parameters ": lambda: host._sample.locate(0, host._state),
+        f"- {len(made)} arrays": host._outputs.make,
+        f"- {len(made)} Tensors of them": lambda: tuple(map(share, made)),
+        "- kernel ": lambda: (host._sample.locate(first, made), host._sample()),
+        "update 256 priorities": lambda: buffer.update_priorities(indices, priorities),
+        "- kernel  ": host._update,
+        "sample 256 rows, update their priorities": lambda: buffer.update_priorities(buffer.sample()[0], priorities),
+    }
+
+
+class Step(nn.Cell):
+    """A compiled function that does next to nothing but store the row, or draw a batch on which its result depends."""
+
+    def __init__(self, inserts: bool = False, samples: bool = False) -> None:
+        super().__init__()
+        self.buffer = ReplayBuffer(BATCH, CAPACITY, SHAPES, TYPES, seed=0, backend="native")
+        self.buffer.insert(rows(BATCH))
+        self.inserts, self.samples = inserts, samples
+        self.graph = ms.jit(self.construct)
+
+    def construct(self, x, *row):
+        if self.inserts:
+            self.buffer.insert(row)
+        return x + (self.buffer.sample()[2][0] if self.samples else 1)
+
+
+def compiled() -> dict[str, Callable[[], Any]]:
+    """Calls of compiled functions."""
+    x, row = Tensor(np.zeros(4, np.float32)), [Tensor(column[0]) for column in rows(1)]
+    steps = {"a compiled function of 1 input": (Step(), []), "- of 6 inputs": (Step(), row)}
+    steps |= {
+        "- that inserts": (Step(inserts=True), row),
+        "- that samples": (Step(samples=True), row),
+        "- that does both": (Step(inserts=True, samples=True), row),
+    }
+    return {name: lambda step=step, row=row: step.graph(x, *row).asnumpy() for name, (step, row) in steps.items()}
+
+
+def main() -> None:
+    options = arguments(__doc__.splitlines()[0]).parse_args()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    calls = plain() | prioritized() | compiled()
+    timers = {name: lambda call=call: once(call, 100) * MICRO for name, call in calls.items()}
+    show(measure(timers, options.rounds), {}, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""What a checkpoint of a large buffer costs: memory while it is saved and loaded, and speed beside plain files.
+
+    python benchmarks/checkpoint_memory.py [--gigabytes 4] [--folder FOLDER]
+
+Saving and loading are processes of their own. Memory is the largest resident set since before the call, with and
+without what the process needed before it had a buffer. Speeds are of the same bytes, on the disk with `fsync`, and read
+into new memory when the system has forgotten what it had of the file. Needs Linux.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mindspore_replay import PrioritizedReplayBuffer, load, save
+
+CHUNK = 1 << 23
+FRAME = (84, 84)
+ROW_BYTES = 84 * 84 + 4 + 4 + 1
+
+
+def resident(field: str) -> int:
+    """Bytes of the resident set: ``VmRSS`` now, ``VmHWM`` at most."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))
+
+
+def measured(call: Callable[[], Any]) -> tuple[float, int, int]:
+    """Seconds of a call, the largest resident set since it began, and by how much that grew."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the largest resident set
+    before = resident("VmRSS")
+    start = time.perf_counter()
+    call()
+    seconds = time.perf_counter() - start
+    return seconds, resident("VmHWM"), resident("VmHWM") - before
+
+
+def report(what: str, nbytes: int, seconds: float, peak: int, growth: int, before: int, plain: float) -> None:
+    """Prints one line of figures."""
+    print(
+        f"{what}: {nbytes / 1e9:.2f} GB in {seconds:.1f} s, {nbytes / 1e6 / seconds:.0f} MB/s, plain file "
+        f"{nbytes / 1e6 / plain:.0f} MB/s, ratio {plain / seconds:.2f}; peak memory {peak / nbytes:.3f} of the buffer, "
+        f"{(peak - before) / nbytes:.3f} without the process itself, {growth / 1e6:.0f} MB more than before the call",
+        flush=True,
+    )
+
+
+def forget(path: Path) -> None:
+    """Lets the system forget what it has of a file."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def plain_write(memory: np.ndarray, path: Path) -> float:
+    """Seconds in which these bytes are on the disk."""
+    start = time.perf_counter()
+    with open(path, "wb", buffering=0) as file:
+        for i in range(0, memory.size, CHUNK):
+            file.write(memory[i : i + CHUNK].data)
+        os.fsync(file.fileno())
+    return time.perf_counter() - start
+
+
+def plain_read(path: Path) -> float:
+    """Seconds in which a file is read into new memory."""
+    start = time.perf_counter()
+    memory = np.empty(path.stat().st_size, np.uint8)
+    with open(path, "rb", buffering=0) as file:
+        for i in range(0, memory.size, CHUNK):
+            file.readinto(memory[i : i + CHUNK].data)
+    return time.perf_counter() - start
+
+
+def save_one(path: Path, nbytes: int) -> None:
+    """Fills a buffer with random frames and saves it."""
+    before = resident("VmRSS")
+    rows = nbytes // ROW_BYTES
+    buffer = PrioritizedReplayBuffer(32, rows, [FRAME, (), (), ()], ["uint8", "int32", "float32", "bool"], seed=0)
+    generator = np.random.default_rng(0)
+    frames = generator.integers(0, 256, (4096, *FRAME), np.uint8)
+    for begin in range(0, rows, len(frames)):
+        n = min(len(frames), rows - begin)
+        buffer.insert([frames[:n], np.arange(n, dtype=np.int32), np.zeros(n, np.float32), np.zeros(n, np.bool_)])
+    column = buffer.buffer[0].asnumpy().reshape(-1)
+    plain = path.with_suffix(".plain")
+    seconds = plain_write(column, plain) * buffer.nbytes / column.nbytes
+    plain.unlink()
+    report("save", buffer.nbytes, *measured(lambda: save(buffer, path)), before, seconds)
+
+
+def load_one(path: Path) -> None:
+    """Loads the buffer."""
+    before = resident("VmRSS")
+    forget(path)
+    plain = plain_read(path)
+    forget(path)
+    loaded: list[Any] = []
+    figures = measured(lambda: loaded.append(load(path)))
+    report("load", loaded[0].nbytes, *figures, before, plain)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Memory and speed of checkpoints.")
+    parser.add_argument("--gigabytes", type=float, default=4.0, help="size of the buffer (default: 4)")
+    parser.add_argument("--folder", help="where to write (default: the system's folder for temporary files)")
+    parser.add_argument("--only", choices=["save", "load"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only == "save":
+        save_one(Path(options.folder) / "buffer.safetensors", int(options.gigabytes * 1e9))
+    elif options.only == "load":
+        load_one(Path(options.folder) / "buffer.safetensors")
+    else:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            for only in ("save", "load"):
+                size = ["--gigabytes", str(options.gigabytes)]
+                subprocess.run([sys.executable, __file__, *size, "--folder", folder, "--only", only], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""A peer's side: a process that prepares cases and times them when it is asked.
+
+A question is one line of JSON on standard input, an answer one line on standard output:
+
+    {"ask": "versions"}                                   {"versions": {"cpprb": "11.0.0", ...}}
+    {"ask": "prepare", "case": "insert_1"}                {"note": "...", "least": 1} or {"not_offered": "why"}
+    {"ask": "time", "repeat": 1000}                       {"seconds": 0.0012, "each": 1}, of all repetitions
+    {"ask": "fact"}                                       {"fact": 28231.0}, for cases that are no timing
+    {"ask": "release"}                                    {}
+
+What a library prints goes to standard error.
+"""
+
+import ctypes
+import gc
+import importlib.metadata
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from .cases import CASES, Case
+
+
+class NotOfferedError(Exception):
+    """The library has nothing for a case; the text says what is missing."""
+
+
+@dataclass
+class Work:
+    """A case that is ready.
+
+    Args:
+        once (Callable): One operation; for the unit ``"bytes"`` it gives the figure.
+        wait (Callable): Returns when the operations so far are done, where they run behind the call.
+        each (int): Operations that one call of `once` does, for compiled loops.
+        minus (Callable): The same without the operation, whose time is taken off: an empty compiled loop.
+        note (str): What a reader has to know about how this library does it.
+        least (int): Operations that a turn has at least. A library that works ahead needs many, or a turn would find
+            results that were made in those of others.
+    """
+
+    once: Callable[[], Any]
+    wait: Callable[[], Any] = lambda: None
+    each: int = 1
+    minus: Callable[[], Any] | None = None
+    note: str = ""
+    least: int = 1
+
+    def seconds(self, repeat: int) -> float:
+        """Seconds that `repeat` calls take together."""
+        taken = _seconds(self.once, self.wait, repeat)
+        return taken if self.minus is None else taken - _seconds(self.minus, self.wait, repeat)
+
+
+def _seconds(function: Callable[[], Any], wait: Callable[[], Any], repeat: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeat):
+        function()
+    wait()
+    return time.perf_counter() - start
+
+
+class Peer:
+    """A library. A subclass has a method for each `Case.work` that it offers, which takes the case and gives a `Work`.
+
+    A buffer is full when a method returns: `capacity` rows of `batch_of(case.schema, ...)`, or the nearest to it.
+    """
+
+    #: Packages whose versions are reported.
+    packages: tuple[str, ...] = ()
+    #: Whether its operations compile into a loop.
+    compiles = False
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def prepare(self, case: Case) -> Work:
+        """The case, ready."""
+        if case.compiled and not self.compiles:
+            raise NotOfferedError("it is called from Python only")
+        method = getattr(self, case.work, None)
+        if method is None:
+            raise NotOfferedError("it has nothing for this")
+        return method(case)
+
+    @property
+    def folder(self) -> Path:
+        """An empty folder for the files of a case, on the disk of the working directory."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(dir=Path.cwd())
+        return Path(self._folder.name)
+
+    def release(self) -> None:
+        """Called after each case; frees what is still held."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def _versions(peer: Peer) -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("numpy", *peer.packages)}
+
+
+def _free() -> None:
+    """Gives memory back to the system, so that peers do not fill it together."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def answer(peer: Peer) -> None:
+    """Answers until standard input ends."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    cases = {case.name: case for case in CASES}
+    work: Work | None = None
+    for line in sys.stdin:
+        question = json.loads(line)
+        ask = question["ask"]
+        try:
+            if ask == "versions":
+                reply: dict[str, Any] = {"versions": _versions(peer)}
+            elif ask == "prepare":
+                work = peer.prepare(cases[question["case"]])
+                reply = {"note": work.note, "least": work.least}
+            elif ask == "time":
+                assert work is not None
+                reply = {"seconds": work.seconds(question["repeat"]), "each": work.each}
+            elif ask == "fact":
+                assert work is not None
+                reply = {"fact": float(work.once())}
+            else:
+                work = None
+                peer.release()
+                _free()
+                reply = {}
+        except NotOfferedError as reason:
+            reply = {"not_offered": str(reason)}
+        except Exception as error:
+            traceback.print_exc()
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        _send(replies, reply)
+
+
+def _send(file: TextIO, reply: dict[str, Any]) -> None:
+    file.write(json.dumps(reply) + "\n")
+    file.flush()

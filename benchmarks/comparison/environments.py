@@ -1,0 +1,80 @@
+"""The virtual environment of each peer, made when it is first needed."""
+
+import hashlib
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "requirements"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where a peer runs.
+
+    Args:
+        module (str): Module in `comparison.peers`.
+        arguments (tuple[str, ...]): What the module is called with.
+        requirements (str): Name of the files in `requirements`; empty for the environment that runs the comparison.
+        only (tuple[str, ...]): The kinds of work that it is for; empty for all.
+    """
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    requirements: str = ""
+    only: tuple[str, ...] = ()
+
+    def python(self, folder: Path) -> Path:
+        """The interpreter, with all that the peer needs.
+
+        Args:
+            folder (Path): Where environments are kept. One is used again as long as its requirements are the same.
+
+        Raises:
+            RuntimeError: If the environment cannot be made; the text is the last of what pip says.
+        """
+        if not self.requirements:
+            return Path(sys.executable)
+        files = self.files()
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+        home = folder / f"{self.requirements}-{digest}"
+        python = home / "bin" / "python"
+        if not (home / "ready").exists():
+            print(f"making the environment of {self.requirements} in {home}", file=sys.stderr, flush=True)
+            _run([sys.executable, "-m", "venv", "--clear", str(home)])
+            for file in files:
+                options = ["--no-deps"] if file.name.endswith(".no-deps.txt") else []
+                _run([str(python), "-m", "pip", "install", "--quiet", *options, "-r", str(file)])
+            (home / "ready").touch()
+        return python
+
+    def files(self) -> list[Path]:
+        """Requirements that pip resolves, and those that it must install as they are."""
+        names = f"{self.requirements}.txt", f"{self.requirements}.no-deps.txt"
+        return [path for path in map(REQUIREMENTS.joinpath, names) if path.exists()]
+
+
+def _run(command: list[str]) -> None:
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {result.stderr.strip()[-500:]}")
+
+
+#: Every peer by the name that results show. This project comes first.
+PEERS: dict[str, Installation] = {
+    "mindspore_replay": Installation("mindspore_replay"),
+    "numpy ring": Installation("numpy_ring"),
+    "numpy ring + mindspore": Installation("numpy_ring_mindspore", only=("dqn",)),
+    "cpprb": Installation("cpprb", requirements="cpprb"),
+    "torchrl": Installation("torchrl", requirements="torchrl"),
+    "flashbax": Installation("flashbax", requirements="flashbax"),
+    "stable-baselines3": Installation("stable_baselines3", requirements="stable_baselines3"),
+    "tianshou": Installation("tianshou", requirements="tianshou"),
+    "DI-engine deque": Installation("di_engine", ("di_engine_deque",), "di_engine"),
+    "DI-engine advanced": Installation("di_engine", ("di_engine_advanced",), "di_engine"),
+    "dm-reverb": Installation("reverb", requirements="reverb"),
+    "limit": Installation("limit"),
+}
+OURS, LIMIT = "mindspore_replay", "limit"

@@ -1,0 +1,65 @@
+"""What the machine allows: the bytes of a case copied from one place to another, or to the disk."""
+
+import os
+
+import numpy as np
+
+from ..answering import Peer, Work, answer
+from ..cases import SEQUENCE, STACK, Case
+
+
+def copy(size: int) -> Work:
+    """One copy of so many bytes, between places of memory that were both written before."""
+    source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+    return Work(lambda: np.copyto(target, source), note=f"memcpy of {size:,} bytes")
+
+
+class Limit(Peer):
+    """Measures memcpy and the disk."""
+
+    def insert(self, case: Case) -> Work:
+        """The bytes of the rows that go in."""
+        return copy(case.batch * case.row_bytes)
+
+    sample = prioritized_insert = prioritized_sample = prioritized_update = insert
+
+    def frames_sample(self, case: Case) -> Work:
+        """The bytes of the stacks that come out."""
+        frame = int(np.prod(case.schema["observation"][0]))
+        return copy(case.batch * (case.row_bytes - frame + 2 * STACK * frame))
+
+    def frames_bytes(self, case: Case) -> Work:
+        """One row, with nothing around it."""
+        return Work(lambda: case.row_bytes)
+
+    def sequences(self, case: Case) -> Work:
+        """The bytes of the sequences."""
+        return copy(case.batch * SEQUENCE * case.row_bytes)
+
+    def n_step(self, case: Case) -> Work:
+        """A row in, and a batch out."""
+        return copy((case.batch + 1) * case.row_bytes)
+
+    def save(self, case: Case) -> Work:
+        """One plain file of these bytes, on the disk when the call returns."""
+        data, path = np.ones(case.capacity * case.row_bytes, np.uint8), self.folder / "plain"
+
+        def write() -> None:
+            with open(path, "wb", buffering=0) as file:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+
+        return Work(write, note="write and fsync")
+
+    def load(self, case: Case) -> Work:
+        """The file read back into new memory."""
+        path = self.folder / "plain"
+        size = case.capacity * case.row_bytes
+        np.ones(size, np.uint8).tofile(path)
+        return Work(lambda: np.fromfile(path, np.uint8), note="read")
+
+
+if __name__ == "__main__":
+    answer(Limit())

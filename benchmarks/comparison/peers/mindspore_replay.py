@@ -1,0 +1,214 @@
+"""This project: calls from Python, and the same operations in one compiled graph."""
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, nn
+
+from mindspore_replay import (
+    FrameStack,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+    load,
+    save,
+)
+
+from ..answering import Peer, Work, answer
+from ..cases import (
+    ALPHA,
+    BETA,
+    GAMMA,
+    N_STEP,
+    SEQUENCE,
+    STACK,
+    Case,
+    batch_of,
+    chunks_of,
+    in_turn,
+    priorities_of,
+    single_rows,
+)
+from .mindspore_dqn import DQN, LearnerWithBuffer
+
+#: Operations of one call of a compiled body, unrolled. The call and the rest of the body are taken off.
+REPEAT = 50
+
+
+class Loop(nn.Cell):
+    """A compiled body with `REPEAT` operations of a buffer, or with none."""
+
+    def __init__(self, buffer: ReplayBuffer | None, row: tuple[Tensor, ...] = (), repeat: int = REPEAT) -> None:
+        super().__init__()
+        self.buffer = buffer
+        self.row = row
+        self.repeat = repeat
+        self.priority = Tensor(0.5, ms.float32)
+
+    def operate(self):
+        """The operation, once; nothing in this class."""
+
+    def construct(self, x):
+        for _ in range(self.repeat):
+            x = x + 1
+            self.operate()
+        return x
+
+
+class Insert(Loop):
+    """Insertions of the same row or batch."""
+
+    def operate(self):
+        self.buffer.insert(self.row)
+
+
+class Sample(Loop):
+    """Samples of any buffer."""
+
+    def operate(self):
+        self.buffer.sample()
+
+
+class PrioritizedInsert(Loop):
+    """Insertions with a priority."""
+
+    def operate(self):
+        self.buffer.insert(self.row, priority=self.priority)
+
+
+class PrioritizedUpdate(Loop):
+    """Samples whose priorities change afterwards. They depend on the sample, as those of a learner do."""
+
+    def operate(self):
+        indices, weights, *_ = self.buffer.sample()
+        self.buffer.update_priorities(indices, weights)
+
+
+def looped(loop: Loop) -> Work:
+    """Times a loop less an empty one."""
+    empty, start = Loop(None, repeat=loop.repeat), Tensor(0, ms.int32)
+    return Work(
+        lambda: loop(start).asnumpy(),
+        each=loop.repeat,
+        minus=lambda: empty(start).asnumpy(),
+        note="unrolled in a graph",
+    )
+
+
+def lists(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """The rows as lists, which `insert` takes as it takes dicts."""
+    return [list(row.values()) for row in rows]
+
+
+class MindsporeReplay(Peer):
+    """Measures the native backend."""
+
+    packages = ("mindspore", "mindspore_replay")
+    compiles = True
+
+    def _make(self, cls: type[ReplayBuffer], case: Case, **options: Any) -> Any:
+        shapes, types = zip(*case.schema.values())
+        names = list(case.schema)
+        return cls(case.batch, case.capacity, shapes, types, names=names, seed=0, backend="native", **options)
+
+    def _filled(self, case: Case, **options: Any) -> ReplayBuffer:
+        buffer = self._make(ReplayBuffer, case, **options)
+        for rows in chunks_of(case.schema, case.capacity):
+            buffer.insert(list(rows.values()), **({"end": rows["terminated"]} if options else {}))
+        return buffer
+
+    def insert(self, case: Case) -> Work:
+        """One row or a batch."""
+        buffer = self._filled(case)
+        rows = batch_of(case.schema, case.batch)
+        if case.compiled:
+            row = tuple(Tensor(column[0] if case.batch == 1 else column) for column in rows.values())
+            return looped(Insert(buffer, row))
+        if case.batch == 1:
+            return Work(in_turn(buffer.insert, lists(single_rows(case.schema))))
+        return Work(in_turn(buffer.insert, [list(rows.values())]))
+
+    def sample(self, case: Case) -> Work:
+        """A batch."""
+        buffer = self._filled(case)
+        return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
+
+    def _filled_by_priority(self, case: Case) -> PrioritizedReplayBuffer:
+        buffer = self._make(PrioritizedReplayBuffer, case, alpha=ALPHA, beta=BETA)
+        for seed, rows in enumerate(chunks_of(case.schema, case.capacity)):
+            buffer.insert(list(rows.values()), priority=priorities_of(len(rows["reward"]), seed))
+        return buffer
+
+    def prioritized_insert(self, case: Case) -> Work:
+        """One row with its priority."""
+        buffer = self._filled_by_priority(case)
+        if case.compiled:
+            row = tuple(Tensor(column[0]) for column in batch_of(case.schema, 1).values())
+            return looped(PrioritizedInsert(buffer, row))
+        rows = zip(lists(single_rows(case.schema)), priorities_of(1000).tolist())
+        return Work(in_turn(lambda pair: buffer.insert(pair[0], priority=pair[1]), list(rows)))
+
+    def prioritized_sample(self, case: Case) -> Work:
+        """A batch with handles and weights."""
+        buffer = self._filled_by_priority(case)
+        return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
+
+    def prioritized_update(self, case: Case) -> Work:
+        """A batch whose priorities change."""
+        buffer = self._filled_by_priority(case)
+        if case.compiled:
+            return looped(PrioritizedUpdate(buffer))
+        new = [priorities_of(case.batch, seed) for seed in range(100)]
+        return Work(in_turn(lambda priorities: buffer.update_priorities(buffer.sample()[0], priorities), new))
+
+    def frames_bytes(self, case: Case) -> Work:
+        """Bytes of all that a buffer with frames once holds, by row."""
+        buffer = self._make(ReplayBuffer, case, views=[FrameStack(STACK)])
+        return Work(lambda: buffer.nbytes / case.capacity)
+
+    def frames_sample(self, case: Case) -> Work:
+        """A batch with stacks."""
+        return Work(self._filled(case, views=[FrameStack(STACK)]).sample)
+
+    def sequences(self, case: Case) -> Work:
+        """A batch of sequences."""
+        buffer = self._make(SequenceReplayBuffer, case, sequence_length=SEQUENCE)
+        for rows in chunks_of(case.schema, case.capacity):
+            buffer.insert(list(rows.values()), end=rows["terminated"])
+        return Work(buffer.sample)
+
+    def n_step(self, case: Case) -> Work:
+        """An insertion and a batch."""
+        buffer = self._filled(case, views=[NStep(N_STEP, GAMMA)])
+
+        def both(row: list[Any]) -> None:
+            buffer.insert(row, end=row[-1])
+            buffer.sample()
+
+        return Work(in_turn(both, lists(single_rows(case.schema))))
+
+    def save(self, case: Case) -> Work:
+        """The whole buffer, on the disk when the call returns."""
+        buffer, path = self._filled(case), self.folder / "buffer.safetensors"
+        return Work(lambda: save(buffer, path), note="with checksums, on the disk (fsync) when it returns")
+
+    def load(self, case: Case) -> Work:
+        """The file into a new buffer."""
+        path = self.folder / "buffer.safetensors"
+        save(self._filled(case), path)
+        return Work(lambda: load(path), note="a new buffer, checksums compared")
+
+    def empty_call(self, case: Case) -> Work:
+        """A compiled graph that does next to nothing."""
+        empty, start = Loop(None, repeat=1), Tensor(0, ms.int32)
+        return Work(lambda: empty(start).asnumpy())
+
+    def dqn(self, case: Case) -> Work:
+        """Acting, inserting, sampling and learning in one graph."""
+        return DQN(LearnerWithBuffer()).work()
+
+
+if __name__ == "__main__":
+    ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=1)  # as for other small networks here
+    answer(MindsporeReplay())

@@ -1,0 +1,151 @@
+"""The plainest buffer there is: NumPy arrays and an index, with no check of what comes in."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..answering import Peer, Work, answer
+from ..cases import GAMMA, N_STEP, SEQUENCE, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
+
+
+class Ring:
+    """A ring of rows.
+
+    Args:
+        schema (dict): Shape of one row and dtype of each column.
+        capacity (int): Rows.
+    """
+
+    def __init__(self, schema: Schema, capacity: int) -> None:
+        self.columns = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in schema.items()}
+        self.capacity = capacity
+        self.next = 0
+        self.size = 0
+        self.rng = np.random.default_rng(0)
+
+    def insert(self, row: Mapping[str, Any]) -> None:
+        """Stores one row over the oldest."""
+        for name, column in self.columns.items():
+            column[self.next] = row[name]
+        self._advance(1)
+
+    def insert_batch(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Stores a batch no longer than the ring."""
+        n = len(next(iter(rows.values())))
+        first = min(n, self.capacity - self.next)
+        for name, column in self.columns.items():
+            column[self.next : self.next + first] = rows[name][:first]
+            column[: n - first] = rows[name][first:]
+        self._advance(n)
+
+    def _advance(self, n: int) -> None:
+        self.next = (self.next + n) % self.capacity
+        self.size = min(self.size + n, self.capacity)
+
+    def sample(self, n: int) -> dict[str, np.ndarray]:
+        """Copies of `n` rows, each row equally likely."""
+        slots = self.rng.integers(self.size, size=n)
+        return {name: column[slots] for name, column in self.columns.items()}
+
+    def sample_stacks(self, n: int) -> dict[str, np.ndarray]:
+        """`n` rows whose observation and next observation are stacks of frames, put together from single ones."""
+        # A row whose stack is stored, and its next frame.
+        slots = (self.next + STACK - 1 + self.rng.integers(self.size - STACK, size=n)) % self.capacity
+        frames = self.columns["observation"]
+        ends = self.columns["terminated"]
+        steps = np.arange(1 - STACK, 1)
+        ended = ends[(slots[:, None] + steps[:-1]) % self.capacity]
+        # Frames before the episode's first are the first again.
+        first = np.where(ended, steps[1:], 1 - STACK).max(1, keepdims=True)
+        back = (slots[:, None] + np.maximum(steps, first)) % self.capacity
+        following = np.concatenate([back[:, 1:], (slots[:, None] + 1) % self.capacity], 1)
+        batch = {name: column[slots] for name, column in self.columns.items() if name != "observation"}
+        return {"observation": frames[back], "next_observation": frames[following], **batch}
+
+    def sample_sequences(self, n: int, steps: int) -> dict[str, np.ndarray]:
+        """`n` runs of consecutive steps; one that crosses the end of an episode is masked behind it."""
+        start = (self.next + self.rng.integers(self.size - steps + 1, size=n)) % self.capacity
+        slots = (start[:, None] + np.arange(steps)) % self.capacity
+        batch = {name: column[slots] for name, column in self.columns.items()}
+        ended = np.cumsum(batch["terminated"], 1) - batch["terminated"]
+        return {"mask": ended == 0, **batch}
+
+    def sample_n_step(self, n: int) -> dict[str, np.ndarray]:
+        """`n` rows with the discounted return of the next steps and the observation after them."""
+        start = (self.next + self.rng.integers(self.size - N_STEP + 1, size=n)) % self.capacity
+        slots = (start[:, None] + np.arange(N_STEP)) % self.capacity
+        ended = self.columns["terminated"][slots]
+        alive = np.cumsum(ended, 1) - ended == 0
+        returns = (self.columns["reward"][slots] * alive * GAMMA ** np.arange(N_STEP)).sum(1, dtype=np.float32)
+        last = slots[np.arange(n), alive.sum(1) - 1]
+        first = {name: self.columns[name][start] for name in ("observation", "action")}
+        then = {name: self.columns[name][last] for name in ("next_observation", "terminated")}
+        return {**first, "reward": returns, **then}
+
+
+class NumPyRing(Peer):
+    """Measures `Ring`."""
+
+    def _filled(self, case: Case) -> Ring:
+        ring = Ring(case.schema, case.capacity)
+        for rows in chunks_of(case.schema, case.capacity):
+            ring.insert_batch(rows)
+        return ring
+
+    def insert(self, case: Case) -> Work:
+        """One row or a batch."""
+        ring = self._filled(case)
+        if case.batch == 1:
+            return Work(in_turn(ring.insert, single_rows(case.schema)))
+        rows = batch_of(case.schema, case.batch)
+        return Work(lambda: ring.insert_batch(rows))
+
+    def sample(self, case: Case) -> Work:
+        """A batch."""
+        ring = self._filled(case)
+        return Work(lambda: ring.sample(case.batch))
+
+    def frames_bytes(self, case: Case) -> Work:
+        """Bytes of its arrays by row."""
+        ring = self._filled(case)
+        return Work(lambda: sum(column.nbytes for column in ring.columns.values()) / case.capacity)
+
+    def frames_sample(self, case: Case) -> Work:
+        """A batch with stacks."""
+        ring = self._filled(case)
+        return Work(lambda: ring.sample_stacks(case.batch))
+
+    def sequences(self, case: Case) -> Work:
+        """A batch of sequences."""
+        ring = self._filled(case)
+        return Work(lambda: ring.sample_sequences(case.batch, SEQUENCE))
+
+    def n_step(self, case: Case) -> Work:
+        """An insertion and a batch."""
+        ring = self._filled(case)
+        insert = in_turn(ring.insert, single_rows(case.schema))
+        return Work(lambda: (insert(), ring.sample_n_step(case.batch)))
+
+    def save(self, case: Case) -> Work:
+        """One file of all columns."""
+        ring = self._filled(case)
+        path = self.folder / "ring.npz"
+        return Work(lambda: np.savez(path, **ring.columns))
+
+    def load(self, case: Case) -> Work:
+        """The file back into a ring."""
+        ring = self._filled(case)
+        path = self.folder / "ring.npz"
+        np.savez(path, **ring.columns)
+
+        def load() -> None:
+            with np.load(path) as file:
+                for name, column in ring.columns.items():
+                    column[...] = file[name]
+
+        return Work(load)
+
+
+if __name__ == "__main__":
+    answer(NumPyRing())

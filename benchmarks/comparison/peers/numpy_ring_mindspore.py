@@ -1,0 +1,46 @@
+"""A DQN in MindSpore that is fed by a ring of NumPy arrays: what its users do without a buffer on the device."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+
+from ..answering import Peer, Work, answer
+from ..cases import CARTPOLE, Case
+from ..cases import DQN as SETTINGS
+from .mindspore_dqn import DQN, Learner
+from .numpy_ring import Ring
+
+
+class LearnerWithRing(Learner):
+    """The learner, and a ring whose batches become Tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ring = Ring(CARTPOLE, SETTINGS["capacity"])
+
+    def store(self, row: list[Any]) -> None:
+        """Keeps a row."""
+        self.ring.insert(dict(zip(CARTPOLE, row)))
+
+    def step(self, now: np.ndarray, row: list[Any]) -> int:
+        """Stores, learns and chooses."""
+        self.store(row)
+        batch = self.ring.sample(SETTINGS["batch_size"])
+        return int(self.graph(Tensor.from_numpy(now), *map(Tensor.from_numpy, batch.values())).asnumpy())
+
+
+class NumPyRingMindSpore(Peer):
+    """Measures the learner."""
+
+    packages = ("mindspore",)
+
+    def dqn(self, case: Case) -> Work:
+        """Acting and learning in one graph, inserting and sampling in NumPy."""
+        return DQN(LearnerWithRing()).work()
+
+
+if __name__ == "__main__":
+    ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=1)  # as for other small networks here
+    answer(NumPyRingMindSpore())

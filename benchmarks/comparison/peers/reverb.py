@@ -1,0 +1,188 @@
+"""dm-reverb: a server with tables of items; here in the same process, where its samplers read the tables directly."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import reverb
+import tensorflow as tf
+from reverb import structured_writer
+
+from ..answering import NotOfferedError, Peer, Work, answer
+from ..cases import EPISODE, SEQUENCE, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
+
+ITEM_BYTES = 6_000  # what an item of a CartPole transition was seen to take
+MOST_BYTES = 4 * 10**9
+IN_FLIGHT = 25  # items that the server has not confirmed yet, as the default of its older writer
+DRAWN = "drawn ahead by a TrajectoryDataset"
+LEAST = 100  # batches of a turn; some of them lie ready when it begins
+
+#: From a step's columns to an item's; an index gives a step, a slice a run of steps.
+Pattern = Callable[[Any], dict[str, Any]]
+
+
+class Store:
+    """A server with a table of items, each made from the last steps by a pattern.
+
+    Args:
+        schema (dict): Columns of a step.
+        pattern (Callable): Makes an item.
+        items (int): Items of the table.
+        steps (int): Steps that an item needs, counted from the beginning of its episode.
+    """
+
+    def __init__(self, schema: Schema, pattern: Pattern, items: int, steps: int = 1) -> None:
+        self.dtypes = {name: np.dtype(dtype) for name, (_, dtype) in schema.items()}
+        specs = {name: tf.TensorSpec(shape, dtype, name) for name, (shape, dtype) in schema.items()}
+        made = structured_writer.pattern_from_transform(specs, pattern)
+        longer = [structured_writer.Condition.step_index() >= steps - 1] if steps > 1 else []
+        config = structured_writer.create_config(made, "table", longer)
+        self.table = reverb.Table(
+            "table",
+            reverb.selectors.Uniform(),
+            reverb.selectors.Fifo(),
+            items,
+            reverb.rate_limiters.MinSize(1),
+            signature=structured_writer.infer_signature([config], specs),
+        )
+        self.server = reverb.Server([self.table])
+        self.client = self.server.localhost_client()
+        self.writer = self.client.structured_writer([config])
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Writes one step; at most `IN_FLIGHT` items are not stored yet."""
+        self.writer.append({name: np.asarray(row[name], dtype) for name, dtype in self.dtypes.items()})
+        self.writer.flush(IN_FLIGHT)
+
+    def append_batch(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Writes steps one after the other, which is the only way."""
+        for i in range(len(rows["reward"])):
+            self.append({name: column[i] for name, column in rows.items()})
+
+    def batches(self, size: int) -> Iterator[Any]:
+        """Batches without an end, which its own threads draw ahead."""
+        dataset = reverb.TrajectoryDataset.from_table_signature(
+            self.client.server_address, "table", max_in_flight_samples_per_worker=2 * size
+        )
+        yield from dataset.batch(size).as_numpy_iterator()  # from a generator, which keeps the server
+
+
+def _last(step: Any) -> dict[str, Any]:
+    return {name: column[-1] for name, column in step.items()}
+
+
+def _run(step: Any) -> dict[str, Any]:
+    return {name: column[-SEQUENCE:] for name, column in step.items()}
+
+
+def _frames(step: Any) -> dict[str, Any]:
+    """A row is the last step but one; its frames are those of its stack and the next one."""
+    rest = {name: column[-2] for name, column in step.items() if name != "observation"}
+    return {"observation": step["observation"][-STACK - 1 :], **rest}
+
+
+def _too_large(case: Case) -> str:
+    """Why a case's rows are too many items, if they are."""
+    size = case.capacity * (ITEM_BYTES + case.row_bytes)
+    return f"{case.capacity:,} items would take about {size / 1e9:.0f} GB in it" if size > MOST_BYTES else ""
+
+
+def _rows(case: Case) -> Store:
+    """A full store whose items are rows."""
+    if reason := _too_large(case):
+        raise NotOfferedError(reason)
+    store = Store(case.schema, _last, case.capacity)
+    for rows in chunks_of(case.schema, case.capacity):
+        store.append_batch(rows)
+    store.writer.flush()
+    return store
+
+
+def _episodes(case: Case) -> Iterator[dict[str, np.ndarray]]:
+    for rows in chunks_of(case.schema, case.capacity):
+        for start in range(0, len(rows["reward"]), EPISODE):
+            yield {name: column[start : start + EPISODE] for name, column in rows.items()}
+
+
+def _frames_store(case: Case) -> Store:
+    """A full store of items of five frames; an episode's first frame is written four times, and one after its last."""
+    store = Store(case.schema, _frames, case.capacity, STACK + 1)
+    for rows in _episodes(case):
+        order = [0] * (STACK - 1) + [*range(EPISODE), 0]
+        store.append_batch({name: column[order] for name, column in rows.items()})
+        store.writer.end_episode()
+    return store
+
+
+def _stacks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    frames = batch["observation"]
+    return {**batch, "observation": frames[:, :-1], "next_observation": frames[:, 1:]}
+
+
+def _memory() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Reverb(Peer):
+    """Measures dm-reverb."""
+
+    packages = ("dm-reverb", "tensorflow")
+
+    def insert(self, case: Case) -> Work:
+        """One row, or the rows of a batch one by one."""
+        store = _rows(case)
+        if case.batch == 1:
+            return Work(in_turn(store.append, single_rows(case.schema)), store.writer.flush)
+        rows = batch_of(case.schema, case.batch)
+        return Work(lambda: store.append_batch(rows), store.writer.flush, note="row by row")
+
+    def sample(self, case: Case) -> Work:
+        """A batch."""
+        store = _rows(case)
+        batches = store.batches(case.batch)
+        return Work(lambda: next(batches), note=DRAWN, least=LEAST)
+
+    def frames_bytes(self, case: Case) -> Work:
+        """Bytes that the process grows by, by row: its chunks are nowhere to be counted."""
+        before = _memory()
+        store = _frames_store(case)
+        held = _memory() - before
+        return Work(lambda: held / store.table.info.current_size, note="by what the process grows")
+
+    def frames_sample(self, case: Case) -> Work:
+        """A batch with stacks."""
+        store = _frames_store(case)
+        batches = store.batches(case.batch)
+        return Work(lambda: _stacks(next(batches).data), note=f"items of five frames; {DRAWN}", least=LEAST)
+
+    def sequences(self, case: Case) -> Work:
+        """A batch of sequences, none of which crosses the end of an episode."""
+        items = case.capacity // EPISODE * (EPISODE - SEQUENCE + 1)
+        store = Store(case.schema, _run, items, SEQUENCE)
+        for rows in _episodes(case):
+            store.append_batch(rows)
+            store.writer.end_episode()
+        batches = store.batches(case.batch)
+        return Work(lambda: next(batches), note=f"each step begins an item; {DRAWN}", least=LEAST)
+
+    def _too_many(self, case: Case) -> Work:
+        """Nothing; it could at smaller sizes."""
+        raise NotOfferedError(_too_large(case) or "it is not written here")
+
+    prioritized_insert = prioritized_sample = prioritized_update = save = load = _too_many
+
+    def n_step(self, case: Case) -> Work:
+        """Nothing."""
+        raise NotOfferedError("it stores what is written; the sums are Acme's")
+
+    def dqn(self, case: Case) -> Work:
+        """Nothing."""
+        raise NotOfferedError("it has tables and no agents")
+
+
+if __name__ == "__main__":
+    answer(Reverb())

@@ -1,0 +1,168 @@
+"""stable-baselines3: its `ReplayBuffer`, which holds NumPy arrays and gives torch tensors, and its DQN."""
+
+from typing import Any
+
+import numpy as np
+import stable_baselines3
+from gymnasium import spaces
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
+
+from ..answering import NotOfferedError, Work, answer
+from ..cases import DQN, GAMMA, N_STEP, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
+from .torch_peer import TorchPeer
+
+FOUR_TIMES = "stacks are stored once, so that a frame is stored four times"
+#: What a column is called there.
+ARRAYS = {
+    "observation": "observations",
+    "next_observation": "next_observations",
+    "action": "actions",
+    "reward": "rewards",
+    "terminated": "dones",
+}
+
+
+def space_of(shape: tuple[int, ...], dtype: str) -> spaces.Space[Any]:
+    """The space of a column."""
+    if dtype == "int32":
+        return spaces.Discrete(2)
+    high = 255 if dtype == "uint8" else 1
+    return spaces.Box(0, high, shape, np.dtype(dtype).type)
+
+
+def filled(
+    schema: Schema, capacity: int, environments: int = 1, kind: type[ReplayBuffer] = ReplayBuffer, **options: Any
+) -> ReplayBuffer:
+    """A full buffer."""
+    buffer = kind(
+        capacity,
+        space_of(*schema["observation"]),
+        space_of(*schema["action"]),
+        "cpu",
+        n_envs=environments,
+        handle_timeout_termination=False,
+        **options,
+    )
+    steps = buffer.buffer_size
+    start = 0
+    for rows in chunks_of(schema, steps * environments):
+        stop = start + len(rows["reward"])
+        for name, column in rows.items():
+            array = getattr(buffer, ARRAYS[name])
+            array.reshape(steps * environments, *array.shape[2:])[start:stop] = column.reshape(
+                len(column), *array.shape[2:]
+            )
+        start = stop
+    buffer.full = True
+    return buffer
+
+
+class StableBaselines3(TorchPeer):
+    """Measures stable-baselines3."""
+
+    packages = ("stable-baselines3", "torch")
+
+    def insert(self, case: Case) -> Work:
+        """One row, or one step of as many environments as the batch has rows."""
+        buffer = filled(case.schema, case.capacity, case.batch)
+        if case.batch == 1:
+            return Work(in_turn(lambda row: self._add(buffer, row), single_rows(case.schema)))
+        rows = batch_of(case.schema, case.batch)
+        rows["reward"] = rows["reward"].reshape(case.batch)
+        if "terminated" not in rows:
+            rows["terminated"] = np.zeros(case.batch, bool)
+        return Work(
+            lambda: self._add(buffer, rows), note=f"one step of a buffer that was made for {case.batch:,} environments"
+        )
+
+    @staticmethod
+    def _add(buffer: ReplayBuffer, rows: dict[str, Any]) -> None:
+        buffer.add(
+            rows["observation"],
+            rows["next_observation"],
+            np.asarray(rows["action"]),
+            rows["reward"],
+            rows["terminated"],
+            [],
+        )
+
+    def sample(self, case: Case) -> Work:
+        """A batch."""
+        buffer = filled(case.schema, case.capacity)
+        return Work(lambda: buffer.sample(case.batch))
+
+    def prioritized_insert(self, case: Case) -> Work:
+        """Not offered."""
+        raise NotOfferedError("no prioritized replay")
+
+    prioritized_sample = prioritized_update = prioritized_insert
+
+    def _stacks(self, case: Case) -> ReplayBuffer:
+        shape, dtype = case.schema["observation"]
+        schema: Schema = {**case.schema, "observation": ((*shape, STACK), dtype)}
+        return filled(schema, case.capacity, optimize_memory_usage=True)
+
+    def frames_bytes(self, case: Case) -> Work:
+        """Bytes of its arrays by row."""
+        buffer = self._stacks(case)
+        arrays = [value for value in vars(buffer).values() if isinstance(value, np.ndarray)]
+        return Work(
+            lambda: sum(array.nbytes for array in arrays) / case.capacity,
+            note=FOUR_TIMES,
+        )
+
+    def frames_sample(self, case: Case) -> Work:
+        """A batch."""
+        buffer = self._stacks(case)
+        return Work(lambda: buffer.sample(case.batch), note=FOUR_TIMES)
+
+    def sequences(self, case: Case) -> Work:
+        """Not offered."""
+        raise NotOfferedError("no sequences")
+
+    def n_step(self, case: Case) -> Work:
+        """An insertion and a batch."""
+        buffer = filled(case.schema, case.capacity, kind=NStepReplayBuffer, n_steps=N_STEP, gamma=GAMMA)
+        insert = in_turn(lambda row: self._add(buffer, row), single_rows(case.schema))
+        return Work(lambda: (insert(), buffer.sample(case.batch)), note="returns are made when they are sampled")
+
+    def save(self, case: Case) -> Work:
+        """A pickle."""
+        buffer = filled(case.schema, case.capacity)
+        path = self.folder / "buffer.pkl"
+        return Work(lambda: save_to_pkl(path, buffer))
+
+    def load(self, case: Case) -> Work:
+        """The pickle as a new buffer."""
+        path = self.folder / "buffer.pkl"
+        save_to_pkl(path, filled(case.schema, case.capacity))
+        return Work(lambda: load_from_pkl(path))
+
+    def dqn(self, case: Case) -> Work:
+        """Its own agent and loop."""
+        agent = stable_baselines3.DQN(
+            "MlpPolicy",
+            "CartPole-v1",
+            learning_rate=DQN["learning_rate"],
+            buffer_size=DQN["capacity"],
+            learning_starts=DQN["learning_starts"],
+            batch_size=DQN["batch_size"],
+            gamma=DQN["gamma"],
+            train_freq=1,
+            gradient_steps=1,
+            target_update_interval=DQN["target_every"],
+            exploration_initial_eps=DQN["epsilon"],
+            exploration_final_eps=DQN["epsilon"],
+            max_grad_norm=DQN["max_grad_norm"],
+            policy_kwargs={"net_arch": DQN["hidden"]},
+            seed=0,
+            device="cpu",
+        )
+        agent.learn(DQN["learning_starts"])
+        steps = DQN["steps_a_call"]
+        return Work(lambda: agent.learn(steps, reset_num_timesteps=False), each=steps)
+
+
+if __name__ == "__main__":
+    answer(StableBaselines3())
