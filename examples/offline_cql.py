@@ -1,0 +1,209 @@
+"""Conservative Q-learning on CartPole, from a recorded dataset alone.
+
+    pip install ".[examples,datasets]"
+    python examples/offline_cql.py              # less than two minutes on two CPU cores
+    python examples/offline_cql.py --seed 0 1 2 --out runs/offline_cql
+
+Policies of which none balances the pole for long play some hundred episodes, and Minari's ``DataCollector`` writes them
+down. ``from_minari`` makes a replay buffer of the dataset. From then on no learner acts: one call of a compiled graph
+samples a batch, computes the loss and its gradients, and updates the network and its target.
+
+A Q-learner believes too much of actions that the dataset does not have, and offline nothing ever corrects it.
+Conservative Q-learning adds to the loss how far the logarithm of the sum of exponential values of all actions is above
+the value of the action taken. The same learner without this term, a DQN, is trained on the same data for comparison.
+
+Greedy episodes are played only to watch. Nothing is chosen by them: what counts is the last network. The script ends
+with an error unless the mean return of CQL's reaches ``solved_at`` of the configuration. Files go to
+``runs/offline_cql_seed<seed>/``: the dataset, which a later run of the same folder takes again, the learning curve, the
+history and the networks.
+
+Reference:
+    Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning, https://arxiv.org/abs/2006.04779,
+    equation 4
+"""
+
+import argparse
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import minari
+import mindspore as ms
+import numpy as np
+from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner, Policy, greedy_returns, make_network, value_of
+from mindspore import Tensor, nn, ops
+from tqdm import tqdm
+
+from mindspore_replay import load_config
+from mindspore_replay.datasets import from_minari
+
+
+class OfflineLearner(Learner):
+    """A `Learner` that only samples. One call learns from a batch.
+
+    Args:
+        network (nn.Cell): Gives the value of each action.
+        target (nn.Cell): Its slowly following copy, of the same form.
+        buffer (ReplayBuffer): Columns observation, action, reward, next_observation, terminated, truncated.
+        rates (float): As for `Learner`.
+        conservatism (float): Weight of the conservative term; 0 is a DQN.
+    """
+
+    def __init__(self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, *rates: float, conservatism: float) -> None:
+        super().__init__(network, target, buffer, *rates)
+        self.conservatism = conservatism
+
+    def construct(self) -> Tensor:
+        observation, action, reward, next_observation, terminated, _ = self.buffer.sample()
+        wanted = self.wanted_value(reward, next_observation, terminated)
+        loss, gradients = self.loss_and_gradients(observation, action, wanted)
+        self.improve(gradients)
+        return loss
+
+    def loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
+        """The loss of a DQN, and how far the soft maximum of all values is above the value of the action taken."""
+        values = self.network(observation)
+        taken = value_of(values, action)
+        gap = ops.mean(ops.logsumexp(values, 1) - taken)
+        return ops.huber_loss(taken, wanted) + self.conservatism * gap
+
+
+class OfflineRun:
+    """One dataset, the learners that learn from it, their history and files."""
+
+    def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config, self.seed, self.backend, self.folder = config, seed, backend, folder
+        self.dataset = collected(config, seed, folder / "minari")
+        returns = [float(episode.rewards.sum()) for episode in self.dataset]
+        self.history: dict[str, Any] = {"dataset": returns, "evaluations": {}, "final": {}}
+        print(
+            f"dataset: {len(returns)} episodes, {self.dataset.total_steps} steps, mean return {np.mean(returns):.1f}, "
+            f"largest {max(returns):.0f}"
+        )
+
+    def make_learner(self, conservatism: float) -> OfflineLearner:
+        """A new learner with the dataset in its buffer."""
+        ms.set_seed(self.seed)
+        settings = self.config["learner"]
+        own = {"seed": self.seed, "backend": self.backend}
+        buffer = from_minari(self.dataset, progress=True, **self.config["replay_buffer"], **own)
+        size = settings["observation_scale"], settings["hidden"], int(self.dataset.action_space.n)
+        rates = self.config["gamma"], settings["tau"], settings["learning_rate"]
+        return OfflineLearner(make_network(*size), make_network(*size), buffer, *rates, conservatism=conservatism)
+
+    def train(self, name: str, conservatism: float) -> float:
+        """The mean return of the last network of a learner."""
+        plan, updates = self.config["evaluation"], self.config["learner"]["updates"]
+        learner = self.make_learner(conservatism)
+        policy = Policy(learner.network)
+        curve = self.history["evaluations"][name] = []
+        for update in (bar := tqdm(range(1, updates + 1), desc=name, unit="update", dynamic_ncols=True)):
+            loss = learner()
+            if update % plan["every"] == 0:
+                seed = EVALUATION_SEED + update
+                curve.append((update, float(np.mean(greedy_returns(self.config, policy, plan["episodes"], seed)))))
+                bar.set_postfix_str(f"loss {float(loss):.3f}, return {curve[-1][1]:.0f}")
+        ms.save_checkpoint(learner.network, str(self.folder / f"{name}.ckpt"))
+        mean = float(np.mean(greedy_returns(self.config, policy, plan["final_episodes"], FINAL_SEED)))
+        self.history["final"][name] = mean
+        return mean
+
+    def save(self) -> None:
+        """Writes the history and the learning curve."""
+        (self.folder / "history.json").write_text(json.dumps(self.history))
+        plot([self.history], self.folder / "learning_curve.png", self.config)
+
+
+def collected(config: dict[str, Any], seed: int, folder: Path) -> minari.MinariDataset:
+    """The dataset in this folder; collects it if there is none."""
+    plan = config["dataset"]
+    os.environ["MINARI_DATASETS_PATH"] = str(folder.resolve())  # where Minari has its datasets
+    folder.mkdir(exist_ok=True)
+    if (folder / plan["id"]).exists():
+        return minari.load_dataset(plan["id"])
+    env = minari.DataCollector(gym.make(config["environment"]))
+    rng, policies = np.random.default_rng(seed), list(plan["policies"].values())
+    for number in tqdm(range(plan["episodes"]), desc="collecting", unit="episode", dynamic_ncols=True):
+        policy = policies[number % len(policies)]
+        observation, _ = env.reset(seed=seed * plan["episodes"] + number)
+        done = False
+        while not done:
+            greedy = rng.random() >= policy["noise"]
+            action = int(np.dot(policy["weights"], observation) > 0) if greedy else int(rng.integers(2))
+            observation, _, terminated, truncated, _ = env.step(action)
+            done = terminated or truncated
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that a dataset of this folder names no author, and the like
+        dataset = env.create_dataset(plan["id"], algorithm_name="noisy linear policies")
+    env.close()
+    return dataset
+
+
+def plot(histories: list[dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
+    """Draws the evaluations of each learner, and the returns in the dataset. One line for each seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (data, axes) = plt.subplots(1, 2, figsize=(8, 4.5), layout="constrained", sharey=True, width_ratios=(1, 4))
+    returns = np.concatenate([history["dataset"] for history in histories])
+    data.hist(returns, bins=np.arange(0, 520, 20), orientation="horizontal", color="grey")
+    data.axhline(returns.mean(), color="k", linewidth=1)
+    data.set(xlabel="episodes", ylabel="return", title="the dataset", ylim=(0, 515))
+    for i, name in enumerate(histories[0]["evaluations"]):
+        for j, history in enumerate(histories):
+            line = np.array(history["evaluations"][name] or [(0, 0)], float).T
+            axes.plot(*line, "D-", color=f"C{i}", markersize=4, linewidth=1, alpha=0.8, label=name if j == 0 else None)
+    axes.axhline(returns.mean(), color="k", linewidth=1, label="mean of the dataset")
+    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
+    axes.set(xlabel="updates", title=f"greedy episodes on {config['environment']}")
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
+    for part in (data, axes):
+        part.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "cql_cartpole.yaml")
+    parser.add_argument("--updates", type=int, help="of each learner; default: from the configuration")
+    parser.add_argument("--seed", type=int, nargs="+", default=[0], help="one run each")
+    parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
+    parser.add_argument("--out", type=Path, default=Path("runs/offline_cql"), help="start of the runs' folders")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    config = load_config(arguments.config)
+    if arguments.updates is not None:
+        config["learner"]["updates"] = arguments.updates
+    histories, unsolved = [], []
+    for seed in arguments.seed:
+        begin = time.perf_counter()
+        run = OfflineRun(config, seed, arguments.backend, Path(f"{arguments.out}_seed{seed}"))
+        means = {name: run.train(name, weight) for name, weight in config["learner"]["conservatism"].items()}
+        run.save()
+        histories.append(run.history)
+        unsolved += [seed] * (means["CQL"] < config["evaluation"]["solved_at"])
+        texts = [f"{name} {mean:.1f}" for name, mean in means.items()]
+        print(f"seed {seed}: mean return of {config['evaluation']['final_episodes']} greedy episodes: "
+              f"{', '.join(texts)}; {time.perf_counter() - begin:.0f} s in all; files: {run.folder}")  # fmt: skip
+    if len(histories) > 1:
+        plot(histories, Path(f"{arguments.out}.png"), config)
+    if unsolved:
+        raise SystemExit(
+            f"not solved: CQL's mean return is below {config['evaluation']['solved_at']}, seeds {unsolved}"
+        )
+
+
+if __name__ == "__main__":
+    main()
