@@ -33,9 +33,11 @@ BUFFER_TYPES: dict[str, type] = {
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}
 _SEVERAL_KEYS = ("multi_type_replaybuffer", "multi_buffer")
-_OWN_KEYS = ("type", "number", "params", "limiter", *_SCHEMA_KEYS, *_SEVERAL_KEYS)
+#: The number of shards, or what is said of them.
+SHARDS = "shards"
+_OWN_KEYS = ("type", "number", "params", "limiter", SHARDS, *_SCHEMA_KEYS, *_SEVERAL_KEYS)
 #: Keys whose value is a mapping without being a buffer's configuration.
-_MAPPINGS = ("limiter", *di_engine.MAPPINGS)
+_MAPPINGS = ("limiter", SHARDS, *di_engine.MAPPINGS)
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
         TypeError: If `type` is neither a class nor a string, or `priority` no bool.
         ValueError: If no class has this name.
     """
-    config = _flat(config)
+    config = flat(config)
     buffer_type = config.get("type", "uniform")
     if isinstance(buffer_type, type):
         return di_engine.class_by_priority(buffer_type, config.get("priority"))
@@ -87,7 +89,7 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
     if buffer_type not in BUFFER_TYPES:
         raise ValueError(
             f"For 'get_buffer_cls', 'type' must be one of {', '.join(BUFFER_TYPES)}, but got {buffer_type!r}"
-            f"{_nearest(buffer_type, BUFFER_TYPES)}."
+            f"{nearest(buffer_type, BUFFER_TYPES)}."
         )
     return di_engine.class_by_priority(BUFFER_TYPES[buffer_type], config.get("priority"))
 
@@ -105,6 +107,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
             - `data_shape` (Sequence): shape of one row of each column. Required.
             - `data_type` (Sequence): dtype of each column, ``mindspore.float32`` or ``"float32"``. Required.
             - `params` (Mapping): more keys, which may as well stand outside of it.
+            - `shards` (Union[int, Mapping]): how many shards a `distributed.ShardedReplay` has, or its arguments.
             - `limiter` (Mapping): arguments of a `RateLimiter`, which becomes the buffer's ``limiter``.
             - any other argument of the class by name, such as `seed` or `names`. Infinite limits are none.
             - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
@@ -128,9 +131,13 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
     if create_config is not None:
         _check_mapping("create_config", create_config)
         config = _with_types(config, create_config)
-    config = _flat(config)
+    config = flat(config)
     if _is_several(config):
         return _create_named({key: value for key, value in config.items() if key not in _SEVERAL_KEYS})
+    if SHARDS in config:
+        from .distributed import ShardedReplay
+
+        return ShardedReplay(config)
     buffer_cls = get_buffer_cls(config)
     arguments = _arguments(buffer_cls, config)
     number = config.get("number", 1)
@@ -185,13 +192,13 @@ def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str
             names = [name for name, part in config.items() if isinstance(part, Mapping)]
             raise ValueError(
                 "For 'create_buffer', 'create_config' must hold 'type', or a mapping with it for each buffer, "
-                f"but it has {key!r}{_nearest(str(key), ['type', *names])}. Of DI-engine's create_config give the part "
+                f"but it has {key!r}{nearest(str(key), ['type', *names])}. Of DI-engine's create_config give the part "
                 "'replay_buffer'."
             )
     return merged
 
 
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration without `params`, whose keys move to the others."""
     given = {key: value for key, value in config.items() if key != "params"}
     params = config.get("params") or {}
@@ -199,7 +206,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     twice = sorted(set(given) & set(params))
     if twice:
         raise ValueError(f"For 'create_buffer', {twice} stand both in the configuration and in its 'params'.")
-    return given | (_flat(params) if params else {})
+    return given | (flat(params) if params else {})
 
 
 def _is_several(config: Mapping[str, Any]) -> bool:
@@ -219,7 +226,7 @@ def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
     common = {key: value for key, value in config.items() if key not in names}
     buffers: dict[str, Any] = {}
     for name in names:
-        part = _flat(config[name])
+        part = flat(config[name])
         own = {di_engine.RENAMED.get(key, key) for key in part}
         part |= {key: value for key, value in common.items() if di_engine.RENAMED.get(key, key) not in own}
         buffers[name] = create_buffer(part)
@@ -257,12 +264,12 @@ def _check_mapping(name: str, value: Any) -> None:
 
 def _check_known(keys: Iterable[Any], known: Iterable[str]) -> None:
     known = list(known)
-    unknown = [f"{key!r}{_nearest(str(key), known)}" for key in keys if key not in known]
+    unknown = [f"{key!r}{nearest(str(key), known)}" for key in keys if key not in known]
     if unknown:
         raise ValueError(f"For 'create_buffer', the configuration has unknown keys: {'; '.join(unknown)}.")
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
     """A hint at the known word nearest to this one."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)
     return f" (the nearest is {matches[0]!r})" if matches else ""

@@ -296,15 +296,61 @@ class RateLimiter(NamedCell):
                     raise RuntimeError("For 'RateLimiter', waiting was given up.")
                 left = _LONGEST_WAIT if deadline is None else min(deadline - time.monotonic(), _LONGEST_WAIT)
                 if left <= 0:
-                    raise TimeoutError(_why_not(what, rows, seconds, now))
+                    raise self.too_late(what, rows, seconds)
                 self._changed.wait(left)
         finally:
             self._waiting[what].remove(rows)
-        beyond = max(now.inserted + self._begun[0] + rows - max(now.inserted + self._begun[0], int(now.min_size)), 0)
-        counted = now.enabled != 0
-        amounts = [rows, 0, beyond * counted, 0] if what == "insert" else [0, rows, 0, rows * counted]
+        amounts = self._amounts(what, rows, now)
         self._begun += amounts
-        return np.array(amounts)
+        return amounts
+
+    def _amounts(self, what: str, rows: int, now: "_Account") -> np.ndarray:
+        """What rows inserted or sampled now add to the counts."""
+        counted = now.enabled != 0
+        if what == "sample":
+            return np.array([0, rows, 0, rows * counted])
+        inserted = now.inserted + self._begun[0]
+        return np.array([rows, 0, max(inserted + rows - max(inserted, int(now.min_size)), 0) * counted, 0])
+
+    def allowance(self, waiting: int = 1) -> float:
+        """How many rows may be inserted from now on before anything more is sampled, by whoever inserts them.
+
+        Args:
+            waiting (int): Rows of the largest insertion that waits. Default: ``1``.
+
+        Returns:
+            float: Rows, a whole number; infinite where nothing limits them.
+
+        Raises:
+            ValueError: If `waiting` is not positive, or `error_buffer` is too small for it.
+        """
+        check_size("RateLimiter", "waiting", waiting)
+        with self._changed:
+            now = self._account()
+            self._note_size("insert", waiting, now)
+            if not now.enabled or now.low == 0:
+                return math.inf
+            most = (now.counted_samples + now.error) / now.low
+            most = math.floor(most + _ROUNDING * max(1.0, most)) - now.counted - self._begun[2]
+            return max(now.min_size - now.inserted - self._begun[0], 0) + max(most, 0)
+
+    def too_late(self, what: str, rows: int, seconds: float | None) -> TimeoutError:
+        """The error that says why rows could not be inserted or sampled in time."""
+        return TimeoutError(_why_not(what, rows, seconds, self._account()))
+
+    def count_inserted(self, rows: int) -> None:
+        """Counts rows that others inserted, who were told the `allowance`.
+
+        Args:
+            rows (int): How many.
+
+        Raises:
+            ValueError: If `rows` is negative.
+        """
+        check_size("RateLimiter", "rows", rows, minimum=0)
+        with self._changed:
+            overwrite(self.counts, self.counts.asnumpy() + self._amounts("insert", rows, self._account()))
+            self._changed.notify_all()
 
     def _end(self, begun: np.ndarray, done: np.ndarray) -> None:
         with self._changed:

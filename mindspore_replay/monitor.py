@@ -22,7 +22,7 @@ class ReplayMonitor:
     the reading before.
 
     Args:
-        buffer (Union[Cell, Mapping[str, Cell]]): A buffer, or several by name; each number is then called
+        buffer (Union[Cell, ShardedReplay, Mapping]): A buffer, or several by name; each number is then called
             ``name/number``.
         writer (Union[Writer, Sequence[Writer]]): Where readings go: `TensorBoardWriter`, `JSONLinesWriter`,
             `TerminalWriter`, or what has their methods.
@@ -50,7 +50,7 @@ class ReplayMonitor:
         if not self._buffers:
             raise ValueError("For 'ReplayMonitor', 'buffer' must hold a buffer, but got none.")
         for one in self._buffers.values():
-            if not isinstance(one, SavedCell):
+            if not (isinstance(one, SavedCell) or hasattr(one, "statistics")):
                 raise TypeError(
                     "For 'ReplayMonitor', 'buffer' must be a buffer or a mapping of buffers, but got "
                     f"{type(one).__name__}. Of a MixedReplay give its buffers."
@@ -94,7 +94,7 @@ class ReplayMonitor:
         histograms: dict[str, Histogram] = {}
         for name, buffer in self._buffers.items():
             prefix = f"{name}/" if name else ""
-            reading = buffer._look(statistics_of)
+            reading = _reading(buffer)
             more = {"bytes": buffer.nbytes, **self._rates(name, reading.values)}
             values |= {prefix + key: value for key, value in {**reading.values, **more}.items()}
             histograms |= {prefix + key: histogram for key, histogram in reading.histograms.items()}
@@ -125,6 +125,10 @@ class ReplayMonitor:
         self.close()
 
 
-def _totals(buffer: SavedCell) -> tuple[float, float]:
-    values = buffer._look(statistics_of).values
+def _reading(buffer: Any) -> Statistics:
+    return buffer._look(statistics_of) if isinstance(buffer, SavedCell) else buffer.statistics()
+
+
+def _totals(buffer: Any) -> tuple[float, float]:
+    values = _reading(buffer).values
     return values["inserted"], values["sampled"]

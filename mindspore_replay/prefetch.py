@@ -38,7 +38,7 @@ class Prefetch:
     The thread calls ``buffer.sample(...)`` from Python and keeps up to `depth` batches ready. Each is what that call
     would have given just then, with whole rows, and is delivered once, the oldest first; if nothing else changes the
     buffer, these are the batches that come without it, to the last bit. It takes every class of buffer, and stands
-    outside of graphs.
+    outside of graphs. Of a `ShardedReplay` it hides the network.
 
     What it changes:
 
@@ -58,12 +58,12 @@ class Prefetch:
     threads take turns, and a sample in the learner's own graph needs no thread at all.
 
     Args:
-        buffer (Union[ReplayBuffer, MixedReplay]): What to draw from.
+        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): What to draw from.
         depth (int): Batches to keep ready. Default: ``2``.
         sample_arguments: Passed on to ``buffer.sample``.
 
     Attributes:
-        buffer (Union[ReplayBuffer, MixedReplay]): What it draws from.
+        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): What it draws from.
         depth (int): Batches that it keeps ready.
 
     Raises:
@@ -86,8 +86,10 @@ class Prefetch:
     """
 
     def __init__(self, buffer: Any, depth: int = 2, **sample_arguments: Any) -> None:
-        if not isinstance(buffer, (ReplayBuffer, MixedReplay)):
-            raise TypeError(f"For 'Prefetch', 'buffer' must be a ReplayBuffer or MixedReplay, but got {buffer!r}.")
+        if not (isinstance(buffer, MixedReplay) or hasattr(buffer, "_turn_unless")):
+            raise TypeError(
+                f"For 'Prefetch', 'buffer' must be a ReplayBuffer, MixedReplay or ShardedReplay, but got {buffer!r}."
+            )
         self.buffer = buffer
         depth = check_size("Prefetch", "depth", depth)
         self.depth = 0 if _runs_graphs(buffer) else depth
@@ -163,10 +165,7 @@ class Prefetch:
 
     def _draw_in_turn(self) -> tuple[Any, float]:
         """Draws when the buffer's limiter allows it; `close` ends the waiting."""
-        limiter = self.buffer.limiter
-        if limiter is None:
-            return self._draw()
-        with limiter._counting("sample", self.buffer.sample_size, None, self._closing):
+        with self.buffer._turn_unless(self._closing):
             return self._draw()
 
     def _begin_anew(self) -> None:
@@ -205,6 +204,6 @@ class Prefetch:
 
 def _runs_graphs(buffer: Any) -> bool:
     """Whether a sample called from Python runs a compiled graph."""
-    return (
-        isinstance(buffer, MixedReplay) or buffer._host.compiled or getattr(buffer._host, "_finish", None) is not None
-    )
+    if not isinstance(buffer, ReplayBuffer):
+        return isinstance(buffer, MixedReplay)
+    return buffer._host.compiled or getattr(buffer._host, "_finish", None) is not None

@@ -8,8 +8,12 @@ import pytest
 from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_weighted import make_driver
 
+from mindspore_replay.distributed.ray_module import connect
+
 #: Files that share drivers, and so compiled graphs, run in one process.
 _GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"), "weighted")
+#: Files that share a Ray cluster.
+_GROUPS |= dict.fromkeys(("test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
 
 #: For each test that takes the fixture `combination`: the combinations that were run to an end, passed or failed.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
@@ -79,6 +83,14 @@ def _mode_is_left_alone() -> Iterator[None]:
     after = ms.get_context("mode")
     ms.set_context(mode=before)
     assert after == before, f"the test left the context in mode {after}"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """Ray on this machine, as a sharded buffer starts it."""
+    ray = connect()
+    yield ray
+    ray.shutdown()
 
 
 @pytest.fixture(params=sorted(MODES))

@@ -288,7 +288,7 @@ def test_statistics(monkeypatch: pytest.MonkeyPatch):
 
 def test_arguments():
     with pytest.raises(
-        TypeError, match=r"^For 'Prefetch', 'buffer' must be a ReplayBuffer or MixedReplay, but got 3\.$"
+        TypeError, match=r"^For 'Prefetch', 'buffer' must be a ReplayBuffer, MixedReplay or ShardedReplay, but got 3\.$"
     ):
         Prefetch(3)
     with pytest.raises(ValueError, match=r"^For 'Prefetch', 'depth' must be .* but got 0\.$"):

@@ -200,9 +200,7 @@ class MixedReplay(Remembered, NamedCell):
         self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in counts)
         self._with_handles = tuple(buffer._has_handles for buffer in self.sources)
         self._prioritized = tuple(buffer.prioritized for buffer in self.sources)
-        # Prioritized buffers, sequences and episodes give handles always, others when asked.
-        always = tuple(buffer.prioritized or bool(self._bookkeeping) for buffer in self.sources)
-        self._asks = tuple(handles and not given for handles, given in zip(self._with_handles, always))
+        self._asks = tuple(buffer._has_handles and not buffer._gives_handles for buffer in self.sources)
         self._zero = Tensor(0, ms.int32)
         self._dead = Tensor(-1, ms.int64)
         self._assert = ops.Assert()

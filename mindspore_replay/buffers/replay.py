@@ -215,6 +215,15 @@ class ReplayBuffer(GraphBodies):
             }
         return dict(zip(self.columns.names, zip(self.shapes, map(type_name, self.types))))
 
+    @property
+    def _gives_handles(self) -> bool:
+        """Whether every sample comes with handles, not only one that asks for them."""
+        return self.prioritized or bool(set(self._bookkeeping_names) - {"indices", "weights"})
+
+    def _with_handles(self) -> tuple[Tensor, ...]:
+        """A sample with all of its bookkeeping."""
+        return self.sample(with_indices=True) if self._has_handles and not self._gives_handles else self.sample()  # type: ignore[return-value]
+
     def _resized(self, sample_size: int) -> "ReplayBuffer":
         """A buffer on the same rows, with the same Parameters and lock, for samples of another size."""
         twin = type(self).__new__(type(self))
@@ -393,6 +402,12 @@ class ReplayBuffer(GraphBodies):
     def _turn_to_sample(self) -> Iterator[None]:
         with self.limiter.sampling(self.sample_size), self._lock:
             yield
+
+    def _turn_unless(self, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
+        """Waits until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
+        if self.limiter is None:
+            return contextlib.nullcontext()
+        return self.limiter._counting("sample", self.sample_size, None, stop)
 
     def _draw(self, bounds: tuple[int, int] | None, how: Any) -> tuple[Tensor, ...]:
         with self._lock if self.limiter is None else self._turn_to_sample():

@@ -1,0 +1,88 @@
+"""The configuration of a sharded buffer: that of one buffer, and what is said of the shards."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..buffers.elastic import ElasticReplayBuffer
+from ..buffers.replay import ReplayBuffer
+from ..buffers.reservoir import ReservoirReplayBuffer
+from ..checkpoint.description import describe
+from ..config import SHARDS, create_buffer, flat, nearest
+
+_KEYS = ("number", "folder", "timeout", "name", "batch", "in_flight", "resources")
+_NAME = "ShardedReplay"
+
+
+def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration of one buffer, and the arguments of the shards.
+
+    Args:
+        config (Mapping): Configuration, with or without ``shards``.
+        given (Mapping): Arguments that count before those of the configuration, where they are not ``None``.
+
+    Returns:
+        tuple[dict, dict]: Both.
+
+    Raises:
+        TypeError: If `config` or ``shards`` is of another type.
+        ValueError: If a key of ``shards`` is unknown, or the number of shards is nowhere.
+    """
+    if not isinstance(config, Mapping):
+        raise TypeError(f"For '{_NAME}', 'config' must be a mapping, but got {type(config).__name__}.")
+    config = flat(config)
+    shards = config.pop(SHARDS, {})
+    settings = dict(shards) if isinstance(shards, Mapping) else {"number": shards}
+    unknown = [f"{key!r}{nearest(str(key), _KEYS)}" for key in settings if key not in _KEYS]
+    if unknown:
+        raise ValueError(f"For '{_NAME}', 'shards' has unknown keys: {'; '.join(unknown)}.")
+    settings |= {key: value for key, value in given.items() if value is not None}
+    if "number" not in settings:
+        raise ValueError(f"For '{_NAME}', the configuration must say how many 'shards', or 'num_shards' must.")
+    return config, settings
+
+
+def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+    """The configuration of each shard: a part of the capacity, the larger ones first, and a seed of its own."""
+    if config.get("number", 1) != 1 or any(config.get(key) for key in ("multi_buffer", "multi_type_replaybuffer")):
+        raise ValueError(f"For '{_NAME}', the configuration must be that of one buffer: make one for each.")
+    key = "replay_buffer_size" if "replay_buffer_size" in config else "capacity"
+    capacity = config.get(key)
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < number:
+        raise ValueError(
+            f"For '{_NAME}', 'capacity' must be an int, at least one row for each of {number} shards, but got "
+            f"{capacity!r}."
+        )
+    seed = config.get("seed")
+    common = {name: value for name, value in config.items() if name != key}
+    return [
+        {**common, key: capacity // number + (i < capacity % number), "backend": "native"}
+        | ({} if seed is None else {"seed": seed + i})
+        for i in range(number)
+    ]
+
+
+def fingerprint(buffer: ReplayBuffer) -> dict[str, Any]:
+    """What shards of one sharded buffer have in common: everything but capacity and seed."""
+    described = describe(buffer)
+    own = {key: value for key, value in described.get("arguments", {}).items() if key not in ("capacity", "seed")}
+    return {"class": described["class"], "arguments": own, "reason": described.get("reason")}
+
+
+def template(config: Mapping[str, Any]) -> ReplayBuffer:
+    """A buffer of the smallest shard's configuration, which tells what it is like and is then forgotten.
+
+    Raises:
+        TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.
+        RuntimeError: If the native backend cannot be had.
+    """
+    buffer = create_buffer(config)
+    if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, ReplayBuffer):
+        raise ValueError(
+            f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
+        )
+    if buffer.timed and buffer.num_envs > 1:
+        raise ValueError(
+            f"For '{_NAME}', 'num_envs' must be 1 where rows know their episode, but got {buffer.num_envs}: give each "
+            "environment a writer of its own."
+        )
+    return buffer

@@ -1,0 +1,158 @@
+"""The shards as a process that asks them sees them: which answer, which do not, and which begin anew."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .ray_module import ray_module
+from .shard import Report
+
+logger = logging.getLogger("mindspore_replay.distributed")
+
+#: Seconds between two attempts to reach a shard whose process has died.
+_AGAIN = 0.2
+
+
+class Link:
+    """One shard.
+
+    Attributes:
+        number (int): Its number.
+        actor (ActorHandle): Its Ray actor.
+        identity (int): Which process it is; 0 before the first answer.
+        life (int): How often another process has taken its place.
+        seen (int): Rows that were inserted into this process, as far as is known.
+        allowed (float): Rows whose insertion into it was granted.
+    """
+
+    def __init__(self, number: int, actor: Any) -> None:
+        self.number = number
+        self.actor = actor
+        self.identity = self.life = self.seen = 0
+        self.allowed = 0.0
+        #: What it did not answer in time, or what it answers when it is there again.
+        self.owed: Any = None
+        self.slow = self.dead = False
+        self.tried = 0.0
+
+    @property
+    def answers(self) -> bool:
+        """Whether nothing is owed."""
+        return not (self.slow or self.dead)
+
+
+class Links:
+    """Asks shards, waits no longer than a while, and keeps an account of those that do not answer.
+
+    Args:
+        actors (Iterable[ActorHandle]): The shards.
+        timeout (float): Seconds to wait for an answer.
+
+    Attributes:
+        deaths (int): Processes of shards that died.
+        timeouts (int): Answers that did not come in time.
+    """
+
+    def __init__(self, actors: Iterable[Any], timeout: float) -> None:
+        self.all = [Link(i, actor) for i, actor in enumerate(actors)]
+        self.timeout = timeout
+        self.deaths = self.timeouts = 0
+        self._ray = ray_module()
+        self._lock = threading.Lock()
+
+    def alive(self) -> list[Link]:
+        """Those that answer. The others are looked after: some may answer again."""
+        with self._lock:
+            for link in self.all:
+                if link.slow or link.dead:
+                    self._look_after(link)
+            return [link for link in self.all if link.answers]
+
+    def ask(self, calls: Mapping[Link, Callable[[], Any]], *, wait: bool = False) -> dict[Link, Any]:
+        """The answers of those that give one in time.
+
+        Args:
+            calls (Mapping[Link, Callable]): Makes the call of each shard that is asked, and gives Ray's reference.
+            wait (bool): Whether to wait as long as it takes. Default: ``False``.
+
+        Returns:
+            dict[Link, Any]: Answers by shard.
+
+        Raises:
+            Exception: What a shard raises.
+        """
+        refs = {make(): link for link, make in calls.items()}
+        seconds = None if wait else self.timeout
+        ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=seconds) if refs else ([], [])
+        answers = {}
+        with self._lock:
+            for ref in late:
+                self._is_slow(refs[ref], ref)
+            for ref in ready:
+                link = refs[ref]
+                try:
+                    answers[link] = self._ray.get(ref)
+                except self._ray.exceptions.RayTaskError as error:
+                    raise error.as_instanceof_cause() from None
+                except self._ray.exceptions.RayError as error:
+                    self._has_died(link, error)
+        return answers
+
+    def meet(self, link: Link, report: Report) -> None:
+        """Takes note of which process it was that reported."""
+        if link.identity not in (0, report.identity):
+            if not link.dead:
+                self._count_death(link, "its process was replaced")
+            link.life += 1
+            link.seen, link.allowed = 0, 0.0
+            logger.warning(
+                "shard %d is there again, with %d rows%s", link.number, report.rows,
+                "" if report.rows else ": it has no checkpoint",
+            )  # fmt: skip
+        link.identity = report.identity
+        link.dead = False
+
+    def _count_death(self, link: Link, why: Any) -> None:
+        self.deaths += 1
+        logger.warning("shard %d has died, the others go on: %s", link.number, str(why).splitlines()[0])
+
+    def _has_died(self, link: Link, error: Exception) -> None:
+        if not link.dead:
+            self._count_death(link, error)
+        link.dead, link.slow = True, False
+        self._call_again(link)
+
+    def _call_again(self, link: Link) -> None:
+        link.tried = time.monotonic()
+        link.owed = link.actor.report.remote()
+
+    def _is_slow(self, link: Link, ref: Any) -> None:
+        self.timeouts += 1
+        logger.warning("shard %d has not answered for %g s, the others go on", link.number, self.timeout)
+        link.slow, link.owed = True, ref
+
+    def _look_after(self, link: Link) -> None:
+        """Looks whether a shard has answered at last."""
+        if not self._ray.wait([link.owed], timeout=0)[0]:
+            return
+        try:
+            answer = self._ray.get(link.owed)
+        except self._ray.exceptions.RayTaskError:
+            answer = None
+        except self._ray.exceptions.RayError as error:
+            self._lost(link, error)
+            return
+        link.owed = None
+        if link.slow:
+            logger.warning("shard %d answers again", link.number)
+            link.slow = False
+        elif isinstance(answer, Report):
+            self.meet(link, answer)
+
+    def _lost(self, link: Link, error: Exception) -> None:
+        if not link.dead:
+            self._has_died(link, error)
+        elif time.monotonic() - link.tried > _AGAIN:
+            self._call_again(link)

@@ -1,0 +1,250 @@
+"""One part of a sharded buffer, in a process of its own."""
+
+import json
+import math
+import secrets
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..buffers.state import overwrite
+from ..checkpoint import load, save
+from ..checkpoint.files import replacing
+from ..config import create_buffer
+from ..ops.sum_tree import levels
+from ..statistics import Statistics, statistics_of
+from .configuration import fingerprint
+from .ray_module import ray_module
+
+
+class Report(NamedTuple):
+    """What a shard says of itself.
+
+    Attributes:
+        identity (int): A number that no other process of this shard has.
+        total (float): The weight that all rows have together; without weights, how many there are.
+        least (float): The smallest weight of a row that may be drawn; infinite if there is none.
+        eligible (int): Rows that may be drawn.
+        rows (int): Rows stored.
+        inserted (int): Rows inserted into this process.
+        allowed (float): Rows whose insertion into this process was granted so far.
+        wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
+        largest (float): The largest priority so far, which new rows get; 1 without priorities.
+        memo (dict): What the learner last gave it to remember; empty if it never did.
+    """
+
+    identity: int
+    total: float
+    least: float
+    eligible: int
+    rows: int
+    inserted: int
+    allowed: float
+    wanted: int
+    largest: float
+    memo: dict[str, Any]
+
+
+class Drawn(NamedTuple):
+    """Rows that a shard drew.
+
+    Attributes:
+        identity (int): That of `Report`.
+        total (float), least (float): Those of `Report`, when they were drawn.
+        weights (Union[numpy.ndarray, None]): The weight of each row. Shape ``[n]``, float64.
+        parts (list[numpy.ndarray]): What the buffer's sample consists of, each ``[n, ...]``.
+    """
+
+    identity: int
+    total: float
+    least: float
+    weights: np.ndarray | None
+    parts: list[np.ndarray]
+
+
+class Shard:
+    """A buffer, and how many rows may be inserted into it.
+
+    Ray calls `insert` in one thread, `keep` in another, and all else in a third: an insertion may wait for a grant
+    while rows are drawn, and rows are drawn while a file is written.
+
+    No row is inserted before the learner's first `report` has set the clock and its first `grant` allows it.
+
+    Args:
+        config (Mapping): The buffer's configuration.
+        path (Union[str, None]): File that `keep` writes. A process that takes the place of one that died reads it, if
+            it is there.
+        resume (bool): Whether the first process reads it too.
+    """
+
+    def __init__(self, config: Mapping[str, Any], path: str | None, resume: bool) -> None:
+        self.identity = secrets.randbits(62)
+        self.buffer = create_buffer(config)
+        self.buffer.limiter = None
+        self._path = None if path is None else Path(path)
+        self._memo: dict[str, Any] = {}
+        self._inserted = self._begun = self._wanted = 0
+        self._allowed = 0.0
+        self._changed = threading.Condition()
+        self._sized: dict[int, Any] = {}
+        if self._path is not None:
+            replaces = ray_module().get_runtime_context().was_current_actor_reconstructed
+            self._begin(self._path, resume or replaces, replaces)
+
+    def _begin(self, path: Path, read: bool, may_lack: bool) -> None:
+        if not read:
+            if path.exists():
+                raise FileExistsError(
+                    f"For 'ShardedReplay', 'folder' must hold no shards of another run, but {path} is there. Go on "
+                    "from it with resume=True, or name another folder."
+                )
+        elif path.exists() or not may_lack:
+            load(path, buffer=self.buffer)
+            self._memo = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+
+    def begin(self, expected: dict[str, Any], capacity: int) -> int:
+        """The bytes of its buffer.
+
+        Raises:
+            ValueError: If it has another configuration.
+        """
+        own = fingerprint(self.buffer)
+        if (own, self.buffer.capacity) != (expected, capacity):
+            raise ValueError(
+                "For 'ShardedReplay', the shards that live under this 'name' must have the same configuration, but "
+                f"they are {own} of capacity {self.buffer.capacity}, and got {expected} of capacity {capacity}."
+            )
+        return self.buffer.nbytes
+
+    def report(self, memo: dict[str, Any] | None = None, take_back: bool = False) -> Report:
+        """Says how things are.
+
+        Args:
+            memo (Union[dict, None]): What to remember for a learner that comes after this one. Its ``clock`` is the
+                time, and its ``largest`` the largest priority in any shard. Default: ``None``, to change nothing.
+            take_back (bool): Whether to take back what was granted and not used. Default: ``False``.
+        """
+        if memo is not None:
+            self._memo = memo
+            self.advance(memo["clock"])
+            self._raise_largest(memo["largest"])
+        with self.buffer._lock:
+            total, least, eligible = self._weights()
+            rows = int(self.buffer.size().asnumpy())
+        with self._changed:
+            if take_back:
+                self._allowed = float(self._begun)
+            counts = self._inserted, self._allowed, self._wanted
+        return Report(self.identity, total, least, eligible, rows, *counts, self._largest(), self._memo)
+
+    def _largest(self) -> float:
+        return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0
+
+    def _raise_largest(self, largest: float) -> None:
+        """Gives new rows the largest priority of all shards, as they would get in one buffer."""
+        if self.buffer.prioritized:
+            with self.buffer._lock:
+                if largest > self._largest():
+                    overwrite(self.buffer.max_priority, np.float32(largest))
+
+    def grant(self, rows: float) -> None:
+        """Lets so many more rows be inserted; infinitely many are a number too."""
+        with self._changed:
+            self._allowed += rows
+            self._changed.notify_all()
+
+    def advance(self, clock: int) -> None:
+        """Moves the clock to this number, if it is behind."""
+        if self.buffer.weighted:
+            behind = clock - int(self.buffer.clock.asnumpy()[0])
+            if behind > 0:
+                self.buffer.advance(behind)
+
+    def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
+        """Inserts rows when they are granted.
+
+        Args:
+            fields (list[numpy.ndarray]): The columns, each ``[rows, *F]``.
+            rows (int): How many.
+            more (dict): `priority`, `end` and `final`, where there are any.
+        """
+        with self._changed:
+            self._wanted = rows
+            self._changed.wait_for(lambda: self._begun + rows <= self._allowed)
+            self._wanted = 0
+            self._begun += rows
+        done = 0
+        try:
+            self.buffer.insert(fields, **more)
+            done = rows
+        finally:
+            with self._changed:
+                self._begun += done - rows
+                self._inserted += done
+
+    def draw(self, rows: int) -> Drawn:
+        """Draws rows.
+
+        Args:
+            rows (int): How many.
+
+        Raises:
+            RuntimeError: If there is no row to draw.
+        """
+        with self.buffer._lock:
+            total, least, eligible = self._weights()
+            # A buffer gives a sample of no more rows than it has; the whole may need more of one row.
+            most = max(eligible, 1)
+            draws = [self._draw(min(most, rows - done)) for done in range(0, rows, most)]
+            parts = [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*draws)]
+            weights = self._weights_of(parts[0]) if self.buffer.prioritized else None
+            return Drawn(self.identity, total, least, weights, parts)
+
+    def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
+        if rows not in self._sized:
+            self._sized[rows] = self.buffer._resized(rows)
+        return tuple(part.asnumpy() for part in self._sized[rows]._with_handles())
+
+    def _weights(self) -> tuple[float, float, int]:
+        """The sum, the least and the number of the weights that are positive."""
+        if not self.buffer.weighted:
+            rows = int(self.buffer.size().asnumpy())
+            return float(rows), 1.0 if rows else math.inf, rows
+        self.buffer.size()  # waits for what is in flight
+        tree, root = self.buffer.weights.asnumpy(), levels(self.buffer.capacity)[-1]
+        return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
+
+    def _weights_of(self, handles: np.ndarray) -> np.ndarray:
+        """The weight of each row. A handle is the row's serial number, and slots are filled in turn since a reset."""
+        first = self.buffer.serials.asnumpy()[1]
+        return self.buffer.weights.asnumpy()[(handles - first) % self.buffer.capacity]
+
+    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> Any:
+        """What a method of the buffer gives for handles, as NumPy arrays; ``None`` if they are another process's."""
+        if identity != self.identity:
+            return None
+        result = getattr(self.buffer, method)(handles, *arguments)
+        return tuple(part.asnumpy() for part in result) if isinstance(result, tuple) else result.asnumpy()
+
+    def reset(self) -> None:
+        """Forgets all rows; the limits of insertions stay."""
+        self.buffer.reset()
+
+    def statistics(self) -> Statistics:
+        """What there is to say of the rows."""
+        return self.buffer._look(statistics_of)
+
+    def check_valid(self) -> None:
+        """Raises a ValueError if the buffer's state contradicts itself."""
+        self.buffer.check_valid()
+
+    def keep(self, memo: dict[str, Any], incremental: bool) -> None:
+        """Writes the file, and beside it what a learner after this one needs to go on."""
+        assert self._path is not None
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        save(self.buffer, self._path, incremental=incremental)
+        with replacing(self._path.with_suffix(".json"), "save") as file:
+            file.write(json.dumps(memo).encode())

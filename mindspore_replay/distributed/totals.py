@@ -1,0 +1,35 @@
+"""What several shards say of their rows, as what one buffer would say."""
+
+from collections.abc import Mapping
+
+from ..statistics import Statistics
+
+
+def added_up(parts: Mapping[int, Statistics]) -> Statistics:
+    """The numbers of all shards together, and each one's own as ``shard_0/...``, with their distributions.
+
+    Numbers are added up; of extremes the most extreme counts; averages are those over all rows, by the rows that may be
+    drawn, use counts by those that are stored.
+
+    Args:
+        parts (Mapping[int, Statistics]): Those of each shard by its number.
+
+    Returns:
+        Statistics: Values and distributions.
+    """
+    values: dict[str, float] = {}
+    for key in dict.fromkeys(key for part in parts.values() for key in part.values):
+        having = [part.values for part in parts.values() if key in part.values]
+        numbers = [one[key] for one in having]
+        if key.endswith("_max"):
+            values[key] = max(numbers)
+        elif key.endswith("_min"):
+            values[key] = min(numbers)
+        elif key.endswith("_mean"):
+            rows = [one["rows"] if key == "use_count_mean" else one.get("eligible", one["rows"]) for one in having]
+            values[key] = sum(number * n for number, n in zip(numbers, rows)) / sum(rows)
+        else:
+            values[key] = sum(numbers)
+    values |= {f"shard_{i}/{key}": value for i, part in parts.items() for key, value in part.values.items()}
+    histograms = {f"shard_{i}/{key}": found for i, part in parts.items() for key, found in part.histograms.items()}
+    return Statistics(values, histograms)

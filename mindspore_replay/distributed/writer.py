@@ -1,0 +1,239 @@
+"""The end of a sharded buffer that inserts."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from mindspore import Tensor
+
+from ..buffers.prioritized import as_priority
+from ..buffers.weighted_host import check_length
+from ..columns import Columns
+from .ray_module import ray_module
+
+logger = logging.getLogger("mindspore_replay.distributed")
+
+
+class Schema(NamedTuple):
+    """What a writer knows of the buffers it inserts into.
+
+    Attributes:
+        columns (Columns): Their columns.
+        num_envs (int): Rows of an insertion are a multiple of this.
+        timed (bool): Whether rows know their episode.
+        prioritized (bool): Whether rows have priorities.
+        timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for as long as it takes.
+    """
+
+    columns: Columns
+    num_envs: int
+    timed: bool
+    prioritized: bool
+    timeout: float | None
+
+
+class ShardWriter:
+    """Collects rows and inserts them into one shard, a batch at a time.
+
+    `ShardedReplay.writer` makes it. It can be given to other Ray actors, each of which gets one of its own. A batch is
+    sent once it has enough rows, and `in_flight` of them at most are on their way; then `insert` waits. Batches of a
+    writer land in the order in which they are sent, and each lands whole.
+
+    Where rows know their episode, whole episodes are sent, since batches of several writers land between each other: a
+    batch grows until an episode ends.
+
+    If the shard dies, the batches on their way are lost with it, and those that follow wait until it is there again; if
+    it will not be, they go to the next shard. If the writer dies, what it has not sent is lost.
+
+    Args:
+        actors (Sequence[ActorHandle]): The shards.
+        shard (int): Which of them to begin with.
+        schema (Schema): What they take.
+        batch (int): Rows to send together.
+        in_flight (int): Batches that may be on their way.
+
+    Attributes:
+        shard (int): Number of the shard that it inserts into.
+        inserted (int): Rows that have landed.
+        lost (int): Rows that were on their way to a shard that died.
+        waited (float): Seconds that `insert` and `flush` have waited for the shard.
+    """
+
+    def __init__(self, actors: Sequence[Any], shard: int, schema: Schema, batch: int, in_flight: int) -> None:
+        self.shard = shard
+        self.inserted = self.lost = 0
+        self.waited = 0.0
+        self._actors = list(actors)
+        self._schema = schema
+        self._batch = batch
+        self._in_flight = in_flight
+        self._rows = 0
+        self._fields: list[list[np.ndarray]] = []
+        self._more: list[dict[str, np.ndarray]] = []
+        self._sent: deque[tuple[Any, int, int]] = deque()
+
+    def __reduce__(self) -> Any:
+        if self._rows or self._sent:
+            raise TypeError(
+                f"For 'ShardWriter', one that is given to another process must have no rows, but it has {self._rows} "
+                f"collected and {sum(rows for _, rows, _ in self._sent)} on their way: flush() it before."
+            )
+        return ShardWriter, (self._actors, self.shard, self._schema, self._batch, self._in_flight)
+
+    def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardWriter":
+        """Collects one row or a batch, and sends what is enough. The arrays may change afterwards.
+
+        Args:
+            exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
+            priority (Union[float, Tensor, Sequence, None]): As for `PrioritizedReplayBuffer.insert`. Default: ``None``.
+            end, final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
+
+        Returns:
+            ShardWriter: The writer itself.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: As for the buffer's `insert`; then none of these rows is collected.
+            TimeoutError: If the limiter has a timeout, and too little was sampled in time.
+            ConnectionError: If no shard is left.
+        """
+        schema = self._schema
+        fields = schema.columns.as_fields(schema.columns.in_order(exp))
+        rows = schema.columns.count_rows(fields, schema.num_envs)
+        more = self._marks(rows, priority, end, final)
+        if self._rows and set(more) != set(self._more[-1]):
+            self._send(self._rows)
+        if self._rows + rows >= self._batch:
+            self._await_room()  # before these rows are collected, so that the call may be made again
+        given = [field.asnumpy() if isinstance(field, Tensor) else field for field in fields]
+        shapes = schema.columns.shapes
+        self._fields.append([np.array(field).reshape(rows, *shape) for field, shape in zip(given, shapes)])
+        self._more.append(more)
+        self._rows += rows
+        if self._rows >= self._batch:
+            self._send(self._whole())
+        return self
+
+    def _marks(self, rows: int, priority: Any, end: Any, final: Any) -> dict[str, np.ndarray]:
+        """Priorities and ends, one for each row."""
+        schema, name = self._schema, "ShardWriter"
+        more: dict[str, np.ndarray] = {}
+        if priority is not None:
+            if not schema.prioritized:
+                raise RuntimeError(f"For '{name}', 'insert(priority=...)' needs a buffer with priorities.")
+            given = as_priority(name, priority)
+            check_length(name, given, rows)
+            more["priority"] = np.broadcast_to(given, rows)
+        if schema.timed:
+            more |= {"end": _flags("end", end, rows), "final": _flags("final", final, rows)}
+        elif not (end is False and final is False):
+            raise RuntimeError(f"For '{name}', 'end' needs a buffer whose rows know their episode.")
+        return more
+
+    def _whole(self) -> int:
+        """Rows of which a batch may consist: all, or those of episodes that have ended."""
+        if not (self._rows and self._schema.timed):
+            return self._rows
+        ends = np.flatnonzero(np.concatenate([more["end"] | more["final"] for more in self._more]))
+        return int(ends[-1]) + 1 if ends.size else 0
+
+    def _send(self, rows: int) -> None:
+        if rows == 0:
+            return
+        self._await_room()
+        fields = [np.concatenate(column) for column in zip(*self._fields)]
+        more = {key: np.concatenate([part[key] for part in self._more]) for key in self._more[0]}
+        batch = [field[:rows] for field in fields], {key: part[:rows] for key, part in more.items()}
+        self._sent.append((self._insert(batch[0], rows, batch[1]), rows, self.shard))
+        left = rows < self._rows
+        self._fields = [[field[rows:] for field in fields]] if left else []
+        self._more = [{key: part[rows:] for key, part in more.items()}] if left else []
+        self._rows -= rows
+
+    def _insert(self, *batch: Any) -> Any:
+        return self._actors[self.shard].insert.options(concurrency_group="write").remote(*batch)
+
+    def _await_room(self) -> None:
+        while len(self._sent) >= self._in_flight:
+            self._await_oldest()
+
+    def _arrived(self, ref: Any, seconds: float | None) -> bool:
+        """Waits for an answer; whether it came."""
+        return bool(ray_module().wait([ref], timeout=seconds)[0])
+
+    def _await_oldest(self) -> None:
+        ray = ray_module()
+        ref, rows, shard = self._sent[0]
+        start = time.perf_counter()
+        arrived = self._arrived(ref, self._schema.timeout)
+        self.waited += time.perf_counter() - start
+        if not arrived:
+            raise TimeoutError(
+                f"For 'RateLimiter', {rows} rows could not be inserted within {self._schema.timeout:g} s; they are "
+                f"still on their way to shard {shard}. First sample rows, or disable() it while the buffer is filled."
+            )
+        self._sent.popleft()
+        try:
+            ray.get(ref)
+            self.inserted += rows
+        except ray.exceptions.RayTaskError as error:
+            raise error.as_instanceof_cause() from None
+        except ray.exceptions.RayError as error:
+            self._lose(rows, shard, error)
+
+    def _lose(self, rows: int, shard: int, error: Exception) -> None:
+        self.lost += rows
+        logger.warning("shard %d has died, and %d rows on their way are lost", shard, rows)
+        if isinstance(error, ray_module().exceptions.ActorDiedError) and shard == self.shard:
+            self._actors[shard] = None
+            left = [(shard + i) % len(self._actors) for i in range(len(self._actors))]
+            left = [i for i in left if self._actors[i] is not None]
+            if not left:
+                raise ConnectionError("For 'ShardWriter', no shard is left to insert into.") from error
+            self.shard = left[0]
+
+    def flush(self) -> "ShardWriter":
+        """Sends what is collected, and waits until all has landed. Where rows know their episode, rows of an episode
+        that goes on are kept until it ends.
+
+        Returns:
+            ShardWriter: The writer itself.
+
+        Raises:
+            TimeoutError: If the limiter has a timeout, and too little was sampled in time.
+            ConnectionError: If no shard is left.
+        """
+        self.send()
+        while self._sent:
+            self._await_oldest()
+        return self
+
+    def send(self) -> None:
+        """Sends what is collected, without waiting for it to land."""
+        self._send(self._whole())
+
+    @property
+    def collected(self) -> int:
+        """Rows that are not sent yet."""
+        return self._rows
+
+    def landed(self, seconds: float) -> bool:
+        """Whether all that was sent has landed, or does in so many seconds."""
+        ray = ray_module()
+        while self._sent and ray.wait([self._sent[0][0]], timeout=seconds)[0]:
+            self._await_oldest()
+        return not self._sent
+
+
+def _flags(name: str, flags: Any, rows: int) -> np.ndarray:
+    """One bool for each row."""
+    given = flags.asnumpy() if isinstance(flags, Tensor) else np.asarray(flags)
+    if given.dtype != np.bool_:
+        raise TypeError(f"For 'ShardWriter', {name!r} must hold bools, but got {given.dtype.name}.")
+    if given.shape not in ((rows,), *([()] if rows == 1 else [])) and not (given.shape == () and not given):
+        raise ValueError(
+            f"For 'ShardWriter', {name!r} must have shape [{rows}], one flag a row, but got {given.shape}."
+        )
+    return np.broadcast_to(given, rows)

@@ -1,0 +1,375 @@
+"""Rows in several processes, drawn as if they were in one buffer."""
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import psutil
+import pytest
+from clusters import WIDTH, Writing, assert_distribution, config, fill, numbers_of, rows, wait_until
+from mindspore import Tensor, nn, ops
+
+from mindspore_replay import (
+    JSONLinesWriter,
+    NStep,
+    Prefetch,
+    PrioritizedReplayBuffer,
+    ReplayMonitor,
+    create_buffer,
+)
+from mindspore_replay.distributed import ShardedReplay, sharded
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def drawn(replay: ShardedReplay, batches: int) -> np.ndarray:
+    return np.concatenate([numbers_of(replay.sample()) for _ in range(batches)])
+
+
+def test_it_listens_to_the_loopback_address_only(cluster: Any):
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = [
+        (one.name(), at.laddr.ip) for one in processes for at in one.net_connections() if at.status == "LISTEN"
+    ]
+    assert {ip.removeprefix("::ffff:") for _, ip in listening} == {"127.0.0.1"}, listening
+    assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
+
+
+KINDS: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
+    "uniform": ({}, lambda number: 1.0),
+    "weighted": ({"weighted": True}, lambda number: 1.0),
+    "once": ({"replace": False}, lambda number: 1.0),
+    "prioritized": ({"kind": "prioritized", "alpha": 1.0, "epsilon": 0.0}, lambda number: 1.0 + number % 4),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_union_is_drawn_like_one_buffer(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """Shards of unequal size, one of which has fewer rows than are drawn from it at times."""
+    options, weight = KINDS[kind]
+    size = 8 if kind == "once" else 32
+    with ShardedReplay(config(sample_size=size, **options)) as replay:
+        for shard, numbers in ((0, range(30)), (1, range(30, 33))):
+            more = {"priority": [weight(number) for number in numbers]} if replay.prioritized else {}
+            fill(replay, shard, numbers, **more)
+        assert int(replay.size()) == 33
+        weights = {number: weight(number) for number in range(33)}
+        assert_distribution(drawn(replay, 250), weights)
+        if kind == "once":
+            batches = [numbers_of(replay.sample()) for _ in range(50)]
+            assert all(len(set(batch.tolist())) == 8 for batch in batches)
+            return
+
+        def alike(rng: Any, totals: Any, rows: int, how: str) -> np.ndarray:
+            return np.arange(rows) % len(totals)
+
+        monkeypatch.setattr(sharded, "choose", alike)
+        with pytest.raises(AssertionError):
+            assert_distribution(drawn(replay, 250), weights)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_the_union_is_drawn_while_processes_insert(cluster: Any, kind: str):
+    """Each shard holds each of its numbers once at any time, so the union is what it was, while all rows change."""
+    options = {"alpha": 1.0, "epsilon": 0.0, "normalize": "buffer"} if kind == "prioritized" else {}
+    with ShardedReplay(config(kind, sample_size=64, **options), batch=5) as replay:
+        actor = cluster.remote(Writing)
+        priorities = 4 if kind == "prioritized" else 0
+        fill(replay, 1, range(100, 105), **({"priority": 1.0 + np.arange(100, 105) % 4} if priorities else {}))
+        writing = actor.remote(replay.writer(0), 0, 10**9, 100, priorities)
+        going = writing.run.remote(3600.0)
+        wait_until(lambda: int(replay.size()) == 105)
+        before, numbers, seen = replay._inserted, [], {}
+        for _ in range(150):
+            batch = replay.sample()
+            numbers.append(numbers_of(batch))
+            if priorities:
+                seen |= dict(zip(numbers[-1].tolist(), batch[1].asnumpy().tolist()))
+        assert replay._inserted - before > 500
+        cluster.kill(writing)
+        del going
+        weights = {n: 1.0 + n % 4 if priorities else 1.0 for n in range(105)}
+        assert_distribution(np.concatenate(numbers), weights)
+        # To the learner the weights of a shard's rows may change between its two questions, but for rounding they are
+        # what they are in a buffer that rests.
+        assert all(abs(weight - weights[n] ** -0.4) < 0.05 for n, weight in seen.items())
+
+
+@pytest.mark.parametrize("normalize", ["batch", "buffer"])
+def test_weights_are_those_of_one_big_buffer(normalize: str, monkeypatch: pytest.MonkeyPatch):
+    options = {"kind": "prioritized", "normalize": normalize, "beta": 0.7, "beta_steps": 40}
+    priorities = np.random.default_rng(0).exponential(size=60).astype(np.float32)
+    one = PrioritizedReplayBuffer(8, 200, [()], ["int32"], normalize=normalize, beta=0.7, beta_steps=40, seed=1)
+    one.insert([np.arange(60, dtype=np.int32)], priority=priorities)
+    leaves = one.weights.asnumpy()[:60].copy()
+
+    def check(replay: ShardedReplay) -> None:
+        for _ in range(50):
+            beta = one.beta.asnumpy()[0]
+            batch = replay.sample()
+            _, weights, number, _ = (part.asnumpy() for part in batch)
+            least = leaves.min() if normalize == "buffer" else leaves[number].min()
+            np.testing.assert_allclose(weights, (least / leaves[number]) ** beta, rtol=1e-6)
+            assert batch[1].dtype == ms.float32
+            one.sample()
+
+    with ShardedReplay(config(**options)) as replay:
+        for shard, numbers in ((0, range(50)), (1, range(50, 60))):
+            fill(replay, shard, numbers, priority=priorities[list(numbers)])
+        check(replay)
+        assert one.beta.asnumpy()[0] == 1.0
+        np.testing.assert_allclose(replay.sample(beta=0.0)[1].asnumpy(), 1.0)
+        one.reset()
+        replay._beta = 0.7
+        one.insert([np.arange(60, dtype=np.int32)], priority=priorities)
+        right = sharded.importance
+
+        def of_each_half(weights: np.ndarray, least: float | None, beta: float) -> np.ndarray:
+            return np.concatenate([right(half, half.min(), beta) for half in np.split(weights, 2)])
+
+        monkeypatch.setattr(sharded, "importance", of_each_half)
+        with pytest.raises(AssertionError):
+            check(replay)
+
+
+def test_priorities_go_where_their_rows_are():
+    with ShardedReplay(config("prioritized", alpha=1.0, epsilon=0.0, sample_size=40)) as replay:
+        fill(replay, 0, range(20))
+        fill(replay, 1, range(100, 120))
+        indices, _, number, _ = replay.sample()
+        handles, first = np.unique(indices.asnumpy(), return_index=True)
+        numbers = number.asnumpy()[first]
+        assert len({*(numbers >= 100)}) == 2
+        assert int(replay.update_priorities(Tensor(handles), Tensor((numbers + 1).astype(np.float32)))) == 0
+        priority, uses, staleness = replay.info(handles)
+        assert priority.asnumpy().tolist() == (numbers + 1).tolist()
+        assert (uses.asnumpy() >= 1).all()
+        assert not staleness.asnumpy().any()
+        # The last of several for one row counts, whatever stands between them.
+        twice = np.array([handles[0], handles[-1], handles[0]])
+        assert int(replay.update_priorities(twice, [5.0, 6.0, 7.0])) == 0
+        assert replay.info(twice)[0].asnumpy().tolist() == [7, 6, 7]
+        assert float(replay.info(handles[0])[0]) == 7
+        with pytest.raises(ValueError, match="finite and at least 0"):
+            replay.update_priorities(handles, -1.0)
+        assert int(replay.delete(handles[:1])) == 1
+        assert int(replay.update_priorities(handles[:2], 1.0)) == 1
+        assert int(replay.update_priorities([-1], [1.0])) == 1
+        assert replay.info(handles[:1])[0].asnumpy().tolist() == [7]
+        for writer in (replay.writer(0), replay.writer(1)):
+            writer.insert(rows(range(200, 300))).flush()  # replaces all rows
+        assert int(replay.update_priorities(handles, 1.0)) == handles.size
+        assert [part.asnumpy().tolist() for part in replay.info(handles[:1])] == [[0], [-1], [-1]]
+        replay.check_valid()
+
+
+def test_new_rows_get_the_largest_priority_of_all_shards():
+    with ShardedReplay(config("prioritized")) as replay:
+        fill(replay, 0, range(20))
+        indices, *_ = replay.sample()
+        replay.update_priorities(indices, 9.0)
+        for _ in range(2):  # one look finds it, the next tells the other shard
+            assert bool(replay.can_sample())
+        fill(replay, 1, range(20, 40))
+        largest = replay.statistics().values
+        assert largest["shard_1/priority_max"] == largest["shard_1/priority_min"] == 9
+
+
+def test_uses_and_ages_are_counted_as_in_one_buffer():
+    with ShardedReplay(config(max_use=2, max_staleness=3)) as replay:
+        for step in range(5):
+            fill(replay, step % 2, range(10 * step, 10 * step + 10))
+            replay.advance()
+        number = numbers_of(replay.sample())
+        assert number.min() >= 20  # the first ones are 4 and 5 steps old
+        indices, *batch = replay.sample(with_indices=True)
+        _, _, staleness = replay.info(indices)
+        assert staleness.asnumpy().tolist() == (5 - numbers_of(batch) // 10).tolist()
+        drawn: list[int] = [*number.tolist(), *numbers_of(batch).tolist()]
+        while bool(replay.can_sample()):
+            drawn += numbers_of(replay.sample()).tolist()
+        uses = np.bincount(drawn)
+        assert uses.max() <= 3  # one sample may draw a row again that it uses up
+        assert replay.statistics().values["used_up"] >= 10
+        with pytest.raises(RuntimeError, match="needs sample_size=8 rows"):
+            replay.sample()
+        replay.reset()
+        assert int(replay.size()) == 0
+        fill(replay, 0, range(10))
+        assert replay.info(replay.sample(with_indices=True)[0])[2].asnumpy().tolist() == [0] * 8
+
+
+@pytest.mark.parametrize("kind", ["sequence", "prioritized sequence", "episode", "n-step"])
+def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
+    """Two writers take turns, step by step, with episodes of different lengths; the first digits tell which it is."""
+    columns = {"names": ["number", "reward", "terminated", "next_number"], "data_shape": [[]] * 4}
+    types = {"data_type": ["int32", "float32", "bool", "int32"]}
+    more: dict[str, Any] = {
+        "sequence": {"type": "sequence", "sequence_length": 3},
+        "prioritized sequence": {"type": "sequence", "sequence_length": 3, "prioritized": True},
+        "episode": {"type": "episode", "max_episode_length": 9},
+        "n-step": {"type": "uniform", "views": [NStep(3, 1.0, observation="number")]},
+    }[kind]
+    with ShardedReplay(config(**columns, **types, **{"kind": "uniform", **more}), batch=1) as replay:
+        writers = [replay.writer(0), replay.writer(0), replay.writer(1)]
+        for step in range(60):
+            for i, writer in enumerate(writers):
+                length = 4 + i
+                at, number = step % length, 10000 * (i + 1) + 100 * (step // length) + step % length
+                last = at == length - 1
+                writer.insert([number, np.float32(1), last, number + 1], end=last)
+        for writer in writers:
+            writer.flush()
+        for _ in range(20):
+            batch = {key: part.asnumpy() for key, part in replay.sample(as_dict=True).items()}
+            if kind == "n-step":
+                assert {"number", "reward", "next_number"} <= set(batch)
+                took = batch["next_number"] - batch["number"]
+                np.testing.assert_array_equal(took, batch["reward"])
+                assert set(took) <= {1, 2, 3}
+                continue
+            steps, mask = batch["number"], batch["mask"]
+            start = steps[:, :1]
+            expected = np.where(mask, start + np.arange(steps.shape[1]), 0)
+            np.testing.assert_array_equal(steps, expected)
+            assert len(batch["indices"]) == 8
+            if kind == "prioritized sequence":
+                assert int(replay.update_priorities(batch["indices"], batch["weights"])) == 0
+
+
+def test_the_page(capsys: pytest.CaptureFixture[str]):
+    page = Path(__file__).resolve().parent.parent / "docs" / "ray.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 2
+    exec("".join(blocks), {"__name__": "__main__"})
+    assert capsys.readouterr().out == "100 (32, 4)\n[500, 500]\n"
+
+
+class Step(nn.Cell):
+    """A compiled step that takes a batch as its arguments."""
+
+    def construct(self, weights: Tensor, number: Tensor, wide: Tensor) -> tuple[Tensor, Tensor]:
+        priority = ops.cast(number, ms.float32) + weights * 0
+        return ops.reduce_sum(ops.cast(wide, ms.float32)), priority
+
+
+def test_a_local_trainer_with_another_first_line(tmp_path: Path):
+    """The loop of a trainer, on a buffer of its own process and on shards, from one configuration."""
+    losses = {}
+    for shards in ({}, {"shards": 2}):
+        settings = {**config("prioritized", capacity=100), **shards}
+        buffer = create_buffer(settings if shards else {k: v for k, v in settings.items() if k != "shards"})
+        step = Step()
+        step.set_grad(False)
+        graph = ms.jit(step.construct)
+        for i in range(50):
+            buffer.insert([i, np.full(WIDTH, i, np.int32)])
+            if bool(buffer.can_sample()):
+                indices, weights, number, wide = buffer.sample()
+                loss, priority = graph(weights, number, wide)
+                assert int(buffer.update_priorities(indices, priority)) == 0
+                losses.setdefault(str(shards), []).append(float(loss))
+        assert (int(buffer.size()), bool(buffer.full())) == (50, False)
+        if shards:
+            buffer.close()
+    assert len(losses["{}"]) == len(losses["{'shards': 2}"]) == 43
+
+
+def test_prefetching_and_watching(tmp_path: Path):
+    with ShardedReplay(config("prioritized", beta_steps=10)) as replay:
+        fill(replay, 0, range(20))
+        fill(replay, 1, range(20, 25))
+        path = tmp_path / "replay.jsonl"
+        monitor = ReplayMonitor(replay, JSONLinesWriter(path), every=10)
+        with Prefetch(replay, 3, as_dict=True) as batches:
+            for _ in range(20):
+                batch = batches.sample()
+                assert int(replay.update_priorities(batch["indices"], batch["weights"])) == 0
+                monitor.step()
+            assert batches.depth == 3
+            assert batches.statistics().batches == 20
+        monitor.close()
+        first, second = map(json.loads, path.read_text().splitlines())
+        assert second["rows"] == 25
+        assert (second["shards"], second["shards_alive"], second["shard_deaths"]) == (2, 2, 0)
+        assert first["sampled"] >= 80
+        assert second["bytes"] == replay.nbytes
+        assert second["shard_1/rows"] == 5
+        statistics = replay.statistics()
+        assert statistics.values["sampled"] == replay._samples * 8
+        assert statistics.histograms["shard_0/priority"].counts.sum() == 20
+
+
+def test_shards_that_cannot_begin_say_why(tmp_path: Path):
+    with pytest.raises(ValueError, match="'capacity' must be at least 6"):
+        ShardedReplay(config("sequence", capacity=8, sequence_length=6))
+    (tmp_path / "shard_1.safetensors").write_text("of another run")
+    with pytest.raises(RuntimeError, match=r"'folder' must hold no shards of another run, but .*shard_1"):
+        ShardedReplay(config(), folder=str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"shard_0.* No such file|No such file.*shard_0"):
+        ShardedReplay(config(), folder=str(tmp_path / "nothing"), resume=True)
+    nameless = ShardedReplay({**config(), "names": None})
+    with nameless as replay, pytest.raises(TypeError, match="needs a configuration with 'names'"):
+        replay.sample(as_dict=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda replay: replay.sample(), RuntimeError, "needs sample_size=8 rows, but the 2 shards that answer have 0"),
+        (lambda replay: replay.sample(0.4), TypeError, "'beta' needs a buffer with priorities"),
+        (lambda replay: replay.sample(with_indices=True), RuntimeError, "weighted=True"),
+        (lambda replay: replay.update_priorities([0], [1.0]), RuntimeError, "needs a buffer with priorities"),
+        (lambda replay: replay.delete([0]), RuntimeError, "keeps a weight"),
+        (lambda replay: replay.info([0]), RuntimeError, "keeps a weight"),
+        (lambda replay: replay.advance(), RuntimeError, "keeps a weight"),
+        (lambda replay: replay.save(), RuntimeError, "'save' needs one made with 'folder'"),
+        (lambda replay: replay.writer(2), ValueError, "'shard' must be"),
+        (
+            lambda replay: setattr(replay, "limiter", 3),
+            TypeError,
+            "'limiter' must be a RateLimiter or None, but got int",
+        ),
+        (lambda replay: replay.insert([1.5, np.zeros(WIDTH, np.int32)]), TypeError, "float 1.5"),
+    ],
+)
+def test_errors(small: ShardedReplay, call: Any, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        call(small)
+    assert int(small.size()) == 0
+
+
+@pytest.fixture(scope="module")
+def small(cluster: Any) -> Any:
+    with ShardedReplay(config()) as replay:
+        yield replay
+
+
+def test_threads_may_sample_and_insert_side_by_side():
+    with ShardedReplay(config("prioritized")) as replay:
+        fill(replay, 0, range(20))
+        errors: list[BaseException] = []
+
+        def work(thread: int) -> None:
+            try:
+                for i in range(20):
+                    replay.insert(rows([thread * 100 + i]))
+                    indices, *batch = replay.sample()
+                    numbers_of(batch)
+                    replay.update_priorities(indices, 1.0)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(1, 4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=120)
+            assert not thread.is_alive()
+        assert not errors
+        assert int(replay.size()) == 80

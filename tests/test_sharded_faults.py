@@ -1,0 +1,277 @@
+"""What happens when processes die or hang: the others go on, and every row that is delivered is whole and right."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import Writing, config, fill, numbers_of, process_of, rows, wait_until
+
+from mindspore_replay import JSONLinesWriter, ReplayMonitor
+from mindspore_replay.distributed import ShardedReplay
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def is_back(replay: ShardedReplay, shard: int) -> bool:
+    """Whether a shard answers that had died."""
+    replay.can_sample()
+    return replay._links.all[shard].answers and replay.deaths > 0
+
+
+def kill(replay: ShardedReplay, shard: int) -> None:
+    os.kill(process_of(replay, shard), signal.SIGKILL)
+
+
+def test_a_killed_shard_begins_empty_and_the_others_go_on(
+    cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    with ShardedReplay(config("prioritized", capacity=400), batch=10) as replay:
+        fill(replay, 0, range(100))
+        fill(replay, 1, range(1000, 1100))
+        indices, *_ = replay.sample()
+        while len({*(indices.asnumpy() >> 51)}) < 2:
+            indices, *_ = replay.sample()
+        of_dead = indices.asnumpy() >> 51 == 1
+        monitor = ReplayMonitor(replay, JSONLinesWriter(tmp_path / "replay.jsonl"))
+        with caplog.at_level(logging.WARNING, "mindspore_replay.distributed"):
+            kill(replay, 1)
+            begin = time.monotonic()
+            while replay.deaths == 0:
+                numbers_of(replay.sample())
+            numbers = np.concatenate([numbers_of(replay.sample()) for _ in range(20)])
+            monitor.write()
+            monitor.close()
+            while not is_back(replay, 1):
+                assert numbers_of(replay.sample()).max() < 100
+        assert time.monotonic() - begin < 60
+        assert numbers.max() < 100
+        assert replay.deaths == 1
+        assert [record.message.split(",")[0] for record in caplog.records] == [
+            "shard 1 has died",
+            "shard 1 is there again",
+        ]
+        values = json.loads((tmp_path / "replay.jsonl").read_text())
+        assert (values["shard_deaths"], values["shards_alive"], values["rows"]) == (1, 1, 100)
+        # Handles of its rows are dead, also when others have taken their places.
+        fill(replay, 1, range(2000, 2100))
+        assert int(replay.update_priorities(indices, 5.0)) == of_dead.sum()
+        assert replay.info(indices)[0].asnumpy().tolist() == np.where(of_dead, 0, 5).tolist()
+        assert {number // 1000 for _ in range(10) for number in numbers_of(replay.sample()).tolist()} == {0, 2}
+        replay.check_valid()
+
+
+def test_a_killed_shard_goes_on_from_its_last_checkpoint(tmp_path: Path):
+    options = {"alpha": 1.0, "epsilon": 0.0, "max_staleness": 5}
+    with ShardedReplay(
+        {**config("prioritized", **options), "shards": {"number": 2, "timeout": 60.0, "folder": str(tmp_path)}}
+    ) as replay:
+        fill(replay, 0, range(10))
+        fill(replay, 1, range(100, 130))
+        replay.advance(2)
+        fill(replay, 1, range(130, 140), priority=3.0)
+        replay.save()
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            f"shard_{i}.{kind}" for i in (0, 1) for kind in ("json", "safetensors")
+        ]
+        fill(replay, 1, range(200, 220))  # lost with the process
+        replay.advance(2)
+        kill(replay, 1)
+        wait_until(lambda: is_back(replay, 1))
+        assert int(replay.size()) == 50
+        seen: dict[int, tuple[float, int]] = {}
+        for _ in range(60):
+            indices, _, *batch = replay.sample()
+            known = (part.asnumpy().tolist() for part in replay.info(indices))
+            seen |= {n: (p, age) for n, p, _, age in zip(numbers_of(batch).tolist(), *known)}
+        assert {n: known for n, known in seen.items() if n >= 100} == {
+            n: (1.0, 4) if n < 130 else (3.0, 2) for n in range(100, 140)
+        }
+        replay.advance(2)  # the clock goes on from where it was, not from where the file was
+        assert bool(replay.can_sample())
+        assert replay.statistics().values["eligible"] == 10
+
+
+def test_a_saved_run_goes_on_in_new_processes(tmp_path: Path):
+    shards = {"number": 2, "timeout": 60.0, "folder": str(tmp_path)}
+    limiter = {"samples_per_insert": 4.0, "min_size": 10, "error_buffer": 500}
+    settings = {**config("prioritized", beta_steps=100, limiter=limiter), "shards": shards}
+    with ShardedReplay(settings) as replay:
+        fill(replay, 0, range(30))
+        fill(replay, 1, range(30, 40))
+        for _ in range(20):
+            indices, *_ = replay.sample()
+            replay.advance()
+        replay.update_priorities(indices, 7.0)
+        for _ in range(2):
+            replay.can_sample()
+        replay.save(incremental=True)
+        fill(replay, 0, range(40, 45))
+        replay.save(incremental=True)
+        beta, counts = replay._beta, replay.limiter.counts.asnumpy().tolist()
+        assert counts[:2] == [45, 160]
+    with ShardedReplay(settings, resume=True) as replay:
+        assert int(replay.size()) == 45
+        assert replay._beta == beta > 0.4
+        assert replay.limiter.counts.asnumpy().tolist() == counts
+        assert replay.statistics().values["priority_max"] == 7
+        assert replay.info(replay.sample()[0])[2].asnumpy().max() <= 20
+        fill(replay, 1, [100])
+        assert bool(replay.can_sample())
+        assert replay.limiter.inserted == 46
+
+
+def test_batches_are_whole_while_a_shard_dies_again_and_again(cluster: Any):
+    """Rows of a batch without replacement differ, and none is torn, whenever the process is killed."""
+    with ShardedReplay(config(replace=False, capacity=2000, sample_size=64), batch=7) as replay:
+        fill(replay, 0, range(10**6, 10**6 + 300))
+        actor = cluster.remote(Writing)
+        writing = actor.remote(replay.writer(1), 0, 10**6, 10**6)
+        going = writing.run.remote(10.0)
+        deaths = batches = 0
+        next_kill = time.monotonic() + 1
+        while cluster.wait([going], timeout=0)[1]:
+            numbers = numbers_of(replay.sample())
+            assert len(set(numbers.tolist())) == 64
+            batches += 1
+            link = replay._links.all[1]
+            if time.monotonic() > next_kill and link.answers and numbers.min() < 10**6:
+                kill(replay, 1)
+                deaths += 1
+                next_kill = time.monotonic() + 1
+        assert deaths >= 2
+        assert batches >= 20
+        assert replay.deaths in (deaths, deaths - 1)  # the last may not have been seen
+        sent, landed = cluster.get([going, writing.landed.remote()])
+        assert 0 < landed < sent
+        replay._links.all[0].actor.check_valid.remote()
+
+
+def test_a_killed_writer_loses_what_it_has_not_sent(cluster: Any):
+    with ShardedReplay(config(capacity=100_000), batch=5, in_flight=2) as replay:
+        writing = (
+            cluster.remote(Writing)
+            .options(max_restarts=0, max_concurrency=2)
+            .remote(replay.writer(1), 0, 90_000, 10**6)
+        )
+        process = cluster.get(writing.process.remote())
+        going = writing.run.remote(60.0, at_once=3)
+        wait_until(lambda: int(replay.size()) > 200)
+        landed = cluster.get(writing.landed.remote())
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(cluster.exceptions.RayActorError):
+            cluster.get(going)
+        time.sleep(0.5)
+        stored = int(replay.size())
+        assert stored >= landed
+        buffer = cluster.get(replay._links.all[1].actor.__ray_call__.remote(lambda shard: shard.buffer.state_dict()))
+        numbers = buffer["column.number"][:stored].tolist()
+        assert numbers == list(range(stored))  # all that was sent, each row once, and in order
+        assert stored % 6 == 0  # in whole batches: of three rows twice, which are at least five
+        fill(replay, 1, range(10))
+        assert int(replay.size()) == stored + 10
+
+
+def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture):
+    with ShardedReplay(config("prioritized"), timeout=1.0) as replay:
+        fill(replay, 0, range(20))
+        fill(replay, 1, range(100, 120))
+        indices, *_ = replay.sample()
+        process = process_of(replay, 1)
+        os.kill(process, signal.SIGSTOP)
+        try:
+            with caplog.at_level(logging.WARNING, "mindspore_replay.distributed"):
+                begin = time.monotonic()
+                for _ in range(20):
+                    assert numbers_of(replay.sample()).max() < 100
+                assert 1.0 <= time.monotonic() - begin < 6.0  # one wait, not twenty
+            assert (replay.timeouts, replay.deaths) == (1, 0)
+            of_slow = int((indices.asnumpy() >> 51 == 1).sum())
+            assert int(replay.update_priorities(indices, 1.0)) == of_slow
+            assert int(replay.size()) == 20
+        finally:
+            os.kill(process, signal.SIGCONT)
+        wait_until(lambda: int(replay.size()) == 40)
+        assert int(replay.update_priorities(indices, 1.0)) == 0  # it is the process that it was
+        assert "shard 1 has not answered for 1 s, the others go on" in caplog.text
+        assert {number // 100 for _ in range(10) for number in numbers_of(replay.sample()).tolist()} == {0, 1}
+
+
+def test_without_any_shard_there_is_nothing_to_draw():
+    with ShardedReplay(config(), num_shards=1) as replay:
+        fill(replay, 0, range(20))
+        replay.sample()
+        kill(replay, 0)
+        with pytest.raises(RuntimeError, match=r"none of the 1 shards answers|shards that answer have 0"):
+            replay.sample()
+        wait_until(lambda: is_back(replay, 0))
+        fill(replay, 0, range(20, 40))
+        assert numbers_of(replay.sample()).min() >= 20
+
+
+LEARNER = """
+import os, signal, sys
+from clusters import config, fill, rows
+from mindspore_replay.distributed import ShardedReplay
+limiter = {"samples_per_insert": 4.0, "min_size": 10, "error_buffer": 500}
+replay = ShardedReplay(config("prioritized", beta_steps=100, limiter=limiter, max_staleness=100), name=sys.argv[1])
+fill(replay, 0, range(30))
+fill(replay, 1, range(30, 40))
+for _ in range(20):
+    indices, *_ = replay.sample()
+    replay.update_priorities(indices, 3.0)
+    replay.advance()
+replay.can_sample()
+print(replay._beta, replay.limiter.counts.asnumpy().tolist(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_learner_goes_on(cluster: Any):
+    """Another process finds the shards by their name, with rows, priorities, clock, beta and counts as they were."""
+    address, name = cluster.get_runtime_context().gcs_address, f"learner-{os.getpid()}"
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", LEARNER, name]
+    environment = {**os.environ, "PYTHONPATH": path, "RAY_ADDRESS": address}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    beta, counts = done.stdout.split("\n")[-2].split(" ", 1)
+    limiter = {"samples_per_insert": 4.0, "min_size": 10, "error_buffer": 500}
+    settings = config("prioritized", beta_steps=100, limiter=limiter, max_staleness=100)
+    with pytest.raises(ValueError, match="must have the same configuration"):
+        ShardedReplay({**settings, "alpha": 0.1}, name=name)
+    with ShardedReplay(settings, name=name) as replay:
+        assert replay._beta == float(beta) == pytest.approx(0.4 + 20 * 0.006)
+        assert str(replay.limiter.counts.asnumpy().tolist()) == counts == "[40, 160, 30, 160]"
+        assert int(replay.size()) == 40
+        indices, *batch = replay.sample()
+        numbers_of(batch)
+        assert (replay.info(indices)[2].asnumpy() == 20).all()
+        assert replay.statistics().values["priority_max"] == 3
+        fill(replay, 0, range(50, 60))
+        assert bool(replay.can_sample())
+        assert replay.limiter.inserted == 50
+    with pytest.raises(ValueError, match="Failed to look up actor"):
+        cluster.get_actor(f"{name}/shard_0", namespace="mindspore_replay")
+
+
+def test_a_writer_goes_to_another_shard_when_its_own_is_gone_for_good(cluster: Any):
+    with ShardedReplay(config()) as replay:
+        writer = replay.writer(1)
+        writer.insert(rows(range(64))).flush()
+        cluster.kill(replay._links.all[1].actor)
+        wait_until(lambda: int(replay.size()) == 0)
+        writer.insert(rows(range(64, 128))).flush()
+        writer.insert(rows(range(128, 192))).flush()
+        assert (writer.inserted, writer.lost, writer.shard) == (128, 64, 0)
+        wait_until(lambda: int(replay.size()) == 64)
+        cluster.kill(replay._links.all[0].actor)
+        with pytest.raises(ConnectionError, match="no shard is left"):
+            writer.insert(rows(range(64))).flush()

@@ -1,0 +1,166 @@
+"""Samples and insertions of several processes stay in step, in counts and not by the clock."""
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import Writing, config, fill, numbers_of, rows, wait_until
+
+from mindspore_replay import Prefetch, RateLimiter
+from mindspore_replay.distributed import ShardedReplay
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+RATIO, MIN_SIZE, ERROR = 4.0, 40, 60.0
+
+
+def limited(**more: Any) -> ShardedReplay:
+    limiter = {"samples_per_insert": RATIO, "min_size": MIN_SIZE, "error_buffer": ERROR}
+    return ShardedReplay(config(limiter=limiter, capacity=100_000), batch=5, **more)
+
+
+def stored(replay: ShardedReplay) -> int:
+    """Rows that the shards have, asked past the learner's books."""
+    reports = [link.actor.report.remote() for link in replay._links.all]
+    return sum(report.rows for report in replay._ray.get(reports, timeout=30))
+
+
+def most(samples: int) -> float:
+    """Rows that may be stored after so many rows were sampled."""
+    return MIN_SIZE + (samples + ERROR) / RATIO
+
+
+def test_writers_in_several_processes_wait_for_samples(cluster: Any):
+    with limited() as replay:
+        actor = cluster.remote(Writing)
+        writing = [actor.remote(replay.writer(), 10_000 * i, 10_000 * (i + 1), 10**6) for i in range(3)]
+        going = [one.run.remote(3600.0) for one in writing]
+        wait_until(lambda: bool(replay.can_sample()))
+        samples, inserted = 0, []
+        for _ in range(150):
+            numbers_of(replay.sample())
+            samples += 8
+            rows_now = stored(replay)
+            assert rows_now <= most(samples)
+            inserted.append(rows_now)
+            counts = replay.limiter.counts.asnumpy()
+            assert counts[1] == samples
+            assert counts[0] <= rows_now
+            assert samples - RATIO * (counts[0] - MIN_SIZE) <= ERROR
+        # They wait for samples, and for nothing else: what is allowed is inserted, but for a batch of each.
+        wait_until(lambda: bool(replay.can_sample()) and stored(replay) > most(samples) - 3 * 5)
+        time.sleep(0.3)
+        assert stored(replay) <= most(samples)
+        assert inserted[-1] > inserted[0] + 100
+        shares = [report.rows for report in replay._reports().values()]
+        assert min(shares) > 50, "a writer's shard was not granted its turn"
+        replay.limiter.disable()
+        before = stored(replay)
+        replay.can_sample()
+        wait_until(lambda: stored(replay) > before + 500)
+        for one in writing:
+            cluster.kill(one)
+        del going
+
+
+def test_a_limiter_that_grants_everyone_everything_is_found(cluster: Any, monkeypatch: pytest.MonkeyPatch):
+    """The bound of the test above is one that a wrong limiter breaks."""
+    monkeypatch.setattr(RateLimiter, "allowance", lambda self, waiting=1: float("inf"))
+    with limited() as replay:
+        writing = cluster.remote(Writing).remote(replay.writer(), 0, 10_000, 10**6)
+        going = writing.run.remote(3600.0)
+        wait_until(lambda: stored(replay) > most(8))
+        numbers_of(replay.sample())
+        cluster.kill(writing)
+        del going
+
+
+def test_what_one_shard_does_not_use_the_other_gets():
+    """All rows come through one writer, whose shard is granted half of what may be inserted at first; the first rows
+    are more than that."""
+    with limited() as replay:
+        writer = replay.writer(0)
+        writer.insert(rows(range(40)))
+        samples = 0
+        for step in range(60):
+            writer.insert(rows(range(step, step + 2)))
+            numbers_of(replay.sample())
+            samples += 8
+        assert writer.flush().inserted == 40 + 120
+        assert stored(replay) == 160 <= most(samples)
+
+
+def test_samples_wait_for_insertions():
+    with limited() as replay:
+        fill(replay, 0, range(40))
+        for _ in range(int(ERROR / 8)):
+            numbers_of(replay.sample())
+        assert not bool(replay.can_sample())
+        replay.limiter.timeout = 0.2
+        with pytest.raises(TimeoutError, match=r"8 rows could not be sampled within 0\.2 s: 40 were inserted and 56 s"):
+            replay.sample()
+        replay.limiter.timeout = None
+        got: list[np.ndarray] = []
+        thread = threading.Thread(target=lambda: got.append(numbers_of(replay.sample())))
+        thread.start()
+        time.sleep(0.2)
+        assert not got
+        replay.writer(1).insert(rows(range(40, 45))).flush()
+        thread.join(timeout=30)
+        assert len(got) == 1
+        with Prefetch(replay, 2) as batches:
+            numbers_of(batches.sample())
+            time.sleep(0.1)  # its thread waits for insertions now, and is ended all the same
+
+
+def test_a_writer_does_not_wait_longer_than_the_limiter_says():
+    limiter = {"samples_per_insert": 1.0, "min_size": 5, "error_buffer": 10, "timeout": 0.3}
+    with ShardedReplay(config(limiter=limiter, capacity=1000), batch=5, in_flight=1) as replay:
+        writer = replay.writer(0)
+
+        def insert_on_and_on() -> None:
+            for i in range(20):
+                writer.insert(rows(range(5 * i, 5 * i + 5)))
+
+        with pytest.raises(TimeoutError, match=r"5 rows could not be inserted within 0\.3 s; they are still on their"):
+            insert_on_and_on()
+        landed, collected = writer.inserted, writer.collected
+        assert landed <= 15
+        assert collected == 0  # the rows that were refused can be inserted again
+        numbers_of(replay.sample())
+        assert writer.flush().inserted == landed + 5
+
+
+def test_a_single_loop_asks_before_it_inserts():
+    with limited() as replay:
+        inserted = sampled = 0
+        for _ in range(300):
+            if replay.limiter.can_sample(8) and bool(replay.can_sample()):
+                numbers_of(replay.sample())
+                sampled += 8
+            else:
+                replay.insert(rows([inserted]))
+                inserted += 1
+                replay.size()
+        assert sampled > 500
+        assert abs(RATIO * (inserted - MIN_SIZE) - sampled) <= ERROR + RATIO
+
+
+def test_a_limiter_that_comes_later(cluster: Any):
+    with ShardedReplay(config(capacity=10_000), batch=5) as replay:
+        fill(replay, 0, range(200))
+        replay.limiter = limiter = RateLimiter(1.0, 10, 20.0)
+        assert not bool(replay.can_sample())
+        writing = cluster.remote(Writing).remote(replay.writer(0), 0, 100, 10**6)
+        going = writing.run.remote(3600.0)
+        # The first ten rows after it are its `min_size`, and twenty more may come.
+        wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 30)
+        time.sleep(0.3)
+        replay.can_sample()
+        assert limiter.inserted == 30
+        assert stored(replay) == 230
+        limiter.change(error_buffer=1000.0)
+        wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 100)
+        assert cluster.get(going) == 100

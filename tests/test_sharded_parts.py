@@ -1,0 +1,258 @@
+"""What sharded buffers are made of, without Ray: configurations, handles, choices, weights, sums."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import assert_distribution
+from mindspore import Tensor
+
+from mindspore_replay import PrioritizedReplayBuffer, RateLimiter, ReplayBuffer
+from mindspore_replay.columns import Columns
+from mindspore_replay.distributed import ShardWriter
+from mindspore_replay.distributed.configuration import shard_configs, split, template
+from mindspore_replay.distributed.handles import LIVES, MOST_SHARDS, joined, parted
+from mindspore_replay.distributed.merging import choose, importance
+from mindspore_replay.distributed.totals import added_up
+from mindspore_replay.distributed.writer import Schema
+from mindspore_replay.statistics import Statistics, statistics_of
+
+CONFIG: dict[str, Any] = {"capacity": 100, "sample_size": 4, "data_shape": [[2], []], "data_type": ["float32", "int32"]}
+TOTALS = [3.0, 0.0, 1.0, 0.5]
+
+
+@pytest.mark.parametrize("how", ["strata", "replace"])
+def test_shards_are_chosen_by_their_weight(how: str):
+    rng = np.random.default_rng(0)
+    chosen = np.concatenate([choose(rng, TOTALS, 32, how) for _ in range(400)])
+    assert_distribution(chosen, {0: 3.0, 2: 1.0, 3: 0.5})
+    with pytest.raises(AssertionError):  # as if all shards were alike
+        assert_distribution(chosen, {0: 1.0, 2: 1.0, 3: 1.0})
+
+
+def test_strata_give_each_shard_its_share_but_for_one_row():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        counts = np.bincount(choose(rng, TOTALS, 90, "strata"), minlength=4)
+        assert abs(counts - [60, 0, 20, 10]).max() <= 1
+    assert (np.diff(choose(rng, TOTALS, 90, "strata")) >= 0).all()
+
+
+def test_without_replacement_no_shard_gives_more_rows_than_it_has():
+    rng = np.random.default_rng(0)
+    batches = [choose(rng, [6, 2, 0, 3], 8, "once") for _ in range(4000)]
+    assert max(np.bincount(batch, minlength=4).tolist() for batch in batches) <= [6, 2, 0, 3]
+    for place in (0, 7):  # each place of the batch is like the others
+        assert_distribution(np.array([batch[place] for batch in batches]), {0: 6, 1: 2, 3: 3})
+    pairs = [int(batch[0] == 1) * 2 + int(batch[1] == 1) for batch in batches]
+    assert_distribution(np.array(pairs), {0: 9 * 8, 1: 2 * 9, 2: 2 * 9, 3: 2})
+
+
+def test_a_point_on_the_upper_bound_belongs_to_the_last_shard_with_weight():
+    class Last:
+        def random(self, n: int) -> np.ndarray:
+            return np.ones(n)
+
+    assert choose(Last(), [1.0, 2.0, 0.0], 2, "replace").tolist() == [1, 1]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("normalize", ["batch", "buffer"])
+def test_importance_weights_are_those_of_a_buffer(normalize: str):
+    buffer = PrioritizedReplayBuffer(16, 100, [()], ["int32"], seed=0, normalize=normalize)
+    buffer.insert([np.arange(60, dtype=np.int32)], priority=np.arange(1, 61) / 7)
+    leaves = buffer.weights.asnumpy()[:60].copy()
+    for beta in (0.0, 0.4, 1.0):
+        _, weights, rows = buffer.sample(beta=beta)
+        least = leaves.min() if normalize == "buffer" else None
+        got = importance(leaves[rows.asnumpy()], least, beta)
+        np.testing.assert_allclose(got, weights.asnumpy(), rtol=1e-6)
+        assert got.dtype == np.float32
+
+
+def test_handles_come_back_as_they_were():
+    here = np.array([0, 5, -1, (1 << 40) - 1])
+    for shard, life in ((0, 0), (1, 0), (MOST_SHARDS - 1, LIVES - 1), (3, 2 * LIVES + 7)):
+        shards, lives, there = parted(joined(shard, life, here))
+        assert shards.tolist() == [shard, shard, -1, shard]
+        assert lives[[0, 1, 3]].tolist() == [life % LIVES] * 3
+        assert there[[0, 1, 3]].tolist() == here[[0, 1, 3]].tolist()
+    np.testing.assert_array_equal(joined(0, 0, here), here)
+    assert joined(MOST_SHARDS - 1, LIVES - 1, here).max() == np.iinfo(np.int64).max
+    with pytest.raises(OverflowError, match=r"shard 2 stored more"):
+        joined(2, 0, np.array([1 << 40]))
+
+
+def test_configurations_of_shards():
+    config, settings = split(
+        {**CONFIG, "seed": 7, "shards": {"number": 3, "timeout": 2.0}}, {"timeout": 1.0, "name": None}
+    )
+    assert settings == {"number": 3, "timeout": 1.0}
+    parts = shard_configs(config, 3)
+    assert [part["capacity"] for part in parts] == [34, 33, 33]
+    assert [part["seed"] for part in parts] == [7, 8, 9]
+    assert all("shards" not in part for part in parts)
+    assert split({"params": CONFIG, "shards": 2}, {})[1] == {"number": 2}
+    dqn = {"type": "priority", "replay_buffer_size": 9, "data_shape": [[]], "data_type": ["int32"]}
+    assert [part["replay_buffer_size"] for part in shard_configs(dqn, 2)] == [5, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shards": {"nummer": 2}}, "'shards' has unknown keys: 'nummer' (the nearest is 'number')"),
+        ({"shards": {}}, "must say how many 'shards'"),
+        ({"number": 2}, "must be that of one buffer"),
+        ({"multi_buffer": True}, "must be that of one buffer"),
+        ({"capacity": 1}, "at least one row for each of 2 shards, but got 1"),
+        ({"capacity": "many"}, "'capacity' must be an int"),
+        ({"type": "reservoir"}, "must be uniform, prioritized, sequence or episode, but got ReservoirReplayBuffer"),
+        ({"type": "sequence", "sequence_length": 2, "num_envs": 2}, "'num_envs' must be 1"),
+        ({"alpha": 1.0}, "'alpha'"),
+    ],
+)
+def test_wrong_configurations(change: dict[str, Any], message: str):
+    def make() -> None:
+        config, settings = split({**CONFIG, "shards": 2, **change}, {})
+        template(shard_configs(config, settings["number"])[-1])
+
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+def test_a_configuration_is_a_mapping():
+    with pytest.raises(TypeError, match="'config' must be a mapping, but got int"):
+        split(3, {})  # type: ignore[arg-type]
+
+
+def test_statistics_add_up_to_those_of_one_buffer():
+    parts, whole = {}, PrioritizedReplayBuffer(4, 100, [()], ["int32"], seed=0)
+    for i, rows in enumerate((10, 30)):
+        buffer = PrioritizedReplayBuffer(4, 50, [()], ["int32"], seed=0)
+        for one in (buffer, whole):
+            one.insert([np.arange(rows, dtype=np.int32)], priority=np.arange(1, rows + 1) * (i + 1))
+        buffer.delete([0])
+        parts[i] = buffer._look(statistics_of)
+    whole.delete([0, 10])
+    values, expected = added_up(parts).values, whole._look(statistics_of).values
+    for key in expected.keys() - {"age_mean", "age_max", "beta"}:  # ages count the rows of their shard
+        assert values[key] == pytest.approx(expected[key]), key
+    assert values["shard_1/rows"] == 30
+    assert "shard_0/priority" in added_up(parts).histograms
+    assert added_up({}) == Statistics({}, {})
+
+
+class _Sent(list[Any]):
+    """Takes the batches of a writer instead of a shard."""
+
+
+def writer(
+    timed: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4
+) -> tuple[ShardWriter, _Sent]:
+    columns = Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
+    made = ShardWriter([None], 0, Schema(columns, num_envs, timed, prioritized, None), batch, 100)
+    sent = _Sent()
+    made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
+    return made, sent
+
+
+def row(number: int) -> list[Any]:
+    return [np.full(2, number, np.float32), number]
+
+
+def test_a_writer_sends_whole_batches_and_copies():
+    made, sent = writer()
+    column = np.zeros((3, 2), np.float32)
+    made.insert([column, np.arange(3, dtype=np.int32)])
+    column += 9
+    assert not sent
+    assert made.collected == 3
+    made.insert({"b": 3, "a": Tensor(np.full(2, 3, np.float32))})
+    ((fields, rows, more),) = sent
+    assert (rows, more) == (4, {})
+    assert fields[0].tolist() == [[0, 0]] * 3 + [[3, 3]]
+    assert fields[1].tolist() == [0, 1, 2, 3]
+    assert [field.dtype.name for field in fields] == ["float32", "int32"]
+    made.insert(row(4))
+    made.send()
+    made.send()
+    assert [len(sent), sent[1][1], made.collected] == [2, 1, 0]
+
+
+def test_a_writer_sends_whole_episodes():
+    made, sent = writer(timed=True)
+    for step in range(10):
+        made.insert(row(step), end=step in (1, 6))
+    assert [batch[0][1].tolist() for batch in sent] == [[0, 1], [2, 3, 4, 5, 6]]
+    assert [more["end"].tolist() for _, _, more in sent] == [[False, True], [False] * 4 + [True]]
+    assert not any(more["final"].any() for _, _, more in sent)
+    made.send()
+    assert (len(sent), made.collected) == (2, 3)
+    made.insert(row(10), final=True)
+    made.send()
+    assert (len(sent), made.collected) == (3, 0)
+
+
+def test_a_writer_keeps_rows_with_and_without_priorities_apart():
+    made, sent = writer(prioritized=True)
+    made.insert(row(0), priority=2.0).insert(
+        [np.zeros((2, 2), np.float32), np.arange(2, dtype=np.int32)], priority=[3, 4]
+    )
+    made.insert(row(3))
+    assert [batch[1] for batch in sent] == [3]
+    assert sent[0][2]["priority"].tolist() == [2, 3, 4]
+    assert made.collected == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "error", "message"),
+    [
+        ({}, {"exp": [np.zeros(3, np.float32), 1]}, ValueError, "expected (2,), but got (3,)"),
+        ({}, {"exp": [np.zeros(2), 1]}, TypeError, "expected float32, but got float64"),
+        ({}, {"priority": 1.0}, RuntimeError, "needs a buffer with priorities"),
+        ({}, {"end": True}, RuntimeError, "needs a buffer whose rows know their episode"),
+        ({"prioritized": True}, {"priority": -1.0}, ValueError, "finite and at least 0"),
+        ({"prioritized": True}, {"priority": [1.0, 2.0]}, ValueError, "have shape [1]"),
+        ({"timed": True}, {"end": 1}, TypeError, "'end' must hold bools"),
+        ({"timed": True}, {"final": [True, False]}, ValueError, "must have shape [1]"),
+        ({"num_envs": 2}, {}, ValueError, "multiple of num_envs=2"),
+    ],
+)
+def test_a_writer_refuses_wrong_rows(options: Any, more: Any, error: type[Exception], message: str):
+    made, sent = writer(**options)
+    with pytest.raises(error, match=re.escape(message)):
+        made.insert(**{"exp": row(0), **more})
+    assert made.collected == 0
+    assert not sent
+
+
+def test_what_is_allowed_is_what_may_be_inserted():
+    """The largest number of rows for which `can_insert` holds, once `min_size` is there."""
+    for ratio, error in ((1.0, 5.0), (0.3, 4.0), (4.0, 40.0)):
+        limiter = RateLimiter(ratio, 20, error)
+        assert limiter.allowance() == 20 + np.floor(error / ratio + 1e-9)
+        limiter.count_inserted(7)
+        assert limiter.inserted == 7
+        limiter.count_inserted(15)
+        for _ in range(3):
+            if limiter.can_sample(1):
+                with limiter.sampling(1):
+                    pass
+            n = int(limiter.allowance())
+            assert n == 0 or limiter.can_insert(n)
+            assert not limiter.can_insert(n + 1)
+    limiter.disable()
+    assert limiter.allowance() == np.inf
+    assert RateLimiter((0.0, 2.0), 1, 1.0).allowance() == np.inf
+    narrow = RateLimiter(1.0, 1, 1.0)
+    narrow.count_inserted(1)
+    with pytest.raises(ValueError, match="'error_buffer' must be at least"):
+        narrow.allowance(10)
+
+
+def test_a_buffer_gives_all_bookkeeping():
+    plain = ReplayBuffer(2, 10, [()], ["int32"], seed=0)
+    weighted = ReplayBuffer(2, 10, [()], ["int32"], seed=0, weighted=True)
+    for buffer in (plain, weighted):
+        buffer.insert([np.arange(10, dtype=np.int32)])
+    assert [len(buffer._with_handles()) for buffer in (plain, weighted)] == [1, 2]
