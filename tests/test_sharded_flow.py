@@ -148,6 +148,25 @@ def test_a_single_loop_asks_before_it_inserts():
         assert abs(RATIO * (inserted - MIN_SIZE) - sampled) <= ERROR + RATIO
 
 
+def test_a_thread_that_waits_to_insert_does_not_keep_others_from_sampling():
+    with limited() as replay:
+
+        def insert() -> None:
+            for i in range(100):
+                replay.insert(rows(range(5 * i, 5 * i + 5)))
+
+        thread = threading.Thread(target=insert)
+        thread.start()
+        samples = 0
+        while thread.is_alive():
+            numbers_of(replay.sample()) if bool(replay.can_sample()) else time.sleep(0.01)
+            samples += 1
+            assert samples < 2000, "nothing is inserted"
+        thread.join()
+        replay.can_sample()
+        assert replay.limiter.inserted > 400
+
+
 def test_a_limiter_that_comes_later(cluster: Any):
     with ShardedReplay(config(capacity=10_000), batch=5) as replay:
         fill(replay, 0, range(200))

@@ -8,7 +8,7 @@ import pytest
 from clusters import assert_distribution
 from mindspore import Tensor
 
-from mindspore_replay import PrioritizedReplayBuffer, RateLimiter, ReplayBuffer
+from mindspore_replay import HindsightRelabel, PrioritizedReplayBuffer, RateLimiter, ReplayBuffer
 from mindspore_replay.columns import Columns
 from mindspore_replay.distributed import ShardWriter
 from mindspore_replay.distributed.configuration import shard_configs, split, template
@@ -109,6 +109,15 @@ def test_configurations_of_shards():
         ({"type": "reservoir"}, "must be uniform, prioritized, sequence or episode, but got ReservoirReplayBuffer"),
         ({"type": "sequence", "sequence_length": 2, "num_envs": 2}, "'num_envs' must be 1"),
         ({"alpha": 1.0}, "'alpha'"),
+        (
+            {
+                "names": ["achieved_goal", "desired_goal", "reward"],
+                "data_shape": [[]] * 3,
+                "data_type": ["float32"] * 3,
+                "views": [HindsightRelabel("final", 0.5, lambda achieved, goal: achieved - goal)],
+            },
+            "'views' cannot hold HindsightRelabel",
+        ),
     ],
 )
 def test_wrong_configurations(change: dict[str, Any], message: str):

@@ -68,8 +68,7 @@ class Drawn(NamedTuple):
 class Shard:
     """A buffer, and how many rows may be inserted into it.
 
-    Ray calls `insert` in one thread, `keep` in another, and all else in a third: an insertion may wait for a grant
-    while rows are drawn, and rows are drawn while a file is written.
+    Ray calls `insert` in one thread and all else in another: an insertion may wait for a grant while rows are drawn.
 
     No row is inserted before the learner's first `report` has set the clock and its first `grant` allows it.
 

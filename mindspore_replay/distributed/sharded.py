@@ -179,7 +179,7 @@ class ShardedReplay:
     def _actors(self, configs: list[dict[str, Any]], resume: bool, resources: Mapping[str, Any]) -> list[Any]:
         """The shards: those that live under the name, or new ones."""
         ray = self._ray
-        made = ray.remote(concurrency_groups={"write": 1, "keep": 1}, max_restarts=-1)(Shard)
+        made = ray.remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
         options = {"scheduling_strategy": "SPREAD", **resources}
         actors = []
         for i, config in enumerate(configs):
@@ -212,7 +212,8 @@ class ShardedReplay:
         reports = self._links.ask({link: link.actor.report.remote for link in self._links.all})
         for link, report in reports.items():
             self._links.meet(link, report)
-        self._go_on_from(max((report.memo for report in reports.values()), key=lambda memo: memo.get("samples", -1)))
+        memos = [report.memo for report in reports.values()]
+        self._go_on_from(max(memos, key=lambda memo: memo.get("samples", -1), default={}))
         self._reports()
 
     def _memo(self) -> dict[str, Any]:
@@ -348,7 +349,9 @@ class ShardedReplay:
 
     def _settle(self) -> dict[Link, Report]:
         """Sends what `insert` has collected, and gives the reports after it has landed, or waits for samples."""
-        with self._inserting:
+        if not self._inserting.acquire(blocking=False):  # another thread inserts, and may itself wait for samples
+            return self._reports()
+        try:
             for writer in self._own:
                 writer.send()
             while True:
@@ -356,6 +359,8 @@ class ShardedReplay:
                 reports = self._reports()
                 if landed or any(link.number == w.shard and r.wanted for link, r in reports.items() for w in self._own):
                     return reports
+        finally:
+            self._inserting.release()
 
     # Rows out.
 
@@ -601,7 +606,7 @@ class ShardedReplay:
     # The whole.
 
     def advance(self, steps: int = 1) -> "ShardedReplay":
-        """Moves the learner's clock, in every shard before it is drawn from again.
+        """Moves the learner's clock, in every shard.
 
         Args:
             steps (int): By how much, at least 0. Default: ``1``.
@@ -616,8 +621,8 @@ class ShardedReplay:
         """
         self._need_weights("advance")
         self._clock += check_size(_NAME, "steps", steps, minimum=0)
-        for link in self._links.alive():
-            link.actor.advance.remote(self._clock)  # new rows get the time by it; reports say it too
+        # Rows that are inserted from now on get this time; a shard that does not answer is told by the next report.
+        self._links.ask({link: partial(link.actor.advance.remote, self._clock) for link in self._links.alive()})
         return self
 
     def reset(self) -> "ShardedReplay":
@@ -637,7 +642,7 @@ class ShardedReplay:
     def save(self, *, incremental: bool = False) -> None:
         """Writes each shard to ``shard_<number>.safetensors`` in the folder, all at once, as `save` does.
 
-        Rows go in and out meanwhile. A shard that does not answer is left out.
+        Writers wait meanwhile. A shard that does not answer is left out.
 
         Args:
             incremental (bool): As for `save`. Default: ``False``.
@@ -649,8 +654,7 @@ class ShardedReplay:
         if self._folder is None:
             raise RuntimeError(f"For '{_NAME}', 'save' needs one made with 'folder'.")
         links, memo = list(self._settle()), self._memo()
-        keeps = [link.actor.keep.options(concurrency_group="keep") for link in links]
-        self._links.ask({link: partial(keep.remote, memo, incremental) for link, keep in zip(links, keeps)}, wait=True)
+        self._links.ask({link: partial(link.actor.keep.remote, memo, incremental) for link in links}, wait=True)
 
     def statistics(self) -> Statistics:
         """The numbers of all shards together, as `ReplayMonitor` writes them, and of each as ``shard_0/...``.
