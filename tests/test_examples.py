@@ -188,3 +188,20 @@ def test_sqil_imitates_an_expert_and_resumes(tmp_path: Path):
     for column in ("observation", "action"):
         name = f"mixed.source_1.column.{column}"
         np.testing.assert_array_equal(second[name].asnumpy(), first[name].asnumpy())
+
+
+def test_apex_learns_from_several_processes_and_resumes(tmp_path: Path):
+    limits = {"samples_per_insert": 32, "min_size": 300, "error_buffer": 1000, "timeout": 60}
+    config = short_config("apex_dqn_cartpole.yaml", tmp_path, replay_buffer={"limiter": limits})
+    options = "--config", config, "--actors", 2, "--out", tmp_path
+    output = run("apex_dqn.py", "--steps", 500, *options)
+    assert "mean return of 10 greedy episodes" in output
+    assert len(history(tmp_path)["episodes"]) >= 5
+    assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    memo = json.loads((tmp_path / "shard_0.json").read_text())
+    inserted, sampled = memo["counts"][:2]
+    assert 500 <= inserted < 600
+    assert abs((inserted - 300) * 32 - sampled) < 1200
+    output = run("apex_dqn.py", "--steps", 700, *options, "--resume")
+    assert 700 <= int(output.split()[0]) < 800
+    assert len(history(tmp_path)["episodes"]) > 5

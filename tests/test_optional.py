@@ -7,12 +7,14 @@ from pathlib import Path
 #: A process of its own, for all: to import MindSpore takes seconds.
 PROGRAM = """
 import sys
-for name in ("yaml", "tensorboardX", "rich"):
+for name in ("ray", "yaml", "tensorboardX", "rich"):
     sys.modules[name] = None  # as if it were not installed
 import mindspore_replay.vector
 assert "gymnasium" not in sys.modules
-from mindspore_replay import TensorBoardWriter, TerminalWriter, load_config
-for function, argument in ((load_config, "x.yaml"), (TensorBoardWriter, "runs"), (TerminalWriter, "runs")):
+from mindspore_replay import TensorBoardWriter, TerminalWriter, create_buffer, load_config
+shards = {"capacity": 10, "data_shape": [[]], "data_type": ["int32"], "shards": 2}
+calls = (load_config, "x.yaml"), (TensorBoardWriter, "runs"), (TerminalWriter, "runs"), (create_buffer, shards)
+for function, argument in calls:
     try:
         function(argument)
     except ImportError as error:
@@ -27,4 +29,5 @@ def test_without_what_is_optional(tmp_path: Path):
         "'load_config' needs PyYAML: pip install 'mindspore_replay[examples]'",
         "For 'TensorBoardWriter', tensorboardX is needed: pip install 'mindspore_replay[monitor]'.",
         "For 'TerminalWriter', rich is needed: pip install 'mindspore_replay[monitor]'.",
+        "'mindspore_replay.distributed' needs Ray: pip install 'mindspore_replay[ray]'",
     ]

@@ -4,6 +4,7 @@ import json
 import math
 import secrets
 import threading
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,7 +91,9 @@ class Shard:
         self._changed = threading.Condition()
         self._sized: dict[int, Any] = {}
         if self._path is not None:
-            replaces = ray_module().get_runtime_context().was_current_actor_reconstructed
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Ray warns of a property that it uses itself
+                replaces = ray_module().get_runtime_context().was_current_actor_reconstructed
             self._begin(self._path, resume or replaces, replaces)
 
     def _begin(self, path: Path, read: bool, may_lack: bool) -> None:
