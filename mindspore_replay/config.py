@@ -120,7 +120,8 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
             `type` for each by name. Default: ``None``.
 
     Returns:
-        Union[Cell, CellList, dict]: A buffer; for `number` > 1 a ``CellList``; for several buffers a dict of them.
+        Union[Cell, CellList, dict, ShardedReplay]: A buffer; for `number` > 1 a ``CellList``; for several buffers a
+        dict of them; for `shards` a ``distributed.ShardedReplay``.
 
     Raises:
         TypeError: If `config`, or a part of it that should be one, is no mapping, or a value is of another type.

@@ -332,7 +332,9 @@ class RateLimiter(NamedCell):
                 return math.inf
             most = (now.counted_samples + now.error) / now.low
             most = math.floor(most + _ROUNDING * max(1.0, most)) - now.counted - self._begun[2]
-            return max(now.min_size - now.inserted - self._begun[0], 0) + max(most, 0)
+            missing = max(now.min_size - now.inserted - self._begun[0], 0)
+            # An insertion that begins before `min_size` rows are there may go beyond.
+            return max(missing + max(most, 0), waiting if missing else 0)
 
     def too_late(self, what: str, rows: int, seconds: float | None) -> TimeoutError:
         """The error that says why rows could not be inserted or sampled in time."""

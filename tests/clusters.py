@@ -97,5 +97,9 @@ class Writing:
         """Rows that have landed."""
         return self.writer.inserted
 
+    def place(self) -> int:
+        """The shard."""
+        return self.writer.shard
+
     def process(self) -> int:
         return os.getpid()

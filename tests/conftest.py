@@ -1,5 +1,8 @@
 """Fixtures, and the record of which combinations ran."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -85,12 +88,31 @@ def _mode_is_left_alone() -> Iterator[None]:
     assert after == before, f"the test left the context in mode {after}"
 
 
+#: Starts a cluster, says its address, and ends with its input.
+_CLUSTER = """
+import sys
+from mindspore_replay.distributed.ray_module import connect
+print(connect().get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Any]:
-    """Ray on this machine, as a sharded buffer starts it."""
-    ray = connect()
-    yield ray
-    ray.shutdown()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Ray on this machine, as a sharded buffer starts it, in a process that has no large memory of other tests: where
+    memory that was never touched exceeds the machine's, the system starts no process."""
+    command = [sys.executable, "-c", _CLUSTER]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}  # this process has decided already that it has no token
+    with subprocess.Popen(command, **pipes, env=environment, cwd=tmp_path_factory.mktemp("ray")) as head:
+        assert head.stdin is not None
+        assert head.stdout is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_ADDRESS", head.stdout.readline().strip())
+            ray = connect()
+        yield ray
+        ray.shutdown()
+        head.stdin.close()
 
 
 @pytest.fixture(params=sorted(MODES))

@@ -168,6 +168,21 @@ def test_priorities_go_where_their_rows_are():
         replay.check_valid()
 
 
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_rows_are_used_up_while_they_are_drawn(kind: str):
+    """A shard may have fewer rows left than it is asked for; the others give the rest. Weights are those of before."""
+    for seed in range(4):
+        with ShardedReplay(config(kind, max_use=1, seed=seed)) as replay:
+            fill(replay, 0, range(3))
+            fill(replay, 1, range(3, 11))
+            batch = replay.sample()
+            numbers = numbers_of(batch)
+            assert len(numbers) == 8
+            if kind == "prioritized":
+                np.testing.assert_array_equal(batch[1].asnumpy(), 1)
+            assert not bool(replay.can_sample())
+
+
 def test_new_rows_get_the_largest_priority_of_all_shards():
     with ShardedReplay(config("prioritized")) as replay:
         fill(replay, 0, range(20))
@@ -276,6 +291,7 @@ def test_a_local_trainer_with_another_first_line(tmp_path: Path):
                 losses.setdefault(str(shards), []).append(float(loss))
         assert (int(buffer.size()), bool(buffer.full())) == (50, False)
         if shards:
+            assert [report.rows for report in buffer._reports().values()] == [25, 25]
             buffer.close()
     assert len(losses["{}"]) == len(losses["{'shards': 2}"]) == 43
 

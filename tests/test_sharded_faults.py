@@ -150,8 +150,9 @@ def test_batches_are_whole_while_a_shard_dies_again_and_again(cluster: Any):
         assert batches >= 20
         assert replay.deaths in (deaths, deaths - 1)  # the last may not have been seen
         sent, landed = cluster.get([going, writing.landed.remote()])
+        assert cluster.get(writing.place.remote()) == 1
         assert 0 < landed < sent
-        replay._links.all[0].actor.check_valid.remote()
+        replay.check_valid()
 
 
 def test_a_killed_writer_loses_what_it_has_not_sent(cluster: Any):
@@ -180,7 +181,8 @@ def test_a_killed_writer_loses_what_it_has_not_sent(cluster: Any):
 
 
 def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture):
-    with ShardedReplay(config("prioritized"), timeout=1.0) as replay:
+    limiter = {"samples_per_insert": 4.0, "min_size": 10, "error_buffer": 2000.0}
+    with ShardedReplay(config("prioritized", limiter=limiter), timeout=1.0) as replay:
         fill(replay, 0, range(20))
         fill(replay, 1, range(100, 120))
         indices, *_ = replay.sample()
@@ -192,16 +194,59 @@ def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixtu
                 for _ in range(20):
                     assert numbers_of(replay.sample()).max() < 100
                 assert 1.0 <= time.monotonic() - begin < 6.0  # one wait, not twenty
+                # Neither rows of this process that are on their way there, nor what it was granted, hold up anything.
+                for number in range(200, 206):
+                    replay.insert(rows([number]))
+                    assert int(replay.size()) >= 20
+                fill(replay, 0, range(20, 40))
+                for _ in range(30):
+                    numbers_of(replay.sample())
             assert (replay.timeouts, replay.deaths) == (1, 0)
             of_slow = int((indices.asnumpy() >> 51 == 1).sum())
             assert int(replay.update_priorities(indices, 1.0)) == of_slow
-            assert int(replay.size()) == 20
+            assert int(replay.size()) == 43
         finally:
             os.kill(process, signal.SIGCONT)
-        wait_until(lambda: int(replay.size()) == 40)
+        wait_until(lambda: int(replay.size()) == 66)
         assert int(replay.update_priorities(indices, 1.0)) == 0  # it is the process that it was
         assert "shard 1 has not answered for 1 s, the others go on" in caplog.text
-        assert {number // 100 for _ in range(10) for number in numbers_of(replay.sample()).tolist()} == {0, 1}
+        assert {number // 100 for _ in range(10) for number in numbers_of(replay.sample()).tolist()} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("kind", ["prioritized", "once"])
+def test_a_shard_that_dies_while_it_draws(kind: str):
+    """What it was to give comes from the others; without replacement no row comes twice for that."""
+    options = {"replace": False} if kind == "once" else {"kind": "prioritized"}
+    with ShardedReplay(config(sample_size=20, **options)) as replay:
+        fill(replay, 0, range(22))
+        fill(replay, 1, range(100, 120))
+        dies = replay._links.all[1].actor.__ray_call__
+        replay._ray.get(dies.remote(lambda shard: setattr(shard, "_draw", lambda rows: os._exit(1))))
+        batch = replay.sample()
+        numbers = numbers_of(batch)
+        assert replay.deaths == 1
+        assert numbers.max() < 22
+        assert kind != "once" or len(set(numbers.tolist())) == 20
+        wait_until(lambda: is_back(replay, 1))
+        fill(replay, 1, range(200, 220))
+        if kind == "prioritized":
+            assert int(replay.update_priorities(batch[0], 3.0)) == 0
+            assert replay.statistics().values["shard_1/priority_max"] == 1
+
+
+def test_answers_of_a_process_that_was_replaced_are_dropped(cluster: Any):
+    """A learner's threads ask side by side: one may get a report from before, after another has met the new process."""
+    with ShardedReplay(config()) as replay:
+        fill(replay, 0, range(50))
+        replay.can_sample()
+        link, links = replay._links.all[0], replay._links
+        old = cluster.get(link.actor.report.remote())
+        new = old._replace(identity=old.identity + 1, inserted=0, rows=0)
+        assert links.meet(link, old)
+        assert links.meet(link, new)
+        assert (links.deaths, link.seen, link.lives) == (1, 0, {old.identity: 0, new.identity: 1})
+        assert not links.meet(link, old)
+        assert (links.deaths, link.identity, link.seen) == (1, new.identity, 0)
 
 
 def test_without_any_shard_there_is_nothing_to_draw():

@@ -152,8 +152,8 @@ def test_a_thread_that_waits_to_insert_does_not_keep_others_from_sampling():
     with limited() as replay:
 
         def insert() -> None:
-            for i in range(100):
-                replay.insert(rows(range(5 * i, 5 * i + 5)))
+            for i in range(166):
+                replay.insert(rows(range(3 * i, 3 * i + 3)))
 
         thread = threading.Thread(target=insert)
         thread.start()

@@ -22,7 +22,7 @@ class Link:
         number (int): Its number.
         actor (ActorHandle): Its Ray actor.
         identity (int): Which process it is; 0 before the first answer.
-        life (int): How often another process has taken its place.
+        lives (dict[int, int]): Every process that it was, by identity, and how many there were before.
         seen (int): Rows that were inserted into this process, as far as is known.
         allowed (float): Rows whose insertion into it was granted.
     """
@@ -30,7 +30,8 @@ class Link:
     def __init__(self, number: int, actor: Any) -> None:
         self.number = number
         self.actor = actor
-        self.identity = self.life = self.seen = 0
+        self.identity = self.seen = 0
+        self.lives: dict[int, int] = {}
         self.allowed = 0.0
         #: What it did not answer in time, or what it answers when it is there again.
         self.owed: Any = None
@@ -60,13 +61,13 @@ class Links:
         self.timeout = timeout
         self.deaths = self.timeouts = 0
         self._ray = ray_module()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def alive(self) -> list[Link]:
         """Those that answer. The others are looked after: some may answer again."""
         with self._lock:
             for link in self.all:
-                if link.slow or link.dead:
+                if link.owed is not None:
                     self._look_after(link)
             return [link for link in self.all if link.answers]
 
@@ -83,13 +84,15 @@ class Links:
         Raises:
             Exception: What a shard raises.
         """
+        asked = {link: link.identity for link in calls}
         refs = {make(): link for link, make in calls.items()}
         seconds = None if wait else self.timeout
         ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=seconds) if refs else ([], [])
         answers = {}
         with self._lock:
             for ref in late:
-                self._is_slow(refs[ref], ref)
+                if asked[refs[ref]] == refs[ref].identity and refs[ref].answers:
+                    self._is_slow(refs[ref], ref)
             for ref in ready:
                 link = refs[ref]
                 try:
@@ -97,22 +100,30 @@ class Links:
                 except self._ray.exceptions.RayTaskError as error:
                     raise error.as_instanceof_cause() from None
                 except self._ray.exceptions.RayError as error:
-                    self._has_died(link, error)
+                    if asked[link] == link.identity:
+                        self._has_died(link, error)
         return answers
 
-    def meet(self, link: Link, report: Report) -> None:
-        """Takes note of which process it was that reported."""
-        if link.identity not in (0, report.identity):
-            if not link.dead:
-                self._count_death(link, "its process was replaced")
-            link.life += 1
-            link.seen, link.allowed = 0, 0.0
-            logger.warning(
-                "shard %d is there again, with %d rows%s", link.number, report.rows,
-                "" if report.rows else ": it has no checkpoint",
-            )  # fmt: skip
-        link.identity = report.identity
-        link.dead = False
+    def meet(self, link: Link, report: Report) -> bool:
+        """Takes note of which process it was that reported; whether it is the one of now."""
+        with self._lock:
+            if report.identity != link.identity:
+                if report.identity in link.lives:
+                    return False  # an answer from before its process was replaced
+                if link.lives:
+                    self._is_another(link, report)
+                link.lives[report.identity] = len(link.lives)
+                link.identity = report.identity
+            if link.dead:
+                link.dead, link.owed = False, None
+            return True
+
+    def _is_another(self, link: Link, report: Report) -> None:
+        if not link.dead:
+            self._count_death(link, "its process was replaced")
+        link.seen, link.allowed = 0, 0.0
+        nothing = "" if report.rows else ": it has no checkpoint"
+        logger.warning("shard %d is there again, with %d rows%s", link.number, report.rows, nothing)
 
     def _count_death(self, link: Link, why: Any) -> None:
         self.deaths += 1
@@ -148,8 +159,10 @@ class Links:
         if link.slow:
             logger.warning("shard %d answers again", link.number)
             link.slow = False
-        elif isinstance(answer, Report):
+        if isinstance(answer, Report):
             self.meet(link, answer)
+        elif link.dead:
+            self._call_again(link)
 
     def _lost(self, link: Link, error: Exception) -> None:
         if not link.dead:

@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 #: Ray finds out the address that the machine has in its network, and listens there, unless this says that there is no
@@ -31,9 +32,9 @@ def connect() -> Any:
     if "ray" in sys.modules and ray_module().is_initialized():
         return ray_module()
     address = os.environ.get("RAY_ADDRESS", "")
-    options: dict[str, Any] = {} if address else {"include_dashboard": False}
+    options: dict[str, Any] = {} if address else {"address": "local", "include_dashboard": False}
     alone = not address or address.startswith(("127.0.0.1:", "localhost:"))
-    with _at_the_loopback_address() if alone else contextlib.nullcontext():
+    with _at_the_loopback_address() if alone else contextlib.nullcontext(), _away_from_other_sources():
         ray = ray_module()
         ray.init(namespace=NAMESPACE, **options)
     return ray
@@ -53,3 +54,19 @@ def _at_the_loopback_address() -> Iterator[None]:
             del os.environ[_IN_A_NETWORK]
         else:
             os.environ[_IN_A_NETWORK] = before
+
+
+@contextlib.contextmanager
+def _away_from_other_sources() -> Iterator[None]:
+    """Ray's processes look for modules first in the folder in which this one stands. There must be no other copy of
+    this package, as where it was installed from sources that lie there, whose kernels were not built."""
+    package, here = Path(__file__).resolve().parents[1], Path.cwd()
+    other = here / package.name
+    if not other.is_dir() or other.samefile(package):
+        yield
+        return
+    os.chdir(package.parent)
+    try:
+        yield
+    finally:
+        os.chdir(here)

@@ -34,6 +34,7 @@ class Report(NamedTuple):
         allowed (float): Rows whose insertion into this process was granted so far.
         wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
         largest (float): The largest priority so far, which new rows get; 1 without priorities.
+        clock (int): The learner's clock, as far as the shard knows; 0 if its buffer has none.
         memo (dict): What the learner last gave it to remember; empty if it never did.
     """
 
@@ -46,6 +47,7 @@ class Report(NamedTuple):
     allowed: float
     wanted: int
     largest: float
+    clock: int
     memo: dict[str, Any]
 
 
@@ -54,14 +56,13 @@ class Drawn(NamedTuple):
 
     Attributes:
         identity (int): That of `Report`.
-        total (float), least (float): Those of `Report`, when they were drawn.
+        total (float): That of `Report`, when they were drawn.
         weights (Union[numpy.ndarray, None]): The weight of each row. Shape ``[n]``, float64.
-        parts (list[numpy.ndarray]): What the buffer's sample consists of, each ``[n, ...]``.
+        parts (list[numpy.ndarray]): What the buffer's sample consists of, each ``[n, ...]``; empty if there was no row.
     """
 
     identity: int
     total: float
-    least: float
     weights: np.ndarray | None
     parts: list[np.ndarray]
 
@@ -140,7 +141,7 @@ class Shard:
             if take_back:
                 self._allowed = float(self._begun)
             counts = self._inserted, self._allowed, self._wanted
-        return Report(self.identity, total, least, eligible, rows, *counts, self._largest(), self._memo)
+        return Report(self.identity, total, least, eligible, rows, *counts, self._largest(), self._clock(), self._memo)
 
     def _largest(self) -> float:
         return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0
@@ -160,10 +161,11 @@ class Shard:
 
     def advance(self, clock: int) -> None:
         """Moves the clock to this number, if it is behind."""
-        if self.buffer.weighted:
-            behind = clock - int(self.buffer.clock.asnumpy()[0])
-            if behind > 0:
-                self.buffer.advance(behind)
+        if self.buffer.weighted and clock > self._clock():
+            self.buffer.advance(clock - self._clock())
+
+    def _clock(self) -> int:
+        return int(self.buffer.clock.asnumpy()[0]) if self.buffer.weighted else 0
 
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
         """Inserts rows when they are granted.
@@ -193,17 +195,24 @@ class Shard:
         Args:
             rows (int): How many.
 
-        Raises:
-            RuntimeError: If there is no row to draw.
+        Returns:
+            Drawn: As many, or fewer if the rows that there are were used up.
         """
         with self.buffer._lock:
-            total, least, eligible = self._weights()
-            # A buffer gives a sample of no more rows than it has; the whole may need more of one row.
-            most = max(eligible, 1)
-            draws = [self._draw(min(most, rows - done)) for done in range(0, rows, most)]
+            total, _, eligible = self._weights()
+            # What is used up has no weight afterwards.
+            tree = self.buffer.weights.asnumpy() if self.buffer.prioritized else np.empty(0)
+            leaves = tree if self.buffer.max_use is None else tree.copy()
+            draws = []
+            while (
+                rows and eligible
+            ):  # of one buffer, a sample has no more rows than may be drawn; the whole may need more
+                draws.append(self._draw(min(eligible, rows)))
+                rows -= len(draws[-1][0])
+                eligible = self._weights()[2]
             parts = [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*draws)]
-            weights = self._weights_of(parts[0]) if self.buffer.prioritized else None
-            return Drawn(self.identity, total, least, weights, parts)
+            weights = leaves[self._slots(parts[0])] if parts and self.buffer.prioritized else None
+            return Drawn(self.identity, total, weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
         if rows not in self._sized:
@@ -219,10 +228,9 @@ class Shard:
         tree, root = self.buffer.weights.asnumpy(), levels(self.buffer.capacity)[-1]
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
 
-    def _weights_of(self, handles: np.ndarray) -> np.ndarray:
-        """The weight of each row. A handle is the row's serial number, and slots are filled in turn since a reset."""
-        first = self.buffer.serials.asnumpy()[1]
-        return self.buffer.weights.asnumpy()[(handles - first) % self.buffer.capacity]
+    def _slots(self, handles: np.ndarray) -> np.ndarray:
+        """Where rows lie. A handle is the row's serial number, and slots are filled in turn since a reset."""
+        return (handles - self.buffer.serials.asnumpy()[1]) % self.buffer.capacity
 
     def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> Any:
         """What a method of the buffer gives for handles, as NumPy arrays; ``None`` if they are another process's."""
@@ -247,6 +255,6 @@ class Shard:
         """Writes the file, and beside it what a learner after this one needs to go on."""
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        save(self.buffer, self._path, incremental=incremental)
-        with replacing(self._path.with_suffix(".json"), "save") as file:
+        with replacing(self._path.with_suffix(".json"), "save") as file:  # first, so that no rows are without
             file.write(json.dumps(memo).encode())
+        save(self.buffer, self._path, incremental=incremental)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -121,7 +122,7 @@ class ShardedReplay:
         configs = shard_configs(config, self.num_shards)
         self._learn_from(template(configs[-1]))
         self._rng = np.random.default_rng(config.get("seed"))
-        self._turn, self._places = itertools.count(), itertools.count()
+        self._turn, self._places = 0, itertools.count()
         self._clock = self._samples = self._inserted = self._dead_handles = 0
         self._take_back, self._largest = False, 1.0
         self._drawing, self._asking, self._inserting = threading.RLock(), threading.RLock(), threading.RLock()
@@ -130,7 +131,8 @@ class ShardedReplay:
         self._next_own = 0
         self._ray = connect()
         self._named = settings.get("name")
-        self._folder = settings.get("folder")
+        folder = settings.get("folder")
+        self._folder = None if folder is None else os.path.abspath(folder)
         self._links = Links(self._actors(configs, resume, settings.get("resources") or {}), seconds)
         try:
             self._begin(configs)
@@ -205,7 +207,7 @@ class ShardedReplay:
             begun = self._ray.get(calls)
         except self._ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from None
-        except self._ray.exceptions.ActorDiedError as error:
+        except self._ray.exceptions.RayActorError as error:
             cause = str(error).strip().splitlines()[-1]
             raise RuntimeError(f"For '{_NAME}', a shard could not begin: {cause}") from None
         self.nbytes, self.capacity = sum(begun), sum(capacities)
@@ -214,6 +216,7 @@ class ShardedReplay:
             self._links.meet(link, report)
         memos = [report.memo for report in reports.values()]
         self._go_on_from(max(memos, key=lambda memo: memo.get("samples", -1), default={}))
+        self._clock = max([self._clock, *(report.clock for report in reports.values())])
         self._reports()
 
     def _memo(self) -> dict[str, Any]:
@@ -253,8 +256,8 @@ class ShardedReplay:
         memo = self._memo()
         alive = self._links.alive()
         reports = self._links.ask({link: partial(link.actor.report.remote, memo, take_back) for link in alive})
+        reports = {link: report for link, report in reports.items() if self._links.meet(link, report)}
         for link, report in reports.items():
-            self._links.meet(link, report)
             self._largest = max(self._largest, report.largest)
             new = report.inserted - link.seen
             self._inserted += new
@@ -269,8 +272,8 @@ class ShardedReplay:
         limit = math.inf if self.limiter is None else self.limiter.allowance(max([1, *wanted]))
         if math.isinf(limit):
             return limit, False
-        # Those of a shard that does not answer may still be used; those of a process that died never will.
-        granted = sum(link.allowed - link.seen for link in self._links.all if not link.dead)
+        # A shard that does not answer may use what it was granted when it wakes; the others do not wait for that.
+        granted = sum(link.allowed - link.seen for link in reports)
         return max(limit - granted, 0), granted > 0
 
     def _grant(self, reports: Mapping[Link, Report], room: float) -> bool:
@@ -283,14 +286,16 @@ class ShardedReplay:
             grants = {link: room for link in links if math.isfinite(link.allowed)}
         else:
             grants, room = dict.fromkeys(links, 0.0), int(room)
-            turn = next(self._turn) % len(links)
-            for link in links[turn:] + links[:turn]:
+            turn = self._turn % len(links)
+            for i, link in enumerate(links[turn:] + links[:turn]):
                 lacking = max(reports[link].inserted + reports[link].wanted - link.allowed, 0)
                 if reports[link].wanted and lacking > room:
-                    break  # what is left is kept for it
+                    self._turn = turn + i  # what is left is kept for it, and it is the first at the next turn
+                    break
                 grants[link] += lacking
                 room -= lacking
             else:
+                self._turn = turn + 1
                 for i, link in enumerate(links[turn:] + links[:turn]):
                     grants[link] += room // len(links) + (i < room % len(links))
                 room = math.inf
@@ -341,23 +346,30 @@ class ShardedReplay:
                 self._own = [self.writer(i) for i in range(self.num_shards)]
             writer = self._own[self._next_own]
             writer.insert(exp, priority=priority, end=end, final=final)
-            if not writer.collected:
-                self._next_own = (self._next_own + 1) % self.num_shards
+            self._take_turns(writer)
         return self
+
+    def _take_turns(self, writer: ShardWriter) -> None:
+        """The next rows of this process go to the next shard, once this one was sent its own."""
+        if not writer.collected:
+            self._next_own = (self._next_own + 1) % self.num_shards
 
     add = insert
 
     def _settle(self) -> dict[Link, Report]:
-        """Sends what `insert` has collected, and gives the reports after it has landed, or waits for samples."""
+        """Sends what `insert` has collected, and gives the reports after it has landed, if it can."""
         if not self._inserting.acquire(blocking=False):  # another thread inserts, and may itself wait for samples
             return self._reports()
         try:
             for writer in self._own:
-                writer.send()
+                if writer.collected and writer.has_room:
+                    writer.send()
+                    self._take_turns(writer)
             while True:
-                landed = all([writer.landed(_POLL) for writer in self._own])
+                going = {writer.shard for writer in self._own if not writer.landed(_POLL)}
                 reports = self._reports()
-                if landed or any(link.number == w.shard and r.wanted for link, r in reports.items() for w in self._own):
+                # Those that wait for samples, or whose shard does not answer, are left on their way.
+                if not going & {link.number for link, report in reports.items() if not report.wanted}:
                     return reports
         finally:
             self._inserting.release()
@@ -381,7 +393,8 @@ class ShardedReplay:
         Raises:
             TypeError: If `beta` is no number, or is given without priorities; if `as_dict` is asked of buffers without
                 names.
-            ValueError: If `beta` is outside [0, 1].
+            ValueError: If `beta` is outside [0, 1]; if the limiter's `error_buffer` is too small for an insertion that
+                waits.
             RuntimeError: If fewer than `sample_size` rows may be drawn; if no shard answers; if handles are asked of
                 buffers that have none.
             TimeoutError: If the limiter has a timeout, and too little was inserted in time.
@@ -393,7 +406,11 @@ class ShardedReplay:
             raise TypeError(f"For '{_NAME}', 'as_dict' needs a configuration with 'names'.")
         with self._drawing:
             reports = self._turn_to_sample(None)
-            limiter = contextlib.nullcontext() if self.limiter is None else self.limiter.sampling(self.sample_size)
+            limiter = (
+                contextlib.nullcontext()
+                if self.limiter is None
+                else self.limiter.sampling(self.sample_size, timeout=0.0)
+            )
             with limiter:
                 batch = self._batch_of(reports, given)
             self._samples += 1
@@ -407,10 +424,9 @@ class ShardedReplay:
     @contextlib.contextmanager
     def _turn_unless(self, stop: threading.Event) -> Iterator[None]:
         """Waits until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
-        with self._drawing:
-            if self.limiter is not None:
-                self._turn_to_sample(stop)
-            yield
+        if self.limiter is not None:
+            self._turn_to_sample(stop)
+        yield
 
     def _beta_of(self, beta: Any) -> float:
         if beta is None:
@@ -439,28 +455,37 @@ class ShardedReplay:
         """Draws until every row of the batch is there: what a shard does not give in time the others give."""
         left = np.arange(self.sample_size)
         pieces: list[tuple[np.ndarray, Link, Report, Drawn]] = []
+        least = min([math.inf, *(report.least for report in reports.values())])
         while left.size:
-            self._check_enough(reports)
+            self._check_enough(reports, 1 if pieces else self.sample_size)
             links = list(reports)
             how = "once" if not self._replace else "strata" if self.prioritized else "replace"
             chosen = choose(self._rng, [reports[link].total for link in links], left.size, how)
             places = {link: left[chosen == i] for i, link in enumerate(links) if (chosen == i).any()}
             drawn = self._links.ask({link: partial(link.actor.draw.remote, len(rows)) for link, rows in places.items()})
-            given = {link: part for link, part in drawn.items() if part.identity == reports[link].identity}
-            pieces += [(places[link], link, reports[link], part) for link, part in given.items()]
-            left = np.sort(np.concatenate([[], *(rows for link, rows in places.items() if link not in given)]))
-            left = left.astype(np.int64)
+            lacking = [np.empty(0, np.int64)]
+            for link, rows in places.items():
+                part = drawn.get(link)
+                if part is None or not part.parts or part.identity != reports[link].identity:
+                    lacking.append(rows)
+                    continue
+                n = len(part.parts[0])
+                pieces.append((rows[:n], link, reports[link], part))
+                lacking.append(rows[n:])
+            left = np.sort(np.concatenate(lacking))
             if left.size:
                 reports = self._reports()
-        return self._merged(pieces, min(report.least for report in reports.values()), beta)
+                if not self._replace:  # rows that were given already must not come again
+                    left, pieces = np.arange(self.sample_size), []
+        return self._merged(pieces, least, beta)
 
-    def _check_enough(self, reports: Mapping[Link, Report]) -> None:
+    def _check_enough(self, reports: Mapping[Link, Report], needed: int) -> None:
         if not reports:
             raise RuntimeError(
                 f"For '{_NAME}', none of the {self.num_shards} shards answers. They are begun anew; try again later."
             )
         eligible = sum(report.eligible for report in reports.values())
-        if eligible < self.sample_size:
+        if eligible < needed:
             raise RuntimeError(
                 f"For '{_NAME}', a sample needs sample_size={self.sample_size} rows, but the {len(reports)} shards "
                 f"that answer have {eligible} to draw from. Wait until can_sample() is true."
@@ -478,7 +503,7 @@ class ShardedReplay:
             for target, part in zip(batch, drawn.parts):
                 target[places] = part
             if self._has_handles:
-                batch[0][places] = joined(link.number, link.life, drawn.parts[0])
+                batch[0][places] = joined(link.number, link.lives[drawn.identity], drawn.parts[0])
             if drawn.weights is not None:
                 # The shard was chosen by what its rows weighed then, the row by what they weigh now.
                 since = report.total / drawn.total
@@ -578,10 +603,11 @@ class ShardedReplay:
         shard, life, there = parted(handles)
         calls, places = {}, {}
         for link in self._links.alive():
-            rows = np.flatnonzero((shard == link.number) & (life == link.life % LIVES))
+            identity = link.identity
+            rows = np.flatnonzero((shard == link.number) & (life == link.lives.get(identity, -1) % LIVES))
             if rows.size:
                 mine = [argument[rows] for argument in arguments]
-                calls[link] = partial(link.actor.call.remote, link.identity, method, there[rows], *mine)
+                calls[link] = partial(link.actor.call.remote, identity, method, there[rows], *mine)
                 places[link] = rows
         answers = self._links.ask(calls)
         return [(places[link], answer) for link, answer in answers.items() if answer is not None]

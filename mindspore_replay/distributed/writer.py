@@ -58,7 +58,7 @@ class ShardWriter:
     Attributes:
         shard (int): Number of the shard that it inserts into.
         inserted (int): Rows that have landed.
-        lost (int): Rows that were on their way to a shard that died.
+        lost (int): Rows that were on their way to a shard that died, or that it refused.
         waited (float): Seconds that `insert` and `flush` have waited for the shard.
     """
 
@@ -104,7 +104,9 @@ class ShardWriter:
         rows = schema.columns.count_rows(fields, schema.num_envs)
         more = self._marks(rows, priority, end, final)
         if self._rows and set(more) != set(self._more[-1]):
-            self._send(self._rows)
+            self._send(self._whole())
+            if self._rows:
+                raise ValueError("For 'ShardWriter', either all rows of an episode must have a priority, or none.")
         if self._rows + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that the call may be made again
         given = [field.asnumpy() if isinstance(field, Tensor) else field for field in fields]
@@ -156,7 +158,7 @@ class ShardWriter:
         return self._actors[self.shard].insert.options(concurrency_group="write").remote(*batch)
 
     def _await_room(self) -> None:
-        while len(self._sent) >= self._in_flight:
+        while not self.has_room:
             self._await_oldest()
 
     def _arrived(self, ref: Any, seconds: float | None) -> bool:
@@ -179,6 +181,7 @@ class ShardWriter:
             ray.get(ref)
             self.inserted += rows
         except ray.exceptions.RayTaskError as error:
+            self.lost += rows
             raise error.as_instanceof_cause() from None
         except ray.exceptions.RayError as error:
             self._lose(rows, shard, error)
@@ -213,6 +216,11 @@ class ShardWriter:
     def send(self) -> None:
         """Sends what is collected, without waiting for it to land."""
         self._send(self._whole())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a batch can be sent at once."""
+        return len(self._sent) < self._in_flight
 
     @property
     def collected(self) -> int:
