@@ -28,7 +28,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import ray
-from dqn import EVALUATION_SEED, ROOT, Policy, Run, make_envs, make_network, passed
+from dqn import EVALUATION_SEED, ROOT, Policy, Run, conclude, make_envs, make_network, passed
 from dqn_prioritized import DuelingHead, PrioritizedLearner
 from mindspore import Tensor, ops
 from tqdm import tqdm
@@ -212,10 +212,7 @@ def main() -> None:
             run.load()
         run.train()
         mean = run.finish()
-    solved = "solved" if mean >= config["evaluation"]["solved_at"] else "not solved"
-    print(f"{run.step} steps, {len(run.history['episodes'])} episodes, {time.perf_counter() - begin:.0f} s in all")
-    print(f"mean return of {config['evaluation']['final_episodes']} greedy episodes: {mean:.1f} ({solved})")
-    print(f"learning curve, history and checkpoints: {folder}")
+    conclude(run, mean, time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

@@ -323,6 +323,17 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
     plt.close(figure)
 
 
+def conclude(run: Run, mean: float, seconds: float) -> None:
+    """Prints what a run came to, and ends the script with an error if it must have solved the environment."""
+    plan = run.config["evaluation"]
+    solved = "solved" if mean >= plan["solved_at"] else "not solved"
+    print(f"{run.step} steps, {len(run.history['episodes'])} episodes, {seconds:.0f} s in all")
+    print(f"mean return of {plan['final_episodes']} greedy episodes: {mean:.1f} ({solved})")
+    print(f"learning curve, history and checkpoints: {run.folder}")
+    if run.must_solve and solved != "solved":
+        raise SystemExit(f"{solved}: the mean return is below {plan['solved_at']}")
+
+
 def parse_arguments(description: str | None, name: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / f"{name}.yaml")
@@ -352,13 +363,7 @@ def main(run_class: type[Run] = Run, description: str | None = __doc__, name: st
     if arguments.resume:
         run.load()
     run.train()
-    mean = run.finish()
-    solved = "solved" if mean >= config["evaluation"]["solved_at"] else "not solved"
-    print(f"{run.step} steps, {len(run.history['episodes'])} episodes, {time.perf_counter() - begin:.0f} s in all")
-    print(f"mean return of {config['evaluation']['final_episodes']} greedy episodes: {mean:.1f} ({solved})")
-    print(f"learning curve, history and checkpoints: {folder}")
-    if run.must_solve and solved != "solved":
-        raise SystemExit(f"{solved}: the mean return is below {config['evaluation']['solved_at']}")
+    conclude(run, run.finish(), time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

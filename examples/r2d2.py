@@ -29,7 +29,7 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from dqn import ROOT, Learner, Run, Scale
+from dqn import ROOT, Learner, Run, Scale, conclude
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import create_buffer, load_config, sequence_priorities
@@ -266,11 +266,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     run = RecurrentRun(config, arguments.seed, arguments.backend, folder)
     run.train()
-    mean = run.finish()
-    solved = "solved" if mean >= config["evaluation"]["solved_at"] else "not solved"
-    print(f"{run.step} steps, {len(run.history['episodes'])} episodes, {time.perf_counter() - begin:.0f} s in all")
-    print(f"mean return of {config['evaluation']['final_episodes']} greedy episodes: {mean:.1f} ({solved})")
-    print(f"learning curve, history and checkpoints: {folder}")
+    conclude(run, run.finish(), time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

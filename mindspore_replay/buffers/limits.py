@@ -265,15 +265,7 @@ class LimitedCell(SavedCell):
             )
 
     def _handles(self, indices: Any) -> np.ndarray:
-        handles = indices.asnumpy() if isinstance(indices, Tensor) else np.asarray(indices)
-        if handles.dtype.kind not in "iu":
-            raise TypeError(f"For '{type(self).__name__}', 'indices' must hold ints, but got {handles.dtype.name}.")
-        if handles.ndim > 1 or handles.size == 0:
-            raise ValueError(
-                f"For '{type(self).__name__}', 'indices' must have shape [] or [n], n at least 1, but got "
-                f"{list(handles.shape)}."
-            )
-        return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
+        return as_handles(type(self).__name__, indices)
 
     def _eligible(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
         """Which slots hold a row that may be drawn, found from scratch. Shape ``[C]``, bool."""
@@ -287,3 +279,15 @@ class LimitedCell(SavedCell):
             eligible = self._eligible(state)
             check_times(type(self).__name__, self.capacity, state)
             check_weights(type(self).__name__, self.capacity, state, eligible, self.alpha, self.epsilon)
+
+
+def as_handles(cls_name: str, indices: Any) -> np.ndarray:
+    """Handles as int64 ``[]`` or ``[n]``, or a clear error."""
+    handles = indices.asnumpy() if isinstance(indices, Tensor) else np.asarray(indices)
+    if handles.dtype.kind not in "iu":
+        raise TypeError(f"For '{cls_name}', 'indices' must hold ints, but got {handles.dtype.name}.")
+    if handles.ndim > 1 or handles.size == 0:
+        raise ValueError(
+            f"For '{cls_name}', 'indices' must have shape [] or [n], n at least 1, but got {list(handles.shape)}."
+        )
+    return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)

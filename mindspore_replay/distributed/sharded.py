@@ -15,6 +15,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
+from ..buffers.limits import as_handles
 from ..buffers.prioritized import as_priority, one_number
 from ..buffers.replay import ReplayBuffer
 from ..buffers.state import overwrite
@@ -550,7 +551,7 @@ class ShardedReplay:
         """
         if not self.prioritized:
             raise RuntimeError(f"For '{_NAME}', 'update_priorities' needs a buffer with priorities.")
-        handles = self._handles(indices).reshape(-1)
+        handles = as_handles(_NAME, indices).reshape(-1)
         given = as_priority(_NAME, priorities)
         check_length(_NAME, given, handles.size)
         answers = self._call("update_priorities", handles, np.broadcast_to(given, handles.shape))
@@ -572,7 +573,7 @@ class ShardedReplay:
             TypeError, ValueError: If `indices` holds no ints, or has more than one axis.
         """
         self._need_weights("delete")
-        answers = self._call("delete", self._handles(indices).reshape(-1))
+        answers = self._call("delete", as_handles(_NAME, indices).reshape(-1))
         return Tensor(sum(int(removed) for _, removed in answers), ms.int32)
 
     def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -590,7 +591,7 @@ class ShardedReplay:
             TypeError, ValueError: If `indices` holds no ints, or has more than one axis.
         """
         self._need_weights("info")
-        handles = self._handles(indices)
+        handles = as_handles(_NAME, indices)
         parts = [np.full(handles.size, value, dtype) for value, dtype in ((0, "f4"), (-1, "i4"), (-1, "i8"))]
         for rows, answer in self._call("info", handles.reshape(-1)):
             for part, known in zip(parts, answer):
@@ -611,16 +612,6 @@ class ShardedReplay:
                 places[link] = rows
         answers = self._links.ask(calls)
         return [(places[link], answer) for link, answer in answers.items() if answer is not None]
-
-    def _handles(self, indices: Any) -> np.ndarray:
-        given = indices.asnumpy() if isinstance(indices, Tensor) else np.asarray(indices)
-        if given.dtype.kind not in "iu":
-            raise TypeError(f"For '{_NAME}', 'indices' must hold ints, but got {given.dtype.name}.")
-        if given.ndim > 1 or given.size == 0:
-            raise ValueError(
-                f"For '{_NAME}', 'indices' must have shape [] or [n], n at least 1, but got {list(given.shape)}."
-            )
-        return given.astype(np.int64)
 
     def _need_weights(self, method: str) -> None:
         if not self.weighted:
