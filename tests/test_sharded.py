@@ -1,7 +1,10 @@
 """Rows in several processes, drawn as if they were in one buffer."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +41,36 @@ def test_it_listens_to_the_loopback_address_only(cluster: Any):
     ]
     assert {ip.removeprefix("::ffff:") for _, ip in listening} == {"127.0.0.1"}, listening
     assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
+
+
+def test_processes_import_what_the_learner_imported(tmp_path: Path):
+    """They look first into the folder that the script is called from, where other sources of the package may lie."""
+    other = tmp_path / "mindspore_replay"
+    other.mkdir()
+    (other / "__init__.py").write_text("raise ImportError('other sources')\n")
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    (scripts / "beside.py").write_text("NUMBER = 7\n")
+    (scripts / "script.py").write_text(
+        "import beside\n"
+        "from mindspore_replay import create_buffer\n"
+        "config = {'capacity': 9, 'data_shape': [[]], 'data_type': ['int32'], 'shards': 1}\n"
+        "with create_buffer(config) as replay:\n"
+        "    replay.insert([beside.NUMBER])\n"
+        "    import ray\n"
+        "    there = ray.remote(lambda: __import__('beside').NUMBER)\n"
+        "    print(replay.sample()[0], ray.get(there.remote()), __import__('sys').argv)\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [sys.executable, "scripts/script.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.splitlines()[-1:] == ["[7] 7 ['scripts/script.py']"], done.stderr
 
 
 KINDS: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {

@@ -65,8 +65,11 @@ def _away_from_other_sources() -> Iterator[None]:
     if not other.is_dir() or other.samefile(package):
         yield
         return
+    script = sys.argv[0]
+    sys.argv[0] = os.path.abspath(script)  # Ray's processes look for modules beside it too
     os.chdir(package.parent)
     try:
         yield
     finally:
         os.chdir(here)
+        sys.argv[0] = script
