@@ -336,6 +336,19 @@ class RateLimiter(NamedCell):
             # An insertion that begins before `min_size` rows are there may go beyond.
             return max(missing + max(most, 0), waiting if missing else 0)
 
+    def check_sizes(self, insertion: int, sample: int) -> None:
+        """Checks that insertions and samples of so many rows cannot come to wait for each other without end.
+
+        Args:
+            insertion (int): Rows of an insertion.
+            sample (int): Rows of a sample.
+
+        Raises:
+            ValueError: If `error_buffer` is too small for them.
+        """
+        now = self._account()
+        _check_room(now.low, now.high, now.error, {"insert": insertion, "sample": sample})
+
     def too_late(self, what: str, rows: int, seconds: float | None) -> TimeoutError:
         """The error that says why rows could not be inserted or sampled in time."""
         return TimeoutError(_why_not(what, rows, seconds, self._account()))

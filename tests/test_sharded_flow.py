@@ -115,6 +115,14 @@ def test_samples_wait_for_insertions():
             time.sleep(0.1)  # its thread waits for insertions now, and is ended all the same
 
 
+def test_a_limiter_that_has_no_room_for_batches():
+    narrow = {"samples_per_insert": 4.0, "min_size": 1, "error_buffer": 50.0}
+    with pytest.raises(ValueError, match=r"'error_buffer' must be at least 132 for insertions of 64 and samples of 8"):
+        ShardedReplay(config(limiter=narrow))
+    with limited() as replay, pytest.raises(ValueError, match="'error_buffer' must be at least 14"):
+        replay.limiter = RateLimiter(4.0, 1, 13.0)
+
+
 def test_a_writer_does_not_wait_longer_than_the_limiter_says():
     limiter = {"samples_per_insert": 1.0, "min_size": 5, "error_buffer": 10, "timeout": 0.3}
     with ShardedReplay(config(limiter=limiter, capacity=1000), batch=5, in_flight=1) as replay:

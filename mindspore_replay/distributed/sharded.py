@@ -93,8 +93,8 @@ class ShardedReplay:
     Raises:
         ImportError: If Ray is not installed.
         TypeError: If an argument is of another type.
-        ValueError: If the configuration is none, or one that cannot be sharded; if shards of this `name` have another
-            configuration.
+        ValueError: If the configuration is none, or one that cannot be sharded; if the limiter's `error_buffer` is too
+            small for a writer's `batch`; if shards of this `name` have another configuration.
         TimeoutError: If the shards do not begin, as where the cluster has too few processors.
     """
 
@@ -122,6 +122,8 @@ class ShardedReplay:
         self._in_flight = check_size(_NAME, "in_flight", settings.get("in_flight", 2))
         configs = shard_configs(config, self.num_shards)
         self._learn_from(template(configs[-1]))
+        if self._limiter is not None:
+            self._limiter.check_sizes(self._batch, self.sample_size)
         self._rng = np.random.default_rng(config.get("seed"))
         self._turn, self._places = 0, itertools.count()
         self._clock = self._samples = self._inserted = self._dead_handles = 0
@@ -174,6 +176,8 @@ class ShardedReplay:
             raise TypeError(
                 f"For '{_NAME}', 'limiter' must be a RateLimiter or None, but got {type(limiter).__name__}."
             )
+        if limiter is not None:
+            limiter.check_sizes(self._batch, self.sample_size)
         self._reports()  # what was inserted before does not count for it
         self._limiter = limiter
 
