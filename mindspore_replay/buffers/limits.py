@@ -258,11 +258,7 @@ class LimitedCell(SavedCell):
         return priority, uses, staleness
 
     def _need_weights(self, method: str) -> None:
-        if not self.weighted:
-            raise RuntimeError(
-                f"For '{type(self).__name__}', '{method}' needs a buffer that keeps a weight for each row: make it "
-                "with weighted=True, max_use or max_staleness."
-            )
+        need_weights(type(self).__name__, self.weighted, method)
 
     def _handles(self, indices: Any) -> np.ndarray:
         return as_handles(type(self).__name__, indices)
@@ -291,3 +287,12 @@ def as_handles(cls_name: str, indices: Any) -> np.ndarray:
             f"For '{cls_name}', 'indices' must have shape [] or [n], n at least 1, but got {list(handles.shape)}."
         )
     return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
+
+
+def need_weights(cls_name: str, weighted: bool, method: str) -> None:
+    """Raises a RuntimeError unless a buffer keeps a weight for each row."""
+    if not weighted:
+        raise RuntimeError(
+            f"For '{cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with "
+            "weighted=True, max_use or max_staleness."
+        )

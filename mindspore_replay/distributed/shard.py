@@ -35,7 +35,6 @@ class Report(NamedTuple):
         wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
         largest (float): The largest priority so far, which new rows get; 1 without priorities.
         clock (int): The learner's clock, as far as the shard knows; 0 if its buffer has none.
-        memo (dict): What the learner last gave it to remember; empty if it never did.
     """
 
     identity: int
@@ -48,7 +47,6 @@ class Report(NamedTuple):
     wanted: int
     largest: float
     clock: int
-    memo: dict[str, Any]
 
 
 class Drawn(NamedTuple):
@@ -108,8 +106,8 @@ class Shard:
             load(path, buffer=self.buffer)
             self._memo = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
-    def begin(self, expected: dict[str, Any], capacity: int) -> int:
-        """The bytes of its buffer.
+    def begin(self, expected: dict[str, Any], capacity: int) -> tuple[int, dict[str, Any]]:
+        """The bytes of its buffer, and what a learner last gave it to remember; that is empty if none did.
 
         Raises:
             ValueError: If it has another configuration.
@@ -120,7 +118,7 @@ class Shard:
                 "For 'ShardedReplay', the shards that live under this 'name' must have the same configuration, but "
                 f"they are {own} of capacity {self.buffer.capacity}, and got {expected} of capacity {capacity}."
             )
-        return self.buffer.nbytes
+        return self.buffer.nbytes, self._memo
 
     def report(self, memo: dict[str, Any] | None = None, take_back: bool = False) -> Report:
         """Says how things are.
@@ -141,7 +139,7 @@ class Shard:
             if take_back:
                 self._allowed = float(self._begun)
             counts = self._inserted, self._allowed, self._wanted
-        return Report(self.identity, total, least, eligible, rows, *counts, self._largest(), self._clock(), self._memo)
+        return Report(self.identity, total, least, eligible, rows, *counts, self._largest(), self._clock())
 
     def _largest(self) -> float:
         return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0

@@ -15,7 +15,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from ..buffers.limits import as_handles
+from ..buffers.limits import as_handles, need_weights
 from ..buffers.prioritized import as_priority, one_number
 from ..buffers.replay import ReplayBuffer
 from ..buffers.state import overwrite
@@ -215,12 +215,11 @@ class ShardedReplay:
         except self._ray.exceptions.RayActorError as error:
             cause = str(error).strip().splitlines()[-1]
             raise RuntimeError(f"For '{_NAME}', a shard could not begin: {cause}") from None
-        self.nbytes, self.capacity = sum(begun), sum(capacities)
+        self.nbytes, self.capacity = sum(nbytes for nbytes, _ in begun), sum(capacities)
         reports = self._links.ask({link: link.actor.report.remote for link in self._links.all})
         for link, report in reports.items():
             self._links.meet(link, report)
-        memos = [report.memo for report in reports.values()]
-        self._go_on_from(max(memos, key=lambda memo: memo.get("samples", -1), default={}))
+        self._go_on_from(max((memo for _, memo in begun), key=lambda memo: memo.get("samples", -1)))
         self._clock = max([self._clock, *(report.clock for report in reports.values())])
         self._reports()
 
@@ -618,11 +617,7 @@ class ShardedReplay:
         return [(places[link], answer) for link, answer in answers.items() if answer is not None]
 
     def _need_weights(self, method: str) -> None:
-        if not self.weighted:
-            raise RuntimeError(
-                f"For '{_NAME}', '{method}' needs a buffer that keeps a weight for each row: make it with "
-                "weighted=True, max_use or max_staleness."
-            )
+        need_weights(_NAME, self.weighted, method)
 
     # The whole.
 
