@@ -25,12 +25,14 @@ inline bool AreColumns(const Arguments &args, int k) {
   return true;
 }
 
-// Whether the first k arguments are columns of one capacity and the cursors after them are int32 scalars within it.
+// Whether the first k arguments are columns of one capacity, and those after them int32 scalars.
+inline bool HasRing(const Arguments &args, int k) {
+  return AreColumns(args, k) && args.Is(k, "int32", 1) && args.Is(k + 1, "int32", 1);
+}
+
+// As HasRing, and the scalars are cursors of a ring.
 inline bool IsRing(const Arguments &args, int k) {
-  if (!AreColumns(args, k) || !args.Is(k, "int32", 1) || !args.Is(k + 1, "int32", 1)) return false;
-  const int64_t head = *args.data<int32_t>(k);
-  const int64_t count = *args.data<int32_t>(k + 1);
-  return head >= 0 && head < args.dim(0, 0) && count >= 0 && count <= args.dim(0, 0);
+  return HasRing(args, k) && AreCursors(*args.data<int32_t>(k), *args.data<int32_t>(k + 1), args.dim(0, 0));
 }
 
 // Whether arguments first, ..., first + k - 1 hold n rows of the columns 0, ..., k - 1.

@@ -7,19 +7,29 @@
 
 namespace replay {
 
+// A dtype that a column may have, in the words of MindSpore; a GPU knows it by its number.
+struct DtypeName {
+  const char *name;
+  int64_t bytes;
+};
+constexpr DtypeName kDtypes[] = {
+    {"float32", 4}, {"int32", 4},  {"uint8", 1},   {"bool", 1},    {"int64", 8},   {"float64", 8},  {"float16", 2},
+    {"int8", 1},    {"int16", 2},  {"uint16", 2},  {"uint32", 4},  {"uint64", 8},  {"bfloat16", 2}};
+
+// Numbers of dtypes, in the order of kDtypes.
+enum Dtype : int32_t { kNoDtype = -1, kFloat32 = 0, kInt32 = 1, kUint8 = 2, kBool = 3, kFloat64 = 5, kFloat16 = 6, kBfloat16 = 12 };
+
+inline Dtype DtypeOf(const char *dtype) {
+  for (int32_t i = 0; i < static_cast<int32_t>(sizeof(kDtypes) / sizeof(kDtypes[0])); ++i) {
+    if (std::strcmp(dtype, kDtypes[i].name) == 0) return static_cast<Dtype>(i);
+  }
+  return kNoDtype;
+}
+
 // Bytes of one element, 0 for a dtype that no column may have.
 inline int64_t ElementBytes(const char *dtype) {
-  struct Size {
-    const char *name;
-    int64_t bytes;
-  };
-  static constexpr Size kSizes[] = {
-      {"float32", 4}, {"int32", 4},  {"uint8", 1},   {"bool", 1},    {"int64", 8},   {"float64", 8},  {"float16", 2},
-      {"int8", 1},    {"int16", 2},  {"uint16", 2},  {"uint32", 4},  {"uint64", 8},  {"bfloat16", 2}};
-  for (const Size &size : kSizes) {
-    if (std::strcmp(dtype, size.name) == 0) return size.bytes;
-  }
-  return 0;
+  const Dtype number = DtypeOf(dtype);
+  return number == kNoDtype ? 0 : kDtypes[number].bytes;
 }
 
 class Arguments {

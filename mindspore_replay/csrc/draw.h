@@ -16,7 +16,7 @@ struct RowRange {
 };
 
 // A Python slice `start:stop` of `count` rows: negative bounds count from the end, bounds outside are clamped.
-inline RowRange SliceRows(int64_t start, int64_t stop, int64_t count) {
+REPLAY_BOTH inline RowRange SliceRows(int64_t start, int64_t stop, int64_t count) {
   auto clamp = [count](int64_t bound) {
     if (bound < 0) bound = bound < -count ? 0 : bound + count;
     return bound > count ? count : bound;
@@ -26,13 +26,16 @@ inline RowRange SliceRows(int64_t start, int64_t stop, int64_t count) {
   return {first, last > first ? last - first : 0};
 }
 
+// Draw number i of independent ones from `range`.
+REPLAY_BOTH inline int64_t DrawnRow(const RandomState &state, RowRange range, int64_t i) {
+  const uint64_t counter = static_cast<uint64_t>(state.counter) + static_cast<uint64_t>(i);
+  return range.first + Below(RandomBits(static_cast<uint64_t>(state.key), counter), range.size);
+}
+
 // `draws` independent rows of `range`; a row may come more than once.
 inline void DrawWithReplacement(RandomState *state, RowRange range, int64_t draws, int64_t *rows) {
-  const uint64_t key = static_cast<uint64_t>(state->key);
-  const uint64_t counter = static_cast<uint64_t>(state->counter);
-  for (int64_t i = 0; i < draws; ++i) {
-    rows[i] = range.first + Below(RandomBits(key, counter + static_cast<uint64_t>(i)), range.size);
-  }
+  const RandomState before = *state;
+  for (int64_t i = 0; i < draws; ++i) rows[i] = DrawnRow(before, range, i);
   state->counter += draws;
 }
 
@@ -71,14 +74,18 @@ class SparseIdentity {
   std::vector<int64_t> values_;
 };
 
+// The cell that step i of a Fisher-Yates shuffle of `size` cells changes places with cell i.
+REPLAY_BOTH inline int64_t ShufflePartner(const RandomState &state, int64_t size, int64_t i) {
+  return i + DrawnRow(state, {0, size - i}, i);
+}
+
 // `draws` different rows of `range` in random order, draws <= range.size: the first steps of a Fisher-Yates shuffle of
 // the range, of which only the cells that moved are stored.
 inline void DrawWithoutReplacement(RandomState *state, RowRange range, int64_t draws, int64_t *rows) {
-  const uint64_t key = static_cast<uint64_t>(state->key);
-  const uint64_t counter = static_cast<uint64_t>(state->counter);
+  const RandomState before = *state;
   SparseIdentity cells(draws);
   for (int64_t i = 0; i < draws; ++i) {
-    const int64_t j = i + Below(RandomBits(key, counter + static_cast<uint64_t>(i)), range.size - i);
+    const int64_t j = ShufflePartner(before, range.size, i);
     rows[i] = range.first + cells.Get(j);
     cells.Set(j, cells.Get(i));
   }

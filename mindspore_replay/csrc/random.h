@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "portable.h"
+
 namespace replay {
 
 // The state of a generator, as it lies in its Parameter.
@@ -13,19 +15,19 @@ struct RandomState {
   int64_t counter;
 };
 
-inline uint64_t MixBits(uint64_t z) {
+REPLAY_BOTH inline uint64_t MixBits(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
   return z ^ (z >> 31);
 }
 
 // 64 random bits: number `counter` of the sequence `key`.
-inline uint64_t RandomBits(uint64_t key, uint64_t counter) {
+REPLAY_BOTH inline uint64_t RandomBits(uint64_t key, uint64_t counter) {
   return MixBits(key + (counter + 1) * 0x9E3779B97F4A7C15ULL);
 }
 
 // A number in [0, n), n in [1, 2^31): floor(bits * n / 2^64). No value is likelier than another by more than n / 2^64.
-inline int64_t Below(uint64_t bits, int64_t n) {
+REPLAY_BOTH inline int64_t Below(uint64_t bits, int64_t n) {
   const uint64_t size = static_cast<uint64_t>(n);
   const uint64_t high = (bits >> 32) * size;
   const uint64_t low = ((bits & 0xFFFFFFFFULL) * size) >> 32;
@@ -33,7 +35,7 @@ inline int64_t Below(uint64_t bits, int64_t n) {
 }
 
 // A number in (0, 1] from 64 random bits.
-inline double UnitInterval(uint64_t bits) {
+REPLAY_BOTH inline double UnitInterval(uint64_t bits) {
   return static_cast<double>((bits >> 11) + 1) * (1.0 / 9007199254740992.0);
 }
 

@@ -12,7 +12,7 @@ namespace replay {
 
 // Where the row with a serial number goes, or -1 if it is not kept; `base` is the serial number of the stream's first
 // row. It depends on the key and the serial number alone, so a row is found again by its serial number.
-inline int64_t ReservoirSlot(int64_t key, int64_t serial, int64_t base, int64_t capacity) {
+REPLAY_BOTH inline int64_t ReservoirSlot(int64_t key, int64_t serial, int64_t base, int64_t capacity) {
   const int64_t earlier = serial - base;
   if (earlier < capacity) return earlier;
   // Draws of samples are numbers of the key's own sequence, these are of another one.

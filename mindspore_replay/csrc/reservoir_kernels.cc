@@ -33,17 +33,20 @@ std::vector<int64_t> InsertRows(const Arguments &args, int k, int first, int64_t
   int64_t *row_serials = args.data<int64_t>(first);
   int64_t *serials = args.data<int64_t>(first + 1);
   const int64_t key = args.data<int64_t>(first + 2)[0];
-  std::vector<int64_t> slots;
+  std::vector<int64_t> kept, slots;
   for (int64_t row = 0; row < n; ++row) {
     const int64_t serial = serials[0] + row;
     const int64_t slot = replay::ReservoirSlot(key, serial, serials[1], capacity);
     if (slot < 0) continue;
+    kept.push_back(row);
     slots.push_back(slot);
     row_serials[slot] = serial;
-    for (int i = 0; i < k; ++i) {
-      const int64_t bytes = args.RowBytes(i);
-      const char *from = args.data<char>(first + 3 + i) + row * bytes;
-      std::memcpy(args.data<char>(i) + slot * bytes, from, static_cast<size_t>(bytes));
+  }
+  for (int i = 0; i < k; ++i) {
+    const int64_t bytes = args.RowBytes(i);
+    const char *rows = args.data<char>(first + 3 + i);
+    for (size_t j = 0; j < kept.size(); ++j) {
+      std::memcpy(args.data<char>(i) + slots[j] * bytes, rows + kept[j] * bytes, static_cast<size_t>(bytes));
     }
   }
   serials[0] += n;

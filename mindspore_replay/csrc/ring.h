@@ -6,13 +6,19 @@
 #include <cstring>
 
 #include "parallel.h"
+#include "portable.h"
 
 namespace replay {
 
 // Slot of the row at logical position `row` (0 is the oldest); row < 2 * capacity - head.
-inline int64_t SlotOf(int64_t row, int64_t head, int64_t capacity) {
+REPLAY_BOTH inline int64_t SlotOf(int64_t row, int64_t head, int64_t capacity) {
   const int64_t slot = head + row;
   return slot < capacity ? slot : slot - capacity;
+}
+
+// Whether head and count can be the cursors of a ring.
+REPLAY_BOTH inline bool AreCursors(int64_t head, int64_t count, int64_t capacity) {
+  return head >= 0 && head < capacity && count >= 0 && count <= capacity;
 }
 
 // Where an insertion of n rows lands, and the cursors after it.
@@ -24,7 +30,7 @@ struct RingWrite {
   int64_t count;
 };
 
-inline RingWrite PlanWrite(int64_t n, int64_t head, int64_t count, int64_t capacity) {
+REPLAY_BOTH inline RingWrite PlanWrite(int64_t n, int64_t head, int64_t count, int64_t capacity) {
   const int64_t written = n < capacity ? n : capacity;
   const int64_t total = count + n;
   const int64_t kept = total < capacity ? total : capacity;

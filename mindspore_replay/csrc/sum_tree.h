@@ -11,6 +11,8 @@
 #include <numeric>
 #include <vector>
 
+#include "portable.h"
+
 namespace replay {
 
 constexpr int64_t kFanout = 16;
@@ -19,17 +21,37 @@ constexpr int64_t kFanout = 16;
 // nodes overlap.
 constexpr int64_t kPairs = 2;
 constexpr int64_t kLanes = 2 * kPairs;
+#ifndef __CUDACC__  // a thread of a GPU takes one target down
 using Doubles = double __attribute__((vector_size(2 * sizeof(double))));
 using Integers = int64_t __attribute__((vector_size(2 * sizeof(int64_t))));
+inline Integers Less(Doubles a, Doubles b) { return a < b; }
+#endif
+REPLAY_BOTH inline int64_t Less(double a, double b) { return -static_cast<int64_t>(a < b); }
 
-inline bool IsWeight(double value) { return value >= 0 && std::isfinite(value); }
+REPLAY_BOTH inline bool IsWeight(double value) { return value >= 0 && value <= std::numeric_limits<double>::max(); }
+
+// The search of a node's children for the one on which a target falls, of one target or of several side by side.
+template <typename Values, typename Indices>
+struct ChildSearch {
+  Values target;
+  Values sum;     // of the children so far
+  Values before;  // of the children before the one that is sought
+  Indices child;
+
+  REPLAY_BOTH void Add(const Values &weight) {
+    sum += weight;
+    const Indices beyond = Less(sum, target);
+    child -= beyond;
+    before = beyond ? sum : before;
+  }
+};
 
 // The tree lies in one array: leaves, the sums of each level above them, and the smallest positive weight below each of
 // those nodes, infinite if there is none. Every level is filled up to multiples of the fan-out; the very last number
 // says how many leaves are positive.
 class SumTree {
  public:
-  SumTree(double *data, int64_t capacity) : data_(data) {
+  REPLAY_BOTH SumTree(double *data, int64_t capacity) : data_(data) {
     int64_t nodes = capacity;
     int64_t offset = RoundUp(capacity);
     while (height_ == 0 || nodes > 1) {
@@ -42,15 +64,15 @@ class SumTree {
     size_ = offset + minima_;
   }
 
-  static int64_t Size(int64_t capacity) { return SumTree(nullptr, capacity).size_; }
+  REPLAY_BOTH static int64_t Size(int64_t capacity) { return SumTree(nullptr, capacity).size_; }
 
-  double Leaf(int64_t slot) const { return data_[slot]; }
-  double Total() const { return *Sums(height_); }
-  double Minimum() const { return *Minima(height_); }
-  double Positive() const { return data_[size_ - 1]; }
+  REPLAY_BOTH double Leaf(int64_t slot) const { return data_[slot]; }
+  REPLAY_BOTH double Total() const { return *Sums(height_); }
+  REPLAY_BOTH double Minimum() const { return *Minima(height_); }
+  REPLAY_BOTH double Positive() const { return data_[size_ - 1]; }
 
   // The sum of the leaves in slots [0, slot), slot < capacity.
-  double Before(int64_t slot) const {
+  REPLAY_BOTH double Before(int64_t slot) const {
     double before = 0;
     for (int level = height_; level >= 1; --level) {
       const int64_t child = slot >> (kBits * (level - 1));
@@ -62,19 +84,35 @@ class SumTree {
     return before;
   }
 
-  // The slots on which the targets fall, each in (0, Total()]: the first slot up to which the leaves sum to the target or
-  // more. A slot with weight zero is never given. Changes the targets.
+  // The slot on which a target in (0, Total()] falls: the first slot up to which the leaves sum to the target or more. A
+  // slot with weight zero is never given.
+  REPLAY_BOTH int64_t SlotAt(double target) const {
+    int64_t node = 0;
+    for (int level = height_; level >= 1; --level) {
+      const double *children = Sums(level - 1) + node * kFanout;
+      ChildSearch<double, int64_t> search{target, 0, 0, 0};
+      for (int64_t i = 0; i < kFanout; ++i) search.Add(children[i]);
+      target = std::min(target - search.before, children[search.child]);
+      node = node * kFanout + search.child;
+    }
+    return node;
+  }
+
+#ifndef __CUDACC__
+  // As SlotAt for many targets, which are changed: faster on a CPU, since several go down side by side.
   void Descend(double *targets, int64_t n, int64_t *slots) const {
     std::fill_n(slots, n, 0);
     for (int level = height_; level >= 1; --level) {
       for (int64_t i = 0; i < n; i += kLanes) Step(level, targets + i, std::min(n - i, kLanes), slots + i);
     }
   }
+#endif
 
-  // Sets the weights of slots, one after the other; the nodes above them are computed by Refresh.
-  void SetLeaf(int64_t slot, double weight) {
-    data_[size_ - 1] += (weight > 0) - (data_[slot] > 0);
-    data_[slot] = weight;
+  // Sets the weights of slots, one after the other; the nodes above them are computed by Refresh. Of threads that set one
+  // slot side by side each sets the same weight.
+  REPLAY_BOTH void SetLeaf(int64_t slot, double weight) {
+    const double before = Exchange(&data_[slot], weight);
+    AddTo(&data_[size_ - 1], (weight > 0) - (before > 0));
   }
 
   // Computes the nodes above these leaves anew. Changes the slots.
@@ -95,21 +133,42 @@ class SumTree {
     }
   }
 
-  // An empty tree.
-  void Clear() {
-    std::fill_n(data_, size_, 0.0);
-    std::fill_n(Minima(1), minima_ - 1, std::numeric_limits<double>::infinity());
+  // Computes a node anew from its children, at a level from 1 to Height().
+  REPLAY_BOTH void RefreshNode(int level, int64_t node) {
+    const double *children = Sums(level - 1) + node * kFanout;
+    const double *minima = level == 1 ? children : Minima(level - 1) + node * kFanout;
+    double sum = 0;
+    double minimum = std::numeric_limits<double>::infinity();
+    for (int64_t i = 0; i < kFanout; ++i) {
+      sum += children[i];
+      if (minima[i] > 0 && minima[i] < minimum) minimum = minima[i];
+    }
+    Sums(level)[node] = sum;
+    Minima(level)[node] = minimum;
+  }
+
+  REPLAY_BOTH int Height() const { return height_; }
+  // The node of a level above a slot.
+  REPLAY_BOTH static int64_t NodeOf(int level, int64_t slot) { return slot >> (kBits * level); }
+
+  // Makes the tree empty by calls of fill(numbers, n, number).
+  template <typename Fill>
+  REPLAY_BOTH void Clear(const Fill &fill) {
+    fill(data_, Minima(1) - data_, 0.0);
+    fill(Minima(1), minima_ - 1, std::numeric_limits<double>::infinity());
+    fill(data_ + size_ - 1, 1, 0.0);
   }
 
  private:
   static constexpr int kBits = 4;
   static constexpr int kMaxHeight = 9;
 
-  static int64_t RoundUp(int64_t size) { return (size + kFanout - 1) / kFanout * kFanout; }
+  REPLAY_BOTH static int64_t RoundUp(int64_t size) { return (size + kFanout - 1) / kFanout * kFanout; }
 
-  double *Sums(int level) const { return data_ + offset_[level]; }
-  double *Minima(int level) const { return data_ + offset_[level] + minima_; }
+  REPLAY_BOTH double *Sums(int level) const { return data_ + offset_[level]; }
+  REPLAY_BOTH double *Minima(int level) const { return data_ + offset_[level] + minima_; }
 
+#ifndef __CUDACC__
   static void PrefetchNode(const double *children) {
     __builtin_prefetch(children);
     __builtin_prefetch(children + kFanout / 2);
@@ -122,39 +181,24 @@ class SumTree {
     for (int64_t lane = 0; lane < kLanes; ++lane) {  // those too many do what the last one does
       children[lane] = Sums(level - 1) + nodes[std::min(lane, lanes - 1)] * kFanout;
     }
-    Doubles target[kPairs], sum[kPairs] = {}, before[kPairs] = {};
-    Integers child[kPairs] = {};
+    ChildSearch<Doubles, Integers> search[kPairs] = {};
     for (int64_t p = 0; p < kPairs; ++p) {
-      target[p] = Doubles{targets[std::min(2 * p, lanes - 1)], targets[std::min(2 * p + 1, lanes - 1)]};
+      search[p].target = Doubles{targets[std::min(2 * p, lanes - 1)], targets[std::min(2 * p + 1, lanes - 1)]};
     }
     for (int64_t i = 0; i < kFanout; ++i) {
-      for (int64_t p = 0; p < kPairs; ++p) {
-        sum[p] += Doubles{children[2 * p][i], children[2 * p + 1][i]};
-        const Integers beyond = sum[p] < target[p];
-        child[p] -= beyond;
-        before[p] = beyond ? sum[p] : before[p];
-      }
+      for (int64_t p = 0; p < kPairs; ++p) search[p].Add(Doubles{children[2 * p][i], children[2 * p + 1][i]});
     }
     for (int64_t lane = 0; lane < lanes; ++lane) {
-      const int64_t p = lane / 2, half = lane % 2, at = child[p][half];
-      targets[lane] = std::min(target[p][half] - before[p][half], children[lane][at]);
+      const int64_t half = lane % 2;
+      const auto &found = search[lane / 2];
+      const int64_t at = found.child[half];
+      targets[lane] = std::min(found.target[half] - found.before[half], children[lane][at]);
       nodes[lane] = nodes[lane] * kFanout + at;
       if (level > 1) PrefetchNode(Sums(level - 2) + nodes[lane] * kFanout);
     }
   }
 
-  void RefreshNode(int level, int64_t node) {
-    const double *children = Sums(level - 1) + node * kFanout;
-    const double *minima = level == 1 ? children : Minima(level - 1) + node * kFanout;
-    double sum = 0;
-    double minimum = std::numeric_limits<double>::infinity();
-    for (int64_t i = 0; i < kFanout; ++i) {
-      sum += children[i];
-      if (minima[i] > 0 && minima[i] < minimum) minimum = minima[i];
-    }
-    Sums(level)[node] = sum;
-    Minima(level)[node] = minimum;
-  }
+#endif
 
   double *data_;
   int height_ = 0;

@@ -9,8 +9,10 @@
 #include "arguments.h"
 #include "exclusive.h"
 #include "groups.h"
+#include "outputs.h"
 #include "parallel.h"
 #include "status.h"
+#include "timed_buffer.h"
 #include "timeline.h"
 #include "weighted_buffer.h"
 #include "weighted_draw.h"
@@ -20,134 +22,16 @@
 namespace {
 
 using replay::Arguments;
-using replay::ChainRule;
 using replay::Hindsight;
-using replay::Output;
+using replay::IsTimedBuffer;
+using replay::kTimedArguments;
+using replay::Plan;
+using replay::Target;
 using replay::Timeline;
+using replay::TimelineOf;
 using replay::Window;
-using replay::WindowRule;
-
-// Arguments of a buffer's state: those of a buffer with weights, then steps, flags and the rule of its windows.
-constexpr int kTimedArguments = replay::kStateArguments + 3;
-
-constexpr int64_t kOutputNumbers = sizeof(Output) / sizeof(int64_t);
-
-// Whether the first arguments are the state of a buffer whose rows know their episode, of k columns.
-bool IsTimedBuffer(const Arguments &args, int k) {
-  if (k < 1 || args.size() < k + kTimedArguments || !replay::IsWeightedBuffer(args, k)) return false;
-  const int64_t capacity = args.dim(0, 0);
-  const int first = k + replay::kStateArguments;
-  if (!args.Is(first, "int64", capacity) || !args.Is(first + 1, "uint8", capacity) || !args.Is(first + 2, "int64", 6)) {
-    return false;
-  }
-  const WindowRule *rule = args.data<WindowRule>(first + 2);
-  const int64_t most = std::numeric_limits<int32_t>::max();
-  return rule->past >= 0 && rule->past <= most && rule->future >= 1 && rule->future <= most && rule->stride >= 1 &&
-         rule->streams >= 1 && rule->streams <= capacity;
-}
-
-Timeline TimelineOf(const Arguments &args, int k) {
-  const replay::WeightedBuffer buffer = replay::BufferOf(args, k);
-  const int first = k + replay::kStateArguments;
-  return {buffer.ring, buffer.rows, *args.data<WindowRule>(first + 2), args.data<int64_t>(first),
-          args.data<uint8_t>(first + 1)};
-}
-
-// How a sample is drawn, as its Tensor holds it; the outputs come after it.
-struct Plan {
-  int64_t prioritized;
-  int64_t replace;
-  int64_t ordered;
-  int64_t max_use;
-  int64_t by_buffer;
-  ChainRule chain;
-  int64_t strategy;
-};
 
 constexpr int64_t kAhead = 1;  // windows that are prefetched
-
-constexpr int64_t kPlanNumbers = sizeof(Plan) / sizeof(int64_t);
-
-// Whether argument i can hold what an output of n samples gives.
-bool HoldsOutput(const Arguments &args, int i, int k, const Output &output, int64_t n, int64_t chain) {
-  if (output.runs < 1 || output.length < 1) return false;
-  if (output.kind == replay::kMask) return args.Is(i, "bool", n * output.Elements());
-  if (output.kind == replay::kLength || output.kind == replay::kChain) return args.Is(i, "int32", n);
-  if (output.kind == replay::kRelabelled) return args.Is(i, "bool", n);
-  if (output.column < 0 || output.column >= k) return false;
-  const auto column = static_cast<int>(output.column);
-  const int64_t row = args.elements(column) / args.dim(column, 0);
-  if (output.kind == replay::kDiscount) return row == 1 && chain >= 1 && args.Is(i, "float32", n);
-  if (!args.SameDtype(i, column)) return false;
-  if (output.kind == replay::kReturn) {
-    const bool floats = args.Is(i, "float32", n * row) || args.Is(i, "float64", n * row);
-    return chain >= 1 && floats;
-  }
-  if (output.kind == replay::kGoal) {
-    if (output.other < 0 || output.other >= k) return false;
-    const auto other = static_cast<int>(output.other);
-    return args.elements(i) == n * row && args.SameDtype(i, other) && args.RowBytes(other) == args.RowBytes(column);
-  }
-  return output.kind == replay::kWindow && args.elements(i) == n * output.Elements() * row;
-}
-
-// An output, and what the arguments say of it and of the column that it is made from.
-struct Target {
-  Output output;
-  char *out;
-  int64_t sample_bytes;  // of the output
-  const char *rows;
-  const char *goals;
-  int64_t row_bytes;
-  int64_t inner;  // numbers of a row
-  bool is_float;
-  bool is_double;
-};
-
-Target TargetOf(const Arguments &args, int i, const Output &output, int64_t n) {
-  Target target{output, args.data<char>(i), 0, nullptr, nullptr, 0, 0, false, false};
-  target.sample_bytes = args.elements(i) / n * replay::ElementBytes(args.dtype(i));
-  if (output.kind == replay::kMask || output.kind == replay::kLength || output.kind == replay::kChain ||
-      output.kind == replay::kRelabelled) {
-    return target;
-  }
-  const auto column = static_cast<int>(output.column);
-  target.rows = args.data<char>(column);
-  target.row_bytes = args.RowBytes(column);
-  target.inner = args.elements(column) / args.dim(column, 0);
-  target.is_float = args.IsFloat(column);
-  target.is_double = std::strcmp(args.dtype(column), "float64") == 0;
-  if (output.kind == replay::kGoal) target.goals = args.data<char>(static_cast<int>(output.other));
-  return target;
-}
-
-// Fills in what a target gives for sample b.
-void Fill(const Target &target, const Timeline &time, const Window &window, int64_t b, const double *powers) {
-  char *out = target.out + b * target.sample_bytes;
-  auto store = [&](auto value) { std::memcpy(out, &value, sizeof(value)); };
-  switch (target.output.kind) {
-    case replay::kMask: return replay::FillMask(window, target.output, reinterpret_cast<uint8_t *>(out));
-    case replay::kRelabelled: return store(static_cast<uint8_t>(window.goal_slot >= 0));
-    case replay::kLength: return store(static_cast<int32_t>(window.start.after));
-    case replay::kChain: return store(static_cast<int32_t>(window.chain));
-    case replay::kWindow:
-      return replay::CopyWindow(time, window, target.output, target.rows, target.row_bytes, out);
-    case replay::kReturn:
-      return target.is_double ? replay::SumChain<double>(time, window, target.rows, target.inner, powers, out)
-                              : replay::SumChain<float>(time, window, target.rows, target.inner, powers, out);
-    case replay::kDiscount: {
-      const int64_t last = time.Shifted(window.start.slot, window.chain - 1);
-      const bool terminated = replay::IsTrue(target.rows + last * target.row_bytes, target.row_bytes, target.is_float);
-      return store(terminated ? 0.0f : static_cast<float>(powers[window.chain]));
-    }
-    default: {
-      const bool other = window.goal_slot >= 0;
-      const char *goal = other ? target.goals + window.goal_slot * target.row_bytes
-                               : target.rows + window.start.slot * target.row_bytes;
-      std::memcpy(out, goal, static_cast<size_t>(target.row_bytes));
-    }
-  }
-}
 
 // Asks for the memory of the rows of a window, if they lie together.
 void Prefetch(const std::vector<Target> &targets, const Timeline &time, const Window &window) {
@@ -161,17 +45,6 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &time, const Wi
     const char *begin = target.rows + time.Shifted(window.start.slot, first) * target.row_bytes;
     for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(begin + line);
   }
-}
-
-// How many steps from its start on a window is read.
-int64_t Reach(const Output *outputs, int64_t count, int64_t chain) {
-  int64_t reach = 1;
-  for (int64_t i = 0; i < count; ++i) {
-    if (outputs[i].kind != replay::kWindow && outputs[i].kind != replay::kMask) continue;
-    const int64_t from = outputs[i].anchor == replay::kFromLast ? chain - 1 : 0;
-    reach = std::max(reach, from + outputs[i].first + outputs[i].runs - 1 + outputs[i].length);
-  }
-  return reach;
 }
 
 }  // namespace
@@ -229,16 +102,17 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
   const int outputs = nparam - first_output;
   const int64_t n = args.elements(extra + 7);
   const Plan *plan = args.data<Plan>(extra + 6);
-  if (!args.Is(extra, "int64", 2) || !args.Is(extra + 1, "int64", 2) || !args.Is(extra + 2, "float64", 1) ||
-      !args.Is(extra + 3, "float64", 1) || !args.Is(extra + 4, "float64", 1) ||
-      !args.Is(extra + 6, "int64", kPlanNumbers + kOutputNumbers * outputs) || plan->chain.steps < 0 ||
-      !args.Is(extra + 5, "float64", 2 + plan->chain.steps) || n < 1 || !args.Is(extra + 7, "int64", n) ||
-      !args.Is(extra + 8, "float32", n)) {
+  if (!replay::IsWindowSample(args, k, outputs) || !replay::IsPlan(*plan, args.elements(extra + 5))) {
     return replay::kBadArguments;
   }
-  const auto *wanted = reinterpret_cast<const Output *>(plan + 1);
+  const auto *wanted = reinterpret_cast<const replay::Output *>(plan + 1);
+  std::vector<replay::Field> columns;
+  for (int i = 0; i < k; ++i) columns.push_back(replay::FieldOf(args, i));
+  std::vector<Target> targets;
   for (int i = 0; i < outputs; ++i) {
-    if (!HoldsOutput(args, first_output + i, k, wanted[i], n, plan->chain.steps)) return replay::kBadArguments;
+    const replay::Field field = replay::FieldOf(args, first_output + i);
+    if (!replay::HoldsOutput(field, columns.data(), k, wanted[i], n, plan->chain.steps)) return replay::kBadArguments;
+    targets.push_back(replay::TargetOf(field, columns.data(), wanted[i], n));
   }
   double *beta = args.data<double>(extra + 2);
   const double now = *args.data<double>(extra + 3);
@@ -266,7 +140,7 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
     std::fill_n(args.data<float>(extra + 8), n, 1.0f);
   }
 
-  const int64_t reach = Reach(wanted, outputs, plan->chain.steps);
+  const int64_t reach = replay::Reach(wanted, outputs, plan->chain.steps);
   for (const int64_t slot : slots) time.Prefetch(slot, reach);
   const double *numbers = args.data<double>(extra + 5);
   const Hindsight hindsight{plan->strategy, numbers[0]};
@@ -286,16 +160,12 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
   if (plan->strategy != Hindsight::kNone) random->counter += 2 * n;
   // Sample by sample: windows of one sample share rows, which are then still in the cache. While they are copied, the
   // rows of the next ones are on their way.
-  std::vector<Target> targets;
   int64_t bytes = 0;
-  for (int i = 0; i < outputs; ++i) {
-    targets.push_back(TargetOf(args, first_output + i, wanted[i], n));
-    bytes += n * targets.back().sample_bytes;
-  }
+  for (const Target &target : targets) bytes += n * target.sample_bytes;
   replay::InParallel(n, bytes, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       if (b + kAhead < end) Prefetch(targets, time, windows[static_cast<size_t>(b + kAhead)]);
-      for (const Target &target : targets) Fill(target, time, windows[static_cast<size_t>(b)], b, numbers + 1);
+      for (const Target &target : targets) replay::Fill(target, time, windows[static_cast<size_t>(b)], b, numbers + 1);
     }
   });
   buffer.rows.Deliver(slots.data(), n, plan->max_use);
@@ -380,7 +250,7 @@ MINDSPORE_REPLAY_KERNEL(replay_reset_timed) {
   const int64_t capacity = args.dim(0, 0);
   int64_t *serials = args.data<int64_t>(3);
   serials[1] = serials[0];
-  replay::BufferOf(args, 1).rows.Reset(serials[0], capacity);
+  replay::BufferOf(args, 1).rows.Reset(serials[0], capacity, replay::kFill);
   std::fill_n(args.data<int64_t>(1 + replay::kStateArguments), capacity, int64_t{0});
   std::fill_n(args.data<uint8_t>(2 + replay::kStateArguments), capacity, uint8_t{0});
   *args.data<int32_t>(1) = *args.data<int32_t>(2) = *args.data<int32_t>(1 + kTimedArguments) = 0;

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
+#include "portable.h"
 #include "ring.h"
 #include "weights.h"
 
@@ -31,6 +33,12 @@ struct WindowRule {
   int64_t max_length;  // steps of the longest episode, 0 for no limit
 };
 
+REPLAY_BOTH inline bool IsRule(const WindowRule &rule, int64_t capacity) {
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  return rule.past >= 0 && rule.past <= most && rule.future >= 1 && rule.future <= most && rule.stride >= 1 &&
+         rule.streams >= 1 && rule.streams <= capacity;
+}
+
 // A row that a window starts at, and how far its episode reaches.
 struct Start {
   int64_t slot;
@@ -41,26 +49,26 @@ struct Start {
 
 class Timeline {
  public:
-  Timeline(const Cursors &ring, const RowWeights &rows, const WindowRule &rule, int64_t *steps, uint8_t *flags)
+  REPLAY_BOTH Timeline(const Cursors &ring, const RowWeights &rows, const WindowRule &rule, int64_t *steps, uint8_t *flags)
       : ring_(ring), rows_(rows), rule_(rule), steps_(steps), flags_(flags) {}
 
-  const Cursors &ring() const { return ring_; }
-  int64_t streams() const { return rule_.streams; }
-  int64_t steps(int64_t slot) const { return steps_[slot]; }
-  uint8_t flags(int64_t slot) const { return flags_[slot]; }
-  int64_t Oldest() const { return ring_.inserted - ring_.count; }
+  REPLAY_BOTH const Cursors &ring() const { return ring_; }
+  REPLAY_BOTH int64_t streams() const { return rule_.streams; }
+  REPLAY_BOTH int64_t steps(int64_t slot) const { return steps_[slot]; }
+  REPLAY_BOTH uint8_t flags(int64_t slot) const { return flags_[slot]; }
+  REPLAY_BOTH int64_t Oldest() const { return ring_.inserted - ring_.count; }
 
   // The slots of the rows one step later and earlier in the same stream.
-  int64_t Next(int64_t slot) const { return Wrapped(slot + rule_.streams); }
-  int64_t Previous(int64_t slot) const { return Wrapped(slot - rule_.streams + ring_.capacity); }
+  REPLAY_BOTH int64_t Next(int64_t slot) const { return Wrapped(slot + rule_.streams); }
+  REPLAY_BOTH int64_t Previous(int64_t slot) const { return Wrapped(slot - rule_.streams + ring_.capacity); }
   // The slot of the row some steps, up to the length of the ring, after that of a slot; fewer than none is before.
-  int64_t Shifted(int64_t slot, int64_t steps) const {
+  REPLAY_BOTH int64_t Shifted(int64_t slot, int64_t steps) const {
     const int64_t shifted = (slot + steps * rule_.streams) % ring_.capacity;
     return shifted < 0 ? shifted + ring_.capacity : shifted;
   }
 
   // How many of the `limit` steps from a row on, itself included, are stored, not deleted, and of its episode.
-  int64_t After(int64_t serial, int64_t slot, int64_t limit) const {
+  REPLAY_BOTH int64_t After(int64_t serial, int64_t slot, int64_t limit) const {
     int64_t after = 1 + (rule_.streams == 1 ? Unmarked(serial, slot, limit - 1) : 0);
     for (int64_t at = Wrapped(slot + after - 1); after < limit && !(flags_[at] & kEnd); ++after) {
       if (serial + after * rule_.streams >= ring_.inserted) break;
@@ -71,7 +79,7 @@ class Timeline {
   }
 
   // Whether a window may start at a row. Cost O(window).
-  bool Legal(int64_t serial) const {
+  REPLAY_BOTH bool Legal(int64_t serial) const {
     const int64_t slot = ring_.SlotOf(serial);
     if (slot < 0 || rows_.Removed(slot) || (flags_[slot] & (kFinal | kDeleted))) return false;
     const int64_t past = std::min(rule_.past, steps_[slot]);
@@ -91,62 +99,101 @@ class Timeline {
   bool NextSteps(const uint8_t *ends, int64_t given, int64_t n, std::vector<int64_t> *steps) const {
     steps->resize(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
-      int64_t step = 0;
-      if (i < rule_.streams) {
-        const int64_t slot = ring_.SlotOf(ring_.inserted - rule_.streams + i);
-        if (slot >= 0 && !(flags_[slot] & kEnd)) step = steps_[slot] + 1;
-      } else if (!(ends[given == n ? i - rule_.streams : 0] & kEnd)) {
-        step = (*steps)[static_cast<size_t>(i - rule_.streams)] + 1;
-      }
-      if (rule_.max_length > 0 && step >= rule_.max_length - 1 && !(ends[given == n ? i : 0] & kEnd)) return false;
-      (*steps)[static_cast<size_t>(i)] = step;
+      if (!NextStep(ends, given, n, i, steps->data())) return false;
     }
     return true;
+  }
+
+  // The step of row i of them, after that of the row one step earlier.
+  REPLAY_BOTH bool NextStep(const uint8_t *ends, int64_t given, int64_t n, int64_t i, int64_t *steps) const {
+    int64_t step = 0;
+    if (i < rule_.streams) {
+      const int64_t slot = ring_.SlotOf(ring_.inserted - rule_.streams + i);
+      if (slot >= 0 && !(flags_[slot] & kEnd)) step = steps_[slot] + 1;
+    } else if (!(ends[given == n ? i - rule_.streams : 0] & kEnd)) {
+      step = steps[i - rule_.streams] + 1;
+    }
+    steps[i] = step;
+    return rule_.max_length == 0 || step < rule_.max_length - 1 || (ends[given == n ? i : 0] & kEnd);
   }
 
   // What an insertion of n rows changes, after the cursors have moved and the weights of the new rows were set to zero.
   void Insert(const RingWrite &plan, int64_t n, const WeightRule &weight, const uint8_t *ends, int64_t given,
               const std::vector<int64_t> &steps) {
-    for (int64_t i = 0; i < plan.written; ++i) {
-      const int64_t slot = SlotOf(i, plan.slot, ring_.capacity);
-      steps_[slot] = steps[static_cast<size_t>(plan.skipped + i)];
-      flags_[slot] = ends[given == n ? plan.skipped + i : 0];
-    }
+    for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), ends, given == n);
     std::vector<int64_t> changed;
-    // Rows whose past has been overwritten.
-    const int64_t reach = std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
-    for (int64_t serial = Oldest(); serial < reach; ++serial) {
-      const int64_t slot = ring_.SlotOf(serial);
-      if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) Set(slot, 0, &changed);
-    }
+    for (int64_t serial = Oldest(); serial < PastLost(plan); ++serial) LosePast(serial, &changed);
     for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) {
       Completed(serial, weight, &changed);
     }
     rows_.tree.Refresh(&changed);
   }
 
+  // Row i that an insertion writes, and the flags of it or of all.
+  REPLAY_BOTH void Place(const RingWrite &plan, int64_t i, const int64_t *steps, const uint8_t *ends, bool of_each) {
+    const int64_t slot = SlotOf(i, plan.slot, ring_.capacity);
+    steps_[slot] = steps[plan.skipped + i];
+    flags_[slot] = ends[of_each ? plan.skipped + i : 0];
+  }
+
+  // The rows from the oldest up to this one may have lost their past to an insertion.
+  REPLAY_BOTH int64_t PastLost(const RingWrite &plan) const {
+    return std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
+  }
+
+  // No window starts at a row whose past has been overwritten. `changed` takes slots by push_back, here and below.
+  template <typename Changed>
+  REPLAY_BOTH void LosePast(int64_t serial, Changed *changed) {
+    const int64_t slot = ring_.SlotOf(serial);
+    if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) Set(slot, 0, changed);
+  }
+
+  // Finds the starts whose windows a new row completes.
+  template <typename Changed>
+  REPLAY_BOTH void Completed(int64_t serial, const WeightRule &weight, Changed *changed) {
+    const int64_t slot = ring_.SlotOf(serial);
+    const int64_t last = std::min(rule_.future - 1, steps_[slot]);
+    if (!rule_.pad_end || !(flags_[slot] & kEnd)) {
+      if (last == rule_.future - 1) Judge(serial - last * rule_.streams, weight, changed);
+      return;
+    }
+    for (int64_t step = steps_[slot] % rule_.stride; step <= last; step += rule_.stride) {
+      Judge(serial - step * rule_.streams, weight, changed);
+    }
+  }
+
+  // The first row at which a window may start that holds a row or ends before it.
+  REPLAY_BOTH int64_t FirstStart(int64_t serial) const {
+    return std::max(Oldest(), serial - (rule_.future - 1) * rule_.streams);
+  }
+
   // Ends the episodes that the newest rows are in; `flags` say how. Says how many went on until then.
   int64_t EndEpisodes(const WeightRule &weight, uint8_t flags) {
     std::vector<int64_t> changed;
     int64_t ended = 0;
-    for (int64_t serial = std::max(Oldest(), ring_.inserted - rule_.streams); serial < ring_.inserted; ++serial) {
-      const int64_t slot = ring_.SlotOf(serial);
-      if (flags_[slot] & kEnd) continue;
-      flags_[slot] |= flags;
-      ++ended;
-      if (flags & kFinal) Set(slot, 0, &changed);
-      Completed(serial, weight, &changed);
-    }
+    for (int64_t serial = Newest(); serial < ring_.inserted; ++serial) ended += End(serial, weight, flags, &changed);
     rows_.tree.Refresh(&changed);
     return ended;
   }
 
+  // The first of the newest rows of all streams.
+  REPLAY_BOTH int64_t Newest() const { return std::max(Oldest(), ring_.inserted - rule_.streams); }
+
+  // Ends the episode that a newest row is in, and says whether it went on until then.
+  template <typename Changed>
+  REPLAY_BOTH bool End(int64_t serial, const WeightRule &weight, uint8_t flags, Changed *changed) {
+    const int64_t slot = ring_.SlotOf(serial);
+    if (flags_[slot] & kEnd) return false;
+    flags_[slot] |= flags;
+    if (flags & kFinal) Set(slot, 0, changed);
+    Completed(serial, weight, changed);
+    return true;
+  }
+
   // Deletes the rows of these handles and says how many there were that had not been deleted.
   int64_t Delete(const std::vector<int64_t> &handles) {
-    rows_.counts->dead += std::count_if(handles.begin(), handles.end(), [this](int64_t handle) {
-      const int64_t slot = ring_.SlotOf(handle);
-      return handle >= 0 && (slot < 0 || (flags_[slot] & kDeleted));
-    });
+    rows_.counts->dead += std::count_if(handles.begin(), handles.end(),
+                                        [this](int64_t handle) { return handle >= 0 && UndeletedSlot(handle) < 0; });
     const int64_t deleted = Remove(handles);
     rows_.counts->deleted += deleted;
     return deleted;
@@ -157,23 +204,41 @@ class Timeline {
     std::vector<int64_t> changed;
     int64_t deleted = 0;
     for (const int64_t serial : serials) {
-      const int64_t slot = ring_.SlotOf(serial);
-      if (slot < 0 || (flags_[slot] & kDeleted)) continue;
+      const int64_t slot = UndeletedSlot(serial);
+      if (slot < 0) continue;
       ++deleted;
-      flags_[slot] |= kDeleted;
-      if (!rows_.Removed(slot)) rows_.use_counts[slot] = ~rows_.use_counts[slot];
-      Set(slot, 0, &changed);
-      for (int64_t step = 1, at = slot; step < rule_.future && step <= steps_[slot]; ++step) {
-        if (serial - step * rule_.streams < Oldest()) break;
-        Set(at = Previous(at), 0, &changed);
-      }
-      for (int64_t step = 1, at = slot; step <= rule_.past && !(flags_[at] & kEnd); ++step) {
-        if (serial + step * rule_.streams >= ring_.inserted) break;
-        Set(at = Next(at), 0, &changed);
-      }
+      Remove(serial, slot, &changed);
     }
     rows_.tree.Refresh(&changed);
     return deleted;
+  }
+
+  // The slot of a row that is stored and not deleted, or -1.
+  REPLAY_BOTH int64_t UndeletedSlot(int64_t serial) const {
+    const int64_t slot = ring_.SlotOf(serial);
+    return slot >= 0 && !(flags_[slot] & kDeleted) ? slot : -1;
+  }
+
+  // Marks a row as deleted.
+  template <typename Changed>
+  REPLAY_BOTH void Remove(int64_t serial, int64_t slot, Changed *changed) {
+    flags_[slot] |= kDeleted;
+    if (!rows_.Removed(slot)) rows_.use_counts[slot] = ~rows_.use_counts[slot];
+    ForStartsAround(serial, slot, [this, changed](int64_t start) { Set(start, 0, changed); });
+  }
+
+  // Calls visit(slot) for the rows at which a window that holds this row may start, in time order within each side.
+  template <typename Visit>
+  REPLAY_BOTH void ForStartsAround(int64_t serial, int64_t slot, const Visit &visit) const {
+    visit(slot);
+    for (int64_t step = 1, at = slot; step < rule_.future && step <= steps_[slot]; ++step) {
+      if (serial - step * rule_.streams < Oldest()) break;
+      visit(at = Previous(at));
+    }
+    for (int64_t step = 1, at = slot; step <= rule_.past && !(flags_[at] & kEnd); ++step) {
+      if (serial + step * rule_.streams >= ring_.inserted) break;
+      visit(at = Next(at));
+    }
   }
 
   // Moves the clock, and deletes the rows that are older than `max_staleness`, -1 for no limit.
@@ -182,8 +247,7 @@ class Timeline {
     clock->now += steps;
     if (max_staleness < 0) return;
     std::vector<int64_t> stale;
-    for (; clock->fresh < ring_.inserted; ++clock->fresh) {
-      if (clock->now - rows_.insertion_clocks[ring_.SlotOf(clock->fresh)] <= max_staleness) break;
+    for (; clock->fresh < ring_.inserted && rows_.Stale(ring_.SlotOf(clock->fresh), max_staleness); ++clock->fresh) {
       stale.push_back(clock->fresh);
     }
     rows_.counts->stale += Remove(stale);
@@ -216,13 +280,13 @@ class Timeline {
     for (int64_t i = 0; i < rows * rule_.streams; i += 64) __builtin_prefetch(flags_ + slot + i);
   }
 
-  Start StartAt(int64_t slot, int64_t limit) const {
+  REPLAY_BOTH Start StartAt(int64_t slot, int64_t limit) const {
     const int64_t serial = ring_.HandleOf(slot);
     return {slot, serial, std::min(rule_.past, steps_[slot]), After(serial, slot, limit)};
   }
 
   // How many steps after a row the last stored row of its episode lies: along an episode steps go up by one.
-  int64_t StepsToLast(const Start &start) const {
+  REPLAY_BOTH int64_t StepsToLast(const Start &start) const {
     int64_t low = 0;
     int64_t high = (ring_.inserted - 1 - start.serial) / rule_.streams;
     while (low < high) {
@@ -238,13 +302,13 @@ class Timeline {
   }
 
   // How many steps before a row the first stored row of its episode lies.
-  int64_t StepsToFirst(const Start &start) const {
+  REPLAY_BOTH int64_t StepsToFirst(const Start &start) const {
     return std::min(steps_[start.slot], (start.serial - Oldest()) / rule_.streams);
   }
 
  private:
   // How many steps certainly follow a row of the only stream: those with no flag before the ring wraps, eight at a time.
-  int64_t Unmarked(int64_t serial, int64_t slot, int64_t limit) const {
+  REPLAY_BOTH int64_t Unmarked(int64_t serial, int64_t slot, int64_t limit) const {
     const int64_t most = std::min({limit, ring_.inserted - 1 - serial, ring_.capacity - 1 - slot});
     int64_t rows = 0;
     uint64_t marks = 0;
@@ -255,31 +319,20 @@ class Timeline {
     return std::max<int64_t>(rows - 1, 0);
   }
 
-  int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }
+  REPLAY_BOTH int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }
 
-  void Set(int64_t slot, double weight, std::vector<int64_t> *changed) {
+  template <typename Changed>
+  REPLAY_BOTH void Set(int64_t slot, double weight, Changed *changed) {
     if (rows_.tree.Leaf(slot) == weight) return;
     rows_.tree.SetLeaf(slot, weight);
     changed->push_back(slot);
   }
 
-  void Judge(int64_t serial, const WeightRule &weight, std::vector<int64_t> *changed) {
+  template <typename Changed>
+  REPLAY_BOTH void Judge(int64_t serial, const WeightRule &weight, Changed *changed) {
     if (!Legal(serial)) return;
     const int64_t slot = ring_.SlotOf(serial);
     Set(slot, weight(rows_.priorities[slot]), changed);
-  }
-
-  // Finds the starts whose windows a new row completes.
-  void Completed(int64_t serial, const WeightRule &weight, std::vector<int64_t> *changed) {
-    const int64_t slot = ring_.SlotOf(serial);
-    const int64_t last = std::min(rule_.future - 1, steps_[slot]);
-    if (!rule_.pad_end || !(flags_[slot] & kEnd)) {
-      if (last == rule_.future - 1) Judge(serial - last * rule_.streams, weight, changed);
-      return;
-    }
-    for (int64_t step = steps_[slot] % rule_.stride; step <= last; step += rule_.stride) {
-      Judge(serial - step * rule_.streams, weight, changed);
-    }
   }
 
   Cursors ring_;

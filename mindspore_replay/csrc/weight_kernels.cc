@@ -296,7 +296,7 @@ MINDSPORE_REPLAY_KERNEL(replay_reset_weighted) {
   if (!IsWeightedBuffer(args, 1) || !args.Is(1 + kStateArguments, "int32", 1)) return replay::kBadArguments;
   int64_t *serials = args.data<int64_t>(3);
   serials[1] = serials[0];
-  BufferOf(args, 1).rows.Reset(serials[0], args.dim(0, 0));
+  BufferOf(args, 1).rows.Reset(serials[0], args.dim(0, 0), replay::kFill);
   *args.data<int32_t>(1) = *args.data<int32_t>(2) = *args.data<int32_t>(1 + kStateArguments) = 0;
   return replay::kOk;
 }

@@ -24,20 +24,19 @@ struct WeightedBuffer {
   RowWeights rows;
 };
 
-// Whether the first arguments are the state of a buffer with weights, of k columns.
-inline bool IsWeightedBuffer(const Arguments &args, int k) {
-  if (k < 1 || args.size() < k + kStateArguments || !IsRing(args, k)) return false;
+// Whether the first arguments have the dtypes and sizes of the state of a buffer with weights, of k columns.
+inline bool HasWeights(const Arguments &args, int k) {
+  if (k < 1 || args.size() < k + kStateArguments || !HasRing(args, k)) return false;
   const int64_t capacity = args.dim(0, 0);
-  if (!args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "float64", SumTree::Size(capacity)) ||
-      !args.Is(k + 4, "float32", capacity) || !args.Is(k + 5, "float32", 1) || !args.Is(k + 6, "int32", capacity) ||
-      !args.Is(k + 7, "int64", capacity) || !args.Is(k + 8, "int64", 2) ||
-      !args.Is(k + 9, "int64", kCountNumbers)) {
-    return false;
-  }
-  const int64_t *serials = args.data<int64_t>(k + 2);
-  const int64_t oldest = serials[0] - *args.data<int32_t>(k + 1);
-  const int64_t fresh = args.data<Clock>(k + 8)->fresh;
-  return serials[1] >= 0 && oldest >= serials[1] && fresh >= oldest && fresh <= serials[0];
+  return args.Is(k + 2, "int64", 2) && args.Is(k + 3, "float64", SumTree::Size(capacity)) &&
+         args.Is(k + 4, "float32", capacity) && args.Is(k + 5, "float32", 1) && args.Is(k + 6, "int32", capacity) &&
+         args.Is(k + 7, "int64", capacity) && args.Is(k + 8, "int64", 2) && args.Is(k + 9, "int64", kCountNumbers);
+}
+
+// As HasWeights, and the numbers are those of such a buffer.
+inline bool IsWeightedBuffer(const Arguments &args, int k) {
+  return HasWeights(args, k) && AreCursors(*args.data<int32_t>(k), *args.data<int32_t>(k + 1), args.dim(0, 0)) &&
+         AreSerials(args.data<int64_t>(k + 2), *args.data<int32_t>(k + 1), *args.data<Clock>(k + 8));
 }
 
 inline WeightedBuffer BufferOf(const Arguments &args, int k) {

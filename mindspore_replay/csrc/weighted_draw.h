@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "draw.h"
+#include "portable.h"
 #include "random.h"
 #include "ring.h"
 #include "sum_tree.h"
@@ -16,22 +17,25 @@
 namespace replay {
 
 // The sum of the weights of a range of logical rows.
-inline double SumRows(const SumTree &tree, RowRange rows, int64_t head, int64_t capacity) {
+REPLAY_BOTH inline double SumRows(const SumTree &tree, RowRange rows, int64_t head, int64_t capacity) {
   if (rows.size == 0) return 0;
-  auto before = [&](int64_t slot) { return slot == capacity ? tree.Total() : tree.Before(slot); };
+  const auto before = [&tree, capacity](int64_t slot) { return slot == capacity ? tree.Total() : tree.Before(slot); };
   const int64_t begin = SlotOf(rows.first, head, capacity);
   const int64_t end = begin + rows.size;
   return end > capacity ? tree.Total() - before(begin) + before(end - capacity) : before(end) - before(begin);
 }
 
-// Turns points of the total weight, counted from the first weight of `slot`, into points counted from slot 0.
+// Turns a point of the total weight, counted from the first weight of a slot, into one counted from slot 0; `offset` is
+// the weight before that slot.
+REPLAY_BOTH inline double Rotated(double target, double offset, double total) {
+  target += offset;
+  return target > total ? std::min(target - total, total) : target;  // the offset may be rounded up
+}
+
 inline void Rotate(const SumTree &tree, int64_t slot, std::vector<double> *targets) {
   const double offset = tree.Before(slot);
   const double total = tree.Total();
-  for (double &target : *targets) {
-    target += offset;
-    if (target > total) target = std::min(target - total, total);  // the offset may be rounded up
-  }
+  for (double &target : *targets) target = Rotated(target, offset, total);
 }
 
 // `draws` of the `eligible` rows in a range, of a tree whose weights are 0 and 1: ranks are drawn as from a ring without
@@ -49,23 +53,32 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
   tree.Descend(ranks.data(), draws, slots);
 }
 
+// A point of stratum i, of strata with this weight.
+REPLAY_BOTH inline double PointOfStratum(const RandomState &state, int64_t i, double stratum, double total) {
+  const uint64_t counter = static_cast<uint64_t>(state.counter) + static_cast<uint64_t>(i);
+  const double u = UnitInterval(RandomBits(static_cast<uint64_t>(state.key), counter));
+  return std::min((static_cast<double>(i) + u) * stratum, total);
+}
+
 // One row of each of `draws` equal strata of the total weight.
 inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors &ring, bool ordered, int64_t draws,
                          int64_t *slots) {
-  const uint64_t key = static_cast<uint64_t>(state->key);
-  const uint64_t counter = static_cast<uint64_t>(state->counter);
-  const double stratum = tree.Total() / static_cast<double>(draws);
+  const RandomState before = *state;
+  const double total = tree.Total();
+  const double stratum = total / static_cast<double>(draws);
   std::vector<double> targets(static_cast<size_t>(draws));
-  for (int64_t i = 0; i < draws; ++i) {
-    const double u = UnitInterval(RandomBits(key, counter + static_cast<uint64_t>(i)));
-    targets[static_cast<size_t>(i)] = std::min((static_cast<double>(i) + u) * stratum, tree.Total());
-  }
+  for (int64_t i = 0; i < draws; ++i) targets[static_cast<size_t>(i)] = PointOfStratum(before, i, stratum, total);
   if (ordered) Rotate(tree, ring.head, &targets);
   tree.Descend(targets.data(), draws, slots);
   state->counter += draws;
 }
 
-// Weights that undo the bias of a draw by weight, (smallest / weight)^beta.
+// The weight that undoes the bias of a draw by weight.
+REPLAY_BOTH inline float ImportanceWeight(double smallest, double weight, double beta) {
+  return static_cast<float>(std::pow(smallest / weight, beta));
+}
+
+// The importance weights of rows; `smallest` is that of the buffer or of these rows.
 inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t n, double beta, bool by_buffer,
                               float *weights) {
   double smallest = tree.Minimum();
@@ -74,7 +87,7 @@ inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t
     for (int64_t i = 1; i < n; ++i) smallest = std::min(smallest, tree.Leaf(slots[i]));
   }
   for (int64_t i = 0; i < n; ++i) {
-    weights[i] = static_cast<float>(std::pow(smallest / tree.Leaf(slots[i]), beta));
+    weights[i] = ImportanceWeight(smallest, tree.Leaf(slots[i]), beta);
   }
 }
 

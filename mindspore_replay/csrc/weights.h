@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "portable.h"
 #include "ring.h"
 #include "sum_tree.h"
 
@@ -23,12 +24,12 @@ struct Cursors {
   int64_t base;
 
   // Slot of a serial number, or -1 if its row is not stored.
-  int64_t SlotOf(int64_t serial) const {
+  REPLAY_BOTH int64_t SlotOf(int64_t serial) const {
     const int64_t row = serial - (inserted - count);
     return row >= 0 && row < count ? replay::SlotOf(row, head, capacity) : -1;
   }
 
-  int64_t HandleOf(int64_t slot) const {
+  REPLAY_BOTH int64_t HandleOf(int64_t slot) const {
     return inserted - count + (slot < head ? slot - head + capacity : slot - head);
   }
 };
@@ -40,7 +41,7 @@ struct WeightRule {
 
   // Rounded to float32, so that power functions that differ in the last bits of a double give the same. A subnormal
   // priority counts as 0 everywhere, as it does where MindSpore's threads flush such numbers.
-  double operator()(float priority) const {
+  REPLAY_BOTH double operator()(float priority) const {
     const double normal = priority < std::numeric_limits<float>::min() ? 0.0 : static_cast<double>(priority);
     return static_cast<float>(std::pow(normal + epsilon, alpha));
   }
@@ -51,6 +52,12 @@ struct Clock {
   int64_t now;
   int64_t fresh;
 };
+
+// Whether the numbers of rows inserted, and of the clock, fit a ring with `count` rows.
+REPLAY_BOTH inline bool AreSerials(const int64_t *serials, int64_t count, const Clock &clock) {
+  const int64_t oldest = serials[0] - count;
+  return serials[1] >= 0 && oldest >= serials[1] && clock.fresh >= oldest && clock.fresh <= serials[0];
+}
 
 // What has happened to rows, since the buffer was made.
 struct Counts {
@@ -70,10 +77,15 @@ struct RowWeights {
   Clock *clock;
   Counts *counts;
 
-  bool Removed(int64_t slot) const { return use_counts[slot] < 0; }
+  REPLAY_BOTH bool Removed(int64_t slot) const { return use_counts[slot] < 0; }
+
+  // Whether the row in a slot is older than the clock allows.
+  REPLAY_BOTH bool Stale(int64_t slot, int64_t max_staleness) const {
+    return clock->now - insertion_clocks[slot] > max_staleness;
+  }
 
   // Slot of a handle, or -1 if its row is not stored or was removed.
-  int64_t LiveSlot(const Cursors &cursors, int64_t handle) const {
+  REPLAY_BOTH int64_t LiveSlot(const Cursors &cursors, int64_t handle) const {
     const int64_t slot = cursors.SlotOf(handle);
     return slot >= 0 && !Removed(slot) ? slot : -1;
   }
@@ -156,7 +168,7 @@ struct RowWeights {
     std::vector<int64_t> stale;
     for (; clock->fresh < cursors.inserted; ++clock->fresh) {
       const int64_t slot = cursors.SlotOf(clock->fresh);
-      if (clock->now - insertion_clocks[slot] <= max_staleness) break;
+      if (!Stale(slot, max_staleness)) break;
       stale.push_back(slot);
     }
     counts->stale += Remove(&stale);
@@ -182,14 +194,16 @@ struct RowWeights {
     return dead;
   }
 
-  // Forgets all rows of a ring with this many rows ever inserted; the counts go on.
-  void Reset(int64_t inserted, int64_t capacity) {
-    tree.Clear();
-    std::fill_n(priorities, capacity, 0.0f);
-    std::fill_n(use_counts, capacity, 0);
-    std::fill_n(insertion_clocks, capacity, int64_t{0});
-    *max_priority = 1.0f;
-    *clock = {0, inserted};
+  // Forgets all rows of a ring with this many rows ever inserted, by calls of fill(numbers, n, number); the counts go on.
+  template <typename Fill>
+  REPLAY_BOTH void Reset(int64_t inserted, int64_t capacity, const Fill &fill) {
+    tree.Clear(fill);
+    fill(priorities, capacity, 0.0f);
+    fill(use_counts, capacity, 0);
+    fill(insertion_clocks, capacity, int64_t{0});
+    fill(max_priority, 1, 1.0f);
+    fill(&clock->now, 1, int64_t{0});
+    fill(&clock->fresh, 1, inserted);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "portable.h"
 #include "random.h"
 #include "ring.h"
 #include "timeline.h"
@@ -41,7 +42,7 @@ struct Output {
   int64_t runs;
   int64_t length;
 
-  int64_t Elements() const { return runs * length; }
+  REPLAY_BOTH int64_t Elements() const { return runs * length; }
 };
 
 // The rows of an n-step return: the start and those after it that are transitions of its episode.
@@ -56,7 +57,7 @@ struct Window {
   int64_t goal_slot;  // where another goal comes from, -1 for none
 };
 
-inline int64_t ChainLength(const Timeline &time, const ChainRule &rule, const Start &start) {
+REPLAY_BOTH inline int64_t ChainLength(const Timeline &time, const ChainRule &rule, const Start &start) {
   int64_t chain = 1;
   const int64_t streams = time.streams();
   for (int64_t at = start.slot; chain < rule.steps && !(time.flags(at) & kEnd); ++chain) {
@@ -79,7 +80,7 @@ struct Hindsight {
   double ratio;
 
   // The slot of the row for a start, or -1 if it keeps its goal. Takes two numbers of the random sequence.
-  int64_t GoalSlot(const Timeline &time, const Start &start, uint64_t chance, uint64_t bits) const {
+  REPLAY_BOTH int64_t GoalSlot(const Timeline &time, const Start &start, uint64_t chance, uint64_t bits) const {
     if (!(UnitInterval(chance) <= ratio)) return -1;
     int64_t slot;
     if (strategy == kRandom) {
@@ -101,7 +102,7 @@ struct Part {
   int64_t end;
 };
 
-inline Part InsideOf(const Start &start, int64_t first, int64_t length) {
+REPLAY_BOTH inline Part InsideOf(const Start &start, int64_t first, int64_t length) {
   const int64_t begin = std::min(std::max(-start.before - first, int64_t{0}), length);
   return {begin, std::max(std::min(start.after - first, length), begin)};
 }
@@ -128,8 +129,16 @@ inline void CopyRun(const Timeline &time, const Start &start, const char *column
 }
 
 // Where the positions of an output begin for a window.
-inline int64_t FirstOf(const Output &output, const Window &window) {
+REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window) {
   return output.first + (output.anchor == kFromLast ? window.chain - 1 : 0);
+}
+
+// The slot of the row at a position of an output, counted over its runs, or -1 for one outside of the episode.
+REPLAY_BOTH inline int64_t SlotAt(const Timeline &time, const Window &window, const Output &output, int64_t position) {
+  const int64_t first = FirstOf(output, window) + position / output.length;
+  const int64_t i = position % output.length;
+  const Part part = InsideOf(window.start, first, output.length);
+  return i >= part.begin && i < part.end ? time.Shifted(window.start.slot, first + i) : -1;
 }
 
 inline void CopyWindow(const Timeline &time, const Window &window, const Output &output, const char *column,
@@ -149,24 +158,21 @@ inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
   }
 }
 
-// The discounted sum over the chain of each of the `inner` numbers of a row.
+// The discounted sum over the chain of number i of the `inner` numbers of a row.
 template <typename T>
-inline void SumChain(const Timeline &time, const Window &window, const char *rows, int64_t inner, const double *powers,
-                     char *sums) {
+REPLAY_BOTH inline void SumChain(const Timeline &time, const Window &window, const char *rows, int64_t inner, int64_t i,
+                                 const double *powers, char *sums) {
   const T *column = reinterpret_cast<const T *>(rows);
-  T *out = reinterpret_cast<T *>(sums);
-  for (int64_t k = 0; k < inner; ++k) {
-    double sum = 0;
-    int64_t slot = window.start.slot;
-    for (int64_t step = 0; step < window.chain; ++step, slot = time.Next(slot)) {
-      sum += powers[step] * static_cast<double>(column[slot * inner + k]);
-    }
-    out[k] = static_cast<T>(sum);
+  double sum = 0;
+  int64_t slot = window.start.slot;
+  for (int64_t step = 0; step < window.chain; ++step, slot = time.Next(slot)) {
+    sum += powers[step] * static_cast<double>(column[slot * inner + i]);
   }
+  reinterpret_cast<T *>(sums)[i] = static_cast<T>(sum);
 }
 
 // Whether a number of any dtype is not zero; a floating-point one may be minus zero.
-inline bool IsTrue(const char *value, int64_t bytes, bool is_float) {
+REPLAY_BOTH inline bool IsTrue(const char *value, int64_t bytes, bool is_float) {
   for (int64_t i = 0; i < bytes; ++i) {
     const bool sign_byte = is_float && i == bytes - 1;
     if (static_cast<uint8_t>(value[i]) & (sign_byte ? 0x7F : 0xFF)) return true;

@@ -1,13 +1,18 @@
-// Kernels as MindSpore calls them: arguments in memory of their own that is just large enough.
+// Kernels as MindSpore calls them: arguments in memory of their own that is just large enough. With
+// MINDSPORE_REPLAY_ON_CUDA that is memory of the device, to which they are copied for a call and from which they come back.
 #ifndef MINDSPORE_REPLAY_TESTS_CALL_H_
 #define MINDSPORE_REPLAY_TESTS_CALL_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,6 +20,10 @@
 #include "check.h"
 #include "status.h"
 #include "sum_tree.h"
+
+#if defined(MINDSPORE_REPLAY_ON_CUDA) && !defined(MINDSPORE_REPLAY_EMULATED)
+#include <cuda_runtime.h>
+#endif
 
 using Kernel = int (*)(int, void **, int *, int64_t **, const char **, void *, void *);
 using Shape = std::vector<int64_t>;
@@ -86,7 +95,7 @@ inline std::vector<double> FreshTree(const std::vector<double> &leaves) {
   const auto capacity = static_cast<int64_t>(leaves.size());
   std::vector<double> data(static_cast<size_t>(replay::SumTree::Size(capacity)));
   replay::SumTree tree(data.data(), capacity);
-  tree.Clear();
+  tree.Clear(replay::kFill);
   std::vector<int64_t> slots;
   for (int64_t slot = 0; slot < capacity; ++slot) {
     tree.SetLeaf(slot, leaves[static_cast<size_t>(slot)]);
@@ -96,12 +105,75 @@ inline std::vector<double> FreshTree(const std::vector<double> &leaves) {
   return data;
 }
 
+#ifdef MINDSPORE_REPLAY_ON_CUDA
+
+extern "C" int replay_take_failure(const char **kernel);
+extern "C" std::remove_pointer_t<Kernel> replay_ring_read, replay_gather_rows, replay_sample_uniform,
+    replay_sample_weighted, replay_sample_prioritized, replay_info, replay_sample_windows;
+
+// How many of the arguments are outputs, which come last, for those calls of a kernel that the tests make.
+inline size_t Outputs(Kernel kernel) {
+  static const std::map<Kernel, size_t> outputs = {
+      {replay_ring_read, 2},          {replay_gather_rows, 2}, {replay_sample_uniform, 2}, {replay_sample_weighted, 2},
+      {replay_sample_prioritized, 3}, {replay_info, 3},        {replay_sample_windows, 6}};
+  const auto found = outputs.find(kernel);
+  return found == outputs.end() ? 1 : found->second;
+}
+
+inline void MustSucceed(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "CUDA: %s\n", cudaGetErrorString(error));
+  std::exit(1);
+}
+
+// Copies of arguments in memory of the device. Those that are one memory here are one memory there.
+class DeviceCopies {
+ public:
+  DeviceCopies(const std::vector<void *> &params, const std::vector<size_t> &sizes) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (sizes[i] > 0 && copies_.count(params[i]) == 0) {
+        Copy &copy = copies_[params[i]];
+        copy.bytes = sizes[i];
+        MustSucceed(cudaMalloc(&copy.data, sizes[i]));
+        MustSucceed(cudaMemcpy(copy.data, params[i], sizes[i], cudaMemcpyHostToDevice));
+      }
+      this->params.push_back(sizes[i] > 0 ? copies_[params[i]].data : nullptr);
+    }
+  }
+
+  ~DeviceCopies() {
+    for (const auto &[argument, copy] : copies_) MustSucceed(cudaFree(copy.data));
+  }
+  DeviceCopies(const DeviceCopies &) = delete;
+  DeviceCopies &operator=(const DeviceCopies &) = delete;
+
+  // Gives the arguments what the kernel wrote.
+  void Read() const {
+    for (const auto &[argument, copy] : copies_) {
+      MustSucceed(cudaMemcpy(argument, copy.data, copy.bytes, cudaMemcpyDeviceToHost));
+    }
+  }
+
+  std::vector<void *> params;
+
+ private:
+  struct Copy {
+    void *data = nullptr;
+    size_t bytes = 0;
+  };
+
+  std::map<void *, Copy> copies_;
+};
+
+#endif  // MINDSPORE_REPLAY_ON_CUDA
+
 // The arguments as a kernel takes them; they must outlive it.
 class Arrays {
  public:
   explicit Arrays(std::vector<Argument> *arguments) {
     for (Argument &argument : *arguments) {
       params.push_back(argument.bytes.data());
+      sizes_.push_back(argument.bytes.size());
       ndims_.push_back(static_cast<int>(argument.shape.size()));
       shapes_.push_back(argument.shape.data());
       dtypes.push_back(argument.dtype.c_str());
@@ -109,14 +181,32 @@ class Arrays {
   }
 
   int Call(Kernel kernel) {
-    return kernel(static_cast<int>(params.size()), params.data(), ndims_.data(), shapes_.data(), dtypes.data(), nullptr,
-                  nullptr);
+#ifdef MINDSPORE_REPLAY_ON_CUDA
+    DeviceCopies copies(params, sizes_);
+    int status = CallOn(copies.params.data(), kernel);
+    Check(status < 16, "an earlier failure was taken", __LINE__);
+    MustSucceed(cudaDeviceSynchronize());
+    const char *name = nullptr;
+    if (status == replay::kOk) {
+      status = replay_take_failure(&name);
+      Check(status == replay::kOk || name != nullptr, "the name of the kernel that failed", __LINE__);
+    }
+    copies.Read();
+    return status;
+#else
+    return CallOn(params.data(), kernel);
+#endif
   }
 
   std::vector<void *> params;
   std::vector<const char *> dtypes;
 
  private:
+  int CallOn(void **memory, Kernel kernel) {
+    return kernel(static_cast<int>(params.size()), memory, ndims_.data(), shapes_.data(), dtypes.data(), nullptr, nullptr);
+  }
+
+  std::vector<size_t> sizes_;
   std::vector<int> ndims_;
   std::vector<int64_t *> shapes_;
 };
@@ -125,14 +215,19 @@ inline int Call(Kernel kernel, std::vector<Argument> *arguments) { return Arrays
 
 using Change = std::function<void(std::vector<Argument> *)>;
 
-// The kernel refuses the changed arguments with this status and leaves every byte as it was.
+// The kernel refuses the changed arguments with this status and leaves every byte as it was; on a GPU, where it may see
+// too late that it has to, those of its inputs.
 inline void Refuses(Kernel kernel, std::vector<Argument> arguments, const Change &change, int status, int line) {
   change(&arguments);
   std::vector<std::vector<char>> before;
   for (const Argument &argument : arguments) before.push_back(argument.bytes);
   Check(Call(kernel, &arguments) == status, "the status", line);
+  size_t inputs = before.size();
+#ifdef MINDSPORE_REPLAY_ON_CUDA
+  inputs -= std::min(inputs, Outputs(kernel));
+#endif
   bool same = true;
-  for (size_t i = 0; i < before.size(); ++i) same = same && before[i] == arguments[i].bytes;
+  for (size_t i = 0; i < inputs; ++i) same = same && before[i] == arguments[i].bytes;
   Check(same, "the arguments are unchanged", line);
 }
 

@@ -1,0 +1,179 @@
+// What a sample of windows gives: how it is asked for, whether the arguments can hold it, and how it is filled in.
+#ifndef MINDSPORE_REPLAY_OUTPUTS_H_
+#define MINDSPORE_REPLAY_OUTPUTS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "arguments.h"
+#include "portable.h"
+#include "timed_buffer.h"
+#include "timeline.h"
+#include "windows.h"
+
+namespace replay {
+
+// How a sample is drawn, as its Tensor holds it; the outputs come after it.
+struct Plan {
+  int64_t prioritized;
+  int64_t replace;
+  int64_t ordered;
+  int64_t max_use;
+  int64_t by_buffer;
+  ChainRule chain;
+  int64_t strategy;
+};
+
+constexpr int64_t kOutputNumbers = sizeof(Output) / sizeof(int64_t);
+constexpr int64_t kPlanNumbers = sizeof(Plan) / sizeof(int64_t);
+
+// Whether the arguments of a sample, but for the state, have the dtypes and sizes they should; the plan comes later.
+inline bool IsWindowSample(const Arguments &args, int k, int outputs) {
+  const int extra = k + kTimedArguments;
+  const int64_t n = args.elements(extra + 7);
+  return args.Is(extra, "int64", 2) && args.Is(extra + 1, "int64", 2) && args.Is(extra + 2, "float64", 1) &&
+         args.Is(extra + 3, "float64", 1) && args.Is(extra + 4, "float64", 1) &&
+         args.Is(extra + 5, "float64", args.elements(extra + 5)) &&
+         args.Is(extra + 6, "int64", kPlanNumbers + kOutputNumbers * outputs) && n >= 1 &&
+         args.Is(extra + 7, "int64", n) && args.Is(extra + 8, "float32", n);
+}
+
+// Whether a plan fits so many numbers, the ratio of relabelled samples and powers of gamma.
+REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t numbers) {
+  return plan.chain.steps >= 0 && numbers == 2 + plan.chain.steps;
+}
+
+// An argument of which a GPU sees all that it needs.
+struct Field {
+  char *data;
+  int64_t elements;
+  int64_t row_elements;
+  int64_t element_bytes;
+  Dtype dtype;
+
+  REPLAY_BOTH bool Is(Dtype wanted, int64_t n) const { return dtype == wanted && elements == n; }
+  // A bool column is kept as uint8, so each stands for the other.
+  REPLAY_BOTH bool SameDtype(const Field &other) const {
+    return dtype == other.dtype || ((dtype == kBool || dtype == kUint8) && (other.dtype == kBool || other.dtype == kUint8));
+  }
+  REPLAY_BOTH bool IsFloat() const {
+    return dtype == kFloat32 || dtype == kFloat64 || dtype == kFloat16 || dtype == kBfloat16;
+  }
+};
+
+inline Field FieldOf(const Arguments &args, int i) {
+  const int64_t elements = args.elements(i);
+  const int64_t rows = args.ndim(i) > 0 ? args.dim(i, 0) : 1;
+  const Dtype dtype = DtypeOf(args.dtype(i));
+  return {args.data<char>(i), elements, rows > 0 ? elements / rows : 0, dtype == kNoDtype ? 0 : kDtypes[dtype].bytes, dtype};
+}
+
+// Whether a field can hold what an output of n samples gives.
+REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, int k, const Output &output, int64_t n,
+                                    int64_t chain) {
+  if (output.runs < 1 || output.length < 1) return false;
+  if (output.kind == kMask) return field.Is(kBool, n * output.Elements());
+  if (output.kind == kLength || output.kind == kChain) return field.Is(kInt32, n);
+  if (output.kind == kRelabelled) return field.Is(kBool, n);
+  if (output.column < 0 || output.column >= k) return false;
+  const Field &column = columns[output.column];
+  const int64_t row = column.row_elements;
+  if (output.kind == kDiscount) return row == 1 && chain >= 1 && field.Is(kFloat32, n);
+  if (!field.SameDtype(column)) return false;
+  if (output.kind == kReturn) return chain >= 1 && (field.Is(kFloat32, n * row) || field.Is(kFloat64, n * row));
+  if (output.kind == kGoal) {
+    if (output.other < 0 || output.other >= k) return false;
+    const Field &other = columns[output.other];
+    return field.elements == n * row && field.SameDtype(other) && other.row_elements == row;
+  }
+  return output.kind == kWindow && field.elements == n * output.Elements() * row;
+}
+
+// An output, and what is known of the column that it is made from.
+struct Target {
+  Output output;
+  char *out;
+  int64_t sample_bytes;  // of the output
+  const char *rows;
+  const char *goals;
+  int64_t row_bytes;
+  int64_t inner;  // numbers of a row
+  bool is_float;
+  bool is_double;
+};
+
+REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, const Output &output, int64_t n) {
+  Target target{output, field.data, field.elements / n * field.element_bytes, nullptr, nullptr, 0, 0, false, false};
+  if (output.kind == kMask || output.kind == kLength || output.kind == kChain || output.kind == kRelabelled) {
+    return target;
+  }
+  const Field &column = columns[output.column];
+  target.rows = column.data;
+  target.row_bytes = column.row_elements * column.element_bytes;
+  target.inner = column.row_elements;
+  target.is_float = column.IsFloat();
+  target.is_double = column.dtype == kFloat64;
+  if (output.kind == kGoal) target.goals = columns[output.other].data;
+  return target;
+}
+
+// Fills in an output that is one number for a sample.
+REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &time, const Window &window, const double *powers,
+                                   char *out) {
+  switch (target.output.kind) {
+    case kRelabelled: *reinterpret_cast<uint8_t *>(out) = window.goal_slot >= 0; return;
+    case kLength: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.start.after); return;
+    case kChain: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.chain); return;
+    default: {  // kDiscount
+      const int64_t last = time.Shifted(window.start.slot, window.chain - 1);
+      const bool terminated = IsTrue(target.rows + last * target.row_bytes, target.row_bytes, target.is_float);
+      *reinterpret_cast<float *>(out) = terminated ? 0.0f : static_cast<float>(powers[window.chain]);
+    }
+  }
+}
+
+// Number i of an n-step return.
+REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &time, const Window &window, int64_t i,
+                                   const double *powers, char *out) {
+  if (target.is_double) {
+    SumChain<double>(time, window, target.rows, target.inner, i, powers, out);
+  } else {
+    SumChain<float>(time, window, target.rows, target.inner, i, powers, out);
+  }
+}
+
+// The row that is the goal of a sample.
+REPLAY_BOTH inline const char *GoalOf(const Target &target, const Window &window) {
+  return window.goal_slot >= 0 ? target.goals + window.goal_slot * target.row_bytes
+                               : target.rows + window.start.slot * target.row_bytes;
+}
+
+// Fills in what a target gives for sample b.
+inline void Fill(const Target &target, const Timeline &time, const Window &window, int64_t b, const double *powers) {
+  char *out = target.out + b * target.sample_bytes;
+  switch (target.output.kind) {
+    case kMask: return FillMask(window, target.output, reinterpret_cast<uint8_t *>(out));
+    case kWindow: return CopyWindow(time, window, target.output, target.rows, target.row_bytes, out);
+    case kReturn:
+      for (int64_t i = 0; i < target.inner; ++i) FillReturn(target, time, window, i, powers, out);
+      return;
+    case kGoal: std::memcpy(out, GoalOf(target, window), static_cast<size_t>(target.row_bytes)); return;
+    default: return FillNumber(target, time, window, powers, out);
+  }
+}
+
+// How many steps from its start on a window is read.
+REPLAY_BOTH inline int64_t Reach(const Output *outputs, int64_t count, int64_t chain) {
+  int64_t reach = 1;
+  for (int64_t i = 0; i < count; ++i) {
+    if (outputs[i].kind != kWindow && outputs[i].kind != kMask) continue;
+    const int64_t from = outputs[i].anchor == kFromLast ? chain - 1 : 0;
+    reach = std::max(reach, from + outputs[i].first + outputs[i].runs - 1 + outputs[i].length);
+  }
+  return reach;
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_OUTPUTS_H_

@@ -1,0 +1,58 @@
+// What lets an algorithm run on the CPU and, compiled by nvcc, on a GPU, where many threads may change one number.
+#ifndef MINDSPORE_REPLAY_PORTABLE_H_
+#define MINDSPORE_REPLAY_PORTABLE_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#if defined(__CUDACC__) || defined(MINDSPORE_REPLAY_EMULATED)
+#define REPLAY_BOTH __host__ __device__
+#else
+#define REPLAY_BOTH
+#endif
+
+// Whether this is compiled for a GPU's threads, or for threads that stand for them.
+#if defined(__CUDA_ARCH__) || defined(MINDSPORE_REPLAY_EMULATED)
+#define REPLAY_ON_DEVICE 1
+#else
+#define REPLAY_ON_DEVICE 0
+#endif
+
+namespace replay {
+
+// Sets n numbers to one value.
+constexpr auto kFill = [](auto *numbers, int64_t n, auto value) { std::fill_n(numbers, n, value); };
+
+// *number += change.
+REPLAY_BOTH inline void AddTo(double *number, double change) {
+#if REPLAY_ON_DEVICE
+  if (change != 0) atomicAdd(number, change);
+#else
+  *number += change;
+#endif
+}
+
+REPLAY_BOTH inline void AddTo(int64_t *number, int64_t change) {
+#if REPLAY_ON_DEVICE
+  if (change != 0) atomicAdd(reinterpret_cast<unsigned long long *>(number), static_cast<unsigned long long>(change));
+#else
+  *number += change;
+#endif
+}
+
+// Puts a number in a place and gives the one that was there.
+REPLAY_BOTH inline double Exchange(double *place, double number) {
+#if REPLAY_ON_DEVICE
+  auto *bits = reinterpret_cast<unsigned long long *>(place);
+  return __longlong_as_double(static_cast<long long>(
+      atomicExch(bits, static_cast<unsigned long long>(__double_as_longlong(number)))));
+#else
+  const double before = *place;
+  *place = number;
+  return before;
+#endif
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_PORTABLE_H_
