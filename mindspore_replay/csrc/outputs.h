@@ -49,7 +49,7 @@ struct Field {
   char *data;
   int64_t elements;
   int64_t row_elements;
-  int64_t element_bytes;
+  int32_t element_bytes;
   Dtype dtype;
 
   REPLAY_BOTH bool Is(Dtype wanted, int64_t n) const { return dtype == wanted && elements == n; }
@@ -66,7 +66,8 @@ inline Field FieldOf(const Arguments &args, int i) {
   const int64_t elements = args.elements(i);
   const int64_t rows = args.ndim(i) > 0 ? args.dim(i, 0) : 1;
   const Dtype dtype = DtypeOf(args.dtype(i));
-  return {args.data<char>(i), elements, rows > 0 ? elements / rows : 0, dtype == kNoDtype ? 0 : kDtypes[dtype].bytes, dtype};
+  return {args.data<char>(i), elements, rows > 0 ? elements / rows : 0, 
+          static_cast<int32_t>(dtype == kNoDtype ? 0 : kDtypes[dtype].bytes), dtype};
 }
 
 // Whether a field can hold what an output of n samples gives.

@@ -11,6 +11,13 @@
 #define REPLAY_BOTH
 #endif
 
+// Before a template that runs wherever its arguments do.
+#ifdef __CUDACC__
+#define REPLAY_WHERE_ARGUMENTS_DO _Pragma("nv_exec_check_disable")
+#else
+#define REPLAY_WHERE_ARGUMENTS_DO
+#endif
+
 // Whether this is compiled for a GPU's threads, or for threads that stand for them.
 #if defined(__CUDA_ARCH__) || defined(MINDSPORE_REPLAY_EMULATED)
 #define REPLAY_ON_DEVICE 1

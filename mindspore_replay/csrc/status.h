@@ -11,6 +11,9 @@ enum Status : int {
   kIndexOutOfRange = 3,  // a position or slot that holds no row
   kBadWeight = 4,        // a priority, weight or beta that is negative, NaN or infinite, or beyond its range
   kTooLong = 5,          // an episode with more rows than it may have
+  kTooMany = 6,          // more columns or outputs than one launch on a GPU takes
+  kDeviceError = 7,      // CUDA refused a launch or had no memory; its words went to the standard error stream
+  kEarlier = 16,         // added to the status of an earlier call, which was refused on the GPU after it had returned
 };
 
 }  // namespace replay

@@ -21,7 +21,7 @@ constexpr int64_t kFanout = 16;
 // nodes overlap.
 constexpr int64_t kPairs = 2;
 constexpr int64_t kLanes = 2 * kPairs;
-#ifndef __CUDACC__  // a thread of a GPU takes one target down
+#ifndef __CUDACC__  // nvcc takes no vectors, and a thread of a GPU takes one target down
 using Doubles = double __attribute__((vector_size(2 * sizeof(double))));
 using Integers = int64_t __attribute__((vector_size(2 * sizeof(int64_t))));
 inline Integers Less(Doubles a, Doubles b) { return a < b; }
@@ -110,7 +110,7 @@ class SumTree {
 
   // Sets the weights of slots, one after the other; the nodes above them are computed by Refresh. Of threads that set one
   // slot side by side each sets the same weight.
-  REPLAY_BOTH void SetLeaf(int64_t slot, double weight) {
+  REPLAY_BOTH void SetLeaf(int64_t slot, double weight) const {
     const double before = Exchange(&data_[slot], weight);
     AddTo(&data_[size_ - 1], (weight > 0) - (before > 0));
   }
@@ -134,7 +134,7 @@ class SumTree {
   }
 
   // Computes a node anew from its children, at a level from 1 to Height().
-  REPLAY_BOTH void RefreshNode(int level, int64_t node) {
+  REPLAY_BOTH void RefreshNode(int level, int64_t node) const {
     const double *children = Sums(level - 1) + node * kFanout;
     const double *minima = level == 1 ? children : Minima(level - 1) + node * kFanout;
     double sum = 0;
@@ -153,7 +153,7 @@ class SumTree {
 
   // Makes the tree empty by calls of fill(numbers, n, number).
   template <typename Fill>
-  REPLAY_BOTH void Clear(const Fill &fill) {
+  REPLAY_BOTH void Clear(const Fill &fill) const {
     fill(data_, Minima(1) - data_, 0.0);
     fill(Minima(1), minima_ - 1, std::numeric_limits<double>::infinity());
     fill(data_ + size_ - 1, 1, 0.0);
@@ -197,7 +197,6 @@ class SumTree {
       if (level > 1) PrefetchNode(Sums(level - 2) + nodes[lane] * kFanout);
     }
   }
-
 #endif
 
   double *data_;

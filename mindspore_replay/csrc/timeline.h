@@ -321,6 +321,7 @@ class Timeline {
 
   REPLAY_BOTH int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }
 
+  REPLAY_WHERE_ARGUMENTS_DO
   template <typename Changed>
   REPLAY_BOTH void Set(int64_t slot, double weight, Changed *changed) {
     if (rows_.tree.Leaf(slot) == weight) return;

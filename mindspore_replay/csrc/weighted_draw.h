@@ -3,12 +3,11 @@
 #define MINDSPORE_REPLAY_WEIGHTED_DRAW_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "draw.h"
-#include "portable.h"
+#include "points.h"
 #include "random.h"
 #include "ring.h"
 #include "sum_tree.h"
@@ -16,22 +15,7 @@
 
 namespace replay {
 
-// The sum of the weights of a range of logical rows.
-REPLAY_BOTH inline double SumRows(const SumTree &tree, RowRange rows, int64_t head, int64_t capacity) {
-  if (rows.size == 0) return 0;
-  const auto before = [&tree, capacity](int64_t slot) { return slot == capacity ? tree.Total() : tree.Before(slot); };
-  const int64_t begin = SlotOf(rows.first, head, capacity);
-  const int64_t end = begin + rows.size;
-  return end > capacity ? tree.Total() - before(begin) + before(end - capacity) : before(end) - before(begin);
-}
-
-// Turns a point of the total weight, counted from the first weight of a slot, into one counted from slot 0; `offset` is
-// the weight before that slot.
-REPLAY_BOTH inline double Rotated(double target, double offset, double total) {
-  target += offset;
-  return target > total ? std::min(target - total, total) : target;  // the offset may be rounded up
-}
-
+// As Rotated for all targets, which are counted from the first weight of `slot`.
 inline void Rotate(const SumTree &tree, int64_t slot, std::vector<double> *targets) {
   const double offset = tree.Before(slot);
   const double total = tree.Total();
@@ -53,13 +37,6 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
   tree.Descend(ranks.data(), draws, slots);
 }
 
-// A point of stratum i, of strata with this weight.
-REPLAY_BOTH inline double PointOfStratum(const RandomState &state, int64_t i, double stratum, double total) {
-  const uint64_t counter = static_cast<uint64_t>(state.counter) + static_cast<uint64_t>(i);
-  const double u = UnitInterval(RandomBits(static_cast<uint64_t>(state.key), counter));
-  return std::min((static_cast<double>(i) + u) * stratum, total);
-}
-
 // One row of each of `draws` equal strata of the total weight.
 inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors &ring, bool ordered, int64_t draws,
                          int64_t *slots) {
@@ -71,11 +48,6 @@ inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors 
   if (ordered) Rotate(tree, ring.head, &targets);
   tree.Descend(targets.data(), draws, slots);
   state->counter += draws;
-}
-
-// The weight that undoes the bias of a draw by weight.
-REPLAY_BOTH inline float ImportanceWeight(double smallest, double weight, double beta) {
-  return static_cast<float>(std::pow(smallest / weight, beta));
 }
 
 // The importance weights of rows; `smallest` is that of the buffer or of these rows.

@@ -114,13 +114,15 @@ struct RowWeights {
 
   // The rows in these slots are new ones, of priority and weight 1. Changes the slots.
   void Replace(std::vector<int64_t> *slots) {
-    for (const int64_t slot : *slots) {
-      priorities[slot] = 1.0f;
-      use_counts[slot] = 0;
-      insertion_clocks[slot] = clock->now;
-      tree.SetLeaf(slot, 1.0);
-    }
+    for (const int64_t slot : *slots) Renew(slot);
     if (!slots->empty()) tree.Refresh(slots);
+  }
+
+  REPLAY_BOTH void Renew(int64_t slot) const {
+    priorities[slot] = 1.0f;
+    use_counts[slot] = 0;
+    insertion_clocks[slot] = clock->now;
+    tree.SetLeaf(slot, 1.0);
   }
 
   // Counts a delivery of each slot; then removes those that have had `max_use` of them, 0 for no limit.
@@ -196,7 +198,7 @@ struct RowWeights {
 
   // Forgets all rows of a ring with this many rows ever inserted, by calls of fill(numbers, n, number); the counts go on.
   template <typename Fill>
-  REPLAY_BOTH void Reset(int64_t inserted, int64_t capacity, const Fill &fill) {
+  REPLAY_BOTH void Reset(int64_t inserted, int64_t capacity, const Fill &fill) const {
     tree.Clear(fill);
     fill(priorities, capacity, 0.0f);
     fill(use_counts, capacity, 0);

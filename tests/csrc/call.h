@@ -1,5 +1,5 @@
 // Kernels as MindSpore calls them: arguments in memory of their own that is just large enough. With
-// MINDSPORE_REPLAY_ON_CUDA that is memory of the device, to which they are copied for a call and from which they come back.
+// MINDSPORE_REPLAY_ON_CUDA that is memory of the GPU, to which they are copied for a call and from which they return.
 #ifndef MINDSPORE_REPLAY_TESTS_CALL_H_
 #define MINDSPORE_REPLAY_TESTS_CALL_H_
 
@@ -12,7 +12,6 @@
 #include <map>
 #include <numeric>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,7 +24,8 @@
 #include <cuda_runtime.h>
 #endif
 
-using Kernel = int (*)(int, void **, int *, int64_t **, const char **, void *, void *);
+using KernelFunction = int(int, void **, int *, int64_t **, const char **, void *, void *);
+using Kernel = KernelFunction *;
 using Shape = std::vector<int64_t>;
 
 inline int64_t Elements(const Shape &shape) {
@@ -107,9 +107,16 @@ inline std::vector<double> FreshTree(const std::vector<double> &leaves) {
 
 #ifdef MINDSPORE_REPLAY_ON_CUDA
 
-extern "C" int replay_take_failure(const char **kernel);
-extern "C" std::remove_pointer_t<Kernel> replay_ring_read, replay_gather_rows, replay_sample_uniform,
-    replay_sample_weighted, replay_sample_prioritized, replay_info, replay_sample_windows;
+// The kernels, which are linked: names of theirs would be in the way of the tests'.
+extern "C" {
+int replay_take_failure(const char **kernel);
+KernelFunction replay_ring_write, replay_ring_read, replay_gather_rows, replay_sample_uniform, replay_draw_uniform;
+KernelFunction replay_random_bits, replay_tree_set, replay_tree_descend, replay_tree_sums, replay_tree_summary;
+KernelFunction replay_insert_weighted, replay_sample_weighted, replay_sample_prioritized, replay_update_priorities;
+KernelFunction replay_delete, replay_advance, replay_info, replay_reset_weighted, replay_insert_timed;
+KernelFunction replay_sample_windows, replay_update_timed, replay_end_episodes, replay_delete_timed;
+KernelFunction replay_advance_timed, replay_reset_timed, replay_reservoir_insert, replay_reservoir_insert_weighted;
+}
 
 // How many of the arguments are outputs, which come last, for those calls of a kernel that the tests make.
 inline size_t Outputs(Kernel kernel) {
@@ -126,7 +133,7 @@ inline void MustSucceed(cudaError_t error) {
   std::exit(1);
 }
 
-// Copies of arguments in memory of the device. Those that are one memory here are one memory there.
+// Copies of arguments in memory of the GPU. Those that are one memory here are one memory there.
 class DeviceCopies {
  public:
   DeviceCopies(const std::vector<void *> &params, const std::vector<size_t> &sizes) {
@@ -203,7 +210,8 @@ class Arrays {
 
  private:
   int CallOn(void **memory, Kernel kernel) {
-    return kernel(static_cast<int>(params.size()), memory, ndims_.data(), shapes_.data(), dtypes.data(), nullptr, nullptr);
+    const auto n = static_cast<int>(params.size());
+    return kernel(n, memory, ndims_.data(), shapes_.data(), dtypes.data(), nullptr, nullptr);
   }
 
   std::vector<size_t> sizes_;

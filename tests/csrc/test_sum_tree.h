@@ -36,14 +36,17 @@ void CheckDescent(const replay::SumTree &tree, const std::vector<double> &leaves
   tree.Descend(points.data(), static_cast<int64_t>(points.size()), slots.data());
   bool positive = true;
   bool near = true;
+  bool alone = true;
   for (size_t i = 0; i < targets.size(); ++i) {
     const int64_t slot = slots[i];
     positive = positive && slot >= 0 && slot < static_cast<int64_t>(leaves.size()) && leaves[slot] > 0;
+    alone = alone && slot == tree.SlotAt(targets[i]);
     const double rounding = tree.Total() * 1e-13;
     near = near && tree.Before(slot) <= targets[i] + rounding && tree.Before(slot) + leaves[slot] >= targets[i] - rounding;
   }
   CHECK(positive);
   CHECK(near);
+  CHECK(alone);
 }
 
 // Points of the total weight stay within it, also where the weights in front of `slot` sum to more than the total, which

@@ -172,10 +172,6 @@ Arguments UpdateTimedArguments() {
 Arguments DeleteTimedArguments() { return With(SevenRows(), {Int64({0}), One("int32")}); }
 Arguments AdvanceTimedArguments() { return With(SevenRows(), {Int64({1}), Int64({-1}), One("int64")}); }
 Arguments ResetTimedArguments() { return With(SevenRows(), {One("int32")}); }
-Arguments SampleGroupsArguments() {
-  return With(SevenRows(), {Int64({1, 0}), Int64({0, 1}), Zeros("int8", {2, 1}), Zeros("bool", {2, 1}),
-                            Zeros("int64", {2, 1})});
-}
 
 void TestWindowsByHand() {
   Arguments sample = SampleWindowsArguments();
@@ -224,14 +220,6 @@ void TestStaleRows() {
   CHECK(*buffer[2].as<int32_t>() == 0 && buffer[3].as<int64_t>()[1] == 8);
 }
 
-void TestGroupsByHand() {
-  Arguments sample = SampleGroupsArguments();  // each row is a group; those of the unfinished episode do not count
-  const size_t last = sample.size() - 1;
-  CHECK(Call(replay_sample_groups, &sample) == replay::kOk);
-  const int64_t *rows = sample[last].as<int64_t>();
-  CHECK(rows[0] != rows[1] && rows[0] >= 10 && rows[0] <= 14 && rows[1] >= 10 && rows[1] <= 14);
-}
-
 void TestTimeRefusals() {
   REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[13] = Int64({2, 3, 2, 1, 1}));
   REFUSES(replay_insert_timed, InsertTimedArguments, kBadArguments, (*a)[13] = Int64({2, 3, 0, 1, 1, 0}));
@@ -255,11 +243,31 @@ void TestTimeRefusals() {
   REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[23] = Zeros("int8", {3, 5}));
   REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[20].as<int64_t>()[8] = 9);   // a kind
   REFUSES(replay_sample_windows, SampleWindowsArguments, kBadArguments, (*a)[20].as<int64_t>()[16] = 1);  // a column
+}
+
+#ifndef MINDSPORE_REPLAY_ON_CUDA
+
+Arguments SampleGroupsArguments() {
+  return With(SevenRows(), {Int64({1, 0}), Int64({0, 1}), Zeros("int8", {2, 1}), Zeros("bool", {2, 1}),
+                            Zeros("int64", {2, 1})});
+}
+
+void TestGroupsByHand() {
+  Arguments sample = SampleGroupsArguments();  // each row is a group; those of the unfinished episode do not count
+  const size_t last = sample.size() - 1;
+  CHECK(Call(replay_sample_groups, &sample) == replay::kOk);
+  const int64_t *rows = sample[last].as<int64_t>();
+  CHECK(rows[0] != rows[1] && rows[0] >= 10 && rows[0] <= 14 && rows[1] >= 10 && rows[1] <= 14);
+}
+
+void TestGroupRefusals() {
   REFUSES(replay_sample_groups, SampleGroupsArguments, kBadArguments, (*a)[15] = Int64({1, 1}));
   REFUSES(replay_sample_groups, SampleGroupsArguments, kBadArguments, (*a)[17] = Zeros("bool", {2, 2}));
   REFUSES(replay_sample_groups, SampleGroupsArguments, kTooFewRows,
           (*a)[16] = Zeros("int8", {6, 1}); (*a)[17] = Zeros("bool", {6, 1}); (*a)[18] = Zeros("int64", {6, 1}));
 }
+
+#endif  // MINDSPORE_REPLAY_ON_CUDA
 
 void TestTimeKernels() {
   for (const int64_t capacity : {5, 8, 13}) {
@@ -269,8 +277,11 @@ void TestTimeKernels() {
   TestWindowsByHand();
   TestEpisodesTooLong();
   TestStaleRows();
-  TestGroupsByHand();
   TestTimeRefusals();
+#ifndef MINDSPORE_REPLAY_ON_CUDA
+  TestGroupsByHand();
+  TestGroupRefusals();
+#endif
 }
 
 }  // namespace

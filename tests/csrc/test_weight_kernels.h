@@ -3,12 +3,15 @@
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_WEIGHT_KERNELS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_WEIGHT_KERNELS_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "call.h"
 #include "check.h"
-#include "test_sum_tree.h"
+#include "random.h"
 
 namespace {
 
@@ -149,6 +152,15 @@ void TestSamplesByHand() {
   const float *weights = drawn[17].as<float>();
   CHECK(serials[1] == 9 ? weights[1] == 1 && weights[2] == 0.5f : weights[1] == weights[0] && weights[2] == 1);
   CHECK(*drawn[12].as<double>() == 0.75 && HasCounted(drawn, {3, 0, 0, 0, 0}));
+
+  Arguments apart = SamplePrioritizedArguments();  // beta is given by itself: the draw is as with its value before
+  apart[13] = Doubles({0.5});
+  CHECK(Call(replay_sample_prioritized, &apart) == replay::kOk);
+  Arguments shared = SamplePrioritizedArguments();
+  Arrays arrays(&shared);
+  arrays.params[13] = arrays.params[12];
+  CHECK(arrays.Call(replay_sample_prioritized) == replay::kOk);
+  for (const size_t i : {12, 16, 17, 18}) CHECK(shared[i].bytes == apart[i].bytes);
 }
 
 // Operations drawn at random on a buffer of 37 rows: the tree stays that of its leaves, and removed rows weigh nothing.

@@ -1,0 +1,177 @@
+// What all kernels of a GPU share: launches, failures that only the GPU sees, and the block that comes last.
+#ifndef MINDSPORE_REPLAY_DEVICE_CUH_
+#define MINDSPORE_REPLAY_DEVICE_CUH_
+
+#ifndef MINDSPORE_REPLAY_EMULATED
+#include <cuda_runtime.h>
+#endif
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <type_traits>
+
+#include "arguments.h"
+#include "portable.h"
+#include "status.h"
+
+namespace replay {
+
+#ifdef MINDSPORE_REPLAY_EMULATED
+constexpr int kThreads = 64;  // of a block; few, since one processor runs them all
+#else
+constexpr int kThreads = 256;  // of a block
+#endif
+
+// The first call that was refused on the GPU, in memory of the host: no call waits for the GPU to hear of it.
+struct Failure {
+  int status;
+  const char *kernel;
+};
+
+// That memory, or null if CUDA has none.
+inline volatile Failure *TheFailure() {
+  static volatile Failure *const failure = [] {
+    void *memory = nullptr;
+    if (cudaHostAlloc(&memory, sizeof(Failure), cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess) {
+      memory = nullptr;
+    } else {
+      *static_cast<Failure *>(memory) = {kOk, nullptr};
+    }
+    return static_cast<volatile Failure *>(memory);
+  }();
+  return failure;
+}
+
+// What a launch on the GPU says its refusal by. The kernel's state is unchanged then, and what it gives is zero.
+struct Report {
+  volatile Failure *failure;
+  const char *kernel;
+
+  __device__ void operator()(int status) const {
+    if (failure->status != kOk) return;
+    failure->kernel = kernel;
+    __threadfence_system();
+    failure->status = status;
+  }
+};
+
+// A call of a kernel by MindSpore: its arguments, the stream, and how it came out.
+class Call {
+ public:
+  Call(const char *kernel, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream)
+      : args(nparam, params, ndims, shapes, dtypes), report{TheFailure(), kernel},
+        stream_(static_cast<cudaStream_t>(stream)) {}
+  ~Call() {
+    if (scratch_ != nullptr) cudaFreeAsync(scratch_, stream_);
+  }
+  Call(const Call &) = delete;
+  Call &operator=(const Call &) = delete;
+
+  // kOk, or why no kernel may be launched now.
+  int Ready() const {
+    if (report.failure == nullptr) return Refused(cudaErrorMemoryAllocation);
+    const int earlier = report.failure->status;
+    if (earlier == kOk) return kOk;
+    report.failure->status = kOk;
+    return kEarlier + earlier;
+  }
+
+  // Starts `blocks` blocks, at least one, of kThreads threads.
+  template <typename... Parameters>
+  void Launch(void (*kernel)(Parameters...), int64_t blocks, std::common_type_t<Parameters>... parameters) {
+    void *addresses[] = {&parameters...};
+    const dim3 grid(static_cast<unsigned>(blocks < 1 ? 1 : blocks));
+    const cudaError_t error = cudaLaunchKernel(kernel, grid, dim3(kThreads), addresses, 0, stream_);
+    if (error != cudaSuccess) status_ = Refused(error);
+  }
+
+  // Memory of the GPU for this call alone; null, with a status, if there is none. To be called once at most.
+  void *Scratch(int64_t bytes) {
+    const cudaError_t error = cudaMallocAsync(&scratch_, static_cast<size_t>(bytes), stream_);
+    if (error != cudaSuccess) {
+      scratch_ = nullptr;
+      status_ = Refused(error);
+    }
+    return scratch_;
+  }
+
+  // What the call returns.
+  int End() const {
+#ifdef MINDSPORE_REPLAY_EMULATED  // the work is done
+    if (status_ == kOk) {
+      const int status = report.failure->status;
+      report.failure->status = kOk;
+      return status;
+    }
+#endif
+    return status_;
+  }
+
+  const Arguments args;
+  const Report report;
+
+ private:
+  int Refused(cudaError_t error) const {
+    std::fprintf(stderr, "mindspore_replay: %s: CUDA says: %s\n", report.kernel, cudaGetErrorString(error));
+    cudaGetLastError();
+    return kDeviceError;
+  }
+
+  cudaStream_t stream_;
+  void *scratch_ = nullptr;
+  int status_ = kOk;
+};
+
+// Counts the blocks of a launch that are done. Each launch takes the next of many counters, which is zero again after it.
+constexpr unsigned kTickets = 1024;
+static __device__ unsigned tickets[kTickets];
+
+inline unsigned NextTicket() {
+  static std::atomic<unsigned> next{0};
+  return next++ % kTickets;
+}
+
+// Whether this block is the last of the launch to come here; it sees all that the others wrote before. A launch changes
+// the cursors of a buffer in this block alone, when no other block reads them any more.
+__device__ inline bool IsLastBlock(unsigned ticket) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(&tickets[ticket], 1u) == gridDim.x - 1;
+    if (last) tickets[ticket] = 0;
+  }
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
+// Adds up what the threads of a block count; all of them call it.
+__device__ inline int64_t SumOfBlock(int64_t value) {
+  __shared__ unsigned long long sum;
+  __syncthreads();
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  if (value != 0) atomicAdd(&sum, static_cast<unsigned long long>(value));
+  __syncthreads();
+  return static_cast<int64_t>(sum);
+}
+
+// The first index of a loop over all threads of a launch, and its stride.
+__device__ inline int64_t FirstOfGrid() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int64_t GridStride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+// How many blocks take n things, one a thread; those too many are taken in turn.
+inline int64_t BlocksFor(int64_t n) {
+  const int64_t blocks = (n + kThreads - 1) / kThreads;
+  return blocks < 4096 ? blocks : 4096;
+}
+
+}  // namespace replay
+
+#define MINDSPORE_REPLAY_CUDA_KERNEL(name)                                                                     \
+  extern "C" __attribute__((visibility("default"))) int name(int nparam, void **params, int *ndims,            \
+                                                             int64_t **shapes, const char **dtypes, void *stream, void *)
+
+#endif  // MINDSPORE_REPLAY_DEVICE_CUH_

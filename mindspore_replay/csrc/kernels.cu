@@ -1,0 +1,247 @@
+// The kernels of kernels.cc on a GPU: the same names, arguments and results, in memory of the GPU. An adapter checks what
+// the host knows, dtypes and shapes, and launches; what only the GPU knows is checked there. No call waits for the GPU:
+// one that is refused there changes nothing, gives zeros, and is reported by the next call or by replay_take_failure.
+#include <cstdint>
+
+#include "adapters.h"
+#include "device.cuh"
+#include "draw.h"
+#include "random.h"
+#include "ring.h"
+#include "rows.cuh"
+#include "shuffle.cuh"
+#include "status.h"
+
+namespace {
+
+using replay::Arguments;
+using replay::Call;
+using replay::Chunk;
+using replay::Chunks;
+using replay::Columns;
+using replay::HasRing;
+using replay::HoldRows;
+using replay::kMostColumns;
+using replay::kThreads;
+using replay::RandomState;
+using replay::Report;
+using replay::RingState;
+using replay::SlotOf;
+
+// Draws slots of a ring uniformly. `range` is a slice of logical rows, `options` = capacity, replace, ordered.
+struct UniformDraw {
+  RingState ring;
+  RandomState *random;
+  const int64_t *range;
+  const int64_t *options;
+  int64_t n;
+  const int64_t *ranks = nullptr;
+  // By Load:
+  RandomState state{};
+  replay::RowRange rows{};
+
+  __device__ int Load() {
+    if (options[0] != ring.capacity && ring.capacity != 0) return replay::kBadArguments;
+    ring.capacity = options[0];
+    if (ring.capacity < 1 || !ring.Sound()) return replay::kBadArguments;
+    rows = replay::SliceRows(range[0], range[1], *ring.count);
+    state = *random;
+    return rows.size < n ? replay::kTooFewRows : replay::kOk;
+  }
+  __device__ bool Replaces() const { return options[1] != 0; }
+  __device__ int64_t Size() const { return rows.size; }
+  __device__ RandomState State() const { return state; }
+
+  __device__ int Begin(int64_t last) {
+    const int status = Load();
+    if (status == replay::kOk) Drawn().Begin(last);
+    return status;
+  }
+
+  __device__ int64_t Slot(int64_t i, const Report &) const {
+    const int64_t row = rows.first + Drawn()(i);
+    // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
+    return options[2] != 0 || rows.size < ring.capacity ? SlotOf(row, *ring.head, ring.capacity) : row;
+  }
+
+  __device__ void End(int status) const {
+    if (status == replay::kOk && threadIdx.x == 0) random->counter = state.counter + n;
+  }
+
+  __device__ replay::Ranks Drawn() const { return {state, rows.size, Replaces(), ranks}; }
+};
+
+// The rows at logical positions, of which negative ones count from the newest.
+struct AtPositions {
+  RingState ring;
+  const int64_t *index;
+
+  __device__ int Begin(int64_t) const { return ring.Sound() ? replay::kOk : replay::kBadArguments; }
+  __device__ int64_t Slot(int64_t i, const Report &report) const {
+    const int64_t count = *ring.count;
+    const int64_t row = index[i] < 0 ? index[i] + count : index[i];
+    if (row >= 0 && row < count) return SlotOf(row, *ring.head, ring.capacity);
+    report(replay::kIndexOutOfRange);
+    return -1;
+  }
+  __device__ void End(int) const {}
+};
+
+struct AtSlots {
+  int64_t capacity;
+  const int64_t *slots;
+
+  __device__ int Begin(int64_t) const { return replay::kOk; }
+  __device__ int64_t Slot(int64_t i, const Report &report) const {
+    if (slots[i] >= 0 && slots[i] < capacity) return slots[i];
+    report(replay::kIndexOutOfRange);
+    return -1;
+  }
+  __device__ void End(int) const {}
+};
+
+__global__ void __launch_bounds__(kThreads)
+WriteKernel(Report report, unsigned ticket, RingState ring, int64_t *serials, Columns columns, int64_t n, Chunks chunks, int32_t *stored) {
+  __shared__ int64_t slots[kThreads];
+  const bool sound = ring.Sound();
+  replay::RingWrite plan{};
+  if (sound) plan = replay::PlanWrite(n, *ring.head, *ring.count, ring.capacity);
+  const Chunk chunk = replay::ThisChunk(chunks);
+  if (threadIdx.x < chunk.count) {
+    const int64_t row = chunk.first + threadIdx.x - plan.skipped;
+    slots[threadIdx.x] = sound && row >= 0 ? SlotOf(row, plan.slot, ring.capacity) : -1;
+  }
+  __syncthreads();
+  replay::CopyRows<replay::kIn>(columns, chunk, slots);
+  if (!replay::IsLastBlock(ticket) || threadIdx.x != 0) return;
+  if (!sound) return report(replay::kBadArguments);
+  *ring.head = static_cast<int32_t>(plan.head);
+  *ring.count = static_cast<int32_t>(plan.count);
+  serials[0] += n;
+  *stored = static_cast<int32_t>(plan.count);
+}
+
+__global__ void __launch_bounds__(kThreads) DrawKernel(Report report, unsigned ticket, UniformDraw draw, int64_t *slots) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x;
+  const int64_t i = first + threadIdx.x;
+  const int status = draw.Begin(first + blockDim.x < draw.n ? first + blockDim.x : draw.n);
+  if (i < draw.n) slots[i] = status == replay::kOk ? draw.Slot(i, report) : 0;
+  if (!replay::IsLastBlock(ticket)) return;
+  if (status != replay::kOk && threadIdx.x == 0) report(status);
+  draw.End(status);
+}
+
+__global__ void __launch_bounds__(kThreads) BitsKernel(unsigned ticket, RandomState *random, uint64_t *bits, int64_t n) {
+  const RandomState state = *random;
+  for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) {
+    bits[i] = replay::RandomBits(static_cast<uint64_t>(state.key), static_cast<uint64_t>(state.counter + i));
+  }
+  if (replay::IsLastBlock(ticket) && threadIdx.x == 0) random->counter = state.counter + n;
+}
+
+}  // namespace
+
+// (columns[k], head, count, serials, rows[k]) -> rows stored after it. Changes columns, head, count and serials.
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_write) {
+  Call call("replay_ring_write", nparam, params, ndims, shapes, dtypes, stream);
+  const Arguments &args = call.args;
+  const int k = (nparam - 4) / 2;
+  if (k < 1 || nparam != 2 * k + 4 || !HasRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
+  const int64_t n = args.RowsOf(k + 3, 0);
+  if (!HoldRows(args, k + 3, k, n) || !args.Is(nparam - 1, "int32", 1)) return replay::kBadArguments;
+  if (k > kMostColumns) return replay::kTooMany;
+  if (const int status = call.Ready()) return status;
+  const Chunks chunks = replay::ChunksOf(n, replay::AllRowBytes(args, k));
+  call.Launch(WriteKernel, chunks.Blocks(), call.report, replay::NextTicket(), replay::RingStateOf(args, k),
+              args.data<int64_t>(k + 2), replay::ColumnsOf(args, k, k + 3), n, chunks, args.data<int32_t>(nparam - 1));
+  return call.End();
+}
+
+// (columns[k], head, count, index) -> rows[k] at logical positions; negative ones count from the newest.
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_read) {
+  Call call("replay_ring_read", nparam, params, ndims, shapes, dtypes, stream);
+  const Arguments &args = call.args;
+  const int k = (nparam - 3) / 2;
+  if (k < 1 || nparam != 2 * k + 3 || !HasRing(args, k)) return replay::kBadArguments;
+  const int64_t n = args.elements(k + 2);
+  if (!args.Is(k + 2, "int64", n) || !HoldRows(args, k + 3, k, n)) return replay::kBadArguments;
+  if (k > kMostColumns) return replay::kTooMany;
+  if (const int status = call.Ready()) return status;
+  replay::Gather(&call, AtPositions{replay::RingStateOf(args, k), args.data<int64_t>(k + 2)}, k, k + 3, n);
+  return call.End();
+}
+
+// (columns[k], slots[n]) -> rows[k] at these slots.
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_gather_rows) {
+  Call call("replay_gather_rows", nparam, params, ndims, shapes, dtypes, stream);
+  const Arguments &args = call.args;
+  const int k = (nparam - 1) / 2;
+  if (k < 1 || nparam != 2 * k + 1 || !replay::AreColumns(args, k)) return replay::kBadArguments;
+  const int64_t n = args.elements(k);
+  if (!args.Is(k, "int64", n) || !HoldRows(args, k + 1, k, n)) return replay::kBadArguments;
+  if (k > kMostColumns) return replay::kTooMany;
+  if (const int status = call.Ready()) return status;
+  replay::Gather(&call, AtSlots{args.dim(0, 0), args.data<int64_t>(k)}, k, k + 1, n);
+  return call.End();
+}
+
+// (columns[k], head, count, random_state, sample_range[2], options[3]) -> rows[k], drawn uniformly. Changes
+// random_state.
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_uniform) {
+  Call call("replay_sample_uniform", nparam, params, ndims, shapes, dtypes, stream);
+  const Arguments &args = call.args;
+  const int k = (nparam - 5) / 2;
+  if (k < 1 || nparam != 2 * k + 5 || !HasRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) ||
+      !args.Is(k + 4, "int64", 3)) {
+    return replay::kBadArguments;
+  }
+  const int64_t n = args.RowsOf(k + 5, 0);
+  if (!HoldRows(args, k + 5, k, n)) return replay::kBadArguments;
+  if (k > kMostColumns) return replay::kTooMany;
+  if (const int status = call.Ready()) return status;
+  UniformDraw draw{replay::RingStateOf(args, k), args.data<RandomState>(k + 2), args.data<int64_t>(k + 3),
+                   args.data<int64_t>(k + 4), n};
+  if (replay::ShuffleFirst(&call, n, &draw)) replay::Gather(&call, draw, k, k + 5, n);
+  return call.End();
+}
+
+// (random_state, head, count, sample_range[2], options[3]) -> slots[n], drawn uniformly. Changes random_state.
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_draw_uniform) {
+  Call call("replay_draw_uniform", nparam, params, ndims, shapes, dtypes, stream);
+  const Arguments &args = call.args;
+  if (nparam != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
+      !args.Is(3, "int64", 2) || !args.Is(4, "int64", 3) || !args.Is(5, "int64", args.elements(5))) {
+    return replay::kBadArguments;
+  }
+  if (const int status = call.Ready()) return status;
+  const int64_t n = args.elements(5);
+  constexpr int64_t kFromOptions = 0;  // the ring's capacity
+  UniformDraw draw{{kFromOptions, args.data<int32_t>(1), args.data<int32_t>(2)}, args.data<RandomState>(0),
+                   args.data<int64_t>(3), args.data<int64_t>(4), n};
+  if (replay::ShuffleFirst(&call, n, &draw)) {
+    call.Launch(DrawKernel, (n + kThreads - 1) / kThreads, call.report, replay::NextTicket(), draw, args.data<int64_t>(5));
+  }
+  return call.End();
+}
+
+// (random_state) -> bits[n]. Changes random_state.
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_random_bits) {
+  Call call("replay_random_bits", nparam, params, ndims, shapes, dtypes, stream);
+  const Arguments &args = call.args;
+  if (nparam != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
+  if (const int status = call.Ready()) return status;
+  const int64_t n = args.elements(1);
+  call.Launch(BitsKernel, replay::BlocksFor(n), replay::NextTicket(), args.data<RandomState>(0), args.data<uint64_t>(1), n);
+  return call.End();
+}
+
+// The status of the first call that was refused on the GPU since this was asked, or 0, and the name of its kernel. Of
+// calls in flight nothing is known; a caller who wants to know waits for them first.
+MINDSPORE_REPLAY_EXPORT int replay_take_failure(const char **kernel) {
+  volatile replay::Failure *failure = replay::TheFailure();
+  if (failure == nullptr || failure->status == replay::kOk) return replay::kOk;
+  const int status = failure->status;
+  *kernel = failure->kernel;
+  failure->status = replay::kOk;
+  return status;
+}

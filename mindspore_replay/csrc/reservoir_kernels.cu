@@ -1,0 +1,161 @@
+// The kernels of reservoir_kernels.cc on a GPU; see kernels.cu for the rules that all keep.
+#include <algorithm>
+#include <cstdint>
+
+#include "adapters.h"
+#include "device.cuh"
+#include "reservoir.h"
+#include "rows.cuh"
+#include "status.h"
+#include "weighted_buffer.h"
+#include "weights.cuh"
+
+namespace {
+
+using replay::Arguments;
+using replay::Call;
+using replay::Chunk;
+using replay::Chunks;
+using replay::Columns;
+using replay::kMostColumns;
+using replay::kStateArguments;
+using replay::kThreads;
+using replay::RandomState;
+using replay::Report;
+using replay::RingState;
+using replay::WeightedState;
+
+// A stream of rows on its way into a reservoir. Of rows of one batch for one slot the last stays: the one that has its
+// serial number there when all have tried.
+struct Stream {
+  RingState ring;
+  int64_t *row_serials;
+  int64_t *serials;
+  const RandomState *random;
+  int64_t n;
+
+  __device__ bool Sound() const { return ring.Sound() && serials[1] >= 0 && serials[0] >= serials[1]; }
+  __device__ int64_t SlotOf(int64_t row) const {
+    return replay::ReservoirSlot(random->key, serials[0] + row, serials[1], ring.capacity);
+  }
+  __device__ int32_t CountAfter() const {
+    return static_cast<int32_t>(std::min(serials[0] + n - serials[1], ring.capacity));
+  }
+};
+
+__device__ bool IsSound(const Stream &stream, const WeightedState *state) {
+  return stream.Sound() && (state == nullptr || state->Sound());
+}
+
+__device__ void Claim(const Stream &stream) {
+  for (int64_t row = replay::FirstOfGrid(); row < stream.n; row += replay::GridStride()) {
+    const int64_t slot = stream.SlotOf(row);
+    if (slot >= 0) atomicMax(reinterpret_cast<long long *>(&stream.row_serials[slot]), static_cast<long long>(stream.serials[0] + row));
+  }
+}
+
+// Stores the rows of this block's chunk that stay; `state` is null where rows have no weights.
+__device__ void Store(const Stream &stream, const WeightedState *state, const Columns &columns, const Chunks &chunks) {
+  __shared__ int64_t slots[kThreads];
+  const Chunk chunk = replay::ThisChunk(chunks);
+  if (threadIdx.x < chunk.count) {
+    const int64_t row = chunk.first + threadIdx.x;
+    int64_t slot = stream.SlotOf(row);
+    if (slot >= 0 && stream.row_serials[slot] != stream.serials[0] + row) slot = -1;
+    slots[threadIdx.x] = slot;
+    if (slot >= 0 && state != nullptr && chunk.part == 0) state->rows.Renew(slot);
+  }
+  __syncthreads();
+  replay::CopyRows<replay::kIn>(columns, chunk, slots);
+}
+
+__device__ void Commit(const Stream &stream, int32_t *stored) {
+  const int32_t count = stream.CountAfter();
+  stream.serials[0] += stream.n;
+  *stream.ring.count = *stored = count;
+}
+
+__global__ void __launch_bounds__(kThreads) ClaimKernel(Stream stream) {
+  if (IsSound(stream, nullptr)) Claim(stream);
+}
+
+__global__ void __launch_bounds__(kThreads) WeightedClaimKernel(Stream stream, WeightedState state) {
+  if (IsSound(stream, &state)) Claim(stream);
+}
+
+__global__ void __launch_bounds__(kThreads)
+InsertKernel(Report report, unsigned ticket, Stream stream, Columns columns, Chunks chunks, int32_t *stored) {
+  const bool sound = IsSound(stream, nullptr);
+  if (sound) Store(stream, nullptr, columns, chunks);
+  if (!replay::IsLastBlock(ticket) || threadIdx.x != 0) return;
+  if (!sound) return report(replay::kBadArguments);
+  Commit(stream, stored);
+}
+
+__global__ void __launch_bounds__(kThreads)
+WeightedInsertKernel(Report report, unsigned ticket, Stream stream, WeightedState state, Columns columns, Chunks chunks, int32_t *stored) {
+  const bool sound = IsSound(stream, &state);
+  if (sound) Store(stream, &state, columns, chunks);
+  if (!replay::IsLastBlock(ticket)) return;
+  if (!sound) {
+    if (threadIdx.x == 0) report(replay::kBadArguments);
+    return;
+  }
+  replay::RefreshAbove(state.rows.tree, stream.n, [&](int64_t row) { return stream.SlotOf(row); });
+  if (threadIdx.x != 0) return;
+  Commit(stream, stored);
+  state.serials[0] = *stored;
+}
+
+// Whether arguments first, first + 1, ... are row_serials, serials, random_state, n rows of the k columns, and the output.
+bool HasStream(const Arguments &args, int k, int first, int64_t n) {
+  return args.Is(first, "int64", args.dim(0, 0)) && args.Is(first + 1, "int64", 2) && args.Is(first + 2, "int64", 2) &&
+         replay::HoldRows(args, first + 3, k, n) && args.Is(args.size() - 1, "int32", 1);
+}
+
+Stream StreamOf(const Arguments &args, int k, int first, int64_t n) {
+  return {replay::RingStateOf(args, k), args.data<int64_t>(first), args.data<int64_t>(first + 1),
+          args.data<RandomState>(first + 2), n};
+}
+
+}  // namespace
+
+// (columns[k], head, count, row_serials, serials, random_state, rows[k]) -> rows stored after it. Each row that Algorithm R
+// keeps goes to its slot, and its serial number to `row_serials`. Changes columns, count, row_serials and serials.
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert) {
+  Call call("replay_reservoir_insert", nparam, params, ndims, shapes, dtypes, stream);
+  const Arguments &args = call.args;
+  const int k = (nparam - 6) / 2;
+  if (k < 1 || nparam != 2 * k + 6 || !replay::HasRing(args, k)) return replay::kBadArguments;
+  const int64_t n = args.RowsOf(k + 5, 0);
+  if (!HasStream(args, k, k + 2, n)) return replay::kBadArguments;
+  if (k > kMostColumns) return replay::kTooMany;
+  if (const int status = call.Ready()) return status;
+  const Stream rows = StreamOf(args, k, k + 2, n);
+  const Chunks chunks = replay::ChunksOf(n, replay::AllRowBytes(args, k));
+  call.Launch(ClaimKernel, replay::BlocksFor(n), rows);
+  call.Launch(InsertKernel, chunks.Blocks(), call.report, replay::NextTicket(), rows, replay::ColumnsOf(args, k, k + 5), chunks,
+              args.data<int32_t>(nparam - 1));
+  return call.End();
+}
+
+// (state of a buffer with weights, row_serials, serials, random_state, rows[k]) -> rows stored after it. The state names
+// its rows by their slots: its own serial numbers are those of a ring that was never full. New rows have priority 1.
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert_weighted) {
+  Call call("replay_reservoir_insert_weighted", nparam, params, ndims, shapes, dtypes, stream);
+  const Arguments &args = call.args;
+  const int k = (nparam - kStateArguments - 4) / 2;
+  if (k < 1 || nparam != 2 * k + kStateArguments + 4 || !replay::HasWeights(args, k)) return replay::kBadArguments;
+  const int first = k + kStateArguments;
+  const int64_t n = args.RowsOf(first + 3, 0);
+  if (!HasStream(args, k, first, n)) return replay::kBadArguments;
+  if (k > kMostColumns) return replay::kTooMany;
+  if (const int status = call.Ready()) return status;
+  const Stream rows = StreamOf(args, k, first, n);
+  const WeightedState state = replay::WeightedStateOf(args, k);
+  const Chunks chunks = replay::ChunksOf(n, replay::AllRowBytes(args, k));
+  call.Launch(WeightedClaimKernel, replay::BlocksFor(n), rows, state);
+  call.Launch(WeightedInsertKernel, chunks.Blocks(), call.report, replay::NextTicket(), rows, state,
+              replay::ColumnsOf(args, k, first + 3), chunks, args.data<int32_t>(nparam - 1));
+  return call.End();
+}
