@@ -28,6 +28,8 @@ using replay::Report;
 using replay::RingState;
 using replay::SlotOf;
 
+constexpr int64_t kFromOptions = 0;  // stands for the capacity of a ring that the options tell
+
 // Draws slots of a ring uniformly. `range` is a slice of logical rows, `options` = capacity, replace, ordered.
 struct UniformDraw {
   RingState ring;
@@ -35,40 +37,38 @@ struct UniformDraw {
   const int64_t *range;
   const int64_t *options;
   int64_t n;
-  const int64_t *ranks = nullptr;
-  // By Load:
-  RandomState state{};
-  replay::RowRange rows{};
+  const int64_t *given_ranks = nullptr;  // of ShuffleKernel
 
-  __device__ int Load() {
-    if (options[0] != ring.capacity && ring.capacity != 0) return replay::kBadArguments;
-    ring.capacity = options[0];
-    if (ring.capacity < 1 || !ring.Sound()) return replay::kBadArguments;
-    rows = replay::SliceRows(range[0], range[1], *ring.count);
-    state = *random;
+  struct Draws {
+    replay::Ranks ranks;
+    int64_t first;  // row of the range
+    int64_t head;   // of the ring; 0 where rows may come in any order
+  };
+
+  __device__ int Load(Draws *draws) const {
+    const int64_t capacity = options[0];
+    const int64_t head = *ring.head, count = *ring.count;
+    if (capacity < 1 || (ring.capacity != kFromOptions && capacity != ring.capacity)) return replay::kBadArguments;
+    if (!replay::AreCursors(head, count, capacity)) return replay::kBadArguments;
+    const replay::RowRange rows = replay::SliceRows(range[0], range[1], count);
+    // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
+    const bool in_order = options[2] != 0 || rows.size < capacity;
+    *draws = {{*random, rows.size, options[1] != 0, given_ranks}, rows.first, in_order ? head : 0};
     return rows.size < n ? replay::kTooFewRows : replay::kOk;
   }
-  __device__ bool Replaces() const { return options[1] != 0; }
-  __device__ int64_t Size() const { return rows.size; }
-  __device__ RandomState State() const { return state; }
+  __device__ replay::Ranks RanksOf(const Draws &draws) const { return draws.ranks; }
 
-  __device__ int Begin(int64_t last) {
-    const int status = Load();
-    if (status == replay::kOk) Drawn().Begin(last);
+  __device__ int Begin(Draws *draws, int64_t last) const {
+    const int status = Load(draws);
+    if (status == replay::kOk) draws->ranks.Begin(last);
     return status;
   }
-
-  __device__ int64_t Slot(int64_t i, const Report &) const {
-    const int64_t row = rows.first + Drawn()(i);
-    // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
-    return options[2] != 0 || rows.size < ring.capacity ? SlotOf(row, *ring.head, ring.capacity) : row;
+  __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const {
+    return SlotOf(draws.first + draws.ranks(i), draws.head, options[0]);
   }
-
-  __device__ void End(int status) const {
-    if (status == replay::kOk && threadIdx.x == 0) random->counter = state.counter + n;
+  __device__ void End(const Draws &draws, int status) const {
+    if (status == replay::kOk && threadIdx.x == 0) random->counter = draws.ranks.state.counter + n;
   }
-
-  __device__ replay::Ranks Drawn() const { return {state, rows.size, Replaces(), ranks}; }
 };
 
 // The rows at logical positions, of which negative ones count from the newest.
@@ -76,32 +76,34 @@ struct AtPositions {
   RingState ring;
   const int64_t *index;
 
-  __device__ int Begin(int64_t) const { return ring.Sound() ? replay::kOk : replay::kBadArguments; }
-  __device__ int64_t Slot(int64_t i, const Report &report) const {
+  struct Draws {};
+  __device__ int Begin(Draws *, int64_t) const { return ring.Sound() ? replay::kOk : replay::kBadArguments; }
+  __device__ int64_t Slot(const Draws &, int64_t i, const Report &report) const {
     const int64_t count = *ring.count;
     const int64_t row = index[i] < 0 ? index[i] + count : index[i];
     if (row >= 0 && row < count) return SlotOf(row, *ring.head, ring.capacity);
     report(replay::kIndexOutOfRange);
     return -1;
   }
-  __device__ void End(int) const {}
+  __device__ void End(const Draws &, int) const {}
 };
 
 struct AtSlots {
   int64_t capacity;
   const int64_t *slots;
 
-  __device__ int Begin(int64_t) const { return replay::kOk; }
-  __device__ int64_t Slot(int64_t i, const Report &report) const {
+  struct Draws {};
+  __device__ int Begin(Draws *, int64_t) const { return replay::kOk; }
+  __device__ int64_t Slot(const Draws &, int64_t i, const Report &report) const {
     if (slots[i] >= 0 && slots[i] < capacity) return slots[i];
     report(replay::kIndexOutOfRange);
     return -1;
   }
-  __device__ void End(int) const {}
+  __device__ void End(const Draws &, int) const {}
 };
 
 __global__ void __launch_bounds__(kThreads)
-WriteKernel(Report report, unsigned ticket, RingState ring, int64_t *serials, Columns columns, int64_t n, Chunks chunks, int32_t *stored) {
+WriteKernel(const Report report, unsigned ticket, const RingState ring, int64_t *serials, const Columns columns, int64_t n, const Chunks chunks, int32_t *stored) {
   __shared__ int64_t slots[kThreads];
   const bool sound = ring.Sound();
   replay::RingWrite plan{};
@@ -121,14 +123,15 @@ WriteKernel(Report report, unsigned ticket, RingState ring, int64_t *serials, Co
   *stored = static_cast<int32_t>(plan.count);
 }
 
-__global__ void __launch_bounds__(kThreads) DrawKernel(Report report, unsigned ticket, UniformDraw draw, int64_t *slots) {
+__global__ void __launch_bounds__(kThreads) DrawKernel(const Report report, unsigned ticket, const UniformDraw draw, int64_t *slots) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x;
   const int64_t i = first + threadIdx.x;
-  const int status = draw.Begin(first + blockDim.x < draw.n ? first + blockDim.x : draw.n);
-  if (i < draw.n) slots[i] = status == replay::kOk ? draw.Slot(i, report) : 0;
+  UniformDraw::Draws draws;
+  const int status = draw.Begin(&draws, first + blockDim.x < draw.n ? first + blockDim.x : draw.n);
+  if (i < draw.n) slots[i] = status == replay::kOk ? draw.Slot(draws, i, report) : 0;
   if (!replay::IsLastBlock(ticket)) return;
   if (status != replay::kOk && threadIdx.x == 0) report(status);
-  draw.End(status);
+  draw.End(draws, status);
 }
 
 __global__ void __launch_bounds__(kThreads) BitsKernel(unsigned ticket, RandomState *random, uint64_t *bits, int64_t n) {
@@ -215,7 +218,6 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_draw_uniform) {
   }
   if (const int status = call.Ready()) return status;
   const int64_t n = args.elements(5);
-  constexpr int64_t kFromOptions = 0;  // the ring's capacity
   UniformDraw draw{{kFromOptions, args.data<int32_t>(1), args.data<int32_t>(2)}, args.data<RandomState>(0),
                    args.data<int64_t>(3), args.data<int64_t>(4), n};
   if (replay::ShuffleFirst(&call, n, &draw)) {

@@ -75,16 +75,16 @@ __device__ void Commit(const Stream &stream, int32_t *stored) {
   *stream.ring.count = *stored = count;
 }
 
-__global__ void __launch_bounds__(kThreads) ClaimKernel(Stream stream) {
+__global__ void __launch_bounds__(kThreads) ClaimKernel(const Stream stream) {
   if (IsSound(stream, nullptr)) Claim(stream);
 }
 
-__global__ void __launch_bounds__(kThreads) WeightedClaimKernel(Stream stream, WeightedState state) {
+__global__ void __launch_bounds__(kThreads) WeightedClaimKernel(const Stream stream, const WeightedState state) {
   if (IsSound(stream, &state)) Claim(stream);
 }
 
 __global__ void __launch_bounds__(kThreads)
-InsertKernel(Report report, unsigned ticket, Stream stream, Columns columns, Chunks chunks, int32_t *stored) {
+InsertKernel(const Report report, unsigned ticket, const Stream stream, const Columns columns, const Chunks chunks, int32_t *stored) {
   const bool sound = IsSound(stream, nullptr);
   if (sound) Store(stream, nullptr, columns, chunks);
   if (!replay::IsLastBlock(ticket) || threadIdx.x != 0) return;
@@ -93,7 +93,7 @@ InsertKernel(Report report, unsigned ticket, Stream stream, Columns columns, Chu
 }
 
 __global__ void __launch_bounds__(kThreads)
-WeightedInsertKernel(Report report, unsigned ticket, Stream stream, WeightedState state, Columns columns, Chunks chunks, int32_t *stored) {
+WeightedInsertKernel(const Report report, unsigned ticket, const Stream stream, const WeightedState state, const Columns columns, const Chunks chunks, int32_t *stored) {
   const bool sound = IsSound(stream, &state);
   if (sound) Store(stream, &state, columns, chunks);
   if (!replay::IsLastBlock(ticket)) return;

@@ -164,22 +164,24 @@ inline RingState RingStateOf(const Arguments &args, int k) {
   return {args.dim(0, 0), args.data<int32_t>(k), args.data<int32_t>(k + 1)};
 }
 
-// Gathers rows from the slots that a source names; of a batch each block gathers a chunk. A source has Begin(), which
-// every block calls and which gives the same status to all, Slot(i) for row i, and End(status), called by all threads of
-// the last block.
+// Gathers rows from the slots that a source names; of a batch each block gathers a chunk. A source has Begin(&draws, last),
+// which makes all that the first `last` rows take and gives the same status in every block, Slot(draws, i) for row i, and
+// End(draws, status), which all threads of the last block call. It stays as it was given: what a thread does not change
+// it needs no copy of.
 template <typename Source>
-__global__ void __launch_bounds__(kThreads) GatherKernel(Report report, unsigned ticket, Source source, Columns columns, Chunks chunks) {
+__global__ void __launch_bounds__(kThreads) GatherKernel(const Report report, unsigned ticket, const Source source, const Columns columns, const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
   const Chunk chunk = ThisChunk(chunks);
-  const int status = source.Begin(chunk.first + chunk.count);
+  typename Source::Draws draws;
+  const int status = source.Begin(&draws, chunk.first + chunk.count);
   if (threadIdx.x < chunk.count) {
-    slots[threadIdx.x] = status == kOk ? source.Slot(chunk.first + threadIdx.x, report) : -1;
+    slots[threadIdx.x] = status == kOk ? source.Slot(draws, chunk.first + threadIdx.x, report) : -1;
   }
   __syncthreads();
   CopyRows<kOut>(columns, chunk, slots);
   if (!IsLastBlock(ticket)) return;
   if (status != kOk && threadIdx.x == 0) report(status);
-  source.End(status);
+  source.End(draws, status);
 }
 
 // Gathers n rows of the columns 0, ..., k - 1 into the outputs from `first_output` on.

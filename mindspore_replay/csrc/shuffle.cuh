@@ -63,22 +63,22 @@ class Shuffle {
   int32_t *links_;
 };
 
-// Draws ranks in [0, size): with replacement, or by a shuffle. Where more are drawn than a block's memory can shuffle,
-// `ranks` are those of ShuffleKernel, else null.
-class Ranks {
- public:
-  __device__ Ranks(const RandomState &state, int64_t size, bool replace, const int64_t *ranks)
-      : state_(state), size_(size), replace_(replace), ranks_(ranks) {}
+// Draws of ranks in [0, size): with replacement, or by a shuffle. Where more are drawn than a block's memory can shuffle,
+// `given` are those of ShuffleKernel, else null.
+struct Ranks {
+  RandomState state;
+  int64_t size;
+  bool replace;
+  const int64_t *given;
 
   // Makes ready the first n of them; all threads of a block call it.
-  __device__ void Begin(int64_t n) {
-    if (replace_ || ranks_ != nullptr) return;
-    Table().Build(n);
+  __device__ void Begin(int64_t n) const {
+    if (!replace && given == nullptr) Table().Build(n);
   }
 
   __device__ int64_t operator()(int64_t i) const {
-    if (replace_) return DrawnRow(state_, {0, size_}, i);
-    return ranks_ != nullptr ? ranks_[i] : Table()(i);
+    if (replace) return DrawnRow(state, {0, size}, i);
+    return given != nullptr ? given[i] : Table()(i);
   }
 
  private:
@@ -86,20 +86,18 @@ class Ranks {
     constexpr int64_t kBuckets = Shuffle::Buckets(kMostInBlock);
     __shared__ int32_t lists[kBuckets];
     __shared__ int32_t links[kMostInBlock];
-    return {state_, size_, lists, kBuckets, links};
+    return {state, size, lists, kBuckets, links};
   }
-
-  RandomState state_;
-  int64_t size_;
-  bool replace_;
-  const int64_t *ranks_;
 };
 
-// Ranks without replacement of a source of many draws, which has Size(&status), Replaces() and state; one block.
+// All ranks of a source of many draws, which has Load(&draws) and RanksOf(draws); one block.
 template <typename Source>
-__global__ void __launch_bounds__(kThreads) ShuffleKernel(Source source, int64_t n, int64_t *ranks, int32_t *lists, int64_t buckets, int32_t *links) {
-  if (source.Load() != kOk || source.Replaces()) return;
-  const Shuffle shuffle(source.State(), source.Size(), lists, buckets, links);
+__global__ void __launch_bounds__(kThreads) ShuffleKernel(const Source source, int64_t n, int64_t *ranks, int32_t *lists, int64_t buckets, int32_t *links) {
+  typename Source::Draws draws;
+  if (source.Load(&draws) != kOk) return;
+  const Ranks drawn = source.RanksOf(draws);
+  if (drawn.replace) return;
+  const Shuffle shuffle(drawn.state, drawn.size, lists, buckets, links);
   shuffle.Build(n);
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) ranks[i] = shuffle(i);
 }
@@ -107,14 +105,13 @@ __global__ void __launch_bounds__(kThreads) ShuffleKernel(Source source, int64_t
 // Where more is drawn than a block can shuffle, draws the ranks of a source first. False if there is no memory.
 template <typename Source>
 bool ShuffleFirst(Call *call, int64_t n, Source *source) {
-  source->ranks = nullptr;
   if (n <= kMostInBlock) return true;
   const int64_t buckets = Shuffle::Buckets(n);
   auto *ranks = static_cast<int64_t *>(call->Scratch(n * 8 + (buckets + n) * 4));
   if (ranks == nullptr) return false;
   auto *lists = reinterpret_cast<int32_t *>(ranks + n);
   call->Launch(ShuffleKernel<Source>, 1, *source, n, ranks, lists, buckets, lists + buckets);
-  source->ranks = ranks;
+  source->given_ranks = ranks;
   return true;
 }
 

@@ -58,7 +58,7 @@ TimedState TimedStateOf(const Arguments &args, int k) {
 
 // Before rows are stored: the steps of all, and whether they may be.
 __global__ void __launch_bounds__(kThreads)
-StepsKernel(TimedState state, const float *priorities, int64_t given, const uint8_t *ends, int64_t given_ends, int64_t n, int64_t *steps, int64_t *status) {
+StepsKernel(const TimedState state, const float *priorities, int64_t given, const uint8_t *ends, int64_t given_ends, int64_t n, int64_t *steps, int64_t *status) {
   const bool sound = state.Sound();
   const bool bad = replay::HasBadWeight(priorities, given);
   bool fits = true;
@@ -75,7 +75,7 @@ StepsKernel(TimedState state, const float *priorities, int64_t given, const uint
 }
 
 __global__ void __launch_bounds__(kThreads)
-InsertKernel(Report report, unsigned ticket, replay::Insertion insertion, TimedState state, const uint8_t *ends, int64_t given_ends, const int64_t *steps, const int64_t *status) {
+InsertKernel(const Report report, unsigned ticket, const replay::Insertion insertion, const TimedState state, const uint8_t *ends, int64_t given_ends, const int64_t *steps, const int64_t *status) {
   replay::RingWrite plan{};
   if (*status == replay::kOk) {
     plan = insertion.Plan();
@@ -103,7 +103,7 @@ InsertKernel(Report report, unsigned ticket, replay::Insertion insertion, TimedS
 }
 
 __global__ void __launch_bounds__(kThreads)
-UpdateKernel(Report report, TimedState state, const double *factors, const int64_t *handles, int64_t n, const float *priorities, int64_t given, int32_t *dead) {
+UpdateKernel(const Report report, const TimedState state, const double *factors, const int64_t *handles, int64_t n, const float *priorities, int64_t given, int32_t *dead) {
   const bool sound = state.Sound();
   const bool bad = replay::HasBadWeight(priorities, given);
   if (!sound || bad) {
@@ -118,7 +118,7 @@ UpdateKernel(Report report, TimedState state, const double *factors, const int64
 }
 
 __global__ void __launch_bounds__(kThreads)
-EndKernel(Report report, TimedState state, const double *factors, const uint8_t *flags, int32_t *ended) {
+EndKernel(const Report report, const TimedState state, const double *factors, const uint8_t *flags, int32_t *ended) {
   if (!state.Sound()) {
     if (threadIdx.x != 0) return;
     *ended = 0;
@@ -136,7 +136,7 @@ EndKernel(Report report, TimedState state, const double *factors, const uint8_t 
 }
 
 __global__ void __launch_bounds__(kThreads)
-DeleteKernel(Report report, TimedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
+DeleteKernel(const Report report, const TimedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
   if (!state.Sound()) {
     if (threadIdx.x != 0) return;
     *deleted = 0;
@@ -183,7 +183,7 @@ DeleteKernel(Report report, TimedState state, const int64_t *handles, int64_t n,
 }
 
 __global__ void __launch_bounds__(kThreads)
-AdvanceKernel(Report report, TimedState state, const int64_t *steps, const int64_t *max_staleness, int64_t *now) {
+AdvanceKernel(const Report report, const TimedState state, const int64_t *steps, const int64_t *max_staleness, int64_t *now) {
   const RowWeights &rows = state.buffer.rows;
   if (!state.Sound() || *steps < 0 || *steps > replay::kLastClock - rows.clock->now) {
     if (threadIdx.x != 0) return;
@@ -212,7 +212,7 @@ AdvanceKernel(Report report, TimedState state, const int64_t *steps, const int64
   *now = rows.clock->now;
 }
 
-__global__ void __launch_bounds__(kThreads) ResetKernel(Report report, unsigned ticket, TimedState state, int32_t *stored) {
+__global__ void __launch_bounds__(kThreads) ResetKernel(const Report report, unsigned ticket, const TimedState state, int32_t *stored) {
   const WeightedState &buffer = state.buffer;
   const bool sound = state.Sound();
   const int64_t inserted = buffer.serials[0];
@@ -268,29 +268,31 @@ struct WindowDraw {
   replay::WeightDraw by_weight;
   replay::RankDraw by_rank;
   const Plan *plan;
-  const int64_t *ranks = nullptr;  // of ShuffleKernel
+  const int64_t *given_ranks = nullptr;  // of ShuffleKernel
 
-  __device__ int Load() {
-    if (plan->prioritized) {
-      by_weight.ordered = plan->ordered != 0;
-      return by_weight.Begin();
-    }
-    by_rank.replace = plan->replace != 0;
-    by_rank.ordered = plan->ordered != 0;
-    by_rank.ranks = ranks;
-    return by_rank.Load();
+  struct Draws {
+    bool prioritized;
+    replay::WeightDraw::Draws by_weight;
+    replay::RankDraw::Draws by_rank;
+
+    __device__ const RandomState &State() const { return prioritized ? by_weight.state : by_rank.ranks.state; }
+  };
+
+  __device__ int Load(Draws *draws) const {
+    draws->prioritized = plan->prioritized != 0;
+    draws->by_rank.ranks.replace = true;
+    if (draws->prioritized) return by_weight.Load(&draws->by_weight, plan->ordered != 0);
+    return by_rank.Load(&draws->by_rank, plan->replace != 0, plan->ordered != 0, given_ranks);
   }
-  __device__ bool Replaces() const { return plan->prioritized || by_rank.replace; }
-  __device__ int64_t Size() const { return by_rank.eligible; }
-  __device__ RandomState State() const { return plan->prioritized ? by_weight.state : by_rank.state; }
+  __device__ replay::Ranks RanksOf(const Draws &draws) const { return draws.by_rank.ranks; }
 
-  __device__ int Begin(int64_t last) {
-    const int status = Load();
-    if (status == replay::kOk && !Replaces()) by_rank.Drawn().Begin(last);
+  __device__ int Begin(Draws *draws, int64_t last) const {
+    const int status = Load(draws);
+    if (status == replay::kOk && !draws->prioritized) draws->by_rank.ranks.Begin(last);
     return status;
   }
-  __device__ int64_t SlotOfDraw(int64_t i) const {
-    return plan->prioritized ? by_weight.SlotOfDraw(i) : by_rank.SlotOfDraw(i);
+  __device__ int64_t SlotOfDraw(const Draws &draws, int64_t i) const {
+    return draws.prioritized ? by_weight.SlotOfDraw(draws.by_weight, i) : by_rank.SlotOfDraw(draws.by_rank, i);
   }
 };
 
@@ -361,20 +363,22 @@ __device__ void FillZeros(const WindowSample &sample, const Chunk &chunk) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-SampleKernel(Report report, unsigned ticket, WindowSample sample, WindowDraw draw, Chunks chunks) {
+SampleKernel(const Report report, unsigned ticket, const WindowSample sample, const WindowDraw draw, const Chunks chunks) {
   __shared__ Window windows[kWindowsOfBlock];
   const Chunk chunk = replay::ThisChunk(chunks);
   const Plan &plan = *sample.plan;
   int status = sample.Sound() ? replay::kOk : replay::kBadArguments;
   if (status == replay::kOk && !(*sample.given_beta >= 0 && *sample.given_beta <= 1)) status = replay::kBadWeight;
-  if (status == replay::kOk) status = draw.Begin(chunk.first + chunk.count);
-  const RandomState state = draw.State();
+  WindowDraw::Draws draws;
+  if (status == replay::kOk) status = draw.Begin(&draws, chunk.first + chunk.count);
+  RandomState state{};
   if (status == replay::kOk) {
+    state = draws.State();
     const Timeline time = sample.state.Time();
     if (threadIdx.x < chunk.count) {
       const int64_t i = chunk.first + threadIdx.x;
       Window &window = windows[threadIdx.x];
-      window.start = time.StartAt(draw.SlotOfDraw(i), replay::Reach(sample.Wanted(), sample.count, plan.chain.steps));
+      window.start = time.StartAt(draw.SlotOfDraw(draws, i), replay::Reach(sample.Wanted(), sample.count, plan.chain.steps));
       window.chain = replay::ChainLength(time, plan.chain, window.start);
       window.goal_slot = -1;
       sample.handles[i] = window.start.serial;

@@ -49,7 +49,7 @@ TreeArgument TreeOf(const Arguments &args) { return {args.data<double>(0), args.
 bool HasTree(const Arguments &args) { return args.Is(0, "float64", args.elements(0)) && args.Is(1, "int64", 1); }
 
 __global__ void __launch_bounds__(kThreads)
-TreeSetKernel(Report report, TreeArgument argument, const int64_t *slots, const double *values, int64_t n, double *positive) {
+TreeSetKernel(const Report report, const TreeArgument argument, const int64_t *slots, const double *values, int64_t n, double *positive) {
   __shared__ int64_t chunk[kThreads];
   int status = argument.Sound() ? replay::kOk : replay::kBadArguments;
   bool bad = false, outside = false;
@@ -79,7 +79,7 @@ TreeSetKernel(Report report, TreeArgument argument, const int64_t *slots, const 
 }
 
 __global__ void __launch_bounds__(kThreads)
-TreeDescendKernel(Report report, TreeArgument argument, const double *targets, int64_t n, int64_t *slots) {
+TreeDescendKernel(const Report report, const TreeArgument argument, const double *targets, int64_t n, int64_t *slots) {
   const bool sound = argument.Sound();
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
   const SumTree tree(argument.data, sound ? *argument.capacity : 1);
@@ -91,7 +91,7 @@ TreeDescendKernel(Report report, TreeArgument argument, const double *targets, i
 }
 
 __global__ void __launch_bounds__(kThreads)
-TreeSumsKernel(Report report, TreeArgument argument, const int32_t *head, const int32_t *count, const int64_t *ranges, int64_t m, double *sums) {
+TreeSumsKernel(const Report report, const TreeArgument argument, const int32_t *head, const int32_t *count, const int64_t *ranges, int64_t m, double *sums) {
   const bool sound = argument.Sound() && replay::AreCursors(*head, *count, *argument.capacity);
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
   for (int64_t i = replay::FirstOfGrid(); i < m; i += replay::GridStride()) {
@@ -104,7 +104,7 @@ TreeSumsKernel(Report report, TreeArgument argument, const int32_t *head, const 
   }
 }
 
-__global__ void TreeSummaryKernel(Report report, TreeArgument argument, double *summary) {
+__global__ void TreeSummaryKernel(const Report report, const TreeArgument argument, double *summary) {
   if (threadIdx.x != 0) return;
   const bool sound = argument.Sound();
   if (!sound) report(replay::kBadArguments);
@@ -113,7 +113,7 @@ __global__ void TreeSummaryKernel(Report report, TreeArgument argument, double *
   summary[2] = sound ? argument.Tree().Positive() : 0;
 }
 
-__global__ void __launch_bounds__(kThreads) InsertKernel(Report report, unsigned ticket, replay::Insertion insertion) {
+__global__ void __launch_bounds__(kThreads) InsertKernel(const Report report, unsigned ticket, const replay::Insertion insertion) {
   const bool sound = insertion.state.Sound();
   const bool bad = replay::HasBadWeight(insertion.priorities, insertion.given);
   replay::RingWrite plan{};
@@ -131,29 +131,23 @@ struct SampleByRank {
   replay::RankDraw draw;
   const int64_t *options;
   int64_t *handles;
-  const int64_t *ranks = nullptr;  // of ShuffleKernel
+  const int64_t *given_ranks = nullptr;  // of ShuffleKernel
 
-  __device__ int Load() {
-    draw.replace = options[0] != 0;
-    draw.ordered = options[1] != 0;
-    draw.ranks = ranks;
-    return draw.Load();
-  }
-  __device__ bool Replaces() const { return draw.replace; }
-  __device__ int64_t Size() const { return draw.eligible; }
-  __device__ RandomState State() const { return draw.state; }
+  using Draws = replay::RankDraw::Draws;
+  __device__ int Load(Draws *draws) const { return draw.Load(draws, options[0] != 0, options[1] != 0, given_ranks); }
+  __device__ replay::Ranks RanksOf(const Draws &draws) const { return draws.ranks; }
 
-  __device__ int Begin(int64_t last) {
-    const int status = Load();
-    if (status == replay::kOk) draw.Drawn().Begin(last);
+  __device__ int Begin(Draws *draws, int64_t last) const {
+    const int status = Load(draws);
+    if (status == replay::kOk) draws->ranks.Begin(last);
     return status;
   }
-  __device__ int64_t Slot(int64_t i, const Report &) const {
-    const int64_t slot = draw.SlotOfDraw(i);
+  __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const {
+    const int64_t slot = draw.SlotOfDraw(draws, i);
     handles[i] = draw.buffer.Ring().HandleOf(slot);
     return slot;
   }
-  __device__ void End(int status) const {
+  __device__ void End(const Draws &draws, int status) const {
     if (status != replay::kOk) {
       for (int64_t i = threadIdx.x; i < draw.n; i += blockDim.x) handles[i] = 0;
       return;
@@ -161,7 +155,7 @@ struct SampleByRank {
     const Cursors ring = draw.buffer.Ring();
     const auto slot_of = [&](int64_t i) { return ring.SlotOf(handles[i]); };
     replay::Deliver(draw.buffer.rows, draw.n, slot_of, options[2]);
-    if (threadIdx.x == 0) draw.random->counter = draw.state.counter + draw.n;
+    if (threadIdx.x == 0) draw.random->counter = draws.ranks.state.counter + draw.n;
   }
 };
 
@@ -175,17 +169,17 @@ struct SampleByWeight {
   int64_t *handles;
   float *weights;
 
-  __device__ int Begin(int64_t) {
-    draw.ordered = options[0] != 0;
-    const int status = draw.Begin();
+  using Draws = replay::WeightDraw::Draws;
+  __device__ int Begin(Draws *draws, int64_t) const {
+    const int status = draw.Load(draws, options[0] != 0);
     return status != replay::kBadArguments && !(*given_beta >= 0 && *given_beta <= 1) ? replay::kBadWeight : status;
   }
-  __device__ int64_t Slot(int64_t i, const Report &) const {
-    const int64_t slot = draw.SlotOfDraw(i);
+  __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const {
+    const int64_t slot = draw.SlotOfDraw(draws, i);
     handles[i] = draw.buffer.Ring().HandleOf(slot);
     return slot;
   }
-  __device__ void End(int status) const {
+  __device__ void End(const Draws &draws, int status) const {
     if (status != replay::kOk) {
       for (int64_t i = threadIdx.x; i < draw.n; i += blockDim.x) {
         handles[i] = 0;
@@ -198,13 +192,13 @@ struct SampleByWeight {
     replay::ImportanceWeights(draw.buffer.rows.tree, draw.n, slot_of, *given_beta, options[2] != 0, weights);
     replay::Deliver(draw.buffer.rows, draw.n, slot_of, options[1]);
     if (threadIdx.x != 0) return;
-    draw.random->counter = draw.state.counter + draw.n;
+    draw.random->counter = draws.state.counter + draw.n;
     *beta = std::min(*beta + *beta_step, 1.0);
   }
 };
 
 __global__ void __launch_bounds__(kThreads)
-UpdateKernel(Report report, WeightedState state, const double *factors, const int64_t *handles, int64_t n, const float *priorities, int64_t given, int32_t *dead) {
+UpdateKernel(const Report report, const WeightedState state, const double *factors, const int64_t *handles, int64_t n, const float *priorities, int64_t given, int32_t *dead) {
   const bool sound = state.Sound();
   const bool bad = replay::HasBadWeight(priorities, given);
   if (!sound || bad) {
@@ -219,7 +213,7 @@ UpdateKernel(Report report, WeightedState state, const double *factors, const in
 }
 
 __global__ void __launch_bounds__(kThreads)
-DeleteKernel(Report report, WeightedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
+DeleteKernel(const Report report, const WeightedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
   if (!state.Sound()) {
     if (threadIdx.x != 0) return;
     *deleted = 0;
@@ -242,7 +236,7 @@ DeleteKernel(Report report, WeightedState state, const int64_t *handles, int64_t
 }
 
 __global__ void __launch_bounds__(kThreads)
-AdvanceKernel(Report report, WeightedState state, const int64_t *steps, const int64_t *max_staleness, int64_t *now) {
+AdvanceKernel(const Report report, const WeightedState state, const int64_t *steps, const int64_t *max_staleness, int64_t *now) {
   const RowWeights &rows = state.rows;
   if (!state.Sound() || *steps < 0 || *steps > replay::kLastClock - rows.clock->now) {
     if (threadIdx.x != 0) return;
@@ -262,7 +256,7 @@ AdvanceKernel(Report report, WeightedState state, const int64_t *steps, const in
 }
 
 __global__ void __launch_bounds__(kThreads)
-InfoKernel(Report report, WeightedState state, const int64_t *handles, int64_t n, float *priorities, int32_t *use_counts, int64_t *staleness) {
+InfoKernel(const Report report, const WeightedState state, const int64_t *handles, int64_t n, float *priorities, int32_t *use_counts, int64_t *staleness) {
   const bool sound = state.Sound();
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
   const Cursors ring = state.Ring();
@@ -276,7 +270,7 @@ InfoKernel(Report report, WeightedState state, const int64_t *handles, int64_t n
   }
 }
 
-__global__ void __launch_bounds__(kThreads) ResetKernel(Report report, unsigned ticket, WeightedState state, int32_t *stored) {
+__global__ void __launch_bounds__(kThreads) ResetKernel(const Report report, unsigned ticket, const WeightedState state, int32_t *stored) {
   const bool sound = state.Sound();
   const int64_t inserted = state.serials[0];
   if (sound) state.rows.Reset(inserted, state.ring.capacity, replay::FillOnGrid{});

@@ -237,43 +237,30 @@ struct RankDraw {
   RandomState *random;
   const int64_t *bounds;
   int64_t n;
-  bool replace = false;
-  bool ordered = false;
-  const int64_t *ranks = nullptr;
-  // By Load:
-  RandomState state{};
-  RowRange rows{};
-  int64_t eligible = 0;
-  bool rotates = false;
-  double offset = 0;
 
-  __device__ int Load() {
+  struct Draws {
+    Ranks ranks;
+    bool rotates;
+    double offset;
+  };
+
+  __device__ int Load(Draws *draws, bool replace, bool ordered, const int64_t *given_ranks) const {
     if (!buffer.Sound()) return kBadArguments;
     const Cursors ring = buffer.Ring();
     const SumTree &tree = buffer.rows.tree;
-    rows = SliceRows(bounds[0], bounds[1], ring.count);
-    eligible = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
-    state = *random;
+    const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
+    const auto eligible = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
     if (eligible < n) return kTooFewRows;
-    rotates = ordered || rows.size < ring.capacity;
-    offset = rotates ? tree.Before(SlotOf(rows.first, ring.head, ring.capacity)) : 0;
+    const bool rotates = ordered || rows.size < ring.capacity;
+    const double offset = rotates ? tree.Before(SlotOf(rows.first, ring.head, ring.capacity)) : 0;
+    *draws = {{*random, eligible, replace, given_ranks}, rotates, offset};
     return kOk;
   }
-  __device__ bool Replaces() const { return replace; }
-  __device__ int64_t Size() const { return eligible; }
-  __device__ RandomState State() const { return state; }
-  __device__ Ranks Drawn() const { return {state, eligible, replace, ranks}; }
 
-  __device__ int Begin(int64_t last) {
-    const int status = Load();
-    if (status == kOk) Drawn().Begin(last);
-    return status;
-  }
-
-  __device__ int64_t SlotOfDraw(int64_t i) const {
+  __device__ int64_t SlotOfDraw(const Draws &draws, int64_t i) const {
     const SumTree &tree = buffer.rows.tree;
-    const double target = static_cast<double>(Drawn()(i) + 1);
-    return tree.SlotAt(rotates ? Rotated(target, offset, tree.Total()) : target);
+    const double target = static_cast<double>(draws.ranks(i) + 1);
+    return tree.SlotAt(draws.rotates ? Rotated(target, draws.offset, tree.Total()) : target);
   }
 };
 
@@ -282,26 +269,26 @@ struct WeightDraw {
   WeightedState buffer;
   RandomState *random;
   int64_t n;
-  bool ordered = false;
-  // By Begin:
-  RandomState state{};
-  double stratum = 0;
-  double offset = 0;
 
-  __device__ int Begin() {
+  struct Draws {
+    RandomState state;
+    bool ordered;
+    double stratum;
+    double offset;
+  };
+
+  __device__ int Load(Draws *draws, bool ordered) const {
     if (!buffer.Sound()) return kBadArguments;
     const SumTree &tree = buffer.rows.tree;
     if (tree.Positive() < static_cast<double>(n)) return kTooFewRows;
-    state = *random;
-    stratum = tree.Total() / static_cast<double>(n);
-    offset = ordered ? tree.Before(*buffer.ring.head) : 0;
+    *draws = {*random, ordered, tree.Total() / static_cast<double>(n), ordered ? tree.Before(*buffer.ring.head) : 0};
     return kOk;
   }
 
-  __device__ int64_t SlotOfDraw(int64_t i) const {
+  __device__ int64_t SlotOfDraw(const Draws &draws, int64_t i) const {
     const SumTree &tree = buffer.rows.tree;
-    const double target = PointOfStratum(state, i, stratum, tree.Total());
-    return tree.SlotAt(ordered ? Rotated(target, offset, tree.Total()) : target);
+    const double target = PointOfStratum(draws.state, i, draws.stratum, tree.Total());
+    return tree.SlotAt(draws.ordered ? Rotated(target, draws.offset, tree.Total()) : target);
   }
 };
 
