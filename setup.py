@@ -1,6 +1,7 @@
-"""Builds the kernel library into the package. Everything else stands in pyproject.toml."""
+"""Builds the kernel libraries into the package. Everything else stands in pyproject.toml."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -11,57 +12,107 @@ from setuptools.command.build_ext import build_ext
 
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"]
 FLAGS += ["-shared", "-fPIC", "-fvisibility=hidden"]
+CUDA_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "--expt-relaxed-constexpr", "-shared", "-cudart", "static"]
+CUDA_FLAGS += ["-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall,-Wextra"]
+#: Kinds of GPUs that code is made for, by compute capability. For newer ones there is code that the driver translates.
+CUDA_KINDS = (70, 75, 80, 86, 89, 90)
+SOURCES = ("kernels", "weight_kernels", "time_kernels", "reservoir_kernels")
 
 
 class BuildKernels(build_ext):
-    """Compiles the kernels, a plain shared library without Python's headers, and the module that calls them.
+    """Compiles the kernels, plain shared libraries without Python's headers, and the module that calls them.
 
-    Where either fails, the package goes without it.
+    Where one fails, the package goes without it; a note beside the library's place says why.
     """
 
     def get_ext_filename(self, ext_name):
-        if not ext_name.endswith("_kernels"):
+        if not ext_name.endswith(("_kernels", "_kernels_cuda")):  # it comes with and without the package
             return super().get_ext_filename(ext_name)
         return os.path.join(*ext_name.split(".")) + ".so"
 
     def build_extension(self, ext):
-        if ext is not kernels:
+        if ext not in (kernels, cuda_kernels):
             super().build_extension(ext)
             return
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        reason = self.compile(ext, target)
+        reason = self.compile(ext, target) if ext is kernels else self.compile_cuda(ext, target)
         note = target.with_suffix(".txt")
         if reason:
             target.unlink(missing_ok=True)
             note.write_text(reason + "\n", encoding="utf-8")
-            self.warn(f"the native kernels are left out, the composite backend serves: {reason}")
         else:
             note.unlink(missing_ok=True)
+        if reason and ext is kernels:
+            self.warn(f"the native kernels are left out, the composite backend serves: {reason}")
+        elif reason == NO_NVCC:
+            print(f"the CUDA kernels are left out: {reason}")  # no warning: most who install have no GPU
+        elif reason:
+            self.warn(f"the CUDA kernels are left out, on a GPU the composite backend serves: {reason}")
 
     def compile(self, ext, target):
         """Why the library could not be built; empty if it was."""
         compiler = shlex.split(os.environ.get("CXX", "")) or [next(filter(shutil.which, ("g++", "c++", "clang++")), "")]
         if not compiler[0]:
             return "no C++ compiler was found (g++, c++, clang++ or $CXX)"
-        try:
-            result = subprocess.run(
-                [*compiler, *FLAGS, *ext.sources, "-o", str(target)], capture_output=True, text=True
-            )
-        except OSError as error:
-            return f"the C++ compiler does not start: {error}"
-        return "" if result.returncode == 0 else f"{compiler[0]} failed: {result.stderr.strip()[-2000:]}"
+        return run([*compiler, *FLAGS, *ext.sources, "-o", str(target)])[0]
+
+    def compile_cuda(self, ext, target):
+        """Why the CUDA library could not be built; empty if it was. It takes minutes."""
+        compiler = shlex.split(os.environ.get("CUDACXX", "")) or [shutil.which("nvcc") or shutil.which(CUDA_NVCC) or ""]
+        if not compiler[0]:
+            return NO_NVCC
+        wrong, text = run([*compiler, "--help"])
+        if wrong:
+            return wrong
+        threads = ["--threads", "0"] if "--threads" in text else []  # before CUDA 11.2 there are none
+        return run([*compiler, *CUDA_FLAGS, *threads, *cuda_kinds(text), *ext.sources, "-o", str(target)])[0]
+
+    def copy_extensions_to_source(self):
+        """Of an editable installation. Notes go along, and no library stays that could not be built again."""
+        super().copy_extensions_to_source()
+        for ext in (kernels, cuda_kernels):
+            own = Path(self.get_ext_filename(ext.name))
+            built = Path(self.build_lib, own)
+            if not built.exists():
+                own.unlink(missing_ok=True)
+            note = built.with_suffix(".txt")
+            if note.exists():
+                shutil.copy(note, own.with_suffix(".txt"))
+            else:
+                own.with_suffix(".txt").unlink(missing_ok=True)
 
     def get_outputs(self):
         return [path for path in super().get_outputs() if os.path.exists(path)]
 
 
-kernels = Extension(
-    "mindspore_replay._kernels",
-    [f"mindspore_replay/csrc/{name}.cc" for name in ("kernels", "weight_kernels", "time_kernels", "reservoir_kernels")],
-    depends=[str(path) for path in Path("mindspore_replay/csrc").glob("*.h")],
-    optional=True,
-)
+CUDA_NVCC = "/usr/local/cuda/bin/nvcc"
+NO_NVCC = f"no CUDA compiler was found ($CUDACXX, nvcc or {CUDA_NVCC})"
+
+
+def run(command):
+    """Why a compiler failed, empty if it did not; and what it printed."""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        return f"{command[0]} does not start: {error}", ""
+    return (f"{command[0]} failed: {result.stderr.strip()[-2000:]}" if result.returncode else ""), result.stdout
+
+
+def cuda_kinds(text):
+    """Options for each kind of GPU that nvcc makes code for, by what it says of itself, and for newer ones."""
+    known = [kind for kind in CUDA_KINDS if re.search(rf"\bsm_{kind}\b", text)]
+    options = [f"-gencode=arch=compute_{kind},code=sm_{kind}" for kind in known]
+    return options + [f"-gencode=arch=compute_{kind},code=compute_{kind}" for kind in known[-1:]]
+
+
+def sources(suffix):
+    return [f"mindspore_replay/csrc/{name}{suffix}" for name in SOURCES]
+
+
+headers = [str(path) for suffix in ("h", "cuh") for path in Path("mindspore_replay/csrc").glob(f"*.{suffix}")]
+kernels = Extension("mindspore_replay._kernels", sources(".cc"), depends=headers, optional=True)
+cuda_kernels = Extension("mindspore_replay._kernels_cuda", sources(".cu"), depends=headers, optional=True)
 calls = Extension(
     "mindspore_replay._calls",
     ["mindspore_replay/csrc/calls.cc"],
@@ -69,4 +120,4 @@ calls = Extension(
     language="c++",
     optional=True,
 )
-setup(ext_modules=[kernels, calls], cmdclass={"build_ext": BuildKernels})
+setup(ext_modules=[kernels, cuda_kernels, calls], cmdclass={"build_ext": BuildKernels})

@@ -1,0 +1,67 @@
+"""What an installation does with the CUDA kernels, with a script in the place of nvcc."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("setuptools", reason="setup.py is run with the setuptools that are installed")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: Says what it could make code for, and writes its arguments to the library.
+NVCC = """#!/bin/sh
+if [ "$1" = --help ]; then echo "{help}"; exit; fi
+{fail}
+for last; do :; done
+echo "$@" >"$last"
+"""
+
+HELPS = {
+    "CUDA 11.1": "values: 'compute_35','compute_70','compute_86','sm_35','sm_70','sm_75','sm_80','sm_86'.",
+    "CUDA 13": "--threads (-t) values: 'compute_75','sm_75','sm_80','sm_86','sm_89','sm_90','sm_90a','sm_100'.",
+}
+KINDS = {"CUDA 11.1": [70, 75, 80, 86], "CUDA 13": [75, 80, 86, 89, 90]}
+
+
+def build(folder: Path, nvcc: str) -> subprocess.CompletedProcess[str]:
+    """Builds the extensions into ``out``. Other compilers do nothing."""
+    shutil.copytree(ROOT / "mindspore_replay" / "csrc", folder / "mindspore_replay" / "csrc")
+    for name in ("setup.py", "pyproject.toml", "README.md", "mindspore_replay/_version.py"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "mindspore_replay" / "__init__.py").touch()
+    (folder / "nvcc").write_text(nvcc)
+    (folder / "nvcc").chmod(0o755)
+    environment = {**os.environ, "CUDACXX": str(folder / "nvcc"), "CXX": "true", "CC": "false"}
+    command = [sys.executable, "-W", "ignore", "setup.py", "build_ext", "-b", "out"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("version", HELPS)
+def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path):
+    result = build(tmp_path, NVCC.format(help=HELPS[version], fail=""))
+    assert result.returncode == 0, result.stderr
+    out = tmp_path / "out" / "mindspore_replay"
+    arguments = (out / "_kernels_cuda.so").read_text().split()
+    assert not (out / "_kernels_cuda.txt").exists()
+    kinds = [f"-gencode=arch=compute_{kind},code=sm_{kind}" for kind in KINDS[version]]
+    newest = KINDS[version][-1]
+    kinds.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
+    assert [argument for argument in arguments if argument.startswith("-gencode")] == kinds
+    assert ("--threads" in arguments) == (version == "CUDA 13")
+    assert sum(argument.endswith(".cu") for argument in arguments) == 4
+    assert {"--fmad=false", "-shared", "static"} <= set(arguments)
+
+
+def test_an_error_is_kept_and_the_installation_goes_on(tmp_path: Path):
+    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail="echo 'some error' >&2; exit 2"))
+    assert result.returncode == 0, result.stderr
+    out = tmp_path / "out" / "mindspore_replay"
+    assert not (out / "_kernels_cuda.so").exists()
+    reason = f"{tmp_path / 'nvcc'} failed: some error"
+    assert (out / "_kernels_cuda.txt").read_text() == reason + "\n"
+    said = "the CUDA kernels are left out, on a GPU the composite backend serves"
+    assert f"{said}: {reason}" in result.stdout + result.stderr
