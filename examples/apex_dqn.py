@@ -28,6 +28,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import ray
+from device import add_device_option, use_device
 from dqn import EVALUATION_SEED, ROOT, Policy, Run, conclude, make_envs, make_network, passed
 from dqn_prioritized import DuelingHead, PrioritizedLearner
 from mindspore import Tensor, ops
@@ -184,6 +185,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "apex_dqn_cartpole.yaml")
     parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
     parser.add_argument("--seed", type=int, default=0)
+    add_device_option(parser)
     parser.add_argument("--actors", type=int, help="processes that act; default: from the configuration")
     parser.add_argument("--num-envs", type=int, help="of each actor; default: from the configuration")
     parser.add_argument("--out", type=Path, help="folder of the run; default: runs/apex_dqn_cartpole_seed<seed>")
@@ -195,6 +197,7 @@ def main() -> None:
     begin = time.perf_counter()
     arguments = parse_arguments()
     ms.set_context(mode=ms.GRAPH_MODE)
+    use_device(arguments.device)
     ms.runtime.dispatch_threads_num(1)  # the graph is a chain, and the cores are for all processes
     config = load_config(arguments.config)
     given = {"steps": arguments.steps, "num_envs": arguments.num_envs}

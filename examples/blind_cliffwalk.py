@@ -34,6 +34,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+from device import add_device_option, use_device
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
@@ -222,12 +223,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=14, help="the largest n; the smallest is 2")
     parser.add_argument("--seeds", type=int, default=10, help="runs for each n and method")
+    add_device_option(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("runs/blind_cliffwalk.png"), help="figure; a .json goes beside"
     )
     arguments = parser.parse_args()
     if arguments.states < 3 or arguments.seeds < 1:
         parser.error("--states must be at least 3 and --seeds at least 1")
+    use_device(arguments.device)
     states = list(range(2, arguments.states + 1))
     updates = run_all(states, arguments.seeds)
     growths = {method: growth(states, np.median(runs, 1).tolist()) for method, runs in updates.items()}

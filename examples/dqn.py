@@ -23,6 +23,7 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
+from device import add_device_option, use_device
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
@@ -340,7 +341,7 @@ def parse_arguments(description: str | None, name: str) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mode", choices=["graph", "pynative"], default="graph")
-    parser.add_argument("--device", choices=["CPU", "GPU", "Ascend"], default="CPU")
+    add_device_option(parser)
     parser.add_argument("--num-envs", type=int, help="default: from the configuration")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
     parser.add_argument("--out", type=Path, help=f"folder of the run; default: runs/{name}_seed<seed>")
@@ -353,7 +354,7 @@ def main(run_class: type[Run] = Run, description: str | None = __doc__, name: st
     begin = time.perf_counter()
     arguments = parse_arguments(description, name)
     ms.set_context(mode=ms.GRAPH_MODE if arguments.mode == "graph" else ms.PYNATIVE_MODE)
-    ms.set_device(arguments.device)
+    use_device(arguments.device)
     config = load_config(arguments.config)
     given = {"steps": arguments.steps, "num_envs": arguments.num_envs}
     config.update({key: value for key, value in given.items() if value is not None})

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
+from device import add_device_option, use_device
 from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner, value_of
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
@@ -267,7 +268,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "dqn_pong.yaml")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", choices=["CPU", "GPU", "Ascend"], default="CPU")
+    add_device_option(parser)
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
     parser.add_argument("--out", type=Path, help="folder of the run; default: runs/dqn_pong_seed<seed>")
     parser.add_argument("--check", action="store_true", help="compare samples with what the agent saw")
@@ -281,7 +282,7 @@ def main() -> None:
     # Where there is AVX-512, MindSpore 2.10's convolutions run in oneDNN's reference code, 60 times slower than this.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
     ms.set_context(mode=ms.GRAPH_MODE)
-    ms.set_device(arguments.device)
+    use_device(arguments.device)
     config = load_config(arguments.config)
     for setting in OPTIONS.values():
         *parts, key = setting.split(".")

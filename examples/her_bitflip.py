@@ -26,6 +26,7 @@ from pathlib import Path
 
 import mindspore as ms
 import numpy as np
+from device import add_device_option, use_device
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
@@ -225,10 +226,12 @@ def main() -> None:
     parser.add_argument("--evaluate-every", type=int, default=500, help="updates from one evaluation to the next")
     parser.add_argument("--num-envs", type=int, default=16, help="environments that act in step, before each update")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    add_device_option(parser)
     parser.add_argument("--seeds", type=int, default=1, help="runs with, and runs without hindsight")
     parser.add_argument("--out", type=Path, default=Path("runs/her_bitflip.png"), help="figure; a .json goes beside")
     arguments = parser.parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
+    use_device(arguments.device)
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     shares = {"with hindsight": HINDSIGHT, "without": 0.0}
     runs = {name: [Run(arguments, share, seed).train() for seed in seeds] for name, share in shares.items()}

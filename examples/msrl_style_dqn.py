@@ -13,6 +13,7 @@ from pathlib import Path
 
 import mindspore as ms
 import numpy as np
+from device import add_device_option, use_device
 from mindspore import Parameter, Tensor, nn, ops
 from tqdm import tqdm
 
@@ -173,8 +174,10 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--episodes", type=int, help="default: from the configuration")
     parser.add_argument("--seed", type=int, default=0)
+    add_device_option(parser)
     arguments = parser.parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
+    use_device(arguments.device)
     ms.set_seed(arguments.seed)
     config = load_config(arguments.config)
     episodes = arguments.episodes or config["episodes"]

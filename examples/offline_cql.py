@@ -34,6 +34,7 @@ import gymnasium as gym
 import minari
 import mindspore as ms
 import numpy as np
+from device import add_device_option, use_device
 from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner, Policy, greedy_returns, make_network, value_of
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
@@ -175,6 +176,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "cql_cartpole.yaml")
     parser.add_argument("--updates", type=int, help="of each learner; default: from the configuration")
     parser.add_argument("--seed", type=int, nargs="+", default=[0], help="one run each")
+    add_device_option(parser)
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
     parser.add_argument("--out", type=Path, default=Path("runs/offline_cql"), help="start of the runs' folders")
     return parser.parse_args()
@@ -183,6 +185,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     ms.set_context(mode=ms.GRAPH_MODE)
+    use_device(arguments.device)
     config = load_config(arguments.config)
     if arguments.updates is not None:
         config["learner"]["updates"] = arguments.updates

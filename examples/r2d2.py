@@ -29,6 +29,7 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
+from device import add_device_option, use_device
 from dqn import ROOT, Learner, Run, Scale, conclude
 from mindspore import Tensor, nn, ops
 
@@ -246,6 +247,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "r2d2_cartpole.yaml")
     parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
     parser.add_argument("--seed", type=int, default=0)
+    add_device_option(parser)
     parser.add_argument("--memoryless", action="store_true", help="clear the LSTM's state before each step")
     parser.add_argument("--num-envs", type=int, help="default: from the configuration")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
@@ -257,6 +259,7 @@ def main() -> None:
     begin = time.perf_counter()
     arguments = parse_arguments()
     ms.set_context(mode=ms.GRAPH_MODE)
+    use_device(arguments.device)
     ms.runtime.dispatch_threads_num(1)  # the graph is a chain
     config = {**load_config(arguments.config), "memoryless": arguments.memoryless}
     given = {"steps": arguments.steps, "num_envs": arguments.num_envs}
