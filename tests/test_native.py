@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +48,77 @@ def test_the_choice_of_a_backend():
     assert make_buffer().backend == "native"
 
 
-def test_another_device_has_no_native_kernels(monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes MindSpore say that the device target is another."""
     get = ms.get_context
-    monkeypatch.setattr(ms, "get_context", lambda key: "Ascend" if key == "device_target" else get(key))
-    reason = "native kernels run on the CPU, and the device target is Ascend"
-    assert native.why_not() == reason
-    assert kernel_status()[::2] == ("composite", reason)
+
+    def be(device: str) -> None:
+        monkeypatch.setattr(ms, "get_context", lambda key: device if key == "device_target" else get(key))
+
+    return be
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where libraries are looked for: a folder without any."""
+    monkeypatch.setattr(native, "_FOLDER", tmp_path)
+    native._library_for.cache_clear()
+    yield tmp_path
+    native._library_for.cache_clear()
+
+
+def test_ascend_has_no_native_kernels(target: Callable[[str], None]):
+    target("Ascend")
+    reason = "native kernels run on CPU and GPU, and the device target is Ascend"
+    assert native.why_not() == native.why_not("Ascend") == reason
+    assert (native.library_path(), native.host_memory()) == ("", False)
+    assert kernel_status()[:3] == ("composite", "", reason)
     assert native.choose_backend("auto", "X") == native.choose_backend("composite", "X") == "composite"
     with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' cannot be had: {reason}.$"):
         native.choose_backend("native", "X")
+
+
+CUDA = {
+    "none": (None, None, "the CUDA kernel library was not built: there is no {path}"),
+    "not built": (None, "no nvcc was found\n", "the CUDA kernel library was not built: no nvcc was found"),
+    "broken": (b"not a library", None, "the CUDA kernel library does not load: {path}: file too short"),
+}
+
+
+@pytest.mark.parametrize("case", CUDA)
+def test_a_gpu_without_its_library(case: str, folder: Path, target: Callable[[str], None]):
+    library, note, reason = CUDA[case]
+    path = folder / "_kernels_cuda.so"
+    if library is not None:
+        path.write_bytes(library)
+    if note is not None:
+        (folder / "_kernels_cuda.txt").write_text(note, encoding="utf-8")
+    reason = reason.format(path=path)
+    assert native.why_not("GPU") == kernel_status().cuda == reason
+    target("GPU")
+    assert native.why_not() == kernel_status().reason == reason
+    assert native.choose_backend("auto", "X") == "composite"
+    with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' cannot be had: {reason}.$"):
+        native.choose_backend("native", "X")
+
+
+@pytest.mark.host_memory("the library for the CPU")
+def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
+    """Any library that loads stands in for it: what it holds is looked up when a kernel is called."""
+    path = folder / "_kernels_cuda.so"
+    shutil.copy(PACKAGE / "_kernels.so", path)
+    assert kernel_status().cuda == ""
+    assert native.library_path() == ""  # there is none for the CPU here
+    assert (native.host_memory(), native.direct_calls("native"), native.direct_calls("composite")) == (
+        True,
+        True,
+        False,
+    )
+    target("GPU")
+    assert kernel_status()[:3] == ("native", str(path), "")
+    assert native.choose_backend("auto", "X") == native.choose_backend("native", "X") == "native"
+    assert (native.host_memory(), native.direct_calls("native")) == (False, False)
 
 
 SCRIPT = """
@@ -84,12 +147,13 @@ LIBRARIES = {
 }
 
 
+@pytest.mark.host_memory("the library for the CPU")
 @pytest.mark.parametrize("case", LIBRARIES)
 def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: str):
     """A copy of the package without its library: same draws, and the reason in the status and in the error."""
     library, note, reason = LIBRARIES[case]
     copy = tmp_path / "mindspore_replay"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_kernels.*", "__pycache__"))
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_kernels*", "__pycache__"))
     path = copy / "_kernels.so"
     if library is not None:
         path.write_bytes(library)
@@ -111,6 +175,7 @@ def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: 
     )
 
 
+@pytest.mark.host_memory("calls kernels directly")
 def test_a_kernel_that_refuses_raises():
     call = native.DirectCall("replay_random_bits", [(2,), (4,)], ["int64", "float32"])
     state, bits = np.zeros(2, np.int64), np.zeros(4, np.float32)
@@ -120,6 +185,7 @@ def test_a_kernel_that_refuses_raises():
     assert state.tolist() == [0, 0]
 
 
+@pytest.mark.host_memory("calls kernels directly")
 def test_a_direct_call():
     call = native.DirectCall("replay_random_bits", [(2,), (1,)], ["int64", "int64"])
     state, bits = np.zeros(2, np.int64), np.zeros(3, np.int64)
@@ -130,6 +196,7 @@ def test_a_direct_call():
     assert bits.astype(np.uint64).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
+@pytest.mark.host_memory("calls kernels directly")
 @pytest.mark.parametrize("make", ["Call", "_CtypesCall"])
 def test_kernels_are_called_by_the_extension_and_by_ctypes(make: str, monkeypatch: pytest.MonkeyPatch):
     if make == "_CtypesCall":

@@ -98,7 +98,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
         super()._make_operators()
         self._groups: Any = (
             groups_op.NativeSampleGroups(self._rule, self.columns)
-            if self.backend == "native"
+            if self._direct
             else groups_op.CompositeSampleGroups(self.capacity, self._rule, self.columns)
         )
         self._check_groups = ops.constexpr(self._check_groups_in_graph, name=f"CheckGroups{next(_numbers)}")
@@ -174,7 +174,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
         options = self._group_options(key, groups, size_in_group, ordered)
         with self._lock:
             wait_for_work()
-            if self.backend == "composite":  # a graph in which an operator has failed could not be called again
+            if self._host.compiled:  # a graph in which an operator has failed could not be called again
                 self._need_groups(key, options)
             try:
                 return self._host.sample_groups(*options)

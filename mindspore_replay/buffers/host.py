@@ -4,7 +4,7 @@ The buffer's methods hold its lock and wait for work in flight before they come 
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -167,6 +167,17 @@ class NativeHost:
         return self._read.run(index.shape)
 
 
+def graph_of(body: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled graph to call from Python, which first says what went wrong in the graphs before it."""
+    graph = ms.jit(body)
+
+    def call(*tensors: Any) -> Any:
+        native.raise_earlier_failure()
+        return graph(*tensors)
+
+    return call
+
+
 class CompiledHost:
     """Calls compiled graphs, on any device.
 
@@ -181,13 +192,15 @@ class CompiledHost:
     def __init__(self, buffer: Any) -> None:
         self._columns = buffer.columns
         self._count = buffer.count
-        self._insert = ms.jit(buffer._insert_rows)
-        self._sample = ms.jit(buffer._sample_between)
-        self._read = ms.jit(buffer._read_rows)
+        self._insert = graph_of(buffer._insert_rows)
+        self._sample = graph_of(buffer._sample_between)
+        self._read = graph_of(buffer._read_rows)
 
     def count(self) -> int:
         """Rows stored."""
-        return int(self._count.asnumpy())
+        count = int(self._count.asnumpy())  # on a device this waits for the work in flight
+        native.raise_earlier_failure()
+        return count
 
     def eligible(self, bounds: tuple[int, int] | None) -> int:
         """Rows of a range that may be drawn; ``None`` is the range of all rows."""

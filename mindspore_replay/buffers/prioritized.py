@@ -142,11 +142,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         if self.backend == "native":
             self._update = row_weights.NativeUpdate(factors)
             self._sample = NativeSamplePrioritized(self.sample_size, *options, self.columns.types)
-            self._host = NativePrioritizedHost(self)
         else:
             self._update = row_weights.CompositeUpdate(self.capacity, factors)
             self._sample = CompositeSamplePrioritized(self.sample_size, self.capacity, *options, self.columns)
-            self._host = CompiledPrioritizedHost(self)
+        self._host = NativePrioritizedHost(self) if self._direct else CompiledPrioritizedHost(self)
 
     def _make_operators(self) -> None:
         super()._make_operators()

@@ -58,8 +58,9 @@ class ReplayBuffer(GraphBodies):
             along, and rows know their episode, 9 bytes more. Default: ``()``, for rows as they are stored.
         seed (Union[int, None]): Start of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
-        backend (str): ``"native"`` (C++ kernels, CPU), ``"composite"`` (MindSpore's operators, every device) or
-            ``"auto"`` (native where it can be had). Both give the same rows for the same state. Default: ``"auto"``.
+        backend (str): ``"native"`` (C++ and CUDA kernels, CPU and GPU), ``"composite"`` (MindSpore's operators, every
+            device) or ``"auto"`` (native where it can be had). Both give the same rows for the same state. Default:
+            ``"auto"``.
 
     Attributes:
         buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is kept as uint8.
@@ -133,6 +134,7 @@ class ReplayBuffer(GraphBodies):
         self._set_limits(max_use, max_staleness, weighted)
         self._set_windows(views)
         self.backend = native.choose_backend(backend, name)
+        self._direct = native.direct_calls(self.backend)
         if self.backend == "composite":
             self.columns.check_composite()
         self._make_state(check_seed(name, seed))
@@ -163,10 +165,9 @@ class ReplayBuffer(GraphBodies):
         draw = self.replace, self.ordered, self.max_use
         if self.backend == "native":
             self._sample = NativeSampleWeighted(self.sample_size, *draw, self.columns.types)
-            self._host = NativeWeightedHost(self)
         else:
             self._sample = CompositeSampleWeighted(self.sample_size, self.capacity, *draw, self.columns)
-            self._host = CompiledWeightedHost(self)
+        self._host = NativeWeightedHost(self) if self._direct else CompiledWeightedHost(self)
 
     def _make_read(self) -> None:
         native_here, columns = self.backend == "native", self.columns
@@ -181,17 +182,17 @@ class ReplayBuffer(GraphBodies):
         if self.weighted:
             self._make_weight_operators()
             if self.timed:
-                self._host = NativeTimedHost(self) if native_here else CompiledTimedHost(self)
+                self._host = NativeTimedHost(self) if self._direct else CompiledTimedHost(self)
             else:
                 self._make_weighted_sample()
         elif native_here:
             self._write = ring.NativeRingWrite()
             self._sample = NativeSample(*draw, columns.types)
-            self._host = NativeHost(self)
         else:
             self._write = ring.CompositeRingWrite(self.capacity, columns.shapes)
             self._sample = CompositeSample(*draw, columns)
-            self._host = CompiledHost(self)
+        if not self.weighted:
+            self._host = NativeHost(self) if self._direct else CompiledHost(self)
         self._make_graph_constants()
 
     @property

@@ -109,10 +109,10 @@ class ReservoirReplayBuffer(ReplayBuffer):
             self._host = CompiledWeightedHost(self)
         elif native_here:
             self._sample = NativeSample(n, capacity, replace, False, drawn.types)
-            self._host = NativeReservoirHost(self, drawn)
         else:
             self._sample = CompositeSample(n, capacity, replace, False, drawn)
-            self._host = CompiledHost(self)
+        if not self.weighted:
+            self._host = NativeReservoirHost(self, drawn) if self._direct else CompiledHost(self)
         insert: Any = (
             NativeReservoirInsert(self.weighted) if native_here else CompositeReservoirInsert(capacity, columns)
         )

@@ -46,6 +46,8 @@ class SavedCell(Remembered, NamedCell):
 
     capacity: int
     backend: str
+    #: Whether calls from Python run the kernels on the Parameters' own memory.
+    _direct: bool
     buffer: Any
     head: Parameter
     limiter: Any
@@ -64,7 +66,7 @@ class SavedCell(Remembered, NamedCell):
         """
         if args or kwargs:
             return super().state_dict(*args, **kwargs)
-        with self._alone() as arrays:
+        with self._alone(columns=True) as arrays:
             state = {key: array.copy() for key, array in arrays.items()}
         return {"version": np.array(STATE_VERSION), "capacity": np.array(self.capacity), **state}
 
@@ -110,16 +112,19 @@ class SavedCell(Remembered, NamedCell):
     def _look(self, read: Callable[[dict[str, np.ndarray]], _Found]) -> _Found:
         """What `read` makes of the state without columns and the capacity."""
         with self._alone() as state:
-            known = {key: array for key, array in state.items() if not key.startswith("column.")}
-            return read({"capacity": np.array(self.capacity), **known})
+            return read({"capacity": np.array(self.capacity), **state})
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[dict[str, np.ndarray]]:
-        """The state where it lies, on the CPU, while no call from Python changes it and no native kernel in a graph."""
+    def _alone(self, columns: bool = False) -> Iterator[dict[str, np.ndarray]]:
+        """The state, with or without columns, while no call from Python changes it, nor on the CPU a native kernel.
+
+        It comes as it lies in the host's memory; from elsewhere, as copies.
+        """
         with self._lock:
             wait_for_work()
-            state = {key: parameter.asnumpy() for key, parameter in self._state().items()}
-            with native.kernels_kept_out(self.buffer[0]) if self.backend == "native" else contextlib.nullcontext():
+            parameters = self._state().items()
+            state = {key: value.asnumpy() for key, value in parameters if columns or not key.startswith("column.")}
+            with native.kernels_kept_out(self.buffer[0]) if self._direct else contextlib.nullcontext():
                 yield state
 
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:

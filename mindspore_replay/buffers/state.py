@@ -6,9 +6,10 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor
+from mindspore import Parameter, Tensor, ops
 
 from ..columns import numpy_type, type_name
+from ..ops import native
 from ..ops.eager import wait_for_work
 from ..ops.sum_tree import build_weights
 
@@ -40,8 +41,7 @@ def load_in_place(parameter: Parameter) -> None:
     def set_data(data: Any, slice_shape: bool = False) -> Parameter:
         own: Any = reference()
         own.loads = times_loaded(own) + 1
-        same = isinstance(data, Tensor) and data.dtype == own.dtype and data.shape == own.shape
-        if not same or ms.get_context("device_target") != "CPU":
+        if not (isinstance(data, Tensor) and data.dtype == own.dtype and data.shape == own.shape):
             return Parameter.set_data(own, data, slice_shape)
         wait_for_work()
         overwrite(own, data.asnumpy())
@@ -52,10 +52,14 @@ def load_in_place(parameter: Parameter) -> None:
 
 def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
     """Gives a Parameter other values of the same shape and dtype."""
-    if ms.get_context("device_target") == "CPU":
-        parameter.asnumpy()[...] = array  # on the CPU this is the Parameter's own memory
+    if native.host_memory():
+        parameter.asnumpy()[...] = array  # this is the Parameter's own memory
     else:
-        parameter.set_data(Tensor(array))
+        data = Tensor(np.asarray(array, numpy_type(parameter.dtype)))
+        if parameter.dtype == ms.bfloat16:  # MindSpore's operator does not take it
+            Parameter.set_data(parameter, data)
+        else:
+            ops.assign(parameter, data)
 
 
 def check_layout(cls_name: str, state: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, np.ndarray]:

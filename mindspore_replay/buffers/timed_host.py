@@ -11,7 +11,7 @@ from ..columns import numpy_type, type_name
 from ..ops import native
 from ..ops.outputs import Outputs, share
 from ..ops.timeline import END
-from .host import row_specs
+from .host import graph_of, row_specs
 from .state import overwrite
 from .weighted_host import CompiledWeightedHost, NativeWeightedHost, check_length
 
@@ -156,15 +156,15 @@ class CompiledTimedHost(CompiledWeightedHost):
         self._prioritized = buffer.prioritized
         self._rule = buffer._rule
         self._head, self._steps, self._flags = buffer.head, buffer.steps, buffer.flags
-        self._insert = ms.jit(buffer._insert_timed)
-        self._insert_with = ms.jit(buffer._insert_timed_with)
-        self._end_all = ms.jit(buffer._end_open_episodes)
+        self._insert = graph_of(buffer._insert_timed)
+        self._insert_with = graph_of(buffer._insert_timed_with)
+        self._end_all = graph_of(buffer._end_open_episodes)
         if hasattr(buffer, "_groups_of"):
-            self._groups = ms.jit(buffer._groups_of)
+            self._groups = graph_of(buffer._groups_of)
         if self._prioritized:
-            self._sample = ms.jit(buffer._sample_now)
-            self._sample_with = ms.jit(buffer._sample_with)
-            self._update = ms.jit(buffer._update_with)
+            self._sample = graph_of(buffer._sample_now)
+            self._sample_with = graph_of(buffer._sample_with)
+            self._update = graph_of(buffer._update_with)
 
     def insert(  # type: ignore[override]
         self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any

@@ -11,7 +11,7 @@ from mindspore import Parameter, Tensor
 from ..columns import type_name
 from ..ops import native
 from ..ops.outputs import Outputs, share
-from .host import CompiledHost, NativeHost, row_specs
+from .host import CompiledHost, NativeHost, graph_of, row_specs
 from .state import overwrite
 
 
@@ -242,12 +242,12 @@ class CompiledWeightedHost(CompiledHost):
     def __init__(self, buffer: Any) -> None:
         super().__init__(buffer)
         self._cls_name = type(buffer).__name__
-        self._eligible_rows = ms.jit(buffer._eligible_rows)
-        self._eligible_between = ms.jit(buffer._eligible_between)
-        self._delete = ms.jit(buffer._delete_handles)
-        self._advance = ms.jit(buffer._advance_by)
-        self._info = ms.jit(buffer._info_of)
-        self._reset = ms.jit(buffer._forget_rows)
+        self._eligible_rows = graph_of(buffer._eligible_rows)
+        self._eligible_between = graph_of(buffer._eligible_between)
+        self._delete = graph_of(buffer._delete_handles)
+        self._advance = graph_of(buffer._advance_by)
+        self._info = graph_of(buffer._info_of)
+        self._reset = graph_of(buffer._forget_rows)
 
     def eligible(self, bounds: tuple[int, int] | None) -> int:
         """Rows of a range that may be drawn; ``None`` is the range of all rows."""
@@ -281,10 +281,10 @@ class CompiledPrioritizedHost(CompiledWeightedHost):
 
     def __init__(self, buffer: Any) -> None:
         super().__init__(buffer)
-        self._insert_with = ms.jit(buffer._insert_with)
-        self._sample = ms.jit(buffer._sample_now)
-        self._sample_with = ms.jit(buffer._sample_with)
-        self._update = ms.jit(buffer._update_with)
+        self._insert_with = graph_of(buffer._insert_with)
+        self._sample = graph_of(buffer._sample_now)
+        self._sample_with = graph_of(buffer._sample_with)
+        self._update = graph_of(buffer._update_with)
 
     def insert(self, exp: Sequence[Any], num_envs: int, priority: np.ndarray | None = None) -> None:
         """Appends one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""

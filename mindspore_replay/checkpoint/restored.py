@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
-import mindspore as ms
 import numpy as np
 
 from ..buffers.state import check_cursors, overwrite
 from ..columns import numpy_type, type_name
+from ..ops import native
 from ..ops.sum_tree import build_weights
 from .contents import Cursors, cursors_of
 from .description import Part
@@ -44,7 +44,7 @@ class Restored:
         self._index = index
         self._saved_capacity = saved_capacity
         self._parameters = part.state()
-        self._on_host = ms.get_context("device_target") == "CPU"
+        self._on_host = native.host_memory()
         self._new = new
         self._is_reservoir = "row_serials" in self._parameters
         self._columns = [key for key in self._parameters if key.startswith("column.")]

@@ -43,7 +43,7 @@ inline volatile Failure *TheFailure() {
   return failure;
 }
 
-// What a launch on the GPU says its refusal by. The kernel's state is unchanged then, and what it gives is zero.
+// What a launch on the GPU says its refusal by. State is unchanged then, and a sample is of zeros.
 struct Report {
   volatile Failure *failure;
   const char *kernel;

@@ -1,6 +1,6 @@
 // The kernels of kernels.cc on a GPU: the same names, arguments and results, in memory of the GPU. An adapter checks what
 // the host knows, dtypes and shapes, and launches; what only the GPU knows is checked there. No call waits for the GPU:
-// one that is refused there changes nothing, gives zeros, and is reported by the next call or by replay_take_failure.
+// one that is refused there changes nothing, and is reported by the next call or by replay_take_failure.
 #include <cstdint>
 
 #include "adapters.h"

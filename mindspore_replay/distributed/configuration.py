@@ -8,6 +8,7 @@ from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..checkpoint.description import describe
 from ..config import SHARDS, create_buffer, flat, nearest
+from ..ops import native
 
 _KEYS = ("number", "folder", "timeout", "name", "batch", "in_flight", "resources")
 _NAME = "ShardedReplay"
@@ -75,7 +76,8 @@ def template(config: Mapping[str, Any]) -> ReplayBuffer:
         TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.
         RuntimeError: If the native backend cannot be had.
     """
-    buffer = create_buffer(config)
+    # A shard runs on the CPU, wherever the learner does.
+    buffer = create_buffer(config if native.host_memory() else {**config, "backend": "auto"})
     if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, ReplayBuffer):
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import mindspore as ms
 import numpy as np
 
 from ..buffers.state import overwrite
@@ -80,6 +81,8 @@ class Shard:
     """
 
     def __init__(self, config: Mapping[str, Any], path: str | None, resume: bool) -> None:
+        if ms.get_context("device_target") != "CPU":  # what comes and goes does so through this process's own memory
+            ms.set_device("CPU")
         self.identity = secrets.randbits(62)
         self.buffer = create_buffer(config)
         self.buffer.limiter = None

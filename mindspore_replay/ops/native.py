@@ -19,9 +19,17 @@ try:
 except ImportError:
     extension = None  # type: ignore[assignment]
 
-#: What a kernel returns when it has done its work, found too few rows, a priority that cannot be, or an episode too
-#: long; csrc/status.h has the other values.
-OK, TOO_FEW_ROWS, BAD_WEIGHT, TOO_LONG = 0, 2, 4, 5
+#: What a kernel returns when it has done its work, found too few rows, a position without a row, a priority that cannot
+#: be, or an episode too long; csrc/status.h has the others.
+OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
+
+#: What it found, in words.
+_FAILURES = {
+    TOO_FEW_ROWS: "fewer rows are eligible than a sample needs",
+    OUT_OF_RANGE: "an index is out of range: no row is stored there",
+    BAD_WEIGHT: "a priority, weight or beta is negative, NaN or infinite, or beyond its range",
+    TOO_LONG: "an episode would have more rows than it may have",
+}
 
 _instances = itertools.count()
 
@@ -60,30 +68,55 @@ class _Library(NamedTuple):
     reason: str
 
 
-@functools.lru_cache(maxsize=1)
-def _library() -> _Library:
-    path = _FOLDER / "_kernels.so"
+#: Name of the kernel library for each device target that has one.
+_NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}
+
+
+@functools.lru_cache
+def _library_for(device: str) -> _Library:
+    if device not in _NAMES:
+        return _Library(None, None, f"native kernels run on CPU and GPU, and the device target is {device}")
+    library = "the kernel library" if device == "CPU" else "the CUDA kernel library"
+    path = _FOLDER / f"{_NAMES[device]}.so"
     if not path.exists():
-        note = _FOLDER / "_kernels.txt"  # written by setup.py where it could not build the library
+        note = path.with_suffix(".txt")  # written by setup.py where it could not build the library
         why = note.read_text(encoding="utf-8").strip() if note.exists() else f"there is no {path}"
-        return _Library(None, None, f"the kernel library was not built: {why}")
+        return _Library(None, None, f"{library} was not built: {why}")
     try:
         return _Library(path, ctypes.CDLL(str(path)), "")
     except OSError as error:
-        return _Library(None, None, f"the kernel library does not load: {error}")
+        return _Library(None, None, f"{library} does not load: {error}")
+
+
+def _library() -> _Library:
+    """The library for the current device target."""
+    return _library_for(ms.get_context("device_target"))
+
+
+def host_memory() -> bool:
+    """Whether Parameters lie in the host's memory, so that Python and kernels called from it may read and write there.
+
+    Elsewhere ``asnumpy()`` is a copy, an address means nothing to Python, and kernels run in compiled graphs only.
+    """
+    return ms.get_context("device_target") == "CPU"
+
+
+def direct_calls(backend: str) -> bool:
+    """Whether calls from Python run the kernels on the memory of a buffer of this backend, with no graph in between."""
+    return backend == "native" and host_memory()
 
 
 def library_path() -> str:
-    """Path of the kernel library; empty if there is none that loads."""
+    """Path of the kernel library for the current device target; empty if there is none that loads."""
     return str(_library().path or "")
 
 
-def why_not() -> str:
-    """Why native kernels cannot run here and now; empty if they can."""
-    if _library().reason:
-        return _library().reason
-    device = ms.get_context("device_target")
-    return "" if device == "CPU" else f"native kernels run on the CPU, and the device target is {device}"
+def why_not(device: str | None = None) -> str:
+    """Why native kernels cannot run on a device target, by default the current one; empty if they can.
+
+    Whether there is such a device is for MindSpore to say.
+    """
+    return (_library() if device is None else _library_for(device)).reason
 
 
 def choose_backend(backend: str, cls_name: str) -> str:
@@ -143,7 +176,7 @@ class _CtypesCall:
 
 
 class DirectCall:
-    """Calls a kernel on addresses, with no MindSpore in between.
+    """Calls a kernel on addresses in the host's memory, with no MindSpore in between.
 
     Not safe for threads: the caller holds the lock of the buffer that owns this object.
 
@@ -164,7 +197,7 @@ class DirectCall:
         ndims = (ctypes.c_int * size)(*(len(shape) for shape in shapes))
         names = (ctypes.c_char_p * size)(*(dtype.encode() for dtype in dtypes))
         self._arguments: tuple[Any, ...] = self.addresses, ndims, pointers, names
-        kernel: Any = ctypes.cast(getattr(_library().handle, function), ctypes.c_void_p).value
+        kernel: Any = ctypes.cast(getattr(_library_for("CPU").handle, function), ctypes.c_void_p).value
         make: Any = extension.Call if extension else _CtypesCall
         call = make(kernel, size, *(ctypes.addressof(array) for array in self._arguments), address)
         #: `locate(at, items)`: arguments from `at` on are the memory of these Tensors and contiguous arrays, which come
@@ -188,12 +221,32 @@ class DirectCall:
 def kernels_kept_out(column: Tensor) -> Iterator[None]:
     """While it lasts no kernel runs on the buffer whose first column this is, in no thread.
 
-    In it no kernel may be called, and no work in flight waited for.
+    Only for the host's memory. In it no kernel may be called, and no work in flight waited for.
     """
-    handle: Any = _library().handle
+    handle: Any = _library_for("CPU").handle
     place = ctypes.c_void_p(address(column))
     handle.replay_hold(place)
     try:
         yield
     finally:
         handle.replay_let_go(place)
+
+
+def raise_earlier_failure() -> None:
+    """Raises a RuntimeError if a kernel that ran on a device has failed and nobody was told yet.
+
+    A call of a kernel on the CPU reports its own failure, and there is nothing to do. On a device a kernel finds what
+    is wrong with its data after the call has returned, and the library keeps it until it is asked, or until the next
+    call of a kernel. All work in flight must be done, or its failures come later.
+    """
+    if host_memory():
+        return
+    take = getattr(_library().handle, "replay_take_failure", None)
+    kernel = ctypes.c_char_p()
+    status = take(ctypes.byref(kernel)) if take else OK
+    if status != OK:
+        what = _FAILURES.get(status, f"it refused its arguments with status {status}")
+        raise RuntimeError(
+            f"The kernel '{(kernel.value or b'?').decode()}' failed in a graph that ran before this call: {what}. That "
+            "call of the kernel changed nothing and gave zeros."
+        )

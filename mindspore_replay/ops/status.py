@@ -10,16 +10,19 @@ class KernelStatus(NamedTuple):
 
     Attributes:
         backend (str): ``"native"`` or ``"composite"``.
-        library (str): Path of the kernel library; empty if there is none.
-        reason (str): Why native kernels cannot run; empty if they can.
+        library (str): Path of the kernel library for the current device target; empty if there is none.
+        reason (str): Why native kernels cannot run on the current device target; empty if they can.
         insert_statement (bool): Whether the bare statement ``buffer.insert(rows)`` compiles as it is written. If not,
             write ``buffer.add(rows)`` in compiled code.
+        cuda (str): Why native kernels cannot run on a GPU, whatever the current device target; empty if the CUDA
+            kernel library was built and loads.
     """
 
     backend: str
     library: str
     reason: str
     insert_statement: bool
+    cuda: str = ""
 
     def __str__(self) -> str:
         kernels = self.library or "none"
@@ -41,4 +44,4 @@ def kernel_status() -> KernelStatus:
     """
     reason = native.why_not()
     backend = "composite" if reason else "native"
-    return KernelStatus(backend, native.library_path(), reason, statement_hook.installed())
+    return KernelStatus(backend, native.library_path(), reason, statement_hook.installed(), native.why_not("GPU"))
