@@ -22,14 +22,26 @@ _GROUPS |= dict.fromkeys(("test_sharded.py", "test_sharded_faults.py", "test_sha
 _RAN = pytest.StashKey[dict[str, set[str]]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", choices=["CPU", "GPU", "Ascend"], default="CPU", help="what the tests run on")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    device = config.getoption("--device")
+    try:
+        ms.set_device(device)
+    except (RuntimeError, ValueError) as error:
+        raise pytest.UsageError(f"--device {device}: {str(error).strip().splitlines()[0]}") from None
     config.stash[_RAN] = {}
     config.pluginmanager.register(_Guard(config), "combinations-guard")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of one file run in one process, since they share compiled graphs; those of examples share nothing."""
     for item in items:
+        marker = item.get_closest_marker("host_memory")
+        if marker and config.getoption("--device") != "CPU":
+            item.add_marker(pytest.mark.skip(reason=f"needs the memory of the host: {marker.args[0]}"))
         if item.path.name != "test_examples.py":
             item.add_marker(pytest.mark.xdist_group(_GROUPS.get(item.path.name, item.path.name)))
 

@@ -22,6 +22,7 @@ from mindspore_replay import (
     load,
     save,
 )
+from mindspore_replay.buffers.state import overwrite
 from mindspore_replay.checkpoint.overview import overview
 from mindspore_replay.cli import main
 from mindspore_replay.statistics import statistics_of
@@ -153,7 +154,9 @@ def test_returns_of_rows_that_know_their_episode(folder: Path):
 def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: pytest.CaptureFixture[str]):
     buffer = ReplayBuffer(1, 20, **COLUMNS)
     insert(buffer, 0, 15)
-    buffer.buffer[1].asnumpy()[2] = np.nan
+    column = buffer.buffer[1].asnumpy().copy()
+    column[2] = np.nan
+    overwrite(buffer.buffer[1], column)
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
     assert part.returns()[1:].tolist() == [35, 60]
@@ -221,6 +224,7 @@ def test_convert_to_minari_and_back(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in pairs)
 
 
+@pytest.mark.host_memory("what is said where the CPU is in use")
 def test_doctor(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
@@ -229,6 +233,9 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
     for backend in ("native", "composite"):
         assert f"  {backend} backend: insert and sample work, in a graph and from Python\n" in text
     assert "  calls from Python: by an extension module\n" in text
+    assert re.search(
+        r"^  CUDA kernels, for GPUs: (built, and they load|the CUDA kernel library .+)$", text, re.MULTILINE
+    )
     assert text.endswith("all is well\n")
 
 

@@ -1,5 +1,6 @@
 """The guard of `conftest.py`: a run fails unless each test with the fixture `combination` ran in all eight."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,3 +66,44 @@ def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path]):
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
     assert result.returncode != 0, result.stdout + result.stderr
     assert "not run in every combination: {'test_some.py::test_in_combinations': " in result.stdout
+
+
+def test_a_device_that_is_not_there_ends_the_run_with_one_line(suite: Callable[[str], Path]):
+    folder = suite("")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--device", "Ascend", "-p", "no:cacheprovider"]
+    command += ["-o", f"pythonpath={Path(__file__).parent}", str(folder)]
+    environment = {**os.environ, "GLOG_v": "4"}  # MindSpore logs what it looked for
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder, env=environment)
+    if result.returncode == 0:
+        pytest.skip("there is such a device")
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()]
+    assert line.startswith("ERROR: --device Ascend: Unsupported device target Ascend.")
+
+
+MARKED = """
+import pytest
+
+@pytest.mark.host_memory("it looks there")
+def test_on_the_cpu():
+    pass
+
+def test_anywhere():
+    pass
+"""
+
+
+def test_what_needs_the_memory_of_the_host_is_skipped_elsewhere(suite: Callable[[str], Path]):
+    """MindSpore is kept from looking for the device."""
+    folder = suite("")
+    (folder / "test_some.py").write_text(MARKED, encoding="utf-8")
+    (folder / "any_device.py").write_text("import mindspore\nmindspore.set_device = print\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-n", "0", "-p", "any_device", "-p", "no:cacheprovider"]
+    command += ["-o", f"pythonpath={Path(__file__).parent} {folder}", str(folder)]
+    for device, expected in (("CPU", "2 passed"), ("GPU", "1 passed, 1 skipped")):
+        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        result = subprocess.run(
+            [*command, "--device", device], capture_output=True, text=True, timeout=300, cwd=folder, env=environment
+        )
+        assert expected in result.stdout, result.stdout + result.stderr
+        assert ("needs the memory of the host: it looks there" in result.stdout) == (device == "GPU")

@@ -361,6 +361,7 @@ FAILED = {
 }
 
 
+@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
 @pytest.mark.parametrize(
     ("mode", "backend", "operation"),
     [

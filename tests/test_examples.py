@@ -67,6 +67,14 @@ def test_dqn_options(tmp_path: Path, options: tuple[str, ...]):
     assert output.startswith("1040 steps")
 
 
+def test_a_device_that_is_not_there(tmp_path: Path):
+    result = start("dqn.py", "--device", "Ascend", "--steps", 100, "--out", tmp_path)
+    if result.returncode == 0:
+        pytest.skip("there is such a device")
+    assert result.stderr.splitlines()[-1].startswith("--device Ascend: Unsupported device target Ascend.")
+    assert "Traceback" not in result.stderr
+
+
 def test_dqn_prioritized_trains_and_resumes(tmp_path: Path):
     options = "--config", short_config("dqn_prioritized_cartpole.yaml", tmp_path), "--out", tmp_path
     run("dqn_prioritized.py", "--steps", 1300, *options)

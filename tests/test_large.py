@@ -19,6 +19,8 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.ops.eager import wait_for_work
 
+pytestmark = pytest.mark.host_memory("measures memory of the host")
+
 
 @pytest.fixture(autouse=True)
 def _give_back_memory() -> Iterator[None]:

@@ -25,6 +25,7 @@ from mindspore_replay import (
     SequenceReplayBuffer,
     create_buffer,
 )
+from mindspore_replay.buffers.state import overwrite
 
 
 def counted(limiter: RateLimiter) -> list[int]:
@@ -486,7 +487,7 @@ def test_what_is_no_limiter_and_no_state_of_one():
         state[f"limiter.{name}"] = np.array(value, state[f"limiter.{name}"].dtype)
         with pytest.raises(ValueError, match="'rule' and 'counts' must be those of a limiter, but got"):
             buffer.load_state_dict(state)
-    buffer.limiter.counts.asnumpy()[0] = -1
+    overwrite(buffer.limiter.counts, [-1, *buffer.limiter.counts.asnumpy()[1:]])
     with pytest.raises(ValueError, match="must be those of a limiter"):
         buffer.check_valid()
 

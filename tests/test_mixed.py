@@ -24,6 +24,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
+from mindspore_replay.buffers.state import overwrite
 from mindspore_replay.ops.mixture import PickRows, exact_counts
 
 NAMES = ["observation", "reward", "terminated"]
@@ -324,7 +325,7 @@ def strata(buffer: PrioritizedReplayBuffer) -> list[int]:
     twin = PrioritizedTwin(6, 6, alpha=1.0, epsilon=0.0)
     twin.insert(list(range(6)), list(range(1, 7)))
     twin.counter = int(buffer.random_state.asnumpy()[1])
-    buffer.random_state.asnumpy()[1] += 6
+    overwrite(buffer.random_state, buffer.random_state.asnumpy() + [0, 6])
     return twin.sample()[2]
 
 

@@ -12,6 +12,8 @@ from mindspore_replay import ReplayBuffer
 from mindspore_replay.ops.native import address
 from mindspore_replay.ops.outputs import Outputs, share
 
+pytestmark = pytest.mark.host_memory("what kernels that are called directly write to")
+
 LARGE = (1 << 9, 1 << 10)  # of float32: 2 MB
 
 

@@ -10,6 +10,7 @@ from checks import assert_frequencies, assert_uniform_without_replacement, unifo
 from mindspore import Parameter, Tensor, nn
 from reference import ReferenceRing, below, draw_rows, initial_key, random_bits, signed
 
+from mindspore_replay.buffers.state import overwrite
 from mindspore_replay.ops import random
 from mindspore_replay.ops.eager import wait_for_work
 
@@ -29,7 +30,7 @@ class Held(nn.Cell):
     def put(self, **values: Any) -> None:
         wait_for_work()
         for name, value in values.items():
-            getattr(self, name).asnumpy()[...] = value
+            overwrite(getattr(self, name), value)
 
 
 class HeldBits(Held):

@@ -8,6 +8,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn
 from reference import ReferenceRing, stack
 
+from mindspore_replay.buffers.state import overwrite
 from mindspore_replay.columns import TYPES, Columns
 from mindspore_replay.ops import ring
 from mindspore_replay.ops.eager import wait_for_work
@@ -50,12 +51,14 @@ class Ring(nn.Cell):
     def put(self, twin: ReferenceRing) -> None:
         """Takes over the twin's rows and cursors."""
         wait_for_work()
-        self.head.asnumpy()[...] = twin.head
-        self.count.asnumpy()[...] = twin.size
-        self.serials.asnumpy()[...] = twin.serials
+        overwrite(self.head, twin.head)
+        overwrite(self.count, twin.size)
+        overwrite(self.serials, twin.serials)
         for i, column in enumerate(self.buffer):
+            stored = column.asnumpy().copy()
             for slot, row in enumerate(twin.slots):
-                column.asnumpy()[slot] = 0 if row is None else row[i]
+                stored[slot] = 0 if row is None else row[i]
+            overwrite(column, stored)
 
     def assert_like(self, twin: ReferenceRing) -> None:
         wait_for_work()

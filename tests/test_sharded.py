@@ -27,7 +27,10 @@ from mindspore_replay import (
 )
 from mindspore_replay.distributed import ShardedReplay, sharded
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [
+    pytest.mark.usefixtures("cluster"),
+    pytest.mark.host_memory("shards lie in the memory of processes of their own"),
+]
 
 
 def drawn(replay: ShardedReplay, batches: int) -> np.ndarray:

@@ -17,7 +17,10 @@ from clusters import Writing, config, fill, numbers_of, process_of, rows, wait_u
 from mindspore_replay import JSONLinesWriter, ReplayMonitor
 from mindspore_replay.distributed import ShardedReplay
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [
+    pytest.mark.usefixtures("cluster"),
+    pytest.mark.host_memory("shards lie in the memory of processes of their own"),
+]
 
 
 def is_back(replay: ShardedReplay, shard: int) -> bool:

@@ -11,7 +11,10 @@ from clusters import Writing, config, fill, numbers_of, rows, wait_until
 from mindspore_replay import Prefetch, RateLimiter
 from mindspore_replay.distributed import ShardedReplay
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [
+    pytest.mark.usefixtures("cluster"),
+    pytest.mark.host_memory("shards lie in the memory of processes of their own"),
+]
 
 RATIO, MIN_SIZE, ERROR = 4.0, 40, 60.0
 

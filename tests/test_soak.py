@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.host_memory("a program that runs on the CPU")
+
 SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "soak.py"
 
 

@@ -9,6 +9,8 @@ from mindspore_replay import ReplayBuffer
 from mindspore_replay.buffers.staging import Staging
 from mindspore_replay.columns import Columns
 
+pytestmark = pytest.mark.host_memory("rows on their way to kernels that are called directly")
+
 SHAPES, TYPES = [(2,), (), (), (), ()], ["float32", "int32", "float32", "bool", "float16"]
 
 

@@ -11,6 +11,7 @@ from checks import assert_rows, cursors
 from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
+from mindspore_replay.buffers.state import overwrite
 
 SHAPES, TYPES = [(2,), (), (3,)], [ms.float32, ms.uint64, ms.bool_]
 
@@ -314,6 +315,6 @@ def test_a_state_that_does_not_fit_changes_nothing(backend: str, case: str):
 def test_check_valid_finds_broken_cursors(backend: str, name: str, value: Any):
     buffer = make_filled(backend)
     buffer.check_valid()
-    getattr(buffer, name).asnumpy()[...] = value
+    overwrite(getattr(buffer, name), value)
     with pytest.raises(ValueError, match="For 'ReplayBuffer', the cursors must describe a ring of capacity 6"):
         buffer.check_valid()

@@ -9,6 +9,7 @@ from checks import assert_frequencies
 from mindspore import Parameter, Tensor, nn
 from reference_weighted import draw_slot
 
+from mindspore_replay.buffers.state import overwrite
 from mindspore_replay.ops import native, sum_tree
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.ops.sum_tree import build_weights, initial_weights
@@ -51,7 +52,7 @@ class Held(nn.Cell):
 
     def put(self, leaves: np.ndarray) -> None:
         wait_for_work()
-        self.weights.asnumpy()[...] = build_weights(leaves)
+        overwrite(self.weights, build_weights(leaves))
 
     def tree(self) -> np.ndarray:
         wait_for_work()
@@ -271,6 +272,7 @@ class Updates:
         self.call()
 
 
+@pytest.mark.host_memory("calls kernels directly")
 def test_ten_million_updates_leave_no_trace():
     """The tree is that of its leaves, to the last bit; a total that is moved by differences is not."""
     capacity, n, generator = 1000, 2000, np.random.default_rng(1)
@@ -286,6 +288,7 @@ def test_ten_million_updates_leave_no_trace():
     assert moved != pytest.approx(leaves.sum(), rel=1e-15)
 
 
+@pytest.mark.host_memory("calls kernels directly")
 def test_updates_one_by_one_leave_no_trace():
     """Single updates in a small tree take the other way through it: only the nodes above one slot are computed."""
     updates, generator, leaves = Updates(300, 1), np.random.default_rng(2), np.zeros(300)
@@ -305,6 +308,7 @@ BAD = {
 }
 
 
+@pytest.mark.host_memory("calls kernels directly")
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_value_leaves_the_tree_as_it_was(case: str):
     """Also where a good value comes first."""
@@ -320,6 +324,7 @@ def test_a_bad_value_leaves_the_tree_as_it_was(case: str):
 
 
 # A failed operator. MindSpore waits three seconds before it tells, and the graph cannot be called again.
+@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
 @pytest.mark.parametrize(
     ("backend", "case"), [("native", "NaN"), ("composite", "NaN"), ("composite", "slot too large")]
 )
@@ -334,6 +339,7 @@ def test_a_bad_value_fails_the_operator_in_a_graph(backend: str, case: str):
     assert held.tree().tobytes() == before.tobytes()
 
 
+@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
 @pytest.mark.parametrize("target", [0.0, 5.5, -1e-300, np.nan, np.inf])
 def test_a_target_outside_the_total_fails_the_operator(target: float):
     held = hold("native", 7)
@@ -342,6 +348,7 @@ def test_a_target_outside_the_total_fails_the_operator(target: float):
         held.find(held.weights, Tensor([5.0, target], ms.float64)).asnumpy()
 
 
+@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
 def test_an_empty_tree_has_no_target():
     held = hold("native", 7)
     with pytest.raises(RuntimeError, match=r"function\(replay_tree_descend\) is 3"):

@@ -16,6 +16,8 @@ from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.buffers import replay
 from mindspore_replay.ops import native
 
+pytestmark = pytest.mark.host_memory("threads that call kernels directly")
+
 WIDTH = 200
 
 

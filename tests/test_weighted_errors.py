@@ -275,6 +275,7 @@ FAILING: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
 @pytest.mark.parametrize(
     ("mode", "backend", "operation"),
     [
