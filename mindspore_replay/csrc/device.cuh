@@ -82,7 +82,12 @@ class Call {
   void Launch(void (*kernel)(Parameters...), int64_t blocks, std::common_type_t<Parameters>... parameters) {
     void *addresses[] = {&parameters...};
     const dim3 grid(static_cast<unsigned>(blocks < 1 ? 1 : blocks));
-    const cudaError_t error = cudaLaunchKernel(kernel, grid, dim3(kThreads), addresses, 0, stream_);
+#ifdef MINDSPORE_REPLAY_EMULATED
+    const auto function = kernel;
+#else
+    const auto *function = reinterpret_cast<const void *>(kernel);  // what every version of CUDA takes
+#endif
+    const cudaError_t error = cudaLaunchKernel(function, grid, dim3(kThreads), addresses, 0, stream_);
     if (error != cudaSuccess) status_ = Refused(error);
   }
 
