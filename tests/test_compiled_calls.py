@@ -365,7 +365,8 @@ FAILURES = {
 
 
 def on_device(library: Any) -> Any:
-    return mock.patch.object(native, "_library", return_value=native._Library(Path("x"), library, ""))
+    own = native._library_for("CPU").path
+    return mock.patch.object(native, "_library", return_value=native._Library(own, library, ""))
 
 
 @pytest.mark.usefixtures("away")
@@ -381,11 +382,27 @@ def test_a_failure_in_words(status: int):
         native.raise_earlier_failure()
 
 
-def test_on_the_cpu_nobody_is_asked():
-    library = Library((2, b"replay_some"))
-    with on_device(library):
-        native.raise_earlier_failure()
-    assert library.asked == 0
+def test_kernels_on_the_cpu_fail_at_once():
+    assert not native.fails_later()
+    native.raise_earlier_failure()
+    native.raise_own_failure()
+
+
+@pytest.mark.usefixtures("away")
+@pytest.mark.parametrize("kind", ["uniform", "weighted", "prioritized", "sequences, prioritized"])
+def test_a_sample_that_fails_on_the_device_is_told_of_at_once(kind: str):
+    """And with no look at the rows before it."""
+    with on_device(Library()):
+        buffer = make(kind).insert(rows(make(kind), 12, 0))
+        buffer._need_rows = None  # type: ignore[assignment]
+        buffer.sample()
+    with (
+        on_device(Library((0, b""), (2, b"replay_sample"))),
+        pytest.raises(RuntimeError, match="a sample needs sample_size"),
+    ):
+        buffer.sample()
+    with on_device(Library((0, b""), (4, b"replay_sample"))), pytest.raises(native.KernelError, match="status 4"):
+        buffer.sample()
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {

@@ -174,7 +174,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
         options = self._group_options(key, groups, size_in_group, ordered)
         with self._lock:
             wait_for_work()
-            if self._host.compiled:  # a graph in which an operator has failed could not be called again
+            if self._host.compiled:  # a graph of the composite operator that failed could not be called again
                 self._need_groups(key, options)
             try:
                 return self._host.sample_groups(*options)

@@ -108,13 +108,17 @@ class GraphBodies(TimedCell):
     def _rows_graph(self):
         return self._read_rows(ops.arange(self.capacity))
 
+    def _forget_cursors(self):
+        ops.assign(self.head, self._zero)
+        ops.assign(self.count, self._zero)
+        ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
+        return self._zero
+
     def _reset_graph(self):
         if self.weighted:
             self._forget_rows()
         else:
-            ops.assign(self.head, self._zero)
-            ops.assign(self.count, self._zero)
-            ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
+            self._forget_cursors()
         return self
 
     def _size_graph(self):

@@ -13,6 +13,7 @@ from mindspore import Parameter, Tensor
 
 from ..columns import Columns, type_name
 from ..ops import native
+from ..ops.eager import wait_for_work
 from ..ops.outputs import Outputs, share
 from .staging import Staging
 
@@ -67,6 +68,8 @@ class NativeHost:
 
     #: Whether calls run compiled graphs.
     compiled = False
+    #: Whether what a call would fail at is to be found out before.
+    checks_first = False
     _insert_kernel = "replay_ring_write"
     _sample: Any
     #: Shapes and dtypes of what the kernel takes between the state and the rows.
@@ -167,13 +170,20 @@ class NativeHost:
         return self._read.run(index.shape)
 
 
-def graph_of(body: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled graph to call from Python, which first says what went wrong in the graphs before it."""
+def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any]:
+    """A compiled graph to call from Python, which first says what went wrong in the graphs before it.
+
+    One that `waits` comes back when its kernels are done, and raises a KernelError if one of them has failed.
+    """
     graph = ms.jit(body)
 
     def call(*tensors: Any) -> Any:
         native.raise_earlier_failure()
-        return graph(*tensors)
+        result = graph(*tensors)
+        if waits:
+            wait_for_work()
+            native.raise_own_failure()
+        return result
 
     return call
 
@@ -188,13 +198,18 @@ class CompiledHost:
 
     #: Whether calls run compiled graphs.
     compiled = True
+    #: Whether what a graph would fail at is to be found out before: one that failed could not be called again.
+    checks_first = True
 
     def __init__(self, buffer: Any) -> None:
         self._columns = buffer.columns
         self._count = buffer.count
+        self._tells = buffer.backend == "native" and native.fails_later()
+        self.checks_first = not self._tells
         self._insert = graph_of(buffer._insert_rows)
-        self._sample = graph_of(buffer._sample_between)
+        self._sample = graph_of(buffer._sample_between, self._tells)
         self._read = graph_of(buffer._read_rows)
+        self._reset = graph_of(buffer._forget_rows if buffer.weighted else buffer._forget_cursors)
 
     def count(self) -> int:
         """Rows stored."""
@@ -224,6 +239,10 @@ class CompiledHost:
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
         """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
         return self._read(Tensor(index))
+
+    def reset(self) -> None:
+        """Forgets all rows."""
+        self._reset()
 
 
 def rows_between(bounds: tuple[int, int] | None, count: int) -> int:

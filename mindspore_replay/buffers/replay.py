@@ -413,7 +413,7 @@ class ReplayBuffer(GraphBodies):
     def _draw(self, bounds: tuple[int, int] | None, how: Any) -> tuple[Tensor, ...]:
         with self._lock if self.limiter is None else self._turn_to_sample():
             wait_for_work()
-            if self._host.compiled:  # a graph in which an operator has failed could not be called again
+            if self._host.checks_first:
                 self._need_rows(bounds)
             try:
                 return self._host.sample(how)
@@ -445,7 +445,7 @@ class ReplayBuffer(GraphBodies):
             ReplayBuffer: The buffer itself.
         """
         with self._lock:
-            if self.weighted:
+            if self.weighted or self._host.compiled:
                 wait_for_work()
                 self._host.reset()
                 return self

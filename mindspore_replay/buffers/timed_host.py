@@ -156,14 +156,15 @@ class CompiledTimedHost(CompiledWeightedHost):
         self._prioritized = buffer.prioritized
         self._rule = buffer._rule
         self._head, self._steps, self._flags = buffer.head, buffer.steps, buffer.flags
-        self._insert = graph_of(buffer._insert_timed)
-        self._insert_with = graph_of(buffer._insert_timed_with)
+        waits = self._tells and self._rule.max_length > 0
+        self._insert = graph_of(buffer._insert_timed, waits)
+        self._insert_with = graph_of(buffer._insert_timed_with, waits)
         self._end_all = graph_of(buffer._end_open_episodes)
         if hasattr(buffer, "_groups_of"):
             self._groups = graph_of(buffer._groups_of)
         if self._prioritized:
-            self._sample = graph_of(buffer._sample_now)
-            self._sample_with = graph_of(buffer._sample_with)
+            self._sample = graph_of(buffer._sample_now, self._tells)
+            self._sample_with = graph_of(buffer._sample_with, self._tells)
             self._update = graph_of(buffer._update_with)
 
     def insert(  # type: ignore[override]
@@ -172,13 +173,19 @@ class CompiledTimedHost(CompiledWeightedHost):
         """Appends one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
         tensors, rows = self._checked(exp, self._num_envs)
         ends = self._ends(end, final, rows)
-        if not self._fits(ends, rows):  # a graph in which an operator has failed could not be called again
+        if self.checks_first and not self._fits(ends, rows):
             raise too_long(self._cls_name, self._rule.max_length)
-        if priority is None:
-            self._insert(Tensor(ends), *tensors)
-        else:
+        if priority is not None:
             check_length(self._cls_name, priority, rows)
-            self._insert_with(Tensor(priority), Tensor(ends), *tensors)
+        try:
+            if priority is None:
+                self._insert(Tensor(ends), *tensors)
+            else:
+                self._insert_with(Tensor(priority), Tensor(ends), *tensors)
+        except native.KernelError as error:
+            if error.status != native.TOO_LONG:
+                raise
+            raise too_long(self._cls_name, self._rule.max_length) from None
 
     def _fits(self, ends: np.ndarray, rows: int) -> bool:
         """Whether no row makes its episode longer than it may be."""

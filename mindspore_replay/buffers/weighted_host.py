@@ -247,7 +247,6 @@ class CompiledWeightedHost(CompiledHost):
         self._delete = graph_of(buffer._delete_handles)
         self._advance = graph_of(buffer._advance_by)
         self._info = graph_of(buffer._info_of)
-        self._reset = graph_of(buffer._forget_rows)
 
     def eligible(self, bounds: tuple[int, int] | None) -> int:
         """Rows of a range that may be drawn; ``None`` is the range of all rows."""
@@ -267,10 +266,6 @@ class CompiledWeightedHost(CompiledHost):
         """Priorities, use counts and stalenesses."""
         return tuple(part.asnumpy() for part in self._info(Tensor(handles)))
 
-    def reset(self) -> None:
-        """Forgets all rows."""
-        self._reset()
-
 
 class CompiledPrioritizedHost(CompiledWeightedHost):
     """Calls compiled graphs, on any device.
@@ -282,8 +277,8 @@ class CompiledPrioritizedHost(CompiledWeightedHost):
     def __init__(self, buffer: Any) -> None:
         super().__init__(buffer)
         self._insert_with = graph_of(buffer._insert_with)
-        self._sample = graph_of(buffer._sample_now)
-        self._sample_with = graph_of(buffer._sample_with)
+        self._sample = graph_of(buffer._sample_now, self._tells)
+        self._sample_with = graph_of(buffer._sample_with, self._tells)
         self._update = graph_of(buffer._update_with)
 
     def insert(self, exp: Sequence[Any], num_envs: int, priority: np.ndarray | None = None) -> None:

@@ -102,16 +102,7 @@ class Call {
   }
 
   // What the call returns.
-  int End() const {
-#ifdef MINDSPORE_REPLAY_EMULATED  // the work is done
-    if (status_ == kOk) {
-      const int status = report.failure->status;
-      report.failure->status = kOk;
-      return status;
-    }
-#endif
-    return status_;
-  }
+  int End() const { return status_; }
 
   const Arguments args;
   const Report report;

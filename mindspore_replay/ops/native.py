@@ -232,21 +232,35 @@ def kernels_kept_out(column: Tensor) -> Iterator[None]:
         handle.replay_let_go(place)
 
 
-def raise_earlier_failure() -> None:
-    """Raises a RuntimeError if a kernel that ran on a device has failed and nobody was told yet.
+def fails_later() -> bool:
+    """Whether kernels find what is wrong with their data after the call has returned, as on a GPU.
 
-    A call of a kernel on the CPU reports its own failure, and there is nothing to do. On a device a kernel finds what
-    is wrong with its data after the call has returned, and the library keeps it until it is asked, or until the next
-    call of a kernel. All work in flight must be done, or its failures come later.
+    A call in a graph then ends well, changes nothing, and the graph can be called again. On the CPU it fails.
     """
-    if host_memory():
-        return
-    take = getattr(_library().handle, "replay_take_failure", None)
+    return hasattr(_library().handle, "replay_take_failure")
+
+
+def _take_failure() -> tuple[str, int]:
+    """Kernel and status of the first failure that nobody was told of yet; of work in flight nothing is known."""
     kernel = ctypes.c_char_p()
-    status = take(ctypes.byref(kernel)) if take else OK
+    handle: Any = _library().handle
+    status = handle.replay_take_failure(ctypes.byref(kernel)) if fails_later() else OK
+    return (kernel.value or b"?").decode(), status
+
+
+def raise_earlier_failure() -> None:
+    """Raises a RuntimeError if a kernel failed in a graph that ran before and nobody was told yet."""
+    kernel, status = _take_failure()
     if status != OK:
         what = _FAILURES.get(status, f"it refused its arguments with status {status}")
         raise RuntimeError(
-            f"The kernel '{(kernel.value or b'?').decode()}' failed in a graph that ran before this call: {what}. That "
-            "call of the kernel changed nothing and gave zeros."
+            f"The kernel '{kernel}' failed in a graph that ran before this call: {what}. That call of the kernel "
+            "changed nothing and gave zeros."
         )
+
+
+def raise_own_failure() -> None:
+    """Raises a KernelError if a kernel has failed in the graph that was called last; that graph must be done."""
+    kernel, status = _take_failure()
+    if status != OK:
+        raise KernelError(kernel, status)

@@ -1,0 +1,153 @@
+"""Two kernel libraries side by side: the same calls on the same state, and every byte of what they leave compared."""
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ("kernels", "weight_kernels", "time_kernels", "reservoir_kernels")
+
+#: An argument: its dtype in the kernels' words, its shape, and its memory, which is a NumPy array on the host.
+Host = np.ndarray
+
+
+def build_emulated(folder: Path) -> Path:
+    """The CUDA kernels for the emulated device, which runs them on the host, as a library like the others."""
+    library = folder / "_kernels_emulated.so"
+    flags = ["-std=c++17", "-O2", "-ffp-contract=off", "-pthread", "-shared", "-fPIC", "-fvisibility=hidden"]
+    include = ["-include", str(ROOT / "tests/csrc/emulated_cuda.h"), "-I", str(ROOT / "mindspore_replay/csrc")]
+    sources = [str(ROOT / "mindspore_replay/csrc" / f"{name}.cu") for name in SOURCES]
+    compiler = shutil.which("g++") or "g++"
+    subprocess.run([compiler, *flags, *include, "-x", "c++", *sources, "-o", str(library)], check=True)
+    return library
+
+
+class HostMemory:
+    """Arguments where NumPy keeps them."""
+
+    def put(self, array: Host) -> Any:
+        return array.copy()
+
+    def address(self, held: Any) -> int:
+        return held.ctypes.data
+
+    def get(self, held: Any) -> Host:
+        return held
+
+    def wait(self) -> None:
+        """Returns when the kernels in flight are done."""
+
+
+class TorchMemory:
+    """Arguments in the memory of a GPU, which PyTorch owns."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+
+    def put(self, array: Host) -> Any:
+        held = self._torch.from_numpy(np.frombuffer(array.tobytes(), np.uint8).copy()).cuda()
+        return held, array.dtype, array.shape
+
+    def address(self, held: Any) -> int:
+        return held[0].data_ptr()
+
+    def get(self, held: Any) -> Host:
+        data, dtype, shape = held
+        return data.cpu().numpy().view(dtype).reshape(shape)
+
+    def wait(self) -> None:
+        self._torch.cuda.synchronize()
+
+
+class Library:
+    """The kernels of a library, called on memory that it can reach."""
+
+    def __init__(self, path: Path, memory: Any) -> None:
+        self._handle = ctypes.CDLL(str(path))
+        self.memory = memory
+        self._take_failure = getattr(self._handle, "replay_take_failure", None)
+
+    def call(self, kernel: str, arguments: Sequence[tuple[str, tuple[int, ...], Any]]) -> int:
+        """The status of a call when it is done. An argument is a dtype, a shape and its memory."""
+        size = len(arguments)
+        addresses = (ctypes.c_void_p * size)(*(self.memory.address(held) for _, _, held in arguments))
+        shapes = [(ctypes.c_int64 * max(len(shape), 1))(*shape) for _, shape, _ in arguments]
+        pointers = (ctypes.c_void_p * size)(*map(ctypes.addressof, shapes))
+        ndims = (ctypes.c_int * size)(*(len(shape) for _, shape, _ in arguments))
+        dtypes = (ctypes.c_char_p * size)(*(dtype.encode() for dtype, _, _ in arguments))
+        status = getattr(self._handle, kernel)(size, addresses, ndims, pointers, dtypes, None, None)
+        self.memory.wait()
+        if status == 0 and self._take_failure is not None:
+            status = self._take_failure(ctypes.byref(ctypes.c_char_p()))
+        return status
+
+
+class Pair:
+    """The CPU's kernels and others, each with its own copy of some state.
+
+    Args:
+        ours (Library): The CPU's.
+        other (Library): Those to compare.
+        exact (bool): Whether powers come from the same function. If not, float32 weights may differ in their last bit,
+            as may what is made of them, and after each call the others go on with our state.
+    """
+
+    def __init__(self, ours: Library, other: Library, exact: bool = True) -> None:
+        self._ours, self._other, self._exact = ours, other, exact
+        self._state: dict[str, tuple[str, Any, Any]] = {}
+
+    def hold(self, name: str, array: Host, dtype: str = "") -> None:
+        """Adds an array to the state."""
+        self._state[name] = dtype or array.dtype.name, array.copy(), self._other.memory.put(array)
+
+    def __getitem__(self, name: str) -> Host:
+        return self._state[name][1]
+
+    def run(
+        self, kernel: str, inputs: Sequence[str | Host], outputs: Sequence[tuple[str, tuple[int, ...]]]
+    ) -> tuple[int, list[Host]]:
+        """Calls a kernel of both, on state by its name and on other arrays; the status and what it gives.
+
+        Raises:
+            AssertionError: If status, state or outputs are not the same.
+        """
+        mine, others = [], []
+        for value in inputs:
+            if isinstance(value, str):
+                dtype, array, held = self._state[value]
+            else:
+                dtype, array, held = value.dtype.name, value, self._other.memory.put(value)
+            mine.append((dtype, array.shape, array))
+            others.append((dtype, array.shape, held))
+        made = [np.zeros(shape, np.uint8 if dtype == "bool" else dtype) for dtype, shape in outputs]
+        mine += [(dtype, shape, array) for (dtype, shape), array in zip(outputs, made)]
+        given = [self._other.memory.put(array) for array in made]
+        others += [(dtype, shape, held) for (dtype, shape), held in zip(outputs, given)]
+        status = self._ours.call(kernel, mine)
+        got = self._other.call(kernel, others)
+        assert got == status, f"{kernel}: status {got}, expected {status}"
+        for name, (dtype, array, held) in self._state.items():
+            self._same(f"{kernel}: {name}", array, self._other.memory.get(held))
+            if not self._exact:
+                self._state[name] = dtype, array, self._other.memory.put(array)
+        for i, (array, held) in enumerate(zip(made, given)):
+            if status == 0:
+                self._same(f"{kernel}: output {i}", array, self._other.memory.get(held))
+            elif "sample" in kernel or "draw" in kernel:  # one that is refused gives zeros
+                assert not np.any(self._other.memory.get(held).view(np.uint8)), (
+                    f"{kernel}: output {i} of a refused call"
+                )
+        return status, made
+
+    def _same(self, what: str, expected: Host, got: Host) -> None:
+        if not self._exact and expected.dtype.kind == "f":
+            np.testing.assert_allclose(got, expected, rtol=3e-7, err_msg=what)
+        else:
+            assert got.tobytes() == expected.tobytes(), f"{what}: {got.ravel()[:9]}, expected {expected.ravel()[:9]}"
