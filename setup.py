@@ -59,7 +59,9 @@ class BuildKernels(build_ext):
 
     def compile_cuda(self, ext, target):
         """Why the CUDA library could not be built; empty if it was. It takes minutes."""
-        compiler = shlex.split(os.environ.get("CUDACXX", "")) or [shutil.which("nvcc") or shutil.which(CUDA_NVCC) or ""]
+        home = os.environ.get("CUDA_HOME", "")  # by which MindSpore too finds CUDA
+        places = [*([f"{home}/bin/nvcc"] if home else []), "nvcc", CUDA_NVCC]
+        compiler = shlex.split(os.environ.get("CUDACXX", "")) or [next(filter(None, map(shutil.which, places)), "")]
         if not compiler[0]:
             return NO_NVCC
         wrong, text = run([*compiler, "--help"])
@@ -87,7 +89,7 @@ class BuildKernels(build_ext):
 
 
 CUDA_NVCC = "/usr/local/cuda/bin/nvcc"
-NO_NVCC = f"no CUDA compiler was found ($CUDACXX, nvcc or {CUDA_NVCC})"
+NO_NVCC = f"no CUDA compiler was found ($CUDACXX, $CUDA_HOME/bin/nvcc, nvcc or {CUDA_NVCC})"
 
 
 def run(command):

@@ -1,15 +1,18 @@
 """Fixtures, and the record of which combinations ran."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import pytest
 from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_weighted import make_driver
+from kernel_pairs import build_emulated
 
 from mindspore_replay.distributed.ray_module import connect
 
@@ -17,6 +20,9 @@ from mindspore_replay.distributed.ray_module import connect
 _GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"), "weighted")
 #: Files that share a Ray cluster.
 _GROUPS |= dict.fromkeys(("test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
+
+#: Files that share the emulated CUDA kernels.
+_GROUPS |= dict.fromkeys(("test_cuda_kernels.py", "test_gpu_target.py"), "cuda")
 
 #: For each test that takes the fixture `combination`: the combinations that were run to an end, passed or failed.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
@@ -44,6 +50,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"needs the memory of the host: {marker.args[0]}"))
         if item.path.name != "test_examples.py":
             item.add_marker(pytest.mark.xdist_group(_GROUPS.get(item.path.name, item.path.name)))
+
+
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The CUDA kernels as a library for the host."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++ to build the emulated device")
+    return build_emulated(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,7 +3,10 @@
 A GPU takes the CUDA kernel library, which setup.py builds where it finds nvcc, and PyTorch, which owns the memory here.
 """
 
+import ctypes
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from kernel_pairs import HostMemory, Library, Pair, TorchMemory, build_emulated
+from kernel_pairs import HostMemory, Library, Pair, TorchMemory
 
 import mindspore_replay
 from mindspore_replay.columns import Columns
@@ -25,13 +28,6 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (), (3,), (4,), (2, 5), (84,), (33, 7
 STATE = ("head", "count", "serials", "weights", "priorities", "max_priority", "use_counts", "clocks", "clock", "counts")
 TIME = ("steps", "flags", "rule")
 TOO_FEW_ROWS, INDEX_OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 2, 3, 4, 5
-
-
-@pytest.fixture(scope="session")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++ to build the emulated device")
-    return build_emulated(tmp_path_factory.mktemp("emulated"))
 
 
 def gpu_library() -> Library:
@@ -320,6 +316,21 @@ def test_columns_beyond_what_a_launch_takes(pair: Pair, emulated: Path):
     rows = [("uint8", (1,), np.zeros(1, np.uint8)) for _ in range(41)]
     assert library.call("replay_gather_rows", [*columns, *slots, *rows]) == 6
     assert library.call("replay_gather_rows", [*columns[:40], *slots, *rows[:40]]) == 0
+
+
+def exports(path: Path) -> set[str]:
+    out = subprocess.run(["nm", "-D", "--defined-only", str(path)], check=True, capture_output=True, text=True).stdout
+    return set(re.findall(r" T (replay_\w+)", out))
+
+
+@pytest.mark.skipif(not (shutil.which("nvcc") and shutil.which("nm")), reason="there is no nvcc, or no nm")
+def test_the_library_that_nvcc_builds():
+    path = PACKAGE / "_kernels_cuda.so"
+    note = path.with_suffix(".txt")
+    assert path.exists(), note.read_text(encoding="utf-8") if note.exists() else "nothing was built"
+    ctypes.CDLL(str(path))
+    cpu_only = {"replay_sample_groups", "replay_hold", "replay_let_go"}
+    assert exports(path) == exports(PACKAGE / "_kernels.so") - cpu_only | {"replay_take_failure"}
 
 
 class WrongLibrary(Library):

@@ -27,15 +27,17 @@ HELPS = {
 KINDS = {"CUDA 11.1": [70, 75, 80, 86], "CUDA 13": [75, 80, 86, 89, 90]}
 
 
-def build(folder: Path, nvcc: str) -> subprocess.CompletedProcess[str]:
-    """Builds the extensions into ``out``. Other compilers do nothing."""
+def build(folder: Path, nvcc: str, at: str = "nvcc", name: str = "CUDACXX") -> subprocess.CompletedProcess[str]:
+    """Builds the extensions into ``out``, with nvcc at a place that a variable names. Other compilers do nothing."""
     shutil.copytree(ROOT / "mindspore_replay" / "csrc", folder / "mindspore_replay" / "csrc")
     for name in ("setup.py", "pyproject.toml", "README.md", "mindspore_replay/_version.py"):
         shutil.copy(ROOT / name, folder / name)
     (folder / "mindspore_replay" / "__init__.py").touch()
-    (folder / "nvcc").write_text(nvcc)
-    (folder / "nvcc").chmod(0o755)
-    environment = {**os.environ, "CUDACXX": str(folder / "nvcc"), "CXX": "true", "CC": "false"}
+    (folder / at).parent.mkdir(parents=True, exist_ok=True)
+    (folder / at).write_text(nvcc)
+    (folder / at).chmod(0o755)
+    environment = {key: value for key, value in os.environ.items() if key not in ("CUDACXX", "CUDA_HOME")}
+    environment |= {name: str(folder / at.removesuffix("/bin/nvcc")), "CXX": "true", "CC": "false"}
     command = [sys.executable, "-W", "ignore", "setup.py", "build_ext", "-b", "out"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
@@ -54,6 +56,13 @@ def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path)
     assert ("--threads" in arguments) == (version == "CUDA 13")
     assert sum(argument.endswith(".cu") for argument in arguments) == 4
     assert {"--fmad=false", "-shared", "static"} <= set(arguments)
+
+
+def test_the_nvcc_that_mindspore_looks_for(tmp_path: Path):
+    """In the folder that CUDA_HOME names, before any other."""
+    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""), "cuda/bin/nvcc", "CUDA_HOME")
+    assert result.returncode == 0, result.stderr
+    assert "--fmad=false" in (tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.so").read_text()
 
 
 def test_an_error_is_kept_and_the_installation_goes_on(tmp_path: Path):

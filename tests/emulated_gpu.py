@@ -1,0 +1,77 @@
+"""A machine with a GPU, for MindSpore, on one without: CUDA's libraries by name, and the CUDA kernels on the host.
+
+MindSpore 2.10 then takes the device target ``GPU``, keeps Parameters in the memory of that device, and calls our
+kernels on it. Its own CUDA kernels do not run there, so a graph may hold no operator but ours. As a plugin of pytest
+(``-p emulated_gpu``) this lets the package take the emulated kernels for the CUDA kernel library.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import mindspore as ms
+
+from mindspore_replay.ops import native
+
+_FOLDER = "MINDSPORE_REPLAY_EMULATED_KERNELS"
+_RUNTIME = Path(__file__).parent / "csrc" / "emulated_runtime.cc"
+#: How the nvcc of MindSpore's CUDA says what it is.
+_NVCC = '#!/bin/sh\necho "Cuda compilation tools, release 11.6, V11.6.124"\n'
+
+if _FOLDER in os.environ:
+    native._FOLDER = Path(os.environ[_FOLDER])
+    native._library_for.cache_clear()
+
+
+def _read(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _stub(symbol: str) -> str:
+    """A function that does nothing; one that creates something gives a place that is not null."""
+    if "Create" in symbol or "create" in symbol:
+        return f'extern "C" int {symbol}(void **p) {{ static char place[64]; *p = place; return 0; }}'
+    if symbol.endswith(("ErrorString", "ErrorName")):
+        return f'extern "C" const char *{symbol}() {{ return "emulated"; }}'
+    return f'extern "C" int {symbol}() {{ return 0; }}'
+
+
+def _libraries(plugins: Iterable[Path]) -> tuple[set[str], set[str]]:
+    """CUDA's libraries that MindSpore's need, and the functions that they are to have."""
+    needed, symbols = set(), set()
+    for plugin in plugins:
+        needed |= set(re.findall(r"NEEDED\s+(lib(?:cu|nvrtc)\S*\.so\S*)", _read("objdump", "-p", plugin)))
+        symbols |= set(re.findall(r" U ((?:cu|nvrtc)\w+)", _read("nm", "-D", "--undefined-only", plugin)))
+    return {name for name in needed if "cuda_ops" not in name}, symbols
+
+
+def build(folder: Path, kernels: Path) -> dict[str, str]:
+    """Makes the libraries in a folder, and gives the environment in which MindSpore finds them.
+
+    Args:
+        folder (Path): A new folder.
+        kernels (Path): The emulated kernels.
+    """
+    plugin = Path(ms.__file__).parent / "lib" / "plugin"
+    needed, symbols = _libraries([plugin / "libmindspore_gpu.so.11.6", plugin / "gpu" / "libcuda_ops.so.11"])
+    own = set(re.findall(r"^CUDA (\w+)\(", _RUNTIME.read_text(encoding="utf-8"), re.MULTILINE))
+    (folder / "names.cc").write_text("\n".join(map(_stub, sorted(symbols - own))) + "\n", encoding="utf-8")
+    shared = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC"]
+    runtime = folder / "libemulated_runtime.so"
+    subprocess.run([*shared, str(_RUNTIME), str(folder / "names.cc"), "-o", str(runtime)], check=True)
+    link = ["-Wl,--no-as-needed", f"-L{folder}", "-lemulated_runtime", f"-Wl,-rpath,{folder}"]
+    for name in needed:
+        empty = ["-x", "c++", "/dev/null", "-x", "none"]
+        subprocess.run([*shared, *empty, f"-Wl,-soname,{name}", *link, "-o", str(folder / name)], check=True)
+    nvcc = folder / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(_NVCC, encoding="utf-8")
+    nvcc.chmod(0o755)
+    package = folder / "package"
+    package.mkdir()
+    (package / "_kernels_cuda.so").symlink_to(kernels)
+    (package / "_kernels.so").symlink_to(native._FOLDER / "_kernels.so")
+    path = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    return {"CUDA_HOME": str(folder / "cuda"), "LD_LIBRARY_PATH": path, _FOLDER: str(package), "GLOG_v": "3"}

@@ -1,0 +1,103 @@
+"""Calls whose graphs hold our operators only, of many kinds of buffer, on a device; prints what they give.
+
+    python tests/gpu_calls.py {CPU,GPU}
+
+Where it runs must not matter: a test compares what is printed.
+"""
+
+import sys
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+
+ms.set_device(sys.argv[1])
+
+import emulated_gpu  # noqa: E402, F401  (takes the emulated kernels)
+
+from mindspore_replay import (  # noqa: E402
+    EpisodeReplayBuffer,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+)
+from mindspore_replay.ops import native  # noqa: E402
+
+SCHEMA: dict[str, Any] = {
+    "shapes": [(3,), (2, 2), (), ()], "types": [ms.float32, ms.uint8, ms.float32, ms.bool_],
+    "names": ["observation", "frame", "reward", "terminated"], "seed": 7,
+}  # fmt: skip
+
+
+def rows(n: int, start: int) -> list[np.ndarray]:
+    t = np.arange(start, start + n)
+    observation = np.stack([t, 2 * t, 3 * t], 1).astype(np.float32)
+    frame = (t[:, None, None] + np.arange(4).reshape(2, 2)).astype(np.uint8)
+    return [observation, frame, t.astype(np.float32), t % 5 == 4]
+
+
+def told(what: str, value: Any) -> None:
+    parts = value if isinstance(value, tuple) else (value,)
+    print(what, [p.asnumpy().tolist() if isinstance(p, ms.Tensor) else p for p in parts])
+
+
+def drive(name: str, buffer: Any, ends: bool) -> None:
+    """Fills it beyond its end, draws, and changes what is known of rows."""
+    for i in range(5):
+        batch = rows(9, 9 * i)
+        buffer.insert(batch, end=batch[3]) if ends else buffer.insert(batch)
+        told(f"{name}: size", buffer.size())
+    told(f"{name}: rows", buffer.get_item([0, 5, -1]))
+    draw = buffer._host.sample  # without the look at the rows before it, which takes MindSpore's operators
+    if buffer.prioritized:
+        drawn = [draw(None) for _ in range(3)]
+        told(f"{name}: dead", buffer.update_priorities(drawn[0][0], np.linspace(0.1, 2, 8, dtype=np.float32)))
+        drawn += [draw(0.5)]
+    else:
+        drawn = [draw((0, 2**31 - 1)) for _ in range(3)] + [draw((3, -2))]
+    for batch in drawn:
+        told(f"{name}: sample", batch)
+    if buffer.weighted:
+        told(f"{name}: deleted", buffer.delete(np.array([40, 41, 3])))
+        buffer.advance(2)
+        told(f"{name}: info", buffer.info(np.array([44, 40, 30, 2])))
+
+
+class Learner(ms.nn.Cell):
+    """Inserts and draws in one graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replay = PrioritizedReplayBuffer(4, 16, **SCHEMA)
+
+    def construct(self, observation: Any, frame: Any, reward: Any, terminated: Any) -> Any:
+        self.replay.insert([observation, frame, reward, terminated])
+        return self.replay.sample()
+
+
+drive("uniform", ReplayBuffer(8, 32, **SCHEMA), False)
+drive("distinct, ordered", ReplayBuffer(8, 32, replace=False, ordered=True, **SCHEMA), False)
+drive("limits", ReplayBuffer(8, 32, max_use=2, max_staleness=3, **SCHEMA), False)
+drive("prioritized", PrioritizedReplayBuffer(8, 32, **SCHEMA), False)
+drive("sequences", SequenceReplayBuffer(8, 32, sequence_length=4, burn_in=1, **SCHEMA), True)
+drive("prioritized sequences", SequenceReplayBuffer(8, 32, sequence_length=4, prioritized=True, **SCHEMA), True)
+drive("3-step returns", ReplayBuffer(8, 32, views=[NStep(3, 0.9)], **SCHEMA), True)
+drive("episodes", EpisodeReplayBuffer(2, 32, max_episode_length=8, **SCHEMA), True)
+
+ms.set_context(mode=ms.GRAPH_MODE)
+learner = Learner()
+for i in range(4):
+    told("learner", learner(*map(ms.Tensor, rows(6, 6 * i))))
+if native.host_memory():
+    print("failed True True")
+else:  # what fails in a graph is told by the next call, and the graph goes on
+    few = Learner()
+    few(*map(ms.Tensor, rows(3, 0)))
+    try:
+        few.replay.size()
+        heard = False
+    except RuntimeError as error:
+        heard = "'replay_sample_prioritized' failed in a graph that ran before this call" in str(error)
+    again = few(*map(ms.Tensor, rows(3, 3)))[0].asnumpy()
+    print("failed", heard, bool(np.all((again >= 0) & (again < 6))))
