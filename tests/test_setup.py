@@ -27,7 +27,7 @@ HELPS = {
 KINDS = {"CUDA 11.1": [70, 75, 80, 86], "CUDA 13": [75, 80, 86, 89, 90]}
 
 
-def build(folder: Path, nvcc: str, at: str = "nvcc", name: str = "CUDACXX") -> subprocess.CompletedProcess[str]:
+def build(folder: Path, nvcc: str, at: str = "nvcc", variable: str = "CUDACXX") -> subprocess.CompletedProcess[str]:
     """Builds the extensions into ``out``, with nvcc at a place that a variable names. Other compilers do nothing."""
     shutil.copytree(ROOT / "mindspore_replay" / "csrc", folder / "mindspore_replay" / "csrc")
     for name in ("setup.py", "pyproject.toml", "README.md", "mindspore_replay/_version.py"):
@@ -37,7 +37,7 @@ def build(folder: Path, nvcc: str, at: str = "nvcc", name: str = "CUDACXX") -> s
     (folder / at).write_text(nvcc)
     (folder / at).chmod(0o755)
     environment = {key: value for key, value in os.environ.items() if key not in ("CUDACXX", "CUDA_HOME")}
-    environment |= {name: str(folder / at.removesuffix("/bin/nvcc")), "CXX": "true", "CC": "false"}
+    environment |= {variable: str(folder / at.removesuffix("/bin/nvcc")), "CXX": "true", "CC": "false"}
     command = [sys.executable, "-W", "ignore", "setup.py", "build_ext", "-b", "out"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
