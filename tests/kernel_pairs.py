@@ -76,17 +76,22 @@ class Library:
 
     def call(self, kernel: str, arguments: Sequence[tuple[str, tuple[int, ...], Any]]) -> int:
         """The status of a call when it is done. An argument is a dtype, a shape and its memory."""
+        status = self.launch(kernel, arguments)
+        self.memory.wait()
+        if status == 0 and self._take_failure is not None:
+            status = self._take_failure(ctypes.byref(ctypes.c_char_p()))
+        return status
+
+    def launch(self, kernel: str, arguments: Sequence[tuple[str, tuple[int, ...], Any]], stream: Any = None) -> int:
+        """What a call on a stream, an address, returns before its kernel is done."""
         size = len(arguments)
         addresses = (ctypes.c_void_p * size)(*(self.memory.address(held) for _, _, held in arguments))
         shapes = [(ctypes.c_int64 * max(len(shape), 1))(*shape) for _, shape, _ in arguments]
         pointers = (ctypes.c_void_p * size)(*map(ctypes.addressof, shapes))
         ndims = (ctypes.c_int * size)(*(len(shape) for _, shape, _ in arguments))
         dtypes = (ctypes.c_char_p * size)(*(dtype.encode() for dtype, _, _ in arguments))
-        status = getattr(self._handle, kernel)(size, addresses, ndims, pointers, dtypes, None, None)
-        self.memory.wait()
-        if status == 0 and self._take_failure is not None:
-            status = self._take_failure(ctypes.byref(ctypes.c_char_p()))
-        return status
+        place = ctypes.c_void_p(stream)
+        return getattr(self._handle, kernel)(size, addresses, ndims, pointers, dtypes, place, None)
 
 
 class Pair:

@@ -4,6 +4,7 @@ A GPU takes the CUDA kernel library, which setup.py builds where it finds nvcc, 
 """
 
 import ctypes
+import importlib
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from kernel_pairs import HostMemory, Library, Pair, TorchMemory
 import mindspore_replay
 from mindspore_replay.columns import Columns
 from mindspore_replay.ops import windows
-from mindspore_replay.ops.sum_tree import initial_weights
+from mindspore_replay.ops.sum_tree import initial_weights, tree_size
 from mindspore_replay.ops.windows import Output, SamplePlan
 
 PACKAGE = Path(mindspore_replay.__file__).parent
@@ -331,6 +332,20 @@ def test_the_library_that_nvcc_builds():
     ctypes.CDLL(str(path))
     cpu_only = {"replay_sample_groups", "replay_hold", "replay_let_go"}
     assert exports(path) == exports(PACKAGE / "_kernels.so") - cpu_only | {"replay_take_failure"}
+
+
+def test_the_workloads_of_the_benchmark(emulated: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each is called and does what it is for; the times are a GPU's matter."""
+    monkeypatch.syspath_prepend(str(PACKAGE.parent / "benchmarks"))
+    gpu = importlib.import_module("gpu")
+    assert [gpu.tree_size(capacity) for capacity in (1, 16, 17, 5000, 1 << 20)] == [
+        tree_size(capacity) for capacity in (1, 16, 17, 5000, 1 << 20)
+    ]
+    library = Library(emulated, HostMemory())
+    for function, moved in gpu.workloads(library, small=True).values():
+        function(None)
+        assert moved > 0
+        assert library.call("replay_random_bits", [("int64", (2,), np.zeros(2, np.int64))] * 2) == 0
 
 
 class WrongLibrary(Library):

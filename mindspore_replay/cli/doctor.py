@@ -99,8 +99,10 @@ def _devices() -> dict[str, str]:
 
 def _reason(device: str, error: str) -> str:
     """What MindSpore's errors say of a device, in one line."""
+    if device == "GPU" and not os.environ.get("CUDA_HOME"):
+        return "not there: CUDA_HOME names no folder of CUDA, and MindSpore looks nowhere else"
     missing = re.findall(rf"(\S+) \(need by mindspore-{device.lower()}\) is not found", error)
-    missing += [text for text in re.findall(r"failed\. (\S+: .*)", error) if device == "Ascend"]
+    missing += re.findall(rf"Load dynamic library: \S*{device.lower()}\S* failed\. (.*)", error)
     told = re.findall(r"^\w*Error: ([^.]*)", error, re.MULTILINE)
     return f"not there: {', '.join(dict.fromkeys(missing)) or (told or ['MindSpore does not say why'])[-1]}"
 
