@@ -348,6 +348,20 @@ def test_the_workloads_of_the_benchmark(emulated: Path, monkeypatch: pytest.Monk
         assert library.call("replay_random_bits", [("int64", (2,), np.zeros(2, np.int64))] * 2) == 0
 
 
+def test_what_the_page_says(capsys: pytest.CaptureFixture[str]):
+    page = (PACKAGE.parent / "docs" / "gpu.md").read_text(encoding="utf-8")
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (PACKAGE / "csrc").iterdir()}
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], {})
+    assert capsys.readouterr().out == "native True\n"
+    statuses = {int(value) for value in re.findall(r"^  k\w+ = (\d+),", sources["status.h"], re.MULTILINE)}
+    table = page.split("| status | what it says |")[1].split("\n\n")[0]
+    assert {int(value) for value in re.findall(r"^\| (\d+)", table, re.MULTILINE)} == statuses - {0}
+    limits = {"rows.cuh": "kMostColumns", "time_kernels.cu": "kMostOutputs", "shuffle.cuh": "kMostInBlock"}
+    columns, outputs, draws = (re.findall(rf"{name} = (\d+);", sources[file])[0] for file, name in limits.items())
+    assert f"takes {columns} columns and {outputs} outputs" in page
+    assert f"more than {draws} rows without replacement" in page
+
+
 class WrongLibrary(Library):
     """The CPU's kernels, but for one bit of one argument."""
 
