@@ -15,7 +15,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from kernel_pairs import HostMemory, Library, Pair, TorchMemory
+from kernel_pairs import ROOT, HostMemory, Library, Pair, TorchMemory
 
 import mindspore_replay
 from mindspore_replay.columns import Columns
@@ -336,7 +336,7 @@ def test_the_library_that_nvcc_builds():
 
 def test_the_workloads_of_the_benchmark(emulated: Path, monkeypatch: pytest.MonkeyPatch):
     """Each is called and does what it is for; the times are a GPU's matter."""
-    monkeypatch.syspath_prepend(str(PACKAGE.parent / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     gpu = importlib.import_module("gpu")
     assert [gpu.tree_size(capacity) for capacity in (1, 16, 17, 5000, 1 << 20)] == [
         tree_size(capacity) for capacity in (1, 16, 17, 5000, 1 << 20)
@@ -349,8 +349,8 @@ def test_the_workloads_of_the_benchmark(emulated: Path, monkeypatch: pytest.Monk
 
 
 def test_what_the_page_says(capsys: pytest.CaptureFixture[str]):
-    page = (PACKAGE.parent / "docs" / "gpu.md").read_text(encoding="utf-8")
-    sources = {path.name: path.read_text(encoding="utf-8") for path in (PACKAGE / "csrc").iterdir()}
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "mindspore_replay" / "csrc").iterdir()}
     exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], {})
     assert capsys.readouterr().out == "native True\n"
     statuses = {int(value) for value in re.findall(r"^  k\w+ = (\d+),", sources["status.h"], re.MULTILINE)}
@@ -359,7 +359,7 @@ def test_what_the_page_says(capsys: pytest.CaptureFixture[str]):
     limits = {"rows.cuh": "kMostColumns", "time_kernels.cu": "kMostOutputs", "shuffle.cuh": "kMostInBlock"}
     columns, outputs, draws = (re.findall(rf"{name} = (\d+);", sources[file])[0] for file, name in limits.items())
     assert f"takes {columns} columns and {outputs} outputs" in page
-    assert f"more than {draws} rows without replacement" in page
+    assert f"draw of more than {draws} rows" in page
 
 
 class WrongLibrary(Library):

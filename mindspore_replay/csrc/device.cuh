@@ -23,22 +23,55 @@ constexpr int kThreads = 64;  // of a block; few, since one processor runs them 
 constexpr int kThreads = 256;  // of a block
 #endif
 
+// Memory of the GPU that a call gives back stays with the process, for the next one: to ask the driver for it anew takes
+// longer than a kernel. CUDA 11.1 has no such memory.
+inline cudaError_t TakeScratch(void **memory, size_t bytes, cudaStream_t stream) {
+#if CUDART_VERSION >= 11020
+  return cudaMallocAsync(memory, bytes, stream);
+#else
+  return static_cast<void>(stream), cudaMalloc(memory, bytes);
+#endif
+}
+
+inline void GiveScratchBack(void *memory, cudaStream_t stream) {
+#if CUDART_VERSION >= 11020
+  cudaFreeAsync(memory, stream);
+#else
+  static_cast<void>(stream);
+  cudaFree(memory);
+#endif
+}
+
+inline void KeepScratch() {
+#if CUDART_VERSION >= 11020
+  int device = 0;
+  cudaMemPool_t pool;
+  uint64_t all = ~uint64_t{0};
+  if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetDefaultMemPool(&pool, device) != cudaSuccess) return;
+  cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all);
+#endif
+}
+
 // The first call that was refused on the GPU, in memory of the host: no call waits for the GPU to hear of it.
 struct Failure {
   int status;
   const char *kernel;
 };
 
-// That memory, or null if CUDA has none.
+// That memory, null before the first call of a kernel: who only asks for failures makes CUDA choose no device.
+inline std::atomic<volatile Failure *> the_failure{nullptr};
+
+// The same for a call of a kernel; null if CUDA has no memory.
 inline volatile Failure *TheFailure() {
   static volatile Failure *const failure = [] {
     void *memory = nullptr;
     if (cudaHostAlloc(&memory, sizeof(Failure), cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess) {
-      memory = nullptr;
-    } else {
-      *static_cast<Failure *>(memory) = {kOk, nullptr};
+      return static_cast<volatile Failure *>(nullptr);
     }
-    return static_cast<volatile Failure *>(memory);
+    *static_cast<Failure *>(memory) = {kOk, nullptr};
+    KeepScratch();
+    the_failure = static_cast<volatile Failure *>(memory);
+    return the_failure.load();
   }();
   return failure;
 }
@@ -63,7 +96,7 @@ class Call {
       : args(nparam, params, ndims, shapes, dtypes), report{TheFailure(), kernel},
         stream_(static_cast<cudaStream_t>(stream)) {}
   ~Call() {
-    if (scratch_ != nullptr) cudaFreeAsync(scratch_, stream_);
+    if (scratch_ != nullptr) GiveScratchBack(scratch_, stream_);
   }
   Call(const Call &) = delete;
   Call &operator=(const Call &) = delete;
@@ -77,9 +110,10 @@ class Call {
     return kEarlier + earlier;
   }
 
-  // Starts `blocks` blocks, at least one, of kThreads threads.
+  // Starts `blocks` blocks, at least one, of kThreads threads; none after a launch that CUDA has refused.
   template <typename... Parameters>
   void Launch(void (*kernel)(Parameters...), int64_t blocks, std::common_type_t<Parameters>... parameters) {
+    if (status_ != kOk) return;
     void *addresses[] = {&parameters...};
     const dim3 grid(static_cast<unsigned>(blocks < 1 ? 1 : blocks));
 #ifdef MINDSPORE_REPLAY_EMULATED
@@ -93,7 +127,7 @@ class Call {
 
   // Memory of the GPU for this call alone; null, with a status, if there is none. To be called once at most.
   void *Scratch(int64_t bytes) {
-    const cudaError_t error = cudaMallocAsync(&scratch_, static_cast<size_t>(bytes), stream_);
+    const cudaError_t error = TakeScratch(&scratch_, static_cast<size_t>(bytes), stream_);
     if (error != cudaSuccess) {
       scratch_ = nullptr;
       status_ = Refused(error);
@@ -128,18 +162,20 @@ inline unsigned NextTicket() {
   return next++ % kTickets;
 }
 
-// Whether this block is the last of the launch to come here; it sees all that the others wrote before. A launch changes
-// the cursors of a buffer in this block alone, when no other block reads them any more.
+// Whether this block is the last of the launch to come here; it sees all that the others wrote before, and is a barrier
+// for its threads. A launch changes the cursors of a buffer in this block alone, when no other block reads them any more;
+// the others may still be copying rows.
 __device__ inline bool IsLastBlock(unsigned ticket) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
+  if (gridDim.x == 1) return true;
   if (threadIdx.x == 0) {
+    __threadfence();
     last = atomicAdd(&tickets[ticket], 1u) == gridDim.x - 1;
     if (last) tickets[ticket] = 0;
+    __threadfence();
   }
   __syncthreads();
-  if (last) __threadfence();
   return last;
 }
 

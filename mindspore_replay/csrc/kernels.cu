@@ -66,6 +66,7 @@ struct UniformDraw {
   __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const {
     return SlotOf(draws.first + draws.ranks(i), draws.head, options[0]);
   }
+  __device__ void Note(int64_t, int64_t) const {}
   __device__ void End(const Draws &draws, int status) const {
     if (status == replay::kOk && threadIdx.x == 0) random->counter = draws.ranks.state.counter + n;
   }
@@ -85,6 +86,7 @@ struct AtPositions {
     report(replay::kIndexOutOfRange);
     return -1;
   }
+  __device__ void Note(int64_t, int64_t) const {}
   __device__ void End(const Draws &, int) const {}
 };
 
@@ -99,6 +101,7 @@ struct AtSlots {
     report(replay::kIndexOutOfRange);
     return -1;
   }
+  __device__ void Note(int64_t, int64_t) const {}
   __device__ void End(const Draws &, int) const {}
 };
 
@@ -113,10 +116,13 @@ WriteKernel(const Report report, unsigned ticket, const RingState ring, int64_t 
     const int64_t row = chunk.first + threadIdx.x - plan.skipped;
     slots[threadIdx.x] = sound && row >= 0 ? SlotOf(row, plan.slot, ring.capacity) : -1;
   }
-  __syncthreads();
+  const bool last = replay::IsLastBlock(ticket);
   replay::CopyRows<replay::kIn>(columns, chunk, slots);
-  if (!replay::IsLastBlock(ticket) || threadIdx.x != 0) return;
-  if (!sound) return report(replay::kBadArguments);
+  if (!last || threadIdx.x != 0) return;
+  if (!sound) {
+    *stored = 0;
+    return report(replay::kBadArguments);
+  }
   *ring.head = static_cast<int32_t>(plan.head);
   *ring.count = static_cast<int32_t>(plan.count);
   serials[0] += n;
@@ -240,7 +246,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_random_bits) {
 // The status of the first call that was refused on the GPU since this was asked, or 0, and the name of its kernel. Of
 // calls in flight nothing is known; a caller who wants to know waits for them first.
 MINDSPORE_REPLAY_EXPORT int replay_take_failure(const char **kernel) {
-  volatile replay::Failure *failure = replay::TheFailure();
+  volatile replay::Failure *failure = replay::the_failure;
   if (failure == nullptr || failure->status == replay::kOk) return replay::kOk;
   const int status = failure->status;
   *kernel = failure->kernel;

@@ -54,9 +54,9 @@ __device__ void Claim(const Stream &stream) {
   }
 }
 
-// Stores the rows of this block's chunk that stay; `state` is null where rows have no weights.
-__device__ void Store(const Stream &stream, const WeightedState *state, const Columns &columns, const Chunks &chunks) {
-  __shared__ int64_t slots[kThreads];
+// Finds the slots of the rows of this block's chunk that stay, -1 for the others; `state` is null where rows have no
+// weights.
+__device__ void Mark(const Stream &stream, const WeightedState *state, const Chunks &chunks, int64_t *slots) {
   const Chunk chunk = replay::ThisChunk(chunks);
   if (threadIdx.x < chunk.count) {
     const int64_t row = chunk.first + threadIdx.x;
@@ -65,8 +65,12 @@ __device__ void Store(const Stream &stream, const WeightedState *state, const Co
     slots[threadIdx.x] = slot;
     if (slot >= 0 && state != nullptr && chunk.part == 0) state->rows.Renew(slot);
   }
-  __syncthreads();
-  replay::CopyRows<replay::kIn>(columns, chunk, slots);
+}
+
+__device__ void Refuse(const Report &report, int32_t *stored) {
+  if (blockIdx.x != 0 || threadIdx.x != 0) return;
+  *stored = 0;
+  report(replay::kBadArguments);
 }
 
 __device__ void Commit(const Stream &stream, int32_t *stored) {
@@ -85,22 +89,22 @@ __global__ void __launch_bounds__(kThreads) WeightedClaimKernel(const Stream str
 
 __global__ void __launch_bounds__(kThreads)
 InsertKernel(const Report report, unsigned ticket, const Stream stream, const Columns columns, const Chunks chunks, int32_t *stored) {
-  const bool sound = IsSound(stream, nullptr);
-  if (sound) Store(stream, nullptr, columns, chunks);
-  if (!replay::IsLastBlock(ticket) || threadIdx.x != 0) return;
-  if (!sound) return report(replay::kBadArguments);
-  Commit(stream, stored);
+  __shared__ int64_t slots[kThreads];
+  if (!IsSound(stream, nullptr)) return Refuse(report, stored);
+  Mark(stream, nullptr, chunks, slots);
+  const bool last = replay::IsLastBlock(ticket);
+  replay::CopyRows<replay::kIn>(columns, replay::ThisChunk(chunks), slots);
+  if (last && threadIdx.x == 0) Commit(stream, stored);
 }
 
 __global__ void __launch_bounds__(kThreads)
 WeightedInsertKernel(const Report report, unsigned ticket, const Stream stream, const WeightedState state, const Columns columns, const Chunks chunks, int32_t *stored) {
-  const bool sound = IsSound(stream, &state);
-  if (sound) Store(stream, &state, columns, chunks);
-  if (!replay::IsLastBlock(ticket)) return;
-  if (!sound) {
-    if (threadIdx.x == 0) report(replay::kBadArguments);
-    return;
-  }
+  __shared__ int64_t slots[kThreads];
+  if (!IsSound(stream, &state)) return Refuse(report, stored);
+  Mark(stream, &state, chunks, slots);
+  const bool last = replay::IsLastBlock(ticket);
+  replay::CopyRows<replay::kIn>(columns, replay::ThisChunk(chunks), slots);
+  if (!last) return;
   replay::RefreshAbove(state.rows.tree, stream.n, [&](int64_t row) { return stream.SlotOf(row); });
   if (threadIdx.x != 0) return;
   Commit(stream, stored);

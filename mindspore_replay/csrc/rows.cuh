@@ -21,6 +21,7 @@ namespace replay {
 constexpr int kMostColumns = 40;
 constexpr int64_t kBytesOfBlock = 1 << 14;
 constexpr int kTogether = 4;  // units that a thread loads before it stores the first
+constexpr int kWarp = 32;
 
 // A column and the rows that come or go.
 struct Column {
@@ -48,7 +49,7 @@ inline Chunks ChunksOf(int64_t n, int64_t row_bytes) {
   const int64_t wanted = std::max<int64_t>(std::min(n, int64_t{32}), n / kBlocksWanted);
   const int64_t per_block = std::max<int64_t>(
       1, std::min({wanted, int64_t{kThreads}, kBytesOfBlock / std::max<int64_t>(row_bytes, 1)}));
-  return {n, per_block, std::max<int64_t>(1, per_block * row_bytes / (2 * kBytesOfBlock))};
+  return {n, per_block, std::max<int64_t>(1, per_block * row_bytes / kBytesOfBlock)};
 }
 
 // What this block takes.
@@ -121,16 +122,30 @@ __device__ void CopyRows(const Columns &columns, const Chunk &chunk, const int64
       auto *stored = reinterpret_cast<Unit *>(column.stored);
       auto *batch = reinterpret_cast<Unit *>(column.batch + chunk.first * column.row_bytes);
       const auto units = static_cast<uint32_t>(column.row_bytes / static_cast<int64_t>(sizeof(Unit)));
-      const auto in_column = [=](int64_t u) -> Unit * {
-        const int64_t slot = slots[static_cast<uint32_t>(u) / units];
-        return slot < 0 ? nullptr : stored + slot * units + static_cast<uint32_t>(u) % units;
-      };
-      const auto in_batch = [=](int64_t u) { return batch + u; };
       const int64_t total = chunk.count * units;
-      if constexpr (kDirection == kOut) {
-        CopyUnits<Unit>(chunk.Begin(total), chunk.End(total), threadIdx.x, blockDim.x, in_column, in_batch);
+      const int64_t begin = chunk.Begin(total), end = chunk.End(total);
+      int64_t thread = threadIdx.x, threads = blockDim.x;
+      if (end - begin <= kWarp * kTogether) {  // a column for each warp in turn, all at once
+        if (threadIdx.x / kWarp != c % (blockDim.x / kWarp)) return;
+        thread %= kWarp;
+        threads = kWarp;
+      }
+      const auto in_batch = [=](int64_t u) { return batch + u; };
+      const auto copy = [=](const auto &in_column) {
+        if constexpr (kDirection == kOut) {
+          CopyUnits<Unit>(begin, end, thread, threads, in_column, in_batch);
+        } else {
+          CopyUnits<Unit>(begin, end, thread, threads, in_batch, in_column);
+        }
+      };
+      if (chunk.count == 1) {
+        Unit *row = slots[0] < 0 ? nullptr : stored + slots[0] * units;
+        copy([=](int64_t u) { return row == nullptr ? nullptr : row + u; });
       } else {
-        CopyUnits<Unit>(chunk.Begin(total), chunk.End(total), threadIdx.x, blockDim.x, in_batch, in_column);
+        copy([=](int64_t u) -> Unit * {
+          const int64_t slot = slots[static_cast<uint32_t>(u) / units];
+          return slot < 0 ? nullptr : stored + slot * units + static_cast<uint32_t>(u) % units;
+        });
       }
     });
   }
@@ -165,9 +180,9 @@ inline RingState RingStateOf(const Arguments &args, int k) {
 }
 
 // Gathers rows from the slots that a source names; of a batch each block gathers a chunk. A source has Begin(&draws, last),
-// which makes all that the first `last` rows take and gives the same status in every block, Slot(draws, i) for row i, and
-// End(draws, status), which all threads of the last block call. It stays as it was given: what a thread does not change
-// it needs no copy of.
+// which makes all that the first `last` rows take and gives the same status in every block, Slot(draws, i) for row i,
+// Note(i, slot), called once for each row, and End(draws, status), which all threads of the last block call while others
+// may be copying. It stays as it was given: what a thread does not change it needs no copy of.
 template <typename Source>
 __global__ void __launch_bounds__(kThreads) GatherKernel(const Report report, unsigned ticket, const Source source, const Columns columns, const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
@@ -175,11 +190,13 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(const Report report, un
   typename Source::Draws draws;
   const int status = source.Begin(&draws, chunk.first + chunk.count);
   if (threadIdx.x < chunk.count) {
-    slots[threadIdx.x] = status == kOk ? source.Slot(draws, chunk.first + threadIdx.x, report) : -1;
+    const int64_t i = chunk.first + threadIdx.x;
+    slots[threadIdx.x] = status == kOk ? source.Slot(draws, i, report) : -1;
+    if (status == kOk && chunk.part == 0) source.Note(i, slots[threadIdx.x]);
   }
-  __syncthreads();
+  const bool last = IsLastBlock(ticket);
   CopyRows<kOut>(columns, chunk, slots);
-  if (!IsLastBlock(ticket)) return;
+  if (!last) return;
   if (status != kOk && threadIdx.x == 0) report(status);
   source.End(draws, status);
 }

@@ -136,12 +136,14 @@ class SumTree {
   // Computes a node anew from its children, at a level from 1 to Height().
   REPLAY_BOTH void RefreshNode(int level, int64_t node) const {
     const double *children = Sums(level - 1) + node * kFanout;
-    const double *minima = level == 1 ? children : Minima(level - 1) + node * kFanout;
+    const double *minima = Minima(level - 1) + node * kFanout;
     double sum = 0;
     double minimum = std::numeric_limits<double>::infinity();
     for (int64_t i = 0; i < kFanout; ++i) {
-      sum += children[i];
-      if (minima[i] > 0 && minima[i] < minimum) minimum = minima[i];
+      const double child = children[i];
+      const double least = level == 1 ? child : minima[i];
+      sum += child;
+      if (least > 0 && least < minimum) minimum = least;
     }
     Sums(level)[node] = sum;
     Minima(level)[node] = minimum;

@@ -65,7 +65,12 @@ StepsKernel(const TimedState state, const float *priorities, int64_t given, cons
   if (sound && !bad) {
     const Timeline time = state.Time();
     for (int64_t stream = threadIdx.x; stream < time.streams(); stream += blockDim.x) {
-      for (int64_t i = stream; i < n && fits; i += time.streams()) fits = time.NextStep(ends, given_ends, n, i, steps);
+      int64_t step = 0;
+      for (int64_t i = stream; i < n && fits; i += time.streams()) {
+        step = time.NextStep(ends, given_ends, n, i, step);
+        fits = step >= 0;
+        steps[i] = step;
+      }
     }
   }
   const bool all_fit = __syncthreads_and(fits) != 0;
@@ -76,16 +81,17 @@ StepsKernel(const TimedState state, const float *priorities, int64_t given, cons
 
 __global__ void __launch_bounds__(kThreads)
 InsertKernel(const Report report, unsigned ticket, const replay::Insertion insertion, const TimedState state, const uint8_t *ends, int64_t given_ends, const int64_t *steps, const int64_t *status) {
-  replay::RingWrite plan{};
-  if (*status == replay::kOk) {
-    plan = insertion.Plan();
-    insertion.Store(plan, false);
-  }
-  if (!replay::IsLastBlock(ticket)) return;
+  __shared__ int64_t slots[kThreads];
   if (*status != replay::kOk) {
-    if (threadIdx.x == 0) report(static_cast<int>(*status));
-    return;
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    *insertion.stored = 0;
+    return report(static_cast<int>(*status));
   }
+  const replay::RingWrite plan = insertion.Plan();
+  insertion.Mark(plan, false, slots);
+  const bool last = replay::IsLastBlock(ticket);
+  replay::CopyRows<replay::kIn>(insertion.columns, replay::ThisChunk(insertion.chunks), slots);
+  if (!last) return;
   insertion.Commit(plan);
   Timeline time = state.Time();
   const Cursors ring = time.ring();
@@ -381,7 +387,10 @@ SampleKernel(const Report report, unsigned ticket, const WindowSample sample, co
       window.start = time.StartAt(draw.SlotOfDraw(draws, i), replay::Reach(sample.Wanted(), sample.count, plan.chain.steps));
       window.chain = replay::ChainLength(time, plan.chain, window.start);
       window.goal_slot = -1;
-      sample.handles[i] = window.start.serial;
+      if (chunk.part == 0) {
+        sample.handles[i] = window.start.serial;
+        replay::CountUse(sample.state.buffer.rows, window.start.slot);
+      }
       if (plan.strategy != replay::Hindsight::kNone) {
         const replay::Hindsight hindsight{plan.strategy, sample.numbers[0]};
         const auto key = static_cast<uint64_t>(state.key);
@@ -390,7 +399,10 @@ SampleKernel(const Report report, unsigned ticket, const WindowSample sample, co
                                               replay::RandomBits(key, counter + static_cast<uint64_t>(sample.n)));
       }
     }
-    __syncthreads();
+  }
+  const bool last = replay::IsLastBlock(ticket);
+  if (status == replay::kOk) {
+    const Timeline time = sample.state.Time();
     for (int i = 0; i < sample.count; ++i) {
       const Target target = replay::TargetOf(sample.outputs[i], sample.columns, sample.Wanted()[i], sample.n);
       FillTarget(target, time, chunk, windows, sample.numbers + 1);
@@ -398,11 +410,11 @@ SampleKernel(const Report report, unsigned ticket, const WindowSample sample, co
   } else {
     FillZeros(sample, chunk);
   }
-  if (!replay::IsLastBlock(ticket)) return;
+  if (!last) return;
   const RowWeights &rows = sample.state.buffer.rows;
   if (status != replay::kOk) {
     for (int64_t i = threadIdx.x; i < sample.n; i += blockDim.x) {
-      sample.handles[i] = 0;
+      sample.handles[i] = -1;  // of no row
       sample.weights[i] = 0;
     }
     if (threadIdx.x == 0) report(status);
@@ -410,8 +422,13 @@ SampleKernel(const Report report, unsigned ticket, const WindowSample sample, co
   }
   const Cursors ring = sample.state.buffer.Ring();
   const auto slot_of = [&](int64_t i) { return ring.SlotOf(sample.handles[i]); };
-  if (plan.prioritized) {
-    replay::ImportanceWeights(rows.tree, sample.n, slot_of, *sample.given_beta, plan.by_buffer != 0, sample.weights);
+  if (plan.prioritized && plan.by_buffer) {
+    for (int64_t i = threadIdx.x; i < sample.n; i += blockDim.x) {
+      sample.weights[i] = replay::ImportanceWeight(rows.tree.Minimum(), rows.tree.Leaf(slot_of(i)), *sample.given_beta);
+    }
+    __syncthreads();
+  } else if (plan.prioritized) {
+    replay::ImportanceWeights(rows.tree, sample.n, slot_of, *sample.given_beta, sample.weights);
   } else {
     for (int64_t i = threadIdx.x; i < sample.n; i += blockDim.x) sample.weights[i] = 1;
   }

@@ -99,22 +99,26 @@ class Timeline {
   bool NextSteps(const uint8_t *ends, int64_t given, int64_t n, std::vector<int64_t> *steps) const {
     steps->resize(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
-      if (!NextStep(ends, given, n, i, steps->data())) return false;
+      const int64_t before = i < rule_.streams ? 0 : (*steps)[static_cast<size_t>(i - rule_.streams)];
+      const int64_t step = NextStep(ends, given, n, i, before);
+      if (step < 0) return false;
+      (*steps)[static_cast<size_t>(i)] = step;
     }
     return true;
   }
 
-  // The step of row i of them, after that of the row one step earlier.
-  REPLAY_BOTH bool NextStep(const uint8_t *ends, int64_t given, int64_t n, int64_t i, int64_t *steps) const {
+  // The step of row i of them, after that of the row one step earlier if that is one of them; -1 if the episode is too
+  // long.
+  REPLAY_BOTH int64_t NextStep(const uint8_t *ends, int64_t given, int64_t n, int64_t i, int64_t before) const {
     int64_t step = 0;
     if (i < rule_.streams) {
       const int64_t slot = ring_.SlotOf(ring_.inserted - rule_.streams + i);
       if (slot >= 0 && !(flags_[slot] & kEnd)) step = steps_[slot] + 1;
     } else if (!(ends[given == n ? i - rule_.streams : 0] & kEnd)) {
-      step = steps[i - rule_.streams] + 1;
+      step = before + 1;
     }
-    steps[i] = step;
-    return rule_.max_length == 0 || step < rule_.max_length - 1 || (ends[given == n ? i : 0] & kEnd);
+    const bool fits = rule_.max_length == 0 || step < rule_.max_length - 1 || (ends[given == n ? i : 0] & kEnd);
+    return fits ? step : -1;
   }
 
   // What an insertion of n rows changes, after the cursors have moved and the weights of the new rows were set to zero.

@@ -114,17 +114,22 @@ __global__ void TreeSummaryKernel(const Report report, const TreeArgument argume
 }
 
 __global__ void __launch_bounds__(kThreads) InsertKernel(const Report report, unsigned ticket, const replay::Insertion insertion) {
+  __shared__ int64_t slots[kThreads];
   const bool sound = insertion.state.Sound();
   const bool bad = replay::HasBadWeight(insertion.priorities, insertion.given);
-  replay::RingWrite plan{};
-  if (sound && !bad) {
-    plan = insertion.Plan();
-    insertion.Store(plan, true);
+  if (!sound || bad) {
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    *insertion.stored = 0;
+    return report(sound ? replay::kBadWeight : replay::kBadArguments);
   }
-  if (!replay::IsLastBlock(ticket)) return;
-  if (sound && !bad) return insertion.Commit(plan);
-  if (threadIdx.x == 0) report(sound ? replay::kBadWeight : replay::kBadArguments);
+  const replay::RingWrite plan = insertion.Plan();
+  insertion.Mark(plan, true, slots);
+  const bool last = replay::IsLastBlock(ticket);
+  replay::CopyRows<replay::kIn>(insertion.columns, replay::ThisChunk(insertion.chunks), slots);
+  if (last) insertion.Commit(plan);
 }
+
+constexpr int64_t kNoRow = -1;  // the handle in a sample that is refused: of no row, so that nothing is done to one
 
 // Rows drawn by rank, with their handles. `options` = replace, ordered, max_use.
 struct SampleByRank {
@@ -142,14 +147,14 @@ struct SampleByRank {
     if (status == replay::kOk) draws->ranks.Begin(last);
     return status;
   }
-  __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const {
-    const int64_t slot = draw.SlotOfDraw(draws, i);
+  __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const { return draw.SlotOfDraw(draws, i); }
+  __device__ void Note(int64_t i, int64_t slot) const {
     handles[i] = draw.buffer.Ring().HandleOf(slot);
-    return slot;
+    replay::CountUse(draw.buffer.rows, slot);
   }
   __device__ void End(const Draws &draws, int status) const {
     if (status != replay::kOk) {
-      for (int64_t i = threadIdx.x; i < draw.n; i += blockDim.x) handles[i] = 0;
+      for (int64_t i = threadIdx.x; i < draw.n; i += blockDim.x) handles[i] = kNoRow;
       return;
     }
     const Cursors ring = draw.buffer.Ring();
@@ -174,22 +179,25 @@ struct SampleByWeight {
     const int status = draw.Load(draws, options[0] != 0);
     return status != replay::kBadArguments && !(*given_beta >= 0 && *given_beta <= 1) ? replay::kBadWeight : status;
   }
-  __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const {
-    const int64_t slot = draw.SlotOfDraw(draws, i);
+  __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const { return draw.SlotOfDraw(draws, i); }
+  __device__ void Note(int64_t i, int64_t slot) const {
+    const RowWeights &rows = draw.buffer.rows;
     handles[i] = draw.buffer.Ring().HandleOf(slot);
-    return slot;
+    replay::CountUse(rows, slot);
+    if (ByBuffer()) weights[i] = replay::ImportanceWeight(rows.tree.Minimum(), rows.tree.Leaf(slot), *given_beta);
   }
+  __device__ bool ByBuffer() const { return options[2] != 0; }
   __device__ void End(const Draws &draws, int status) const {
     if (status != replay::kOk) {
       for (int64_t i = threadIdx.x; i < draw.n; i += blockDim.x) {
-        handles[i] = 0;
+        handles[i] = kNoRow;
         weights[i] = 0;
       }
       return;
     }
     const Cursors ring = draw.buffer.Ring();
     const auto slot_of = [&](int64_t i) { return ring.SlotOf(handles[i]); };
-    replay::ImportanceWeights(draw.buffer.rows.tree, draw.n, slot_of, *given_beta, options[2] != 0, weights);
+    if (!ByBuffer()) replay::ImportanceWeights(draw.buffer.rows.tree, draw.n, slot_of, *given_beta, weights);
     replay::Deliver(draw.buffer.rows, draw.n, slot_of, options[1]);
     if (threadIdx.x != 0) return;
     draw.random->counter = draws.state.counter + draw.n;

@@ -36,7 +36,8 @@ inline bool HasWeights(const Arguments &args, int k) {
 // As HasWeights, and the numbers are those of such a buffer.
 inline bool IsWeightedBuffer(const Arguments &args, int k) {
   return HasWeights(args, k) && AreCursors(*args.data<int32_t>(k), *args.data<int32_t>(k + 1), args.dim(0, 0)) &&
-         AreSerials(args.data<int64_t>(k + 2), *args.data<int32_t>(k + 1), *args.data<Clock>(k + 8));
+         AreSerials(args.data<int64_t>(k + 2)[0], args.data<int64_t>(k + 2)[1], *args.data<int32_t>(k + 1),
+                    args.data<Clock>(k + 8)->fresh);
 }
 
 inline WeightedBuffer BufferOf(const Arguments &args, int k) {

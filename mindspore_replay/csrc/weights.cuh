@@ -21,7 +21,11 @@ struct WeightedState {
   int64_t *serials;
   RowWeights rows;
 
-  __device__ bool Sound() const { return ring.Sound() && AreSerials(serials, *ring.count, *rows.clock); }
+  __device__ bool Sound() const {
+    const int64_t head = *ring.head, count = *ring.count, inserted = serials[0], base = serials[1];
+    const int64_t fresh = rows.clock->fresh;  // all are loaded before one is looked at
+    return AreCursors(head, count, ring.capacity) & AreSerials(inserted, base, count, fresh);
+  }
   __device__ Cursors Ring() const { return {ring.capacity, *ring.head, *ring.count, serials[0], serials[1]}; }
 };
 
@@ -53,10 +57,11 @@ __device__ inline bool RemoveRow(const RowWeights &rows, int64_t slot) {
 // Computes the nodes above slot_of(0), ..., slot_of(n - 1) anew; -1 is no slot.
 template <typename SlotOfRow>
 __device__ void RefreshAbove(const SumTree &tree, int64_t n, const SlotOfRow &slot_of) {
+  const int64_t first = threadIdx.x < n ? slot_of(threadIdx.x) : -1;
   for (int level = 1; level <= tree.Height(); ++level) {
     __syncthreads();
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      const int64_t slot = slot_of(i);
+      const int64_t slot = i == threadIdx.x ? first : slot_of(i);
       if (slot >= 0) tree.RefreshNode(level, SumTree::NodeOf(level, slot));
     }
   }
@@ -84,20 +89,21 @@ __device__ inline void RefreshRows(const SumTree &tree, const Cursors &ring, int
   if (last > first) RefreshRange(tree, ring.SlotOf(first), last - first, ring.capacity);
 }
 
-// Counts a delivery of each slot; then removes those that have had `max_use` of them, 0 for no limit.
+// Counts a delivery of one slot.
+__device__ inline void CountUse(const RowWeights &rows, int64_t slot) {
+  int32_t *count = &rows.use_counts[slot];
+  for (int32_t uses = *count; uses < std::numeric_limits<int32_t>::max();) {
+    const int32_t found = atomicCAS(count, uses, uses + 1);
+    if (found == uses) break;
+    uses = found;
+  }
+}
+
+// When all deliveries of a sample are counted, removes the rows that have had `max_use` of them, 0 for no limit.
 template <typename SlotOfRow>
 __device__ void Deliver(const RowWeights &rows, int64_t n, const SlotOfRow &slot_of, int64_t max_use) {
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    int32_t *count = &rows.use_counts[slot_of(i)];
-    for (int32_t uses = *count; uses < std::numeric_limits<int32_t>::max();) {
-      const int32_t found = atomicCAS(count, uses, uses + 1);
-      if (found == uses) break;
-      uses = found;
-    }
-  }
   if (threadIdx.x == 0) AddTo(&rows.counts->drawn, n);
   if (max_use == 0) return;
-  __syncthreads();
   int64_t removed = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     const int64_t slot = slot_of(i);
@@ -129,9 +135,8 @@ struct Insertion {
     return PlanWrite(n, *state.ring.head, *state.ring.count, state.ring.capacity);
   }
 
-  // Stores the rows of this block's chunk and what is known of them.
-  __device__ void Store(const RingWrite &plan, bool eligible) const {
-    __shared__ int64_t slots[kThreads];
+  // Stores what is known of the rows of this block's chunk, and says in which slots these go.
+  __device__ void Mark(const RingWrite &plan, bool eligible, int64_t *slots) const {
     const RowWeights &rows = state.rows;
     const WeightRule rule{factors[0], factors[1]};
     const Chunk chunk = ThisChunk(chunks);
@@ -148,11 +153,9 @@ struct Insertion {
         rows.tree.SetLeaf(slot, eligible ? rule(priority) : 0.0);
       }
     }
-    __syncthreads();
-    CopyRows<kIn>(columns, chunk, slots);
   }
 
-  // Moves the cursors when all blocks have stored their rows, and brings the tree up to date.
+  // Moves the cursors when all blocks have marked their rows, and brings the tree up to date.
   __device__ void Commit(const RingWrite &plan) const {
     const RowWeights &rows = state.rows;
     const int64_t inserted = state.serials[0] + n;
@@ -208,8 +211,9 @@ __device__ inline int64_t MoveClock(const RowWeights &rows, const Cursors &ring,
   __syncthreads();
   if (threadIdx.x == 0) {
     rows.clock->now += steps;
-    int64_t low = rows.clock->fresh;
-    for (int64_t high = ring.inserted; max_staleness >= 0 && low < high;) {
+    int64_t low = rows.clock->fresh, high = ring.inserted;
+    if (max_staleness < 0 || (low < high && !rows.Stale(ring.SlotOf(low), max_staleness))) high = low;
+    while (low < high) {
       const int64_t middle = low + (high - low) / 2;
       if (rows.Stale(ring.SlotOf(middle), max_staleness)) {
         low = middle + 1;
@@ -292,14 +296,13 @@ struct WeightDraw {
   }
 };
 
-// The importance weights of rows, measured by the smallest weight of the buffer or of these rows.
+// The importance weights of rows, measured by the smallest weight of these rows.
 template <typename SlotOfRow>
-__device__ void ImportanceWeights(const SumTree &tree, int64_t n, const SlotOfRow &slot_of, double beta, bool by_buffer,
-                                  float *weights) {
+__device__ void ImportanceWeights(const SumTree &tree, int64_t n, const SlotOfRow &slot_of, double beta, float *weights) {
   __shared__ unsigned long long smallest;  // the bits of positive numbers are in their order
-  if (threadIdx.x == 0) smallest = static_cast<unsigned long long>(__double_as_longlong(by_buffer ? tree.Minimum() : tree.Leaf(slot_of(0))));
+  if (threadIdx.x == 0) smallest = static_cast<unsigned long long>(__double_as_longlong(tree.Leaf(slot_of(0))));
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < n && !by_buffer; i += blockDim.x) {
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     atomicMin(&smallest, static_cast<unsigned long long>(__double_as_longlong(tree.Leaf(slot_of(i)))));
   }
   __syncthreads();

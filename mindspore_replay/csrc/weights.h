@@ -54,9 +54,9 @@ struct Clock {
 };
 
 // Whether the numbers of rows inserted, and of the clock, fit a ring with `count` rows.
-REPLAY_BOTH inline bool AreSerials(const int64_t *serials, int64_t count, const Clock &clock) {
-  const int64_t oldest = serials[0] - count;
-  return serials[1] >= 0 && oldest >= serials[1] && clock.fresh >= oldest && clock.fresh <= serials[0];
+REPLAY_BOTH inline bool AreSerials(int64_t inserted, int64_t base, int64_t count, int64_t fresh) {
+  const int64_t oldest = inserted - count;
+  return base >= 0 && oldest >= base && fresh >= oldest && fresh <= inserted;
 }
 
 // What has happened to rows, since the buffer was made.
