@@ -3,10 +3,10 @@
     python benchmarks/gpu.py [--library PATH] [--rounds N] [--json FILE]
 
 Takes the CUDA kernel library, which the installation builds where it finds nvcc, and PyTorch, which owns the memory;
-MindSpore need not be there. flashbax is measured where JAX and it are installed. Kernels are timed in CUDA graphs of 50 calls, so that what
-Python takes to call them does not count, and from Python; the others as their users call them, compiled. Rounds are
-interleaved; what is shown are medians. The floor is the bytes read and written over the bandwidth of a large copy, or
-the time of an empty launch, whatever is longer.
+MindSpore need not be there. flashbax is measured where JAX and it are installed. Kernels are timed in CUDA graphs of 50
+calls, so that what Python takes to call them does not count, and from Python; the others as their users call them,
+compiled. Rounds are interleaved; what is shown are medians. The floor is the bytes read and written over the bandwidth
+of a large copy, or the time of an empty launch, whatever is longer.
 """
 
 import argparse
