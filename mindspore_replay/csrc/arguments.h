@@ -17,7 +17,16 @@ constexpr DtypeName kDtypes[] = {
     {"int8", 1},    {"int16", 2},  {"uint16", 2},  {"uint32", 4},  {"uint64", 8},  {"bfloat16", 2}};
 
 // Numbers of dtypes, in the order of kDtypes.
-enum Dtype : int32_t { kNoDtype = -1, kFloat32 = 0, kInt32 = 1, kUint8 = 2, kBool = 3, kFloat64 = 5, kFloat16 = 6, kBfloat16 = 12 };
+enum Dtype : int32_t {
+  kNoDtype = -1,
+  kFloat32 = 0,
+  kInt32 = 1,
+  kUint8 = 2,
+  kBool = 3,
+  kFloat64 = 5,
+  kFloat16 = 6,
+  kBfloat16 = 12,
+};
 
 inline Dtype DtypeOf(const char *dtype) {
   for (int32_t i = 0; i < static_cast<int32_t>(sizeof(kDtypes) / sizeof(kDtypes[0])); ++i) {

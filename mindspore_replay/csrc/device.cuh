@@ -23,8 +23,8 @@ constexpr int kThreads = 64;  // of a block; few, since one processor runs them 
 constexpr int kThreads = 256;  // of a block
 #endif
 
-// Memory of the GPU that a call gives back stays with the process, for the next one: to ask the driver for it anew takes
-// longer than a kernel. CUDA 11.1 has no such memory.
+// Memory of the GPU that a call gives back stays with the process, for the next one: to ask the driver for it anew
+// takes longer than a kernel. CUDA 11.1 has no such memory.
 inline cudaError_t TakeScratch(void **memory, size_t bytes, cudaStream_t stream) {
 #if CUDART_VERSION >= 11020
   return cudaMallocAsync(memory, bytes, stream);
@@ -93,7 +93,8 @@ struct Report {
 class Call {
  public:
   Call(const char *kernel, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream)
-      : args(nparam, params, ndims, shapes, dtypes), report{TheFailure(), kernel},
+      : args(nparam, params, ndims, shapes, dtypes),
+        report{TheFailure(), kernel},
         stream_(static_cast<cudaStream_t>(stream)) {}
   ~Call() {
     if (scratch_ != nullptr) GiveScratchBack(scratch_, stream_);
@@ -153,7 +154,8 @@ class Call {
   int status_ = kOk;
 };
 
-// Counts the blocks of a launch that are done. Each launch takes the next of many counters, which is zero again after it.
+// Counts the blocks of a launch that are done. Each launch takes the next of many counters, which is zero again after
+// it.
 constexpr unsigned kTickets = 1024;
 static __device__ unsigned tickets[kTickets];
 
@@ -163,8 +165,8 @@ inline unsigned NextTicket() {
 }
 
 // Whether this block is the last of the launch to come here; it sees all that the others wrote before, and is a barrier
-// for its threads. A launch changes the cursors of a buffer in this block alone, when no other block reads them any more;
-// the others may still be copying rows.
+// for its threads. A launch changes the cursors of a buffer in this block alone, when no other block reads them any
+// more; the others may still be copying rows.
 __device__ inline bool IsLastBlock(unsigned ticket) {
   __shared__ bool last;
   __syncthreads();
@@ -202,8 +204,8 @@ inline int64_t BlocksFor(int64_t n) {
 
 }  // namespace replay
 
-#define MINDSPORE_REPLAY_CUDA_KERNEL(name)                                                                     \
-  extern "C" __attribute__((visibility("default"))) int name(int nparam, void **params, int *ndims,            \
-                                                             int64_t **shapes, const char **dtypes, void *stream, void *)
+#define MINDSPORE_REPLAY_CUDA_KERNEL(name)                                                                            \
+  extern "C" __attribute__((visibility("default"))) int name(int nparam, void **params, int *ndims, int64_t **shapes, \
+                                                             const char **dtypes, void *stream, void *)
 
 #endif  // MINDSPORE_REPLAY_DEVICE_CUH_

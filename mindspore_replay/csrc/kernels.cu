@@ -1,6 +1,6 @@
-// The kernels of kernels.cc on a GPU: the same names, arguments and results, in memory of the GPU. An adapter checks what
-// the host knows, dtypes and shapes, and launches; what only the GPU knows is checked there. No call waits for the GPU:
-// one that is refused there changes nothing, and is reported by the next call or by replay_take_failure.
+// The kernels of kernels.cc on a GPU: the same names, arguments and results, in memory of the GPU. An adapter checks
+// what the host knows, dtypes and shapes, and launches; what only the GPU knows is checked there. No call waits for the
+// GPU: one that is refused there changes nothing, and is reported by the next call or by replay_take_failure.
 #include <cstdint>
 
 #include "adapters.h"
@@ -106,7 +106,8 @@ struct AtSlots {
 };
 
 __global__ void __launch_bounds__(kThreads)
-WriteKernel(const Report report, unsigned ticket, const RingState ring, int64_t *serials, const Columns columns, int64_t n, const Chunks chunks, int32_t *stored) {
+    WriteKernel(const Report report, unsigned ticket, const RingState ring, int64_t *serials, const Columns columns,
+                int64_t n, const Chunks chunks, int32_t *stored) {
   __shared__ int64_t slots[kThreads];
   const bool sound = ring.Sound();
   replay::RingWrite plan{};
@@ -129,7 +130,8 @@ WriteKernel(const Report report, unsigned ticket, const RingState ring, int64_t 
   *stored = static_cast<int32_t>(plan.count);
 }
 
-__global__ void __launch_bounds__(kThreads) DrawKernel(const Report report, unsigned ticket, const UniformDraw draw, int64_t *slots) {
+__global__ void __launch_bounds__(kThreads)
+    DrawKernel(const Report report, unsigned ticket, const UniformDraw draw, int64_t *slots) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x;
   const int64_t i = first + threadIdx.x;
   UniformDraw::Draws draws;
@@ -140,7 +142,8 @@ __global__ void __launch_bounds__(kThreads) DrawKernel(const Report report, unsi
   draw.End(draws, status);
 }
 
-__global__ void __launch_bounds__(kThreads) BitsKernel(unsigned ticket, RandomState *random, uint64_t *bits, int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    BitsKernel(unsigned ticket, RandomState *random, uint64_t *bits, int64_t n) {
   const RandomState state = *random;
   for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) {
     bits[i] = replay::RandomBits(static_cast<uint64_t>(state.key), static_cast<uint64_t>(state.counter + i));
@@ -224,10 +227,14 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_draw_uniform) {
   }
   if (const int status = call.Ready()) return status;
   const int64_t n = args.elements(5);
-  UniformDraw draw{{kFromOptions, args.data<int32_t>(1), args.data<int32_t>(2)}, args.data<RandomState>(0),
-                   args.data<int64_t>(3), args.data<int64_t>(4), n};
+  UniformDraw draw{{kFromOptions, args.data<int32_t>(1), args.data<int32_t>(2)},
+                   args.data<RandomState>(0),
+                   args.data<int64_t>(3),
+                   args.data<int64_t>(4),
+                   n};
   if (replay::ShuffleFirst(&call, n, &draw)) {
-    call.Launch(DrawKernel, (n + kThreads - 1) / kThreads, call.report, replay::NextTicket(), draw, args.data<int64_t>(5));
+    call.Launch(DrawKernel, (n + kThreads - 1) / kThreads, call.report, replay::NextTicket(), draw,
+                args.data<int64_t>(5));
   }
   return call.End();
 }
@@ -239,7 +246,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_random_bits) {
   if (nparam != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
   const int64_t n = args.elements(1);
-  call.Launch(BitsKernel, replay::BlocksFor(n), replay::NextTicket(), args.data<RandomState>(0), args.data<uint64_t>(1), n);
+  call.Launch(BitsKernel, replay::BlocksFor(n), replay::NextTicket(), args.data<RandomState>(0), args.data<uint64_t>(1),
+              n);
   return call.End();
 }
 

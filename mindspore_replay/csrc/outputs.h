@@ -55,7 +55,8 @@ struct Field {
   REPLAY_BOTH bool Is(Dtype wanted, int64_t n) const { return dtype == wanted && elements == n; }
   // A bool column is kept as uint8, so each stands for the other.
   REPLAY_BOTH bool SameDtype(const Field &other) const {
-    return dtype == other.dtype || ((dtype == kBool || dtype == kUint8) && (other.dtype == kBool || other.dtype == kUint8));
+    return dtype == other.dtype ||
+           ((dtype == kBool || dtype == kUint8) && (other.dtype == kBool || other.dtype == kUint8));
   }
   REPLAY_BOTH bool IsFloat() const {
     return dtype == kFloat32 || dtype == kFloat64 || dtype == kFloat16 || dtype == kBfloat16;
@@ -66,7 +67,7 @@ inline Field FieldOf(const Arguments &args, int i) {
   const int64_t elements = args.elements(i);
   const int64_t rows = args.ndim(i) > 0 ? args.dim(i, 0) : 1;
   const Dtype dtype = DtypeOf(args.dtype(i));
-  return {args.data<char>(i), elements, rows > 0 ? elements / rows : 0, 
+  return {args.data<char>(i), elements, rows > 0 ? elements / rows : 0,
           static_cast<int32_t>(dtype == kNoDtype ? 0 : kDtypes[dtype].bytes), dtype};
 }
 
@@ -120,8 +121,8 @@ REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, con
 }
 
 // Fills in an output that is one number for a sample.
-REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &time, const Window &window, const double *powers,
-                                   char *out) {
+REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &time, const Window &window,
+                                   const double *powers, char *out) {
   switch (target.output.kind) {
     case kRelabelled: *reinterpret_cast<uint8_t *>(out) = window.goal_slot >= 0; return;
     case kLength: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.start.after); return;

@@ -50,7 +50,9 @@ __device__ bool IsSound(const Stream &stream, const WeightedState *state) {
 __device__ void Claim(const Stream &stream) {
   for (int64_t row = replay::FirstOfGrid(); row < stream.n; row += replay::GridStride()) {
     const int64_t slot = stream.SlotOf(row);
-    if (slot >= 0) atomicMax(reinterpret_cast<long long *>(&stream.row_serials[slot]), static_cast<long long>(stream.serials[0] + row));
+    if (slot >= 0)
+      atomicMax(reinterpret_cast<long long *>(&stream.row_serials[slot]),
+                static_cast<long long>(stream.serials[0] + row));
   }
 }
 
@@ -87,8 +89,8 @@ __global__ void __launch_bounds__(kThreads) WeightedClaimKernel(const Stream str
   if (IsSound(stream, &state)) Claim(stream);
 }
 
-__global__ void __launch_bounds__(kThreads)
-InsertKernel(const Report report, unsigned ticket, const Stream stream, const Columns columns, const Chunks chunks, int32_t *stored) {
+__global__ void __launch_bounds__(kThreads) InsertKernel(const Report report, unsigned ticket, const Stream stream,
+                                                         const Columns columns, const Chunks chunks, int32_t *stored) {
   __shared__ int64_t slots[kThreads];
   if (!IsSound(stream, nullptr)) return Refuse(report, stored);
   Mark(stream, nullptr, chunks, slots);
@@ -98,7 +100,8 @@ InsertKernel(const Report report, unsigned ticket, const Stream stream, const Co
 }
 
 __global__ void __launch_bounds__(kThreads)
-WeightedInsertKernel(const Report report, unsigned ticket, const Stream stream, const WeightedState state, const Columns columns, const Chunks chunks, int32_t *stored) {
+    WeightedInsertKernel(const Report report, unsigned ticket, const Stream stream, const WeightedState state,
+                         const Columns columns, const Chunks chunks, int32_t *stored) {
   __shared__ int64_t slots[kThreads];
   if (!IsSound(stream, &state)) return Refuse(report, stored);
   Mark(stream, &state, chunks, slots);
@@ -111,7 +114,8 @@ WeightedInsertKernel(const Report report, unsigned ticket, const Stream stream, 
   state.serials[0] = *stored;
 }
 
-// Whether arguments first, first + 1, ... are row_serials, serials, random_state, n rows of the k columns, and the output.
+// Whether arguments first, first + 1, ... are row_serials, serials, random_state, n rows of the k columns, and the
+// output.
 bool HasStream(const Arguments &args, int k, int first, int64_t n) {
   return args.Is(first, "int64", args.dim(0, 0)) && args.Is(first + 1, "int64", 2) && args.Is(first + 2, "int64", 2) &&
          replay::HoldRows(args, first + 3, k, n) && args.Is(args.size() - 1, "int32", 1);
@@ -124,8 +128,9 @@ Stream StreamOf(const Arguments &args, int k, int first, int64_t n) {
 
 }  // namespace
 
-// (columns[k], head, count, row_serials, serials, random_state, rows[k]) -> rows stored after it. Each row that Algorithm R
-// keeps goes to its slot, and its serial number to `row_serials`. Changes columns, count, row_serials and serials.
+// (columns[k], head, count, row_serials, serials, random_state, rows[k]) -> rows stored after it. Each row that
+// Algorithm R keeps goes to its slot, and its serial number to `row_serials`. Changes columns, count, row_serials and
+// serials.
 MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert) {
   Call call("replay_reservoir_insert", nparam, params, ndims, shapes, dtypes, stream);
   const Arguments &args = call.args;
@@ -138,13 +143,14 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert) {
   const Stream rows = StreamOf(args, k, k + 2, n);
   const Chunks chunks = replay::ChunksOf(n, replay::AllRowBytes(args, k));
   call.Launch(ClaimKernel, replay::BlocksFor(n), rows);
-  call.Launch(InsertKernel, chunks.Blocks(), call.report, replay::NextTicket(), rows, replay::ColumnsOf(args, k, k + 5), chunks,
-              args.data<int32_t>(nparam - 1));
+  call.Launch(InsertKernel, chunks.Blocks(), call.report, replay::NextTicket(), rows, replay::ColumnsOf(args, k, k + 5),
+              chunks, args.data<int32_t>(nparam - 1));
   return call.End();
 }
 
-// (state of a buffer with weights, row_serials, serials, random_state, rows[k]) -> rows stored after it. The state names
-// its rows by their slots: its own serial numbers are those of a ring that was never full. New rows have priority 1.
+// (state of a buffer with weights, row_serials, serials, random_state, rows[k]) -> rows stored after it. The state
+// names its rows by their slots: its own serial numbers are those of a ring that was never full. New rows have
+// priority 1.
 MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert_weighted) {
   Call call("replay_reservoir_insert_weighted", nparam, params, ndims, shapes, dtypes, stream);
   const Arguments &args = call.args;

@@ -47,8 +47,8 @@ struct Chunks {
 inline Chunks ChunksOf(int64_t n, int64_t row_bytes) {
   constexpr int64_t kBlocksWanted = 512;
   const int64_t wanted = std::max<int64_t>(std::min(n, int64_t{32}), n / kBlocksWanted);
-  const int64_t per_block = std::max<int64_t>(
-      1, std::min({wanted, int64_t{kThreads}, kBytesOfBlock / std::max<int64_t>(row_bytes, 1)}));
+  const int64_t per_block =
+      std::max<int64_t>(1, std::min({wanted, int64_t{kThreads}, kBytesOfBlock / std::max<int64_t>(row_bytes, 1)}));
   return {n, per_block, std::max<int64_t>(1, per_block * row_bytes / kBytesOfBlock)};
 }
 
@@ -72,7 +72,8 @@ __device__ inline Chunk ThisChunk(const Chunks &chunks) {
 
 // The largest unit, up to 16 bytes, that divides all of these numbers.
 __device__ inline int64_t UnitOf(int64_t row_bytes, const void *a, const void *b) {
-  const uint64_t bits = static_cast<uint64_t>(row_bytes) | reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | 16;
+  const uint64_t bits =
+      static_cast<uint64_t>(row_bytes) | reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | 16;
   return static_cast<int64_t>(bits & (~bits + 1));
 }
 
@@ -179,12 +180,13 @@ inline RingState RingStateOf(const Arguments &args, int k) {
   return {args.dim(0, 0), args.data<int32_t>(k), args.data<int32_t>(k + 1)};
 }
 
-// Gathers rows from the slots that a source names; of a batch each block gathers a chunk. A source has Begin(&draws, last),
-// which makes all that the first `last` rows take and gives the same status in every block, Slot(draws, i) for row i,
-// Note(i, slot), called once for each row, and End(draws, status), which all threads of the last block call while others
-// may be copying. It stays as it was given: what a thread does not change it needs no copy of.
+// Gathers rows from the slots that a source names; of a batch each block gathers a chunk. A source has Begin(&draws,
+// last), which makes all that the first `last` rows take and gives the same status in every block, Slot(draws, i) for
+// row i, Note(i, slot), called once for each row, and End(draws, status), which all threads of the last block call
+// while others may be copying. It stays as it was given: what a thread does not change it needs no copy of.
 template <typename Source>
-__global__ void __launch_bounds__(kThreads) GatherKernel(const Report report, unsigned ticket, const Source source, const Columns columns, const Chunks chunks) {
+__global__ void __launch_bounds__(kThreads) GatherKernel(const Report report, unsigned ticket, const Source source,
+                                                         const Columns columns, const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
   const Chunk chunk = ThisChunk(chunks);
   typename Source::Draws draws;

@@ -1,6 +1,6 @@
 // The first steps of a Fisher-Yates shuffle on a GPU, all at once. The cell that step i takes was last changed by the
-// latest step before i that took it, which put there what was in its own cell: a walk over steps, each of which is looked
-// up in a hash table of the cells that steps take. The result is that of draw.h, step by step.
+// latest step before i that took it, which put there what was in its own cell: a walk over steps, each of which is
+// looked up in a hash table of the cells that steps take. The result is that of draw.h, step by step.
 #ifndef MINDSPORE_REPLAY_SHUFFLE_CUH_
 #define MINDSPORE_REPLAY_SHUFFLE_CUH_
 
@@ -63,8 +63,8 @@ class Shuffle {
   int32_t *links_;
 };
 
-// Draws of ranks in [0, size): with replacement, or by a shuffle. Where more are drawn than a block's memory can shuffle,
-// `given` are those of ShuffleKernel, else null.
+// Draws of ranks in [0, size): with replacement, or by a shuffle. Where more are drawn than a block's memory can
+// shuffle, `given` are those of ShuffleKernel, else null.
 struct Ranks {
   RandomState state;
   int64_t size;
@@ -92,7 +92,8 @@ struct Ranks {
 
 // All ranks of a source of many draws, which has Load(&draws) and RanksOf(draws); one block.
 template <typename Source>
-__global__ void __launch_bounds__(kThreads) ShuffleKernel(const Source source, int64_t n, int64_t *ranks, int32_t *lists, int64_t buckets, int32_t *links) {
+__global__ void __launch_bounds__(kThreads)
+    ShuffleKernel(const Source source, int64_t n, int64_t *ranks, int32_t *lists, int64_t buckets, int32_t *links) {
   typename Source::Draws draws;
   if (source.Load(&draws) != kOk) return;
   const Ranks drawn = source.RanksOf(draws);

@@ -58,7 +58,8 @@ TimedState TimedStateOf(const Arguments &args, int k) {
 
 // Before rows are stored: the steps of all, and whether they may be.
 __global__ void __launch_bounds__(kThreads)
-StepsKernel(const TimedState state, const float *priorities, int64_t given, const uint8_t *ends, int64_t given_ends, int64_t n, int64_t *steps, int64_t *status) {
+    StepsKernel(const TimedState state, const float *priorities, int64_t given, const uint8_t *ends, int64_t given_ends,
+                int64_t n, int64_t *steps, int64_t *status) {
   const bool sound = state.Sound();
   const bool bad = replay::HasBadWeight(priorities, given);
   bool fits = true;
@@ -80,7 +81,8 @@ StepsKernel(const TimedState state, const float *priorities, int64_t given, cons
 }
 
 __global__ void __launch_bounds__(kThreads)
-InsertKernel(const Report report, unsigned ticket, const replay::Insertion insertion, const TimedState state, const uint8_t *ends, int64_t given_ends, const int64_t *steps, const int64_t *status) {
+    InsertKernel(const Report report, unsigned ticket, const replay::Insertion insertion, const TimedState state,
+                 const uint8_t *ends, int64_t given_ends, const int64_t *steps, const int64_t *status) {
   __shared__ int64_t slots[kThreads];
   if (*status != replay::kOk) {
     if (blockIdx.x != 0 || threadIdx.x != 0) return;
@@ -103,13 +105,15 @@ InsertKernel(const Report report, unsigned ticket, const replay::Insertion inser
   const int64_t oldest = time.Oldest(), lost = time.PastLost(plan), first = ring.inserted - plan.written;
   for (int64_t serial = oldest + threadIdx.x; serial < lost; serial += blockDim.x) time.LosePast(serial, &changed);
   __syncthreads();
-  for (int64_t serial = first + threadIdx.x; serial < ring.inserted; serial += blockDim.x) time.Completed(serial, weight, &changed);
+  for (int64_t serial = first + threadIdx.x; serial < ring.inserted; serial += blockDim.x)
+    time.Completed(serial, weight, &changed);
   replay::RefreshRows(state.buffer.rows.tree, ring, oldest, lost);
   replay::RefreshRows(state.buffer.rows.tree, ring, time.FirstStart(first), ring.inserted);
 }
 
 __global__ void __launch_bounds__(kThreads)
-UpdateKernel(const Report report, const TimedState state, const double *factors, const int64_t *handles, int64_t n, const float *priorities, int64_t given, int32_t *dead) {
+    UpdateKernel(const Report report, const TimedState state, const double *factors, const int64_t *handles, int64_t n,
+                 const float *priorities, int64_t given, int32_t *dead) {
   const bool sound = state.Sound();
   const bool bad = replay::HasBadWeight(priorities, given);
   if (!sound || bad) {
@@ -119,12 +123,13 @@ UpdateKernel(const Report report, const TimedState state, const double *factors,
   }
   const Timeline time = state.Time();
   const auto slot_of = [&](int64_t i) { return time.Legal(handles[i]) ? time.ring().SlotOf(handles[i]) : -1; };
-  const int64_t skipped = replay::UpdatePriorities(state.buffer.rows, {factors[0], factors[1]}, handles, n, priorities, given, slot_of);
+  const int64_t skipped =
+      replay::UpdatePriorities(state.buffer.rows, {factors[0], factors[1]}, handles, n, priorities, given, slot_of);
   if (threadIdx.x == 0) *dead = static_cast<int32_t>(skipped);
 }
 
-__global__ void __launch_bounds__(kThreads)
-EndKernel(const Report report, const TimedState state, const double *factors, const uint8_t *flags, int32_t *ended) {
+__global__ void __launch_bounds__(kThreads) EndKernel(const Report report, const TimedState state,
+                                                      const double *factors, const uint8_t *flags, int32_t *ended) {
   if (!state.Sound()) {
     if (threadIdx.x != 0) return;
     *ended = 0;
@@ -135,14 +140,15 @@ EndKernel(const Report report, const TimedState state, const double *factors, co
   const int64_t first = time.Newest(), last = time.ring().inserted;
   Ignored changed;
   int64_t count = 0;
-  for (int64_t serial = first + threadIdx.x; serial < last; serial += blockDim.x) count += time.End(serial, weight, *flags, &changed);
+  for (int64_t serial = first + threadIdx.x; serial < last; serial += blockDim.x)
+    count += time.End(serial, weight, *flags, &changed);
   const int64_t all = replay::SumOfBlock(count);
   if (last > first) replay::RefreshRows(state.buffer.rows.tree, time.ring(), time.FirstStart(first), last);
   if (threadIdx.x == 0) *ended = static_cast<int32_t>(all);
 }
 
 __global__ void __launch_bounds__(kThreads)
-DeleteKernel(const Report report, const TimedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
+    DeleteKernel(const Report report, const TimedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
   if (!state.Sound()) {
     if (threadIdx.x != 0) return;
     *deleted = 0;
@@ -156,7 +162,9 @@ DeleteKernel(const Report report, const TimedState state, const int64_t *handles
   __syncthreads();
   // Of threads that delete one row the first to mark its clock does; clocks are not negative.
   constexpr unsigned long long kMark = 1ULL << 63;
-  const auto clock_of = [&](int64_t slot) { return reinterpret_cast<unsigned long long *>(&rows.insertion_clocks[slot]); };
+  const auto clock_of = [&](int64_t slot) {
+    return reinterpret_cast<unsigned long long *>(&rows.insertion_clocks[slot]);
+  };
   Ignored changed;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     const int64_t slot = time.UndeletedSlot(handles[i]);
@@ -189,7 +197,8 @@ DeleteKernel(const Report report, const TimedState state, const int64_t *handles
 }
 
 __global__ void __launch_bounds__(kThreads)
-AdvanceKernel(const Report report, const TimedState state, const int64_t *steps, const int64_t *max_staleness, int64_t *now) {
+    AdvanceKernel(const Report report, const TimedState state, const int64_t *steps, const int64_t *max_staleness,
+                  int64_t *now) {
   const RowWeights &rows = state.buffer.rows;
   if (!state.Sound() || *steps < 0 || *steps > replay::kLastClock - rows.clock->now) {
     if (threadIdx.x != 0) return;
@@ -218,7 +227,8 @@ AdvanceKernel(const Report report, const TimedState state, const int64_t *steps,
   *now = rows.clock->now;
 }
 
-__global__ void __launch_bounds__(kThreads) ResetKernel(const Report report, unsigned ticket, const TimedState state, int32_t *stored) {
+__global__ void __launch_bounds__(kThreads)
+    ResetKernel(const Report report, unsigned ticket, const TimedState state, int32_t *stored) {
   const WeightedState &buffer = state.buffer;
   const bool sound = state.Sound();
   const int64_t inserted = buffer.serials[0];
@@ -304,7 +314,8 @@ struct WindowDraw {
 
 // Copies `rows` rows that lie in two columns, a few threads on each; from(row) says where, null for one of zeros.
 template <typename From>
-__device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, const char *a, const char *b, char *out, const From &from) {
+__device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, const char *a, const char *b, char *out,
+                         const From &from) {
   const auto *both = reinterpret_cast<const char *>(reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b));
   replay::WithUnit(replay::UnitOf(row_bytes, both, out), [&](auto type) {
     using Unit = decltype(type);
@@ -324,15 +335,18 @@ __device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, co
 }
 
 // Fills in what a target gives for the windows of a chunk.
-__device__ void FillTarget(const Target &target, const Timeline &time, const Chunk &chunk, const Window *windows, const double *powers) {
+__device__ void FillTarget(const Target &target, const Timeline &time, const Chunk &chunk, const Window *windows,
+                           const double *powers) {
   char *out = target.out + chunk.first * target.sample_bytes;
   const Output &output = target.output;
   switch (output.kind) {
     case replay::kWindow:
-      return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out, [&](int64_t row) {
-        const int64_t slot = replay::SlotAt(time, windows[row / output.Elements()], output, row % output.Elements());
-        return slot < 0 ? nullptr : target.rows + slot * target.row_bytes;
-      });
+      return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out,
+                      [&](int64_t row) {
+                        const int64_t slot =
+                            replay::SlotAt(time, windows[row / output.Elements()], output, row % output.Elements());
+                        return slot < 0 ? nullptr : target.rows + slot * target.row_bytes;
+                      });
     case replay::kGoal:
       return CopyEach(chunk, chunk.count, target.row_bytes, target.rows, target.goals, out,
                       [&](int64_t row) { return replay::GoalOf(target, windows[row]); });
@@ -369,7 +383,8 @@ __device__ void FillZeros(const WindowSample &sample, const Chunk &chunk) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-SampleKernel(const Report report, unsigned ticket, const WindowSample sample, const WindowDraw draw, const Chunks chunks) {
+    SampleKernel(const Report report, unsigned ticket, const WindowSample sample, const WindowDraw draw,
+                 const Chunks chunks) {
   __shared__ Window windows[kWindowsOfBlock];
   const Chunk chunk = replay::ThisChunk(chunks);
   const Plan &plan = *sample.plan;
@@ -384,7 +399,8 @@ SampleKernel(const Report report, unsigned ticket, const WindowSample sample, co
     if (threadIdx.x < chunk.count) {
       const int64_t i = chunk.first + threadIdx.x;
       Window &window = windows[threadIdx.x];
-      window.start = time.StartAt(draw.SlotOfDraw(draws, i), replay::Reach(sample.Wanted(), sample.count, plan.chain.steps));
+      window.start =
+          time.StartAt(draw.SlotOfDraw(draws, i), replay::Reach(sample.Wanted(), sample.count, plan.chain.steps));
       window.chain = replay::ChainLength(time, plan.chain, window.start);
       window.goal_slot = -1;
       if (chunk.part == 0) {
@@ -414,7 +430,7 @@ SampleKernel(const Report report, unsigned ticket, const WindowSample sample, co
   const RowWeights &rows = sample.state.buffer.rows;
   if (status != replay::kOk) {
     for (int64_t i = threadIdx.x; i < sample.n; i += blockDim.x) {
-      sample.handles[i] = -1;  // of no row
+      sample.handles[i] = replay::kNoRow;
       sample.weights[i] = 0;
     }
     if (threadIdx.x == 0) report(status);
@@ -455,20 +471,27 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_timed) {
   const int rows = factors + 3;
   const int64_t n = args.RowsOf(rows, 0);
   const int64_t given_ends = args.elements(ends);
-  if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) || !replay::IsPriority(args, priority, n) ||
-      !args.Is(ends, "uint8", given_ends) || (given_ends != 1 && given_ends != n) || !args.Is(nparam - 1, "int32", 1)) {
+  if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) ||
+      !replay::IsPriority(args, priority, n) || !args.Is(ends, "uint8", given_ends) ||
+      (given_ends != 1 && given_ends != n) || !args.Is(nparam - 1, "int32", 1)) {
     return replay::kBadArguments;
   }
   if (k > kMostColumns) return replay::kTooMany;
   if (const int status = call.Ready()) return status;
   const TimedState state = TimedStateOf(args, k);
-  const replay::Insertion insertion{state.buffer, args.data<double>(factors), args.data<float>(priority),
-                                    args.elements(priority), replay::ColumnsOf(args, k, rows), n,
-                                    replay::ChunksOf(n, replay::AllRowBytes(args, k)), args.data<int32_t>(nparam - 1)};
+  const replay::Insertion insertion{state.buffer,
+                                    args.data<double>(factors),
+                                    args.data<float>(priority),
+                                    args.elements(priority),
+                                    replay::ColumnsOf(args, k, rows),
+                                    n,
+                                    replay::ChunksOf(n, replay::AllRowBytes(args, k)),
+                                    args.data<int32_t>(nparam - 1)};
   auto *status = static_cast<int64_t *>(call.Scratch((n + 1) * 8));
   if (status != nullptr) {
     int64_t *steps = status + 1;
-    call.Launch(StepsKernel, 1, state, insertion.priorities, insertion.given, args.data<uint8_t>(ends), given_ends, n, steps, status);
+    call.Launch(StepsKernel, 1, state, insertion.priorities, insertion.given, args.data<uint8_t>(ends), given_ends, n,
+                steps, status);
     call.Launch(InsertKernel, insertion.chunks.Blocks(), call.report, replay::NextTicket(), insertion, state,
                 args.data<uint8_t>(ends), given_ends, steps, status);
   }
@@ -476,8 +499,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_timed) {
 }
 
 // (state, random_state, sample_range[2], beta[1], given_beta[1], beta_step[1], numbers, plan) -> handles[n], importance
-// weights[n], outputs. `numbers` are the ratio of samples with another goal and the powers of gamma from 0 to the length
-// of a chain. Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
+// weights[n], outputs. `numbers` are the ratio of samples with another goal and the powers of gamma from 0 to the
+// length of a chain. Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
 MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_windows) {
   Call call("replay_sample_windows", nparam, params, ndims, shapes, dtypes, stream);
   const Arguments &args = call.args;
@@ -490,17 +513,30 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_windows) {
   if (k > kMostColumns || outputs > kMostOutputs) return replay::kTooMany;
   if (const int status = call.Ready()) return status;
   const int64_t n = args.elements(extra + 7);
-  WindowSample sample{TimedStateOf(args, k), args.data<RandomState>(extra), args.data<int64_t>(extra + 1),
-                      args.data<double>(extra + 2), args.data<double>(extra + 3), args.data<double>(extra + 4),
-                      args.data<double>(extra + 5), args.elements(extra + 5), args.data<Plan>(extra + 6),
-                      args.data<int64_t>(extra + 7), args.data<float>(extra + 8), n, k, outputs, {}, {}};
+  WindowSample sample{TimedStateOf(args, k),
+                      args.data<RandomState>(extra),
+                      args.data<int64_t>(extra + 1),
+                      args.data<double>(extra + 2),
+                      args.data<double>(extra + 3),
+                      args.data<double>(extra + 4),
+                      args.data<double>(extra + 5),
+                      args.elements(extra + 5),
+                      args.data<Plan>(extra + 6),
+                      args.data<int64_t>(extra + 7),
+                      args.data<float>(extra + 8),
+                      n,
+                      k,
+                      outputs,
+                      {},
+                      {}};
   int64_t bytes = 0;
   for (int i = 0; i < k; ++i) sample.columns[i] = replay::FieldOf(args, i);
   for (int i = 0; i < outputs; ++i) {
     sample.outputs[i] = replay::FieldOf(args, first_output + i);
     bytes += sample.outputs[i].elements / n * sample.outputs[i].element_bytes;
   }
-  WindowDraw draw{{sample.state.buffer, sample.random, n}, {sample.state.buffer, sample.random, sample.bounds, n}, sample.plan};
+  WindowDraw draw{
+      {sample.state.buffer, sample.random, n}, {sample.state.buffer, sample.random, sample.bounds, n}, sample.plan};
   Chunks chunks = replay::ChunksOf(n, bytes);
   chunks.per_block = std::min(chunks.per_block, kWindowsOfBlock);
   if (replay::ShuffleFirst(&call, n, &draw)) {
@@ -521,8 +557,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_update_timed) {
     return replay::kBadArguments;
   }
   if (const int status = call.Ready()) return status;
-  call.Launch(UpdateKernel, 1, call.report, TimedStateOf(args, 1), args.data<double>(extra), args.data<int64_t>(extra + 1), n,
-              args.data<float>(extra + 2), args.elements(extra + 2), args.data<int32_t>(extra + 3));
+  call.Launch(UpdateKernel, 1, call.report, TimedStateOf(args, 1), args.data<double>(extra),
+              args.data<int64_t>(extra + 1), n, args.data<float>(extra + 2), args.elements(extra + 2),
+              args.data<int32_t>(extra + 3));
   return call.End();
 }
 
@@ -550,7 +587,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_delete_timed) {
   const int64_t n = args.elements(extra);
   if (!HasTime(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "int32", 1)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
-  call.Launch(DeleteKernel, 1, call.report, TimedStateOf(args, 1), args.data<int64_t>(extra), n, args.data<int32_t>(extra + 1));
+  call.Launch(DeleteKernel, 1, call.report, TimedStateOf(args, 1), args.data<int64_t>(extra), n,
+              args.data<int32_t>(extra + 1));
   return call.End();
 }
 
@@ -564,8 +602,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_advance_timed) {
     return replay::kBadArguments;
   }
   if (const int status = call.Ready()) return status;
-  call.Launch(AdvanceKernel, 1, call.report, TimedStateOf(args, 1), args.data<int64_t>(extra), args.data<int64_t>(extra + 1),
-              args.data<int64_t>(extra + 2));
+  call.Launch(AdvanceKernel, 1, call.report, TimedStateOf(args, 1), args.data<int64_t>(extra),
+              args.data<int64_t>(extra + 1), args.data<int64_t>(extra + 2));
   return call.End();
 }
 
@@ -573,7 +611,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_advance_timed) {
 MINDSPORE_REPLAY_CUDA_KERNEL(replay_reset_timed) {
   Call call("replay_reset_timed", nparam, params, ndims, shapes, dtypes, stream);
   const Arguments &args = call.args;
-  if (nparam != 2 + kTimedArguments || !HasTime(args, 1) || !args.Is(1 + kTimedArguments, "int32", 1)) return replay::kBadArguments;
+  if (nparam != 2 + kTimedArguments || !HasTime(args, 1) || !args.Is(1 + kTimedArguments, "int32", 1))
+    return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
   call.Launch(ResetKernel, replay::BlocksFor(args.dim(0, 0)), call.report, replay::NextTicket(), TimedStateOf(args, 1),
               args.data<int32_t>(1 + kTimedArguments));

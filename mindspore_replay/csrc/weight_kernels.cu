@@ -23,6 +23,7 @@ using replay::Columns;
 using replay::Cursors;
 using replay::HasWeights;
 using replay::kMostColumns;
+using replay::kNoRow;
 using replay::kStateArguments;
 using replay::kThreads;
 using replay::RandomState;
@@ -49,7 +50,8 @@ TreeArgument TreeOf(const Arguments &args) { return {args.data<double>(0), args.
 bool HasTree(const Arguments &args) { return args.Is(0, "float64", args.elements(0)) && args.Is(1, "int64", 1); }
 
 __global__ void __launch_bounds__(kThreads)
-TreeSetKernel(const Report report, const TreeArgument argument, const int64_t *slots, const double *values, int64_t n, double *positive) {
+    TreeSetKernel(const Report report, const TreeArgument argument, const int64_t *slots, const double *values,
+                  int64_t n, double *positive) {
   __shared__ int64_t chunk[kThreads];
   int status = argument.Sound() ? replay::kOk : replay::kBadArguments;
   bool bad = false, outside = false;
@@ -78,8 +80,8 @@ TreeSetKernel(const Report report, const TreeArgument argument, const int64_t *s
   if (threadIdx.x == 0) *positive = tree.Positive();
 }
 
-__global__ void __launch_bounds__(kThreads)
-TreeDescendKernel(const Report report, const TreeArgument argument, const double *targets, int64_t n, int64_t *slots) {
+__global__ void __launch_bounds__(kThreads) TreeDescendKernel(const Report report, const TreeArgument argument,
+                                                              const double *targets, int64_t n, int64_t *slots) {
   const bool sound = argument.Sound();
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
   const SumTree tree(argument.data, sound ? *argument.capacity : 1);
@@ -91,7 +93,8 @@ TreeDescendKernel(const Report report, const TreeArgument argument, const double
 }
 
 __global__ void __launch_bounds__(kThreads)
-TreeSumsKernel(const Report report, const TreeArgument argument, const int32_t *head, const int32_t *count, const int64_t *ranges, int64_t m, double *sums) {
+    TreeSumsKernel(const Report report, const TreeArgument argument, const int32_t *head, const int32_t *count,
+                   const int64_t *ranges, int64_t m, double *sums) {
   const bool sound = argument.Sound() && replay::AreCursors(*head, *count, *argument.capacity);
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
   for (int64_t i = replay::FirstOfGrid(); i < m; i += replay::GridStride()) {
@@ -113,7 +116,8 @@ __global__ void TreeSummaryKernel(const Report report, const TreeArgument argume
   summary[2] = sound ? argument.Tree().Positive() : 0;
 }
 
-__global__ void __launch_bounds__(kThreads) InsertKernel(const Report report, unsigned ticket, const replay::Insertion insertion) {
+__global__ void __launch_bounds__(kThreads)
+    InsertKernel(const Report report, unsigned ticket, const replay::Insertion insertion) {
   __shared__ int64_t slots[kThreads];
   const bool sound = insertion.state.Sound();
   const bool bad = replay::HasBadWeight(insertion.priorities, insertion.given);
@@ -128,8 +132,6 @@ __global__ void __launch_bounds__(kThreads) InsertKernel(const Report report, un
   replay::CopyRows<replay::kIn>(insertion.columns, replay::ThisChunk(insertion.chunks), slots);
   if (last) insertion.Commit(plan);
 }
-
-constexpr int64_t kNoRow = -1;  // the handle in a sample that is refused: of no row, so that nothing is done to one
 
 // Rows drawn by rank, with their handles. `options` = replace, ordered, max_use.
 struct SampleByRank {
@@ -206,7 +208,8 @@ struct SampleByWeight {
 };
 
 __global__ void __launch_bounds__(kThreads)
-UpdateKernel(const Report report, const WeightedState state, const double *factors, const int64_t *handles, int64_t n, const float *priorities, int64_t given, int32_t *dead) {
+    UpdateKernel(const Report report, const WeightedState state, const double *factors, const int64_t *handles,
+                 int64_t n, const float *priorities, int64_t given, int32_t *dead) {
   const bool sound = state.Sound();
   const bool bad = replay::HasBadWeight(priorities, given);
   if (!sound || bad) {
@@ -216,12 +219,13 @@ UpdateKernel(const Report report, const WeightedState state, const double *facto
   }
   const Cursors ring = state.Ring();
   const auto slot_of = [&](int64_t i) { return state.rows.LiveSlot(ring, handles[i]); };
-  const int64_t skipped = replay::UpdatePriorities(state.rows, {factors[0], factors[1]}, handles, n, priorities, given, slot_of);
+  const int64_t skipped =
+      replay::UpdatePriorities(state.rows, {factors[0], factors[1]}, handles, n, priorities, given, slot_of);
   if (threadIdx.x == 0) *dead = static_cast<int32_t>(skipped);
 }
 
 __global__ void __launch_bounds__(kThreads)
-DeleteKernel(const Report report, const WeightedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
+    DeleteKernel(const Report report, const WeightedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
   if (!state.Sound()) {
     if (threadIdx.x != 0) return;
     *deleted = 0;
@@ -244,7 +248,8 @@ DeleteKernel(const Report report, const WeightedState state, const int64_t *hand
 }
 
 __global__ void __launch_bounds__(kThreads)
-AdvanceKernel(const Report report, const WeightedState state, const int64_t *steps, const int64_t *max_staleness, int64_t *now) {
+    AdvanceKernel(const Report report, const WeightedState state, const int64_t *steps, const int64_t *max_staleness,
+                  int64_t *now) {
   const RowWeights &rows = state.rows;
   if (!state.Sound() || *steps < 0 || *steps > replay::kLastClock - rows.clock->now) {
     if (threadIdx.x != 0) return;
@@ -255,7 +260,8 @@ AdvanceKernel(const Report report, const WeightedState state, const int64_t *ste
   const int64_t first = rows.clock->fresh;
   const int64_t fresh = replay::MoveClock(rows, ring, *steps, *max_staleness);
   int64_t removed = 0;
-  for (int64_t serial = first + threadIdx.x; serial < fresh; serial += blockDim.x) removed += replay::RemoveRow(rows, ring.SlotOf(serial));
+  for (int64_t serial = first + threadIdx.x; serial < fresh; serial += blockDim.x)
+    removed += replay::RemoveRow(rows, ring.SlotOf(serial));
   replay::AddTo(&rows.counts->stale, removed);
   replay::RefreshRows(rows.tree, ring, first, fresh);
   if (threadIdx.x != 0) return;
@@ -264,7 +270,8 @@ AdvanceKernel(const Report report, const WeightedState state, const int64_t *ste
 }
 
 __global__ void __launch_bounds__(kThreads)
-InfoKernel(const Report report, const WeightedState state, const int64_t *handles, int64_t n, float *priorities, int32_t *use_counts, int64_t *staleness) {
+    InfoKernel(const Report report, const WeightedState state, const int64_t *handles, int64_t n, float *priorities,
+               int32_t *use_counts, int64_t *staleness) {
   const bool sound = state.Sound();
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
   const Cursors ring = state.Ring();
@@ -278,7 +285,8 @@ InfoKernel(const Report report, const WeightedState state, const int64_t *handle
   }
 }
 
-__global__ void __launch_bounds__(kThreads) ResetKernel(const Report report, unsigned ticket, const WeightedState state, int32_t *stored) {
+__global__ void __launch_bounds__(kThreads)
+    ResetKernel(const Report report, unsigned ticket, const WeightedState state, int32_t *stored) {
   const bool sound = state.Sound();
   const int64_t inserted = state.serials[0];
   if (sound) state.rows.Reset(inserted, state.ring.capacity, replay::FillOnGrid{});
@@ -299,7 +307,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_set) {
   const int64_t n = args.elements(2);
   if (!args.Is(2, "int64", n) || !args.Is(3, "float64", n) || !args.Is(4, "float64", 1)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
-  call.Launch(TreeSetKernel, 1, call.report, TreeOf(args), args.data<int64_t>(2), args.data<double>(3), n, args.data<double>(4));
+  call.Launch(TreeSetKernel, 1, call.report, TreeOf(args), args.data<int64_t>(2), args.data<double>(3), n,
+              args.data<double>(4));
   return call.End();
 }
 
@@ -311,7 +320,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_descend) {
   const int64_t n = args.elements(2);
   if (!args.Is(2, "float64", n) || !args.Is(3, "int64", n)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
-  call.Launch(TreeDescendKernel, replay::BlocksFor(n), call.report, TreeOf(args), args.data<double>(2), n, args.data<int64_t>(3));
+  call.Launch(TreeDescendKernel, replay::BlocksFor(n), call.report, TreeOf(args), args.data<double>(2), n,
+              args.data<int64_t>(3));
   return call.End();
 }
 
@@ -323,8 +333,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_sums) {
   const int64_t m = args.elements(5);
   if (!args.Is(4, "int64", 2 * m) || !args.Is(5, "float64", m)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
-  call.Launch(TreeSumsKernel, replay::BlocksFor(m), call.report, TreeOf(args), args.data<int32_t>(2), args.data<int32_t>(3),
-              args.data<int64_t>(4), m, args.data<double>(5));
+  call.Launch(TreeSumsKernel, replay::BlocksFor(m), call.report, TreeOf(args), args.data<int32_t>(2),
+              args.data<int32_t>(3), args.data<int64_t>(4), m, args.data<double>(5));
   return call.End();
 }
 
@@ -348,15 +358,20 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_weighted) {
   const int priority = factors + 1;
   const int rows = factors + 2;
   const int64_t n = args.RowsOf(rows, 0);
-  if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) || !replay::IsPriority(args, priority, n) ||
-      !args.Is(nparam - 1, "int32", 1)) {
+  if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) ||
+      !replay::IsPriority(args, priority, n) || !args.Is(nparam - 1, "int32", 1)) {
     return replay::kBadArguments;
   }
   if (k > kMostColumns) return replay::kTooMany;
   if (const int status = call.Ready()) return status;
-  const replay::Insertion insertion{replay::WeightedStateOf(args, k), args.data<double>(factors), args.data<float>(priority),
-                                    args.elements(priority), replay::ColumnsOf(args, k, rows), n,
-                                    replay::ChunksOf(n, replay::AllRowBytes(args, k)), args.data<int32_t>(nparam - 1)};
+  const replay::Insertion insertion{replay::WeightedStateOf(args, k),
+                                    args.data<double>(factors),
+                                    args.data<float>(priority),
+                                    args.elements(priority),
+                                    replay::ColumnsOf(args, k, rows),
+                                    n,
+                                    replay::ChunksOf(n, replay::AllRowBytes(args, k)),
+                                    args.data<int32_t>(nparam - 1)};
   call.Launch(InsertKernel, insertion.chunks.Blocks(), call.report, replay::NextTicket(), insertion);
   return call.End();
 }
@@ -376,15 +391,16 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_weighted) {
   }
   if (k > kMostColumns) return replay::kTooMany;
   if (const int status = call.Ready()) return status;
-  const replay::RankDraw draw{replay::WeightedStateOf(args, k), args.data<RandomState>(extra), args.data<int64_t>(extra + 1), n};
+  const replay::RankDraw draw{replay::WeightedStateOf(args, k), args.data<RandomState>(extra),
+                              args.data<int64_t>(extra + 1), n};
   SampleByRank sample{draw, args.data<int64_t>(extra + 2), args.data<int64_t>(extra + 3)};
   if (replay::ShuffleFirst(&call, n, &sample)) replay::Gather(&call, sample, k, extra + 4, n);
   return call.End();
 }
 
-// (state, random_state, beta[1], given_beta[1], beta_step[1], options[3]) -> handles[n], importance weights[n], rows[k],
-// drawn by weight. Options are ordered, max_use, and whether the buffer's smallest weight is the measure of importance.
-// Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
+// (state, random_state, beta[1], given_beta[1], beta_step[1], options[3]) -> handles[n], importance weights[n],
+// rows[k], drawn by weight. Options are ordered, max_use, and whether the buffer's smallest weight is the measure of
+// importance. Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
 MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_prioritized) {
   Call call("replay_sample_prioritized", nparam, params, ndims, shapes, dtypes, stream);
   const Arguments &args = call.args;
@@ -401,8 +417,13 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_prioritized) {
   if (k > kMostColumns) return replay::kTooMany;
   if (const int status = call.Ready()) return status;
   const replay::WeightDraw draw{replay::WeightedStateOf(args, k), args.data<RandomState>(extra), n};
-  const SampleByWeight sample{draw, args.data<double>(extra + 1), args.data<double>(extra + 2), args.data<double>(extra + 3),
-                              args.data<int64_t>(extra + 4), args.data<int64_t>(outputs), args.data<float>(outputs + 1)};
+  const SampleByWeight sample{draw,
+                              args.data<double>(extra + 1),
+                              args.data<double>(extra + 2),
+                              args.data<double>(extra + 3),
+                              args.data<int64_t>(extra + 4),
+                              args.data<int64_t>(outputs),
+                              args.data<float>(outputs + 1)};
   replay::Gather(&call, sample, k, outputs + 2, n);
   return call.End();
 }
@@ -420,7 +441,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_update_priorities) {
   }
   if (const int status = call.Ready()) return status;
   call.Launch(UpdateKernel, 1, call.report, replay::WeightedStateOf(args, 1), args.data<double>(extra),
-              args.data<int64_t>(extra + 1), n, args.data<float>(extra + 2), args.elements(extra + 2), args.data<int32_t>(extra + 3));
+              args.data<int64_t>(extra + 1), n, args.data<float>(extra + 2), args.elements(extra + 2),
+              args.data<int32_t>(extra + 3));
   return call.End();
 }
 
@@ -431,9 +453,11 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_delete) {
   const int extra = 1 + kStateArguments;
   if (nparam != extra + 2) return replay::kBadArguments;
   const int64_t n = args.elements(extra);
-  if (!HasWeights(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "int32", 1)) return replay::kBadArguments;
+  if (!HasWeights(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "int32", 1))
+    return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
-  call.Launch(DeleteKernel, 1, call.report, replay::WeightedStateOf(args, 1), args.data<int64_t>(extra), n, args.data<int32_t>(extra + 1));
+  call.Launch(DeleteKernel, 1, call.report, replay::WeightedStateOf(args, 1), args.data<int64_t>(extra), n,
+              args.data<int32_t>(extra + 1));
   return call.End();
 }
 
@@ -464,8 +488,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_info) {
     return replay::kBadArguments;
   }
   if (const int status = call.Ready()) return status;
-  call.Launch(InfoKernel, replay::BlocksFor(n), call.report, replay::WeightedStateOf(args, 1), args.data<int64_t>(extra), n,
-              args.data<float>(extra + 1), args.data<int32_t>(extra + 2), args.data<int64_t>(extra + 3));
+  call.Launch(InfoKernel, replay::BlocksFor(n), call.report, replay::WeightedStateOf(args, 1),
+              args.data<int64_t>(extra), n, args.data<float>(extra + 1), args.data<int32_t>(extra + 2),
+              args.data<int64_t>(extra + 3));
   return call.End();
 }
 
@@ -473,9 +498,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_info) {
 MINDSPORE_REPLAY_CUDA_KERNEL(replay_reset_weighted) {
   Call call("replay_reset_weighted", nparam, params, ndims, shapes, dtypes, stream);
   const Arguments &args = call.args;
-  if (nparam != 2 + kStateArguments || !HasWeights(args, 1) || !args.Is(1 + kStateArguments, "int32", 1)) return replay::kBadArguments;
+  if (nparam != 2 + kStateArguments || !HasWeights(args, 1) || !args.Is(1 + kStateArguments, "int32", 1))
+    return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
-  call.Launch(ResetKernel, replay::BlocksFor(args.dim(0, 0)), call.report, replay::NextTicket(), replay::WeightedStateOf(args, 1),
-              args.data<int32_t>(1 + kStateArguments));
+  call.Launch(ResetKernel, replay::BlocksFor(args.dim(0, 0)), call.report, replay::NextTicket(),
+              replay::WeightedStateOf(args, 1), args.data<int32_t>(1 + kStateArguments));
   return call.End();
 }

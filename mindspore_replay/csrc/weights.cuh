@@ -31,10 +31,14 @@ struct WeightedState {
 
 inline WeightedState WeightedStateOf(const Arguments &args, int k) {
   const int64_t capacity = args.dim(0, 0);
-  return {RingStateOf(args, k), args.data<int64_t>(k + 2),
+  return {RingStateOf(args, k),
+          args.data<int64_t>(k + 2),
           {SumTree(args.data<double>(k + 3), capacity), args.data<float>(k + 4), args.data<float>(k + 5),
            args.data<int32_t>(k + 6), args.data<int64_t>(k + 7), args.data<Clock>(k + 8), args.data<Counts>(k + 9)}};
 }
+
+// The handles of a sample that is refused: of no row, so that what is done to them is done to none.
+constexpr int64_t kNoRow = -1;
 
 // What takes the slots that the algorithms change, where the nodes above them are computed anew by other means.
 struct Ignored {
@@ -131,9 +135,7 @@ struct Insertion {
   Chunks chunks;
   int32_t *stored;
 
-  __device__ RingWrite Plan() const {
-    return PlanWrite(n, *state.ring.head, *state.ring.count, state.ring.capacity);
-  }
+  __device__ RingWrite Plan() const { return PlanWrite(n, *state.ring.head, *state.ring.count, state.ring.capacity); }
 
   // Stores what is known of the rows of this block's chunk, and says in which slots these go.
   __device__ void Mark(const RingWrite &plan, bool eligible, int64_t *slots) const {
@@ -172,8 +174,8 @@ struct Insertion {
   }
 };
 
-// Gives rows other priorities, the last of several for one row; slot_of(i) is the slot of row i, or -1 if it is dead. Adds
-// what is dead to the counts, and says how many these are.
+// Gives rows other priorities, the last of several for one row; slot_of(i) is the slot of row i, or -1 if it is dead.
+// Adds what is dead to the counts, and says how many these are.
 template <typename SlotOfRow>
 __device__ int64_t UpdatePriorities(const RowWeights &rows, const WeightRule &rule, const int64_t *handles, int64_t n,
                                     const float *priorities, int64_t given, const SlotOfRow &slot_of) {
@@ -298,7 +300,8 @@ struct WeightDraw {
 
 // The importance weights of rows, measured by the smallest weight of these rows.
 template <typename SlotOfRow>
-__device__ void ImportanceWeights(const SumTree &tree, int64_t n, const SlotOfRow &slot_of, double beta, float *weights) {
+__device__ void ImportanceWeights(const SumTree &tree, int64_t n, const SlotOfRow &slot_of, double beta,
+                                  float *weights) {
   __shared__ unsigned long long smallest;  // the bits of positive numbers are in their order
   if (threadIdx.x == 0) smallest = static_cast<unsigned long long>(__double_as_longlong(tree.Leaf(slot_of(0))));
   __syncthreads();
@@ -307,7 +310,8 @@ __device__ void ImportanceWeights(const SumTree &tree, int64_t n, const SlotOfRo
   }
   __syncthreads();
   const double measure = __longlong_as_double(static_cast<long long>(smallest));
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) weights[i] = ImportanceWeight(measure, tree.Leaf(slot_of(i)), beta);
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+    weights[i] = ImportanceWeight(measure, tree.Leaf(slot_of(i)), beta);
   __syncthreads();
 }
 
