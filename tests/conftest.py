@@ -16,6 +16,13 @@ from kernel_pairs import build_emulated
 
 from mindspore_replay.distributed.ray_module import connect
 
+#: Files that share drivers, and so compiled graphs, run in one process.
+_GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"), "weighted")
+#: Files that share a Ray cluster.
+_GROUPS |= dict.fromkeys(("test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
+#: Files that share the emulated CUDA kernels.
+_GROUPS |= dict.fromkeys(("test_cuda_kernels.py", "test_gpu_target.py"), "cuda")
+
 #: For each test that takes the fixture `combination`: the combinations that were run to an end, passed or failed.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
 
@@ -34,13 +41,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Guard(config), "combinations-guard")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--device") == "CPU":
-        return
+    """Tests of one file run in one process, since they share compiled graphs; those of examples share nothing."""
     for item in items:
         marker = item.get_closest_marker("host_memory")
-        if marker:
+        if marker and config.getoption("--device") != "CPU":
             item.add_marker(pytest.mark.skip(reason=f"needs the memory of the host: {marker.args[0]}"))
+        if item.path.name != "test_examples.py":
+            item.add_marker(pytest.mark.xdist_group(_GROUPS.get(item.path.name, item.path.name)))
 
 
 @pytest.fixture(scope="session")

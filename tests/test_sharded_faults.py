@@ -60,7 +60,8 @@ def test_a_killed_shard_begins_empty_and_the_others_go_on(
             "shard 1 is there again",
         ]
         values = json.loads((tmp_path / "replay.jsonl").read_text())
-        assert (values["shard_deaths"], values["shards_alive"], values["rows"]) == (1, 1, 100)
+        assert (values["shard_deaths"], values["rows"]) == (1, 100)
+        assert values["shards_alive"] in (1, 2)  # it may be back already
         # Handles of its rows are dead, also when others have taken their places.
         fill(replay, 1, range(2000, 2100))
         assert int(replay.update_priorities(indices, 5.0)) == of_dead.sum()
