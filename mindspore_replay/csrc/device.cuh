@@ -196,6 +196,14 @@ __device__ inline int64_t SumOfBlock(int64_t value) {
 __device__ inline int64_t FirstOfGrid() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t GridStride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
+// Ends a launch that is refused, in every thread of it: what it would have given, one number, is zero.
+template <typename Number>
+__device__ void Refuse(const Report &report, int status, Number *given) {
+  if (FirstOfGrid() != 0) return;
+  *given = 0;
+  report(status);
+}
+
 // How many blocks take n things, one a thread; those too many are taken in turn.
 inline int64_t BlocksFor(int64_t n) {
   const int64_t blocks = (n + kThreads - 1) / kThreads;

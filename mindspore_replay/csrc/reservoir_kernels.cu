@@ -69,12 +69,6 @@ __device__ void Mark(const Stream &stream, const WeightedState *state, const Chu
   }
 }
 
-__device__ void Refuse(const Report &report, int32_t *stored) {
-  if (blockIdx.x != 0 || threadIdx.x != 0) return;
-  *stored = 0;
-  report(replay::kBadArguments);
-}
-
 __device__ void Commit(const Stream &stream, int32_t *stored) {
   const int32_t count = stream.CountAfter();
   stream.serials[0] += stream.n;
@@ -92,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) WeightedClaimKernel(const Stream str
 __global__ void __launch_bounds__(kThreads) InsertKernel(const Report report, unsigned ticket, const Stream stream,
                                                          const Columns columns, const Chunks chunks, int32_t *stored) {
   __shared__ int64_t slots[kThreads];
-  if (!IsSound(stream, nullptr)) return Refuse(report, stored);
+  if (!IsSound(stream, nullptr)) return replay::Refuse(report, replay::kBadArguments, stored);
   Mark(stream, nullptr, chunks, slots);
   const bool last = replay::IsLastBlock(ticket);
   replay::CopyRows<replay::kIn>(columns, replay::ThisChunk(chunks), slots);
@@ -103,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
     WeightedInsertKernel(const Report report, unsigned ticket, const Stream stream, const WeightedState state,
                          const Columns columns, const Chunks chunks, int32_t *stored) {
   __shared__ int64_t slots[kThreads];
-  if (!IsSound(stream, &state)) return Refuse(report, stored);
+  if (!IsSound(stream, &state)) return replay::Refuse(report, replay::kBadArguments, stored);
   Mark(stream, &state, chunks, slots);
   const bool last = replay::IsLastBlock(ticket);
   replay::CopyRows<replay::kIn>(columns, replay::ThisChunk(chunks), slots);

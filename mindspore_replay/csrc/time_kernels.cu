@@ -85,9 +85,7 @@ __global__ void __launch_bounds__(kThreads)
                  const uint8_t *ends, int64_t given_ends, const int64_t *steps, const int64_t *status) {
   __shared__ int64_t slots[kThreads];
   if (*status != replay::kOk) {
-    if (blockIdx.x != 0 || threadIdx.x != 0) return;
-    *insertion.stored = 0;
-    return report(static_cast<int>(*status));
+    return replay::Refuse(report, static_cast<int>(*status), insertion.stored);
   }
   const replay::RingWrite plan = insertion.Plan();
   insertion.Mark(plan, false, slots);
@@ -117,9 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool sound = state.Sound();
   const bool bad = replay::HasBadWeight(priorities, given);
   if (!sound || bad) {
-    if (threadIdx.x != 0) return;
-    *dead = 0;
-    return report(sound ? replay::kBadWeight : replay::kBadArguments);
+    return replay::Refuse(report, sound ? replay::kBadWeight : replay::kBadArguments, dead);
   }
   const Timeline time = state.Time();
   const auto slot_of = [&](int64_t i) { return time.Legal(handles[i]) ? time.ring().SlotOf(handles[i]) : -1; };
@@ -131,9 +127,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads) EndKernel(const Report report, const TimedState state,
                                                       const double *factors, const uint8_t *flags, int32_t *ended) {
   if (!state.Sound()) {
-    if (threadIdx.x != 0) return;
-    *ended = 0;
-    return report(replay::kBadArguments);
+    return replay::Refuse(report, replay::kBadArguments, ended);
   }
   Timeline time = state.Time();
   const WeightRule weight{factors[0], factors[1]};
@@ -150,9 +144,7 @@ __global__ void __launch_bounds__(kThreads) EndKernel(const Report report, const
 __global__ void __launch_bounds__(kThreads)
     DeleteKernel(const Report report, const TimedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
   if (!state.Sound()) {
-    if (threadIdx.x != 0) return;
-    *deleted = 0;
-    return report(replay::kBadArguments);
+    return replay::Refuse(report, replay::kBadArguments, deleted);
   }
   Timeline time = state.Time();
   const RowWeights &rows = state.buffer.rows;
@@ -201,9 +193,7 @@ __global__ void __launch_bounds__(kThreads)
                   int64_t *now) {
   const RowWeights &rows = state.buffer.rows;
   if (!state.Sound() || *steps < 0 || *steps > replay::kLastClock - rows.clock->now) {
-    if (threadIdx.x != 0) return;
-    *now = 0;
-    return report(replay::kBadArguments);
+    return replay::Refuse(report, replay::kBadArguments, now);
   }
   Timeline time = state.Time();
   const Cursors ring = time.ring();

@@ -122,9 +122,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool sound = insertion.state.Sound();
   const bool bad = replay::HasBadWeight(insertion.priorities, insertion.given);
   if (!sound || bad) {
-    if (blockIdx.x != 0 || threadIdx.x != 0) return;
-    *insertion.stored = 0;
-    return report(sound ? replay::kBadWeight : replay::kBadArguments);
+    return replay::Refuse(report, sound ? replay::kBadWeight : replay::kBadArguments, insertion.stored);
   }
   const replay::RingWrite plan = insertion.Plan();
   insertion.Mark(plan, true, slots);
@@ -213,9 +211,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool sound = state.Sound();
   const bool bad = replay::HasBadWeight(priorities, given);
   if (!sound || bad) {
-    if (threadIdx.x != 0) return;
-    *dead = 0;
-    return report(sound ? replay::kBadWeight : replay::kBadArguments);
+    return replay::Refuse(report, sound ? replay::kBadWeight : replay::kBadArguments, dead);
   }
   const Cursors ring = state.Ring();
   const auto slot_of = [&](int64_t i) { return state.rows.LiveSlot(ring, handles[i]); };
@@ -227,9 +223,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     DeleteKernel(const Report report, const WeightedState state, const int64_t *handles, int64_t n, int32_t *deleted) {
   if (!state.Sound()) {
-    if (threadIdx.x != 0) return;
-    *deleted = 0;
-    return report(replay::kBadArguments);
+    return replay::Refuse(report, replay::kBadArguments, deleted);
   }
   const RowWeights &rows = state.rows;
   const Cursors ring = state.Ring();
@@ -252,9 +246,7 @@ __global__ void __launch_bounds__(kThreads)
                   int64_t *now) {
   const RowWeights &rows = state.rows;
   if (!state.Sound() || *steps < 0 || *steps > replay::kLastClock - rows.clock->now) {
-    if (threadIdx.x != 0) return;
-    *now = 0;
-    return report(replay::kBadArguments);
+    return replay::Refuse(report, replay::kBadArguments, now);
   }
   const Cursors ring = state.Ring();
   const int64_t first = rows.clock->fresh;
