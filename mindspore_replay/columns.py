@@ -129,6 +129,8 @@ class Columns:
 
     def __init__(self, cls_name: str, shapes: Any, types: Any, names: Any = None) -> None:
         self.cls_name = cls_name
+        #: The dtype that the Cell which holds the buffer computes in, where that is set by mixed precision.
+        self.owner_dtype: str | None = None
         self.shapes = tuple(self._shape(i, shape) for i, shape in enumerate(self._sequence("shapes", shapes)))
         self.types = tuple(self._type(i, dtype) for i, dtype in enumerate(self._sequence("types", types)))
         if not self.shapes:
@@ -248,7 +250,10 @@ class Columns:
             if type_name(expected) != got
         ]
         if wrong:
-            raise TypeError(f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}.")
+            raise TypeError(
+                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}."
+                + self._cast_from(types)
+            )
         single = len(shapes[0]) == len(self.shapes[0])
         rows = 1 if single or not shapes[0] else shapes[0][0]
         lead = () if single else (rows,)
@@ -268,6 +273,16 @@ class Columns:
                 f"but got {rows}."
             )
         return Batch(rows, single)
+
+    def _cast_from(self, types: Sequence[str]) -> str:
+        """The cause of a wrong dtype and the way out, if mixed precision can have made it."""
+        if self.owner_dtype not in types:
+            return ""
+        return (
+            f" The Cell that holds the buffer computes in {self.owner_dtype}, by to_float or amp, and casts what it "
+            "takes. Cast the rows back, as in ops.cast(row, mindspore.float32), or set mixed precision on the networks "
+            "alone."
+        )
 
     def _label(self, i: int) -> str:
         return f"column {self.names[i]!r}" if self.given_names else f"column {i}"

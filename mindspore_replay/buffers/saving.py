@@ -27,8 +27,22 @@ def hold_locks(buffers: Iterable["SavedCell"]) -> contextlib.ExitStack:
     return stack
 
 
+#: What MindSpore marks a Cell with, and all Cells in it, whose operators are to compute in another dtype.
+_PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+
+
 class NamedCell(nn.Cell):
-    """A Cell whose checkpoint names its Parameters as it calls them itself, whatever its owner calls it."""
+    """A Cell that keeps names and dtypes of its own: its checkpoint names its Parameters as it calls them itself, and
+    mixed precision of its owner, by ``to_float`` or ``amp``, casts nothing in it.
+    """
+
+    def add_flags(self, **flags: Any) -> "NamedCell":
+        """As ``nn.Cell.add_flags``, without the flags of mixed precision."""
+        columns = getattr(self, "columns", None)
+        for flag, dtype in _PRECISIONS.items():
+            if flags.pop(flag, False) and columns is not None:
+                columns.owner_dtype = dtype
+        return super().add_flags(**flags)
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
         """The Parameters, each of which has the name given here as long as it is looked at."""

@@ -8,11 +8,23 @@ try:
 except ImportError:
     from mindspore.common.api import _pynative_executor
 
+from . import tracing
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-#: Returns when the operators in flight are done, so that memory may be touched. MindSpore's own function, without the
-#: Python around it: every call of a buffer waits.
-wait_for_work = _pynative_executor._executor.sync
+# MindSpore's own function, without the Python around it: every call of a buffer waits.
+_sync = _pynative_executor._executor.sync
+
+
+def wait_for_work() -> None:
+    """Waits for the operators in flight, so that memory may be touched. Every call from Python begins with it.
+
+    Raises:
+        RuntimeError: If the call is being traced.
+    """
+    if tracing.contexts._jit_context is not None:
+        tracing.refuse_trace()
+    _sync()
 
 
 def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:

@@ -1,0 +1,100 @@
+"""``ms.jit(capture_mode="trace")`` is refused, and leaves nothing behind."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checkpoint_cases import BUFFERS, insert, rows
+from mindspore import Tensor
+
+from mindspore_replay import MixedReplay
+from mindspore_replay.ops import tracing
+
+#: Every method that acts on rows, as it is called in a function that is traced.
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "insert": lambda buffer: buffer.insert(rows(90, buffer.num_envs)),
+    "add": lambda buffer: buffer.add(rows(90, buffer.num_envs)),
+    "get_item": lambda buffer: buffer.get_item(0),
+    "rows": lambda buffer: buffer.rows(),
+    "sample": lambda buffer: buffer.sample(),
+    "reset": lambda buffer: buffer.reset(),
+    "size": lambda buffer: buffer.size(),
+    "full": lambda buffer: buffer.full(),
+    "can_sample": lambda buffer: buffer.can_sample(),
+    "state_dict": lambda buffer: buffer.state_dict(),
+}
+WEIGHTED: dict[str, Callable[[Any], Any]] = {
+    "advance": lambda buffer: buffer.advance(),
+    "info": lambda buffer: buffer.info([0]),
+    "delete": lambda buffer: buffer.delete([23]),
+    "update_priorities": lambda buffer: buffer.update_priorities([23], 2.0),
+    "end_episodes": lambda buffer: buffer.end_episodes(),
+}
+
+
+def assert_refused(function: Callable[[], Any]) -> None:
+    @ms.jit(capture_mode="trace")
+    def traced(x):
+        function()
+        return x * 2
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"capture_mode='trace'.*Use capture_mode='ast'"):
+            traced(Tensor(1.0))
+
+
+def assert_unchanged(buffer: Any, before: dict[str, np.ndarray]) -> None:
+    for key, array in buffer.state_dict().items():
+        np.testing.assert_array_equal(array, before[key], err_msg=key)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "views", "reservoir"])
+def test_every_method_is_refused_while_tracing(kind: str, backend: str) -> None:
+    buffer = BUFFERS[kind](backend=backend, seed=0)
+    insert(buffer, 24)
+    before = buffer.state_dict()
+    for call in (CALLS | WEIGHTED if kind == "views" else CALLS).values():
+        assert_refused(lambda call=call: call(buffer))
+        assert_unchanged(buffer, before)
+
+
+def test_several_buffers_are_refused_while_tracing() -> None:
+    parts = [BUFFERS["uniform"](seed=seed) for seed in (0, 1)]
+    for buffer in parts:
+        insert(buffer, 24)
+    mixed = MixedReplay([(buffer, 0.5) for buffer in parts], 4)
+    before = mixed.state_dict()
+    assert_refused(mixed.sample)
+    assert_unchanged(mixed, before)
+
+
+def test_functions_without_buffers_are_still_traced() -> None:
+    buffer = BUFFERS["uniform"]()
+    assert_refused(buffer.size)
+
+    @ms.jit(capture_mode="trace")
+    def twice_of(x):
+        return x * 2
+
+    assert [float(twice_of(Tensor(x))) for x in (1.0, 2.0)] == [2.0, 4.0]
+
+
+def test_another_thread_may_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a trace is going on MindSpore keeps for the process; this thread's stack says whose it is."""
+    buffer = BUFFERS["uniform"]()
+    monkeypatch.setattr(tracing.contexts, "_jit_context", object())
+    assert buffer.size() == 0
+
+
+def test_other_ways_to_capture_a_function_work(backend: str) -> None:
+    buffer = BUFFERS["uniform"](backend=backend, seed=0)
+
+    @ms.jit(capture_mode="bytecode")
+    def store(row):
+        buffer.insert([row, row[0], row[0] > 0])
+        return buffer.size()
+
+    row = Tensor(np.zeros(40, np.float32))
+    assert [int(store(row)) for _ in range(3)] == [1, 2, 3]
