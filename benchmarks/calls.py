@@ -31,7 +31,7 @@ def rows(n: int) -> list[np.ndarray]:
 
 def plain() -> dict[str, Callable[[], Any]]:
     """Insertion of one row and of 64, and a sample."""
-    buffer = ReplayBuffer(BATCH, CAPACITY, SHAPES, TYPES, seed=0, backend="native")
+    buffer = ReplayBuffer(sample_size=BATCH, capacity=CAPACITY, shapes=SHAPES, types=TYPES, seed=0, backend="native")
     buffer.insert(rows(CAPACITY))
     host: Any = buffer._host
     row = [np.ones(4, np.float32), 1, 1.0, np.ones(4, np.float32), False]
@@ -58,7 +58,14 @@ def plain() -> dict[str, Callable[[], Any]]:
 
 def prioritized() -> dict[str, Callable[[], Any]]:
     """A sample whose priorities change."""
-    buffer = PrioritizedReplayBuffer(PRIORITIZED_BATCH, PRIORITIZED_CAPACITY, SHAPES, TYPES, seed=0, backend="native")
+    buffer = PrioritizedReplayBuffer(
+        sample_size=PRIORITIZED_BATCH,
+        capacity=PRIORITIZED_CAPACITY,
+        shapes=SHAPES,
+        types=TYPES,
+        seed=0,
+        backend="native",
+    )
     rng = np.random.default_rng(0)
     buffer.insert(rows(PRIORITIZED_CAPACITY), priority=rng.random(PRIORITIZED_CAPACITY, np.float32))
     host: Any = buffer._host
@@ -85,7 +92,9 @@ class Step(nn.Cell):
 
     def __init__(self, inserts: bool = False, samples: bool = False) -> None:
         super().__init__()
-        self.buffer = ReplayBuffer(BATCH, CAPACITY, SHAPES, TYPES, seed=0, backend="native")
+        self.buffer = ReplayBuffer(
+            sample_size=BATCH, capacity=CAPACITY, shapes=SHAPES, types=TYPES, seed=0, backend="native"
+        )
         self.buffer.insert(rows(BATCH))
         self.inserts, self.samples = inserts, samples
         self.graph = ms.jit(self.construct)

@@ -82,7 +82,9 @@ def save_one(path: Path, nbytes: int) -> None:
     """Fills a buffer with random frames and saves it."""
     before = resident("VmRSS")
     rows = nbytes // ROW_BYTES
-    buffer = PrioritizedReplayBuffer(32, rows, [FRAME, (), (), ()], ["uint8", "int32", "float32", "bool"], seed=0)
+    buffer = PrioritizedReplayBuffer(
+        sample_size=32, capacity=rows, shapes=[FRAME, (), (), ()], types=["uint8", "int32", "float32", "bool"], seed=0
+    )
     generator = np.random.default_rng(0)
     frames = generator.integers(0, 256, (4096, *FRAME), np.uint8)
     for begin in range(0, rows, len(frames)):

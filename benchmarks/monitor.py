@@ -18,7 +18,8 @@ CASES = {"1e4 rows": (10_000, 1000), "1e5 rows": (100_000, 2000), "1e6 rows": (1
 
 def filled(buffer_cls: type, capacity: int) -> ReplayBuffer:
     """A full buffer of CartPole's columns."""
-    buffer = buffer_cls(BATCH, capacity, [value.shape for value in ROW], [value.dtype.name for value in ROW], seed=0)
+    shapes, types = [value.shape for value in ROW], [value.dtype.name for value in ROW]
+    buffer = buffer_cls(sample_size=BATCH, capacity=capacity, shapes=shapes, types=types, seed=0)
     return buffer.insert([np.broadcast_to(value, (capacity, *value.shape)).copy() for value in ROW])
 
 

@@ -46,7 +46,7 @@ LIMITS = {
 
 def filled(capacity: int) -> ReplayBuffer:
     """A buffer whose every row was written, so that its memory is really there."""
-    buffer = ReplayBuffer(BATCH, capacity, SHAPES, TYPES, seed=0)
+    buffer = ReplayBuffer(sample_size=BATCH, capacity=capacity, shapes=SHAPES, types=TYPES, seed=0)
     chunk = min(capacity, 1_000_000)
     rows = [np.zeros((chunk, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES, strict=True)]
     for _ in range(capacity // chunk):
@@ -90,7 +90,9 @@ class WhileRepeat(Repeat):
 def filled_by_priority(capacity: int, backend: str) -> PrioritizedReplayBuffer:
     """A full prioritized buffer with random priorities."""
     types = ["float32"] * len(WIDTHS)
-    buffer = PrioritizedReplayBuffer(DRAWS, capacity, WIDTHS, types, seed=0, backend=backend)
+    buffer = PrioritizedReplayBuffer(
+        sample_size=DRAWS, capacity=capacity, shapes=WIDTHS, types=types, seed=0, backend=backend
+    )
     chunk = min(capacity, 1 << 20)
     rows = [np.zeros((chunk, *shape), np.float32) for shape in WIDTHS]
     for i in range(capacity // chunk):
@@ -181,7 +183,9 @@ def uniform_cases() -> dict[str, Callable[[], float]]:
         for kind, network, inputs in pair if i % 2 else reversed(pair):
             timers[f"update {kind} {i}"] = lambda net=network, args=inputs: once(lambda: net(*args).asnumpy(), 25)
     wide = [np.random.rand(1_000_000, width).astype(np.float32) for width in (17, 6, 1, 17)]
-    million = ReplayBuffer(BATCH, 1_000_000, [(17,), (6,), (1,), (17,)], ["float32"] * 4)
+    million = ReplayBuffer(
+        sample_size=BATCH, capacity=1_000_000, shapes=[(17,), (6,), (1,), (17,)], types=["float32"] * 4
+    )
     timers["eager insert of 1e6 rows"] = lambda: once(lambda: million.insert(wide), 1)
     copies = [array.copy() for array in wide]
     timers["memcpy of 1e6 rows"] = lambda: once(lambda: [np.copyto(a, b) for a, b in zip(copies, wide, strict=True)], 1)

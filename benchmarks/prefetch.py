@@ -27,7 +27,13 @@ WAYS = ("call", "prefetch", "graph")
 
 
 def filled(shape: tuple[int, ...], dtype: str, capacity: int) -> ReplayBuffer:
-    buffer = ReplayBuffer(BATCH, capacity, [shape, (), (), shape], [dtype, "int32", "float32", dtype], seed=0)
+    buffer = ReplayBuffer(
+        sample_size=BATCH,
+        capacity=capacity,
+        shapes=[shape, (), (), shape],
+        types=[dtype, "int32", "float32", dtype],
+        seed=0,
+    )
     for _ in range(capacity // BATCH):
         columns = zip(buffer.shapes, buffer.columns.numpy_types, strict=True)
         buffer.insert([np.ones((BATCH, *row), kind) for row, kind in columns])

@@ -186,7 +186,7 @@ def pieces(ray: Any, kind: str) -> dict[str, float]:
             writer.insert(batch_of(kind, SEND))
         writer.flush()
     shapes, types = COLUMNS[kind]
-    local = PrioritizedReplayBuffer(BATCH // 2, 2000, shapes, types, seed=0)
+    local = PrioritizedReplayBuffer(sample_size=BATCH // 2, capacity=2000, shapes=shapes, types=types, seed=0)
     for _ in range(20):
         local.insert(batch_of(kind, SEND))
     sample = [part.asnumpy() for part in local.sample()]

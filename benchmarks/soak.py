@@ -55,17 +55,19 @@ class Bomb:
 
 def make_buffer(kind: str, backend: str) -> Any:
     """A buffer of a kind that `--buffer` names."""
-    options: dict[str, Any] = {"names": NAMES, "seed": 0, "backend": backend}
-    arguments = (BATCH, CAPACITY, SHAPES, TYPES)
+    options: dict[str, Any] = {
+        "sample_size": BATCH, "capacity": CAPACITY, "shapes": SHAPES, "types": TYPES, "names": NAMES, "seed": 0,
+        "backend": backend,
+    }  # fmt: skip
     if kind == "uniform":
-        return ReplayBuffer(*arguments, **options)
+        return ReplayBuffer(**options)
     if kind == "limited":
-        return ReplayBuffer(*arguments, max_use=100, max_staleness=2000, **options)
+        return ReplayBuffer(max_use=100, max_staleness=2000, **options)
     if kind == "prioritized":
-        return PrioritizedReplayBuffer(*arguments, beta_steps=10_000, **options)
+        return PrioritizedReplayBuffer(beta_steps=10_000, **options)
     if kind == "sequence":
-        return SequenceReplayBuffer(*arguments, 3, burn_in=2, pad_end=True, prioritized=True, **options)
-    return ReservoirReplayBuffer(*arguments, **options)
+        return SequenceReplayBuffer(sequence_length=3, burn_in=2, pad_end=True, prioritized=True, **options)
+    return ReservoirReplayBuffer(**options)
 
 
 KINDS = ("uniform", "limited", "prioritized", "sequence", "reservoir")

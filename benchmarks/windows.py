@@ -100,7 +100,15 @@ class Copies:
 
 
 def sequences(capacity: int, **options: Any) -> SequenceReplayBuffer:
-    buffer = SequenceReplayBuffer(SEQUENCES, capacity, [(WIDTH,)], ["float32"], STEPS, seed=0, **options)
+    buffer = SequenceReplayBuffer(
+        sample_size=SEQUENCES,
+        capacity=capacity,
+        shapes=[(WIDTH,)],
+        types=["float32"],
+        sequence_length=STEPS,
+        seed=0,
+        **options,
+    )
     return filled(buffer, capacity)
 
 
@@ -113,17 +121,23 @@ def cases() -> dict[str, Callable[[], float]]:
         timers[f"sequences {operator}"] = compiled(Body(million, operator))
     timers["sequences eager"] = lambda: once(million.sample, 20)
     for capacity in (10_000, 10_000_000):
-        small = SequenceReplayBuffer(32, capacity, [(4,)], ["float32"], STEPS, seed=0)
+        small = SequenceReplayBuffer(
+            sample_size=32, capacity=capacity, shapes=[(4,)], types=["float32"], sequence_length=STEPS, seed=0
+        )
         filled(small, capacity)
         for operator in ("nothing", "sample"):
             timers[f"sequences {operator} {capacity}"] = compiled(Body(small, operator))
     by_priority = sequences(1 << 20, prioritized=True, burn_in=40, stride=40, pad_end=True)
     timers["by priority"] = compiled(Body(by_priority, "sample"))
-    episodes = EpisodeReplayBuffer(32, 1 << 20, [(WIDTH,)], ["float32"], EPISODE, seed=0)
+    episodes = EpisodeReplayBuffer(
+        sample_size=32, capacity=1 << 20, shapes=[(WIDTH,)], types=["float32"], max_episode_length=EPISODE, seed=0
+    )
     filled(episodes, 1 << 20)
     timers["episodes"] = compiled(Body(episodes, "sample"))
     shapes, types, names = [(SIDE, SIDE), (), ()], ["uint8", "int32", "float32"], ["observation", "action", "reward"]
-    atari = ReplayBuffer(32, FRAMES, shapes, types, names=names, views=[FrameStack(STACK)], seed=0)
+    atari = ReplayBuffer(
+        sample_size=32, capacity=FRAMES, shapes=shapes, types=types, names=names, views=[FrameStack(STACK)], seed=0
+    )
     filled(atari, FRAMES, 1 << 12)
     for operator in ("nothing", "sample", "insert"):
         timers[f"atari {operator}"] = compiled(Body(atari, operator))

@@ -111,7 +111,7 @@ class QTable:
 def uniform(table: QTable, memory: list[np.ndarray], seed: int) -> None:
     """Learns from uniform draws. They do not depend on what is learned, so many are taken at once."""
     rows = len(memory[0])
-    buffer = ReplayBuffer(min(rows, UNIFORM_ROWS), rows, seed=seed, **SCHEMA).insert(memory)
+    buffer = ReplayBuffer(sample_size=min(rows, UNIFORM_ROWS), capacity=rows, seed=seed, **SCHEMA).insert(memory)
     while not table.solved():
         for row in zip(*(column.tolist() for column in buffer.sample())):
             table.learn(*row)
@@ -121,7 +121,9 @@ def uniform(table: QTable, memory: list[np.ndarray], seed: int) -> None:
 
 def prioritized(table: QTable, memory: list[np.ndarray], seed: int) -> None:
     """Learns from draws in proportion to the error that each transition had at its last draw."""
-    buffer = PrioritizedReplayBuffer(1, len(memory[0]), alpha=1.0, seed=seed, **SCHEMA).insert(memory)
+    buffer = PrioritizedReplayBuffer(sample_size=1, capacity=len(memory[0]), alpha=1.0, seed=seed, **SCHEMA).insert(
+        memory
+    )
     while not table.solved():
         indices, _, *columns = buffer.sample()
         error = table.learn(*(column.item() for column in columns))
@@ -135,7 +137,7 @@ def prioritized_current(table: QTable, memory: list[np.ndarray], seed: int) -> N
     errors = np.zeros(len(memory[0]), np.float32)
     for pair in pairs:
         errors[handles[pair]] = abs(table.td_error(*pair))
-    buffer = PrioritizedReplayBuffer(1, len(errors), alpha=1.0, seed=seed, **SCHEMA)
+    buffer = PrioritizedReplayBuffer(sample_size=1, capacity=len(errors), alpha=1.0, seed=seed, **SCHEMA)
     buffer.insert(memory, priority=errors)  # the rows of an empty buffer get the handles 0, 1, 2 ...
     while not table.solved():
         _, _, *columns = buffer.sample()

@@ -87,7 +87,16 @@ def make_buffer(bits: int, num_envs: int, hindsight: float, seed: int) -> Replay
     }
     shapes, types = zip(*columns.values())
     views = [HindsightRelabel("future", hindsight, goal_reward)]
-    return ReplayBuffer(BATCH, CAPACITY, shapes, types, names=list(columns), num_envs=num_envs, views=views, seed=seed)
+    return ReplayBuffer(
+        sample_size=BATCH,
+        capacity=CAPACITY,
+        shapes=shapes,
+        types=types,
+        names=list(columns),
+        num_envs=num_envs,
+        views=views,
+        seed=seed,
+    )
 
 
 def make_network(bits: int) -> nn.SequentialCell:

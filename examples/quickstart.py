@@ -12,7 +12,14 @@ class Step(nn.Cell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.buffer = ReplayBuffer(2, 100, [(3,), ()], [ms.float32, ms.int32], names=["observation", "action"], seed=0)
+        self.buffer = ReplayBuffer(
+            sample_size=2,
+            capacity=100,
+            shapes=[(3,), ()],
+            types=[ms.float32, ms.int32],
+            names=["observation", "action"],
+            seed=0,
+        )
 
     def construct(self, observation: Tensor, action: Tensor) -> tuple[Tensor, ...]:
         self.buffer.insert([observation, action])

@@ -59,7 +59,7 @@ class RateLimiter(NamedCell):
 
     Examples:
         >>> from mindspore_replay import RateLimiter, ReplayBuffer
-        >>> buffer = ReplayBuffer(4, 100, [()], ["float32"])
+        >>> buffer = ReplayBuffer(sample_size=4, capacity=100, shapes=[()], types=["float32"])
         >>> buffer.limiter = RateLimiter(samples_per_insert=2, min_size=10, error_buffer=4)
         >>> inserted = sampled = 0
         >>> for _ in range(100):

@@ -36,7 +36,7 @@ class ReplayMonitor:
         >>> import pathlib, tempfile
         >>> from mindspore_replay import JSONLinesWriter, ReplayBuffer, ReplayMonitor
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "replay.jsonl"
-        >>> buffer = ReplayBuffer(2, 100, [()], ["float32"])
+        >>> buffer = ReplayBuffer(sample_size=2, capacity=100, shapes=[()], types=["float32"])
         >>> with ReplayMonitor(buffer, JSONLinesWriter(path), every=50) as monitor:
         ...     for step in range(100):
         ...         buffer = buffer.insert([float(step)])

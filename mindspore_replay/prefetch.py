@@ -73,7 +73,7 @@ class Prefetch:
     Examples:
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import Prefetch, ReplayBuffer
-        >>> buffer = ReplayBuffer(4, 100, [()], [ms.int32], names=["step"], seed=0)
+        >>> buffer = ReplayBuffer(sample_size=4, capacity=100, shapes=[()], types=[ms.int32], names=["step"], seed=0)
         >>> buffer = buffer.insert([np.arange(100, dtype=np.int32)])
         >>> with Prefetch(buffer, depth=2, as_dict=True) as batches:
         ...     for _ in range(3):

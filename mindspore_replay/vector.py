@@ -71,7 +71,9 @@ class VectorRows:
         >>> envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", max_episode_steps=2)
         >>> names, shapes = ["observation", "action", "reward", "terminated"], [(4,), (), (), ()]
         >>> types, views = ["float32", "int32", "float32", "bool"], [NStep(1, 0.99)]
-        >>> buffer = ReplayBuffer(32, 1000, shapes, types, names=names, num_envs=2, views=views)
+        >>> buffer = ReplayBuffer(
+        ...     sample_size=32, capacity=1000, shapes=shapes, types=types, names=names, num_envs=2, views=views
+        ... )
         >>> rows = VectorRows(buffer, envs.metadata["autoreset_mode"])
         >>> observation, info = envs.reset(seed=0)
         >>> for _ in range(3):  # two steps until the time limit, then one that resets

@@ -26,7 +26,9 @@ class Kept:
 
 def make_buffer(backend: str, **options: Any) -> ReplayBuffer:
     """Rows of two fields, both the row's number."""
-    return ReplayBuffer(2, 6, [(2,), ()], [ms.float32, ms.int32], seed=3, backend=backend, **options)
+    return ReplayBuffer(
+        sample_size=2, capacity=6, shapes=[(2,), ()], types=[ms.float32, ms.int32], seed=3, backend=backend, **options
+    )
 
 
 def filled(make: Callable[[str], Any], backend: str, fill: Callable[[Any], Any]) -> Any:

@@ -69,21 +69,25 @@ class Learner(ms.nn.Cell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.replay = PrioritizedReplayBuffer(4, 16, **SCHEMA)
+        self.replay = PrioritizedReplayBuffer(sample_size=4, capacity=16, **SCHEMA)
 
     def construct(self, observation: Any, frame: Any, reward: Any, terminated: Any) -> Any:
         self.replay.insert([observation, frame, reward, terminated])
         return self.replay.sample()
 
 
-drive("uniform", ReplayBuffer(8, 32, **SCHEMA), False)
-drive("distinct, ordered", ReplayBuffer(8, 32, replace=False, ordered=True, **SCHEMA), False)
-drive("limits", ReplayBuffer(8, 32, max_use=2, max_staleness=3, **SCHEMA), False)
-drive("prioritized", PrioritizedReplayBuffer(8, 32, **SCHEMA), False)
-drive("sequences", SequenceReplayBuffer(8, 32, sequence_length=4, burn_in=1, **SCHEMA), True)
-drive("prioritized sequences", SequenceReplayBuffer(8, 32, sequence_length=4, prioritized=True, **SCHEMA), True)
-drive("3-step returns", ReplayBuffer(8, 32, views=[NStep(3, 0.9)], **SCHEMA), True)
-drive("episodes", EpisodeReplayBuffer(2, 32, max_episode_length=8, **SCHEMA), True)
+drive("uniform", ReplayBuffer(sample_size=8, capacity=32, **SCHEMA), False)
+drive("distinct, ordered", ReplayBuffer(sample_size=8, capacity=32, replace=False, ordered=True, **SCHEMA), False)
+drive("limits", ReplayBuffer(sample_size=8, capacity=32, max_use=2, max_staleness=3, **SCHEMA), False)
+drive("prioritized", PrioritizedReplayBuffer(sample_size=8, capacity=32, **SCHEMA), False)
+drive("sequences", SequenceReplayBuffer(sample_size=8, capacity=32, sequence_length=4, burn_in=1, **SCHEMA), True)
+drive(
+    "prioritized sequences",
+    SequenceReplayBuffer(sample_size=8, capacity=32, sequence_length=4, prioritized=True, **SCHEMA),
+    True,
+)
+drive("3-step returns", ReplayBuffer(sample_size=8, capacity=32, views=[NStep(3, 0.9)], **SCHEMA), True)
+drive("episodes", EpisodeReplayBuffer(sample_size=2, capacity=32, max_episode_length=8, **SCHEMA), True)
 
 ms.set_context(mode=ms.GRAPH_MODE)
 learner = Learner()

@@ -29,7 +29,14 @@ CAPACITY, WIDTH, BATCH = 4096, 128, 512
 
 
 def make_buffer() -> PrioritizedReplayBuffer:
-    return PrioritizedReplayBuffer(4, CAPACITY, [(), (WIDTH,)], ["int64", "float32"], names=["number", "data"], seed=0)
+    return PrioritizedReplayBuffer(
+        sample_size=4,
+        capacity=CAPACITY,
+        shapes=[(), (WIDTH,)],
+        types=["int64", "float32"],
+        names=["number", "data"],
+        seed=0,
+    )
 
 
 def rows(first: int, count: int) -> list[np.ndarray]:

@@ -411,7 +411,7 @@ def small_disk() -> Iterator[None]:
 
 
 def large(rows_: int = 100) -> ReplayBuffer:
-    buffer = ReplayBuffer(2, 200, [(500,)], ["float32"], seed=0)
+    buffer = ReplayBuffer(sample_size=2, capacity=200, shapes=[(500,)], types=["float32"], seed=0)
     buffer.insert([np.zeros((rows_, 500), np.float32)])
     return buffer
 
@@ -591,7 +591,7 @@ def can_measure() -> bool:
 def test_memory(monkeypatch: pytest.MonkeyPatch):
     """Saving needs no second copy, and loading one; the check finds out a writer that copies."""
     n = MEGABYTES << 10
-    buffer = PrioritizedReplayBuffer(4, n, [(1020,), ()], ["uint8", "int32"], seed=0)
+    buffer = PrioritizedReplayBuffer(sample_size=4, capacity=n, shapes=[(1020,), ()], types=["uint8", "int32"], seed=0)
     for begin in range(0, n, 1 << 12):
         buffer.insert([np.full((1 << 12, 1020), begin >> 12, np.uint8), np.arange(begin, begin + 4096, dtype=np.int32)])
     assert buffer.nbytes > MEGABYTES << 20

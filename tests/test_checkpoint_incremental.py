@@ -22,7 +22,9 @@ def files() -> list[str]:
 
 def wide(capacity: int = 50, **other: Any) -> PrioritizedReplayBuffer:
     """A buffer of long rows, so that a file is hardly more than its rows."""
-    return PrioritizedReplayBuffer(2, capacity, [(500,), ()], ["float32", "int32"], seed=0, **other)
+    return PrioritizedReplayBuffer(
+        sample_size=2, capacity=capacity, shapes=[(500,), ()], types=["float32", "int32"], seed=0, **other
+    )
 
 
 def add(buffer: Any, count: int) -> None:
@@ -355,7 +357,10 @@ def test_leftovers_of_an_older_file():
 
 def test_files_of_other_kinds_with_such_names():
     """Those of this format that hold all rows are left alone; others are no incremental files for sure."""
-    buffer, other = chain(1), ReplayBuffer(3, 24, [(40,), (), ()], ["float32", "float32", "bool"], seed=1)
+    buffer, other = (
+        chain(1),
+        ReplayBuffer(sample_size=3, capacity=24, shapes=[(40,), (), ()], types=["float32", "float32", "bool"], seed=1),
+    )
     other.insert(rows(0, 3))
     save(other, f"{PATH}.7")
     Path(f"{PATH}.01").touch()

@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def used() -> PrioritizedReplayBuffer:
-    buffer = PrioritizedReplayBuffer(4, 20, **COLUMNS, max_use=9)
+    buffer = PrioritizedReplayBuffer(sample_size=4, capacity=20, **COLUMNS, max_use=9)
     insert(buffer, 0, 33)
     buffer.update_priorities(buffer.sample()[0], np.float32([1, 2, 3, 4]))
     return buffer
@@ -86,8 +86,14 @@ def test_inspect_prints_and_draws(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[str]):
-    expert, agent = ReplayBuffer(4, 10, **COLUMNS), used()
-    save({"mixed": MixedReplay([(agent, 0.5), (expert, 0.5)], 4), "other": ReplayBuffer(1, 5, [()], ["int8"])}, "all")
+    expert, agent = ReplayBuffer(sample_size=4, capacity=10, **COLUMNS), used()
+    save(
+        {
+            "mixed": MixedReplay([(agent, 0.5), (expert, 0.5)], 4),
+            "other": ReplayBuffer(sample_size=1, capacity=5, shapes=[()], types=["int8"]),
+        },
+        "all",
+    )
     assert main(["inspect", "all"]) == 0
     text = capsys.readouterr().out
     assert "\nmixed/0: PrioritizedReplayBuffer(" in text
@@ -100,7 +106,7 @@ def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[
 
 
 def test_an_overview_reads_incremental_files(folder: Path):
-    buffer = ReplayBuffer(2, 12, **COLUMNS)
+    buffer = ReplayBuffer(sample_size=2, capacity=12, **COLUMNS)
     insert(buffer, 0, 10)
     save(buffer, "buffer", incremental=True)
     insert(buffer, 10, 2)
@@ -117,7 +123,7 @@ def test_an_overview_reads_incremental_files(folder: Path):
 
 def test_returns_of_several_environments(folder: Path):
     """Rows of two environments in turn: 0, 2, 4, ... have rewards of their numbers, and so do 1, 3, 5, ..."""
-    buffer = SequenceReplayBuffer(1, 40, sequence_length=2, num_envs=2, **COLUMNS)
+    buffer = SequenceReplayBuffer(sample_size=1, capacity=40, sequence_length=2, num_envs=2, **COLUMNS)
     ends = np.zeros(14, bool)
     ends[[4, 7, 10]] = True
     insert(buffer, 0, 14, end=ends)
@@ -132,7 +138,13 @@ def test_returns_of_several_environments(folder: Path):
 
 
 def test_truncated_episodes_end(folder: Path):
-    buffer = ReplayBuffer(1, 9, [(), (), ()], ["float32", "bool", "bool"], names=["reward", "terminated", "truncated"])
+    buffer = ReplayBuffer(
+        sample_size=1,
+        capacity=9,
+        shapes=[(), (), ()],
+        types=["float32", "bool", "bool"],
+        names=["reward", "terminated", "truncated"],
+    )
     ends = np.arange(6)
     buffer.insert([np.ones(6, np.float32), ends == 1, ends == 4])
     save(buffer, "buffer")
@@ -142,7 +154,7 @@ def test_truncated_episodes_end(folder: Path):
 
 def test_returns_of_rows_that_know_their_episode(folder: Path):
     """A final row's reward is none; an oldest episode that is whole counts, though older rows are lost."""
-    buffer = EpisodeReplayBuffer(1, 6, max_episode_length=3, **COLUMNS)
+    buffer = EpisodeReplayBuffer(sample_size=1, capacity=6, max_episode_length=3, **COLUMNS)
     for _ in range(3):
         buffer.insert([np.zeros((2, 2), np.float32), np.float32([1, 2]), np.zeros(2, bool)], end=[False, False])
         buffer.insert([np.zeros(2, np.float32), 100.0, False], final=True)
@@ -152,7 +164,7 @@ def test_returns_of_rows_that_know_their_episode(folder: Path):
 
 
 def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: pytest.CaptureFixture[str]):
-    buffer = ReplayBuffer(1, 20, **COLUMNS)
+    buffer = ReplayBuffer(sample_size=1, capacity=20, **COLUMNS)
     insert(buffer, 0, 15)
     column = buffer.buffer[1].asnumpy().copy()
     column[2] = np.nan
@@ -176,7 +188,7 @@ def test_inspect_of_what_cannot_be_made_from_a_file(folder: Path, capsys: pytest
 
 
 def test_a_reservoir_has_no_returns(folder: Path):
-    buffer = ReservoirReplayBuffer(2, 6, **COLUMNS)
+    buffer = ReservoirReplayBuffer(sample_size=2, capacity=6, **COLUMNS)
     insert(buffer, 0, 30)
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
@@ -186,7 +198,7 @@ def test_a_reservoir_has_no_returns(folder: Path):
 
 @pytest.mark.parametrize("target", ["rows.npz", "rows.safetensors"])
 def test_convert_between_files(folder: Path, target: str, capsys: pytest.CaptureFixture[str]):
-    buffer = ReplayBuffer(4, 10, **COLUMNS)
+    buffer = ReplayBuffer(sample_size=4, capacity=10, **COLUMNS)
     insert(buffer, 0, 14)
     save(buffer, "buffer.safetensors")
     assert main(["convert", "buffer.safetensors", target]) == 0
@@ -203,7 +215,7 @@ def test_convert_to_minari_and_back(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "datasets"))
     types = ["float32", "int64", "float64", "float32", "bool", "bool"]
     names = ["observation", "action", "reward", "next_observation", "terminated", "truncated"]
-    buffer = ReplayBuffer(4, 100, [(4,), (), (), (4,), (), ()], types, names=names)
+    buffer = ReplayBuffer(sample_size=4, capacity=100, shapes=[(4,), (), (), (4,), (), ()], types=types, names=names)
     env = gym.make("CartPole-v1")
     env.action_space.seed(0)
     for seed in range(3):
@@ -287,7 +299,7 @@ def test_bench(capsys: pytest.CaptureFixture[str]):
 def test_errors(folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
     for name in ("text.safetensors", "text.npz"):
         Path(name).write_text("no buffer\n" * 9)
-    save({"a": ReplayBuffer(1, 5, [()], ["int8"])}, "several.safetensors")
+    save({"a": ReplayBuffer(sample_size=1, capacity=5, shapes=[()], types=["int8"])}, "several.safetensors")
     assert main(arguments) == 1
     assert capsys.readouterr().err.startswith(f"mindspore-replay {message}")
 
@@ -310,7 +322,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]):
 
 def test_the_installed_command(folder: Path):
     """The script that pip makes runs a view's buffer through a pipe."""
-    buffer = ReplayBuffer(2, 10, **COLUMNS, views=[NStep(2, 0.9)])
+    buffer = ReplayBuffer(sample_size=2, capacity=10, **COLUMNS, views=[NStep(2, 0.9)])
     insert(buffer, 0, 10)
     save(buffer, "buffer.safetensors")
     script = Path(sys.executable).with_name("mindspore-replay")

@@ -53,7 +53,10 @@ def test_bytes_of_a_row():
 
 def test_bytes_of_a_buffer():
     """Ten rows of 20 bytes, head and count of 4, serials and random state of 16."""
-    assert ReplayBuffer(1, 10, [(4,), ()], ["float32", "int32"]).nbytes == 10 * 20 + 4 + 4 + 16 + 16
+    assert (
+        ReplayBuffer(sample_size=1, capacity=10, shapes=[(4,), ()], types=["float32", "int32"]).nbytes
+        == 10 * 20 + 4 + 4 + 16 + 16
+    )
 
 
 def test_columns_start_as_zeros():

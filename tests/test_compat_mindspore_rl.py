@@ -191,7 +191,7 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match=r"'alpha' must be in \[0, 1\], but got 2"):
         PriorityReplayBuffer(2, 4, 2, SHAPES, TYPES)
     with pytest.raises(ValueError, match="'seed0' must be in"):
-        ReservoirReplayBuffer(4, 2, SHAPES, TYPES, seed0=-1)
+        ReservoirReplayBuffer(sample_size=4, capacity=2, shapes=SHAPES, types=TYPES, seed0=-1)
     with pytest.raises(ValueError, match="'exp' must hold one array for each of the 3 columns, but got 2"):
         PriorityReplayBuffer(0.5, 4, 2, SHAPES, TYPES).insert(*row_of(1)[:2])
 

@@ -236,7 +236,16 @@ def test_an_episode_too_long():
 def test_groups_are_drawn_by_the_composite_operator():
     def make_one() -> Any:
         names, types = ["group", "number"], ["int32", "float32"]
-        return EpisodeReplayBuffer(2, 20, [(), ()], types, 4, names=names, seed=3, backend="native")
+        return EpisodeReplayBuffer(
+            sample_size=2,
+            capacity=20,
+            shapes=[(), ()],
+            types=types,
+            max_episode_length=4,
+            names=names,
+            seed=3,
+            backend="native",
+        )
 
     twins = Twins(make_one)
     assert isinstance(twins.direct._groups, groups.NativeSampleGroups)
@@ -329,7 +338,7 @@ def test_a_checkpoint_of_mindspore(tmp_path: Path):
 
 @pytest.mark.usefixtures("away")
 def test_bfloat16():
-    buffer = ReplayBuffer(2, 4, [(2,)], ["bfloat16"], seed=0, backend="native")
+    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=["bfloat16"], seed=0, backend="native")
     buffer.insert([Tensor(np.ones((3, 2)), ms.bfloat16)])
     state = buffer.state_dict()
     assert [part.dtype for part in (*buffer.sample(), *buffer.get_item(0))] == [ms.bfloat16] * 2

@@ -99,7 +99,12 @@ def test_several_buffers():
     buffers = create_buffer(changed(number=3, seed=5))
     assert isinstance(buffers, nn.CellList)
     assert [type(buffer) for buffer in buffers] == [ReplayBuffer] * 3
-    expected = [ReplayBuffer(1, 1, [()], ["int32"], seed=5 + i).random_state.asnumpy().tolist() for i in range(3)]
+    expected = [
+        ReplayBuffer(sample_size=1, capacity=1, shapes=[()], types=["int32"], seed=5 + i)
+        .random_state.asnumpy()
+        .tolist()
+        for i in range(3)
+    ]
     assert [buffer.random_state.asnumpy().tolist() for buffer in buffers] == expected
     names = [parameter.name for parameter in buffers.get_parameters()]
     assert len(set(names)) == len(names) == 3 * 7

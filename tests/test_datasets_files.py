@@ -144,7 +144,13 @@ def test_a_given_buffer_ends_before_a_step_that_is_dropped(write: Any):
             patch.setattr(steps, "CHUNK_ROWS", size)
             views = [NStep(3, 1.0)]
             buffer = ReplayBuffer(
-                1, 20, [(2,), (1,), (), (2,), ()], types, names=COLUMNS[:5], views=views, backend="native"
+                sample_size=1,
+                capacity=20,
+                shapes=[(2,), (1,), (), (2,), ()],
+                types=types,
+                names=COLUMNS[:5],
+                views=views,
+                backend="native",
             )
             buffer.insert(
                 [D4RL[key][:1] for key in ("observations", "actions", "rewards", "observations", "terminals")]
@@ -202,18 +208,20 @@ def test_groups_are_columns_by_name(tmp_path: Path):
     types = [str(dtype).lower() for dtype in buffer.types]
     assert types == ["float32", "float32", "int64", "float16", "float32", "float32", "bool", "bool"]
     names = ["goal", "next_goal"]  # as VectorRows names them
-    given = ReplayBuffer(1, 9, [(), ()], ["float64"] * 2, names=names)
+    given = ReplayBuffer(sample_size=1, capacity=9, shapes=[(), ()], types=["float64"] * 2, names=names)
     from_hdf5(tmp_path / "x.hdf5", buffer=given)
     assert rows(given)["next_goal"].tolist() == [1, 2, 3, 3]
 
 
 def test_values_are_cast_only_within_their_kind(write: Any):
     read = write({**D4RL, "actions": np.arange(9) * 100})
-    buffer = ReplayBuffer(1, 9, [(2,), ()], ["float64", "int16"], names=["observation", "action"])
+    buffer = ReplayBuffer(
+        sample_size=1, capacity=9, shapes=[(2,), ()], types=["float64", "int16"], names=["observation", "action"]
+    )
     read(buffer=buffer)
     assert rows(buffer)["action"].tolist() == list(range(0, 900, 100))  # no next observation, so no step is dropped
     for dtype, error, text in [("int8", ValueError, "must fit int8, but got 200"), ("bool", TypeError, "same kind")]:
-        buffer = ReplayBuffer(1, 9, [()], [dtype], names=["action"])
+        buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=[()], types=[dtype], names=["action"])
         with pytest.raises(error, match=text):
             read(buffer=buffer)
 
@@ -221,7 +229,9 @@ def test_values_are_cast_only_within_their_kind(write: Any):
 def test_axes_of_length_one_come_and_go(write: Any):
     """MindSpore RL's columns of scalars have shape (1,)."""
     names, types = ["action", "reward", "terminated"], ["float32", "float32", "uint8"]
-    buffer = write(D4RL)(buffer=ReplayBuffer(1, 9, [(), (1,), (1, 1)], types, names=names))
+    buffer = write(D4RL)(
+        buffer=ReplayBuffer(sample_size=1, capacity=9, shapes=[(), (1,), (1, 1)], types=types, names=names)
+    )
     assert rows(buffer)["action"].tolist() == [i / 8 for i in range(9)]
     assert rows(buffer)["reward"].shape == (9, 1)
     assert rows(buffer)["terminated"].ravel().tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0]
@@ -264,13 +274,24 @@ def test_arguments_that_do_not_fit(write: Any, arguments: dict[str, Any], error:
 def test_buffers_that_cannot_be_filled(write: Any):
     read = write(D4RL)
     with pytest.raises(ValueError, match=r"none for \['goal'\]; it has \['observation', 'action'"):
-        read(buffer=ReplayBuffer(1, 9, [(2,), ()], ["float32"] * 2, names=["observation", "goal"]))
+        read(
+            buffer=ReplayBuffer(
+                sample_size=1, capacity=9, shapes=[(2,), ()], types=["float32"] * 2, names=["observation", "goal"]
+            )
+        )
     with pytest.raises(ValueError, match=r"rows of shape \(3,\), but got \(2,\)"):
-        read(buffer=ReplayBuffer(1, 9, [(3,)], ["float32"], names=["observation"]))
+        read(buffer=ReplayBuffer(sample_size=1, capacity=9, shapes=[(3,)], types=["float32"], names=["observation"]))
     with pytest.raises(ValueError, match=r"num_envs=1, .* but got 2"):
-        read(buffer=ReplayBuffer(1, 10, [(2,)], ["float32"], names=["observation"], num_envs=2))
+        read(
+            buffer=ReplayBuffer(
+                sample_size=1, capacity=10, shapes=[(2,)], types=["float32"], names=["observation"], num_envs=2
+            )
+        )
     with pytest.raises(TypeError, match=r"there is none to be made, but got \['capacity'\] too"):
-        read(buffer=ReplayBuffer(1, 10, [(2,)], ["float32"], names=["observation"]), capacity=3)
+        read(
+            buffer=ReplayBuffer(sample_size=1, capacity=10, shapes=[(2,)], types=["float32"], names=["observation"]),
+            capacity=3,
+        )
 
 
 def test_rows_that_find_no_place_are_counted(write: Any, caplog: pytest.LogCaptureFixture):
@@ -299,7 +320,7 @@ def test_npz_is_written_and_read_bit_for_bit(tmp_path: Path):
     shapes = [(), (2,), (2, 1, 3)] * 5
     shapes = shapes[: len(TYPES)]
     names = [f"a.{dtype}" for dtype in TYPES]
-    buffer = ReplayBuffer(4, 20, shapes, list(TYPES), names=names, backend="native")
+    buffer = ReplayBuffer(sample_size=4, capacity=20, shapes=shapes, types=list(TYPES), names=names, backend="native")
     given = {name: full_of(dtype, shape, rng) for name, dtype, shape in zip(names, TYPES, shapes)}
     given["a.bfloat16"] = given["a.bfloat16"].view(buffer.columns.numpy_types[-1])
     buffer.insert(given)
@@ -320,20 +341,20 @@ def test_npz_is_written_and_read_bit_for_bit(tmp_path: Path):
 
 
 def test_npz_of_a_buffer_without_names(tmp_path: Path):
-    buffer = ReplayBuffer(1, 5, [(), (2,)], ["int32", "float32"]).insert(
+    buffer = ReplayBuffer(sample_size=1, capacity=5, shapes=[(), (2,)], types=["int32", "float32"]).insert(
         [np.arange(3, dtype=np.int32), np.ones((3, 2), np.float32)]
     )
     to_npz(buffer, tmp_path / "x.npz")
-    back = ReplayBuffer(1, 5, [(), (2,)], ["int32", "float32"])
+    back = ReplayBuffer(sample_size=1, capacity=5, shapes=[(), (2,)], types=["int32", "float32"])
     assert from_npz(tmp_path / "x.npz", buffer=back) is back
     assert rows(back)["0"].tolist() == [0, 1, 2]
 
 
 MAKERS = {
-    "views": lambda **a: ReplayBuffer(1, views=[NStep(2, 0.9), FrameStack(2)], **a),
-    "prioritized views": lambda **a: PrioritizedReplayBuffer(1, views=[NStep(2, 0.9)], **a),
-    "sequences": lambda **a: SequenceReplayBuffer(1, sequence_length=3, **a),
-    "episodes": lambda **a: EpisodeReplayBuffer(1, max_episode_length=9, **a),
+    "views": lambda **a: ReplayBuffer(sample_size=1, views=[NStep(2, 0.9), FrameStack(2)], **a),
+    "prioritized views": lambda **a: PrioritizedReplayBuffer(sample_size=1, views=[NStep(2, 0.9)], **a),
+    "sequences": lambda **a: SequenceReplayBuffer(sample_size=1, sequence_length=3, **a),
+    "episodes": lambda **a: EpisodeReplayBuffer(sample_size=1, max_episode_length=9, **a),
 }
 
 
@@ -408,15 +429,23 @@ def test_npz_that_is_none(tmp_path: Path):
     with pytest.raises(ValueError, match="must hold a row, but got none"):
         from_npz(tmp_path / "z.npz")
     with pytest.raises(ValueError, match="must hold a row, but got none"):
-        to_npz(ReplayBuffer(1, 2, [()], ["bool"]), tmp_path / "w.npz")
+        to_npz(ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["bool"]), tmp_path / "w.npz")
     np.savez(tmp_path / "v.npz", x=np.zeros(3), end=np.ones(3, bool), final=np.zeros(3, bool))
     with pytest.raises(ValueError, match=r"must have a column 'observation' or 'observation\.\*'"):
         from_npz(tmp_path / "v.npz")
-    buffer = ReplayBuffer(1, 9, [(), (), ()], ["float32", "float32", "bool"], names=["reward", "end", "terminated"])
+    buffer = ReplayBuffer(
+        sample_size=1,
+        capacity=9,
+        shapes=[(), (), ()],
+        types=["float32", "float32", "bool"],
+        names=["reward", "end", "terminated"],
+    )
     buffer.insert([1.0, 2.0, False])
     to_npz(buffer, tmp_path / "u.npz")  # without views it is a column like others
     assert rows(from_npz(tmp_path / "u.npz"))["end"].tolist() == [2]
-    timed = SequenceReplayBuffer(1, 9, [()], ["float32"], 2, names=["end"])
+    timed = SequenceReplayBuffer(
+        sample_size=1, capacity=9, shapes=[()], types=["float32"], sequence_length=2, names=["end"]
+    )
     with pytest.raises(ValueError, match=r"no columns \['end'\], which are the flags"):
         to_npz(timed.insert([1.0], end=True), tmp_path / "t.npz")
 
@@ -450,7 +479,9 @@ def test_files_larger_than_memory_are_read_in_pieces(tmp_path: Path, monkeypatch
         monkeypatch.setattr(table, "chunks", chunks)
     names = ["observation", "next_observation", "reward"]
     for name, read in [("npz", from_npz), ("hdf5", from_hdf5)]:
-        buffer = ReplayBuffer(1, 64, [(width,), (width,), ()], ["float32"] * 3, names=names)
+        buffer = ReplayBuffer(
+            sample_size=1, capacity=64, shapes=[(width,), (width,), ()], types=["float32"] * 3, names=names
+        )
         tracemalloc.start()
         read(tmp_path / f"x.{name}", buffer=buffer)
         peak = tracemalloc.get_traced_memory()[1]
@@ -475,7 +506,7 @@ def test_what_is_not_installed_is_named(function: Any, package: str, tmp_path: P
 
 def test_a_file_that_is_there_stays_until_the_new_one_is_whole(tmp_path: Path):
     path = tmp_path / "rows.npz"
-    buffer = ReplayBuffer(1, 4, [()], ["int32"], names=["step"])
+    buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int32"], names=["step"])
     to_npz(buffer.insert([np.arange(3, dtype=np.int32)]), path)
     before = path.read_bytes()
     with pytest.raises(TypeError):
@@ -485,7 +516,7 @@ def test_a_file_that_is_there_stays_until_the_new_one_is_whole(tmp_path: Path):
 
 
 def test_rows_of_a_reservoir_come_in_the_order_of_time(tmp_path: Path):
-    buffer = ReservoirReplayBuffer(1, 6, [()], ["int32"], names=["step"], seed=0)
+    buffer = ReservoirReplayBuffer(sample_size=1, capacity=6, shapes=[()], types=["int32"], names=["step"], seed=0)
     to_npz(buffer.insert([np.arange(40, dtype=np.int32)]), tmp_path / "rows.npz")
     steps = np.load(tmp_path / "rows.npz")["step"]
     assert (np.diff(steps) > 0).all()

@@ -228,7 +228,9 @@ def test_episodes_are_chosen(cartpole: minari.MinariDataset):
 def test_given_buffers_keep_what_they_are(cartpole: minari.MinariDataset):
     names = ["observation", "action", "reward", "terminated"]
     types = ["float32", "int32", "float32", "bool"]
-    buffer = PrioritizedReplayBuffer(8, 500, [(4,), (), (), ()], types, names=names, views=[NStep(2, 0.5)], seed=0)
+    buffer = PrioritizedReplayBuffer(
+        sample_size=8, capacity=500, shapes=[(4,), (), (), ()], types=types, names=names, views=[NStep(2, 0.5)], seed=0
+    )
     for _ in range(3):  # an episode that goes on until the dataset comes
         buffer.insert([np.full(4, 7, np.float32), 0, 1.0, False])
     assert from_minari(cartpole, buffer=buffer, episodes=slice(3)) is buffer
@@ -269,7 +271,7 @@ def test_observations_may_be_named_as_vector_rows_names_them():
         )
     view = HindsightRelabel("final", 1.0, lambda achieved, goal: achieved[:, 0] - goal[:, 0])
     shapes, types = [(1,), (1,), (), (), ()], ["float32", "float32", "int32", "float32", "bool"]
-    buffer = ReplayBuffer(4, 50, shapes, types, names=names, views=[view])
+    buffer = ReplayBuffer(sample_size=4, capacity=50, shapes=shapes, types=types, names=names, views=[view])
     from_minari(dataset, buffer=buffer)
     assert rows(buffer)["achieved_goal"][:, 0].tolist() == [0, 1, 2, 3, 4]
     assert VectorRows(buffer, "NextStep").num_envs == 1  # it takes the same columns
@@ -287,7 +289,15 @@ def test_live_rows_of_vector_environments_become_episodes(caplog: pytest.LogCapt
         max_episode_steps=12,
     )  # fmt: skip
     names, types = ["observation", "action", "reward", "terminated", "truncated"], ["float32", "int32", "float32"]
-    buffer = SequenceReplayBuffer(1, 100, [(4,), (), (), (), ()], [*types, "bool", "bool"], 2, names=names, num_envs=2)
+    buffer = SequenceReplayBuffer(
+        sample_size=1,
+        capacity=100,
+        shapes=[(4,), (), (), (), ()],
+        types=[*types, "bool", "bool"],
+        sequence_length=2,
+        names=names,
+        num_envs=2,
+    )
     vector_rows = VectorRows(buffer, mode)
     observation, _ = envs.reset(seed=3)
     envs.action_space.seed(0)
@@ -359,7 +369,9 @@ def test_what_to_minari_cannot_write(cartpole: minari.MinariDataset):
     assert set(minari.list_local_datasets(prefix="cartpole")) >= {cartpole.id}
     names = ["observation", "action", "reward"]
     for shape, message in [((8, 8), "Give data_format='arrow'"), ((84, 84, 4), "an image of one or three colours")]:
-        frames = ReplayBuffer(1, 4, [shape, (), ()], ["uint8", "int64", "float32"], names=names)
+        frames = ReplayBuffer(
+            sample_size=1, capacity=4, shapes=[shape, (), ()], types=["uint8", "int64", "float32"], names=names
+        )
         given = {"observation_space": spaces.Box(0, 255, shape, np.uint8), "action_space": spaces.Discrete(2)}
         with pytest.raises(ValueError, match=message):
             to_minari(frames, "z-v0", **given)
@@ -399,7 +411,7 @@ def test_columns_of_mindspore_rl_become_a_dataset():
     """Scalars of shape (1,), and no flag of truncation."""
     names = ["observation", "action", "reward", "next_observation", "terminated"]
     shapes, types = [(4,), (1,), (1,), (4,), (1,)], ["float32", "int32", "float32", "float32", "bool"]
-    buffer = ReplayBuffer(1, 9, shapes, types, names=names)
+    buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=shapes, types=types, names=names)
     for step in range(4):
         now = np.full(4, step, np.float32)
         buffer.insert([now, np.array([step % 2], np.int32), np.ones(1, np.float32), now + 1, np.array([step == 1])])
@@ -407,7 +419,7 @@ def test_columns_of_mindspore_rl_become_a_dataset():
     assert [len(episode) for episode in dataset] == [2, 2]
     assert dataset[0].actions.dtype == np.int64
     assert dataset[1].rewards.shape == (2,)
-    back = from_minari(dataset, buffer=ReplayBuffer(1, 4, shapes, types, names=names))
+    back = from_minari(dataset, buffer=ReplayBuffer(sample_size=1, capacity=4, shapes=shapes, types=types, names=names))
     for name, array in rows(back).items():
         np.testing.assert_array_equal(array, rows(buffer)[name])
 

@@ -15,7 +15,9 @@ from mindspore_replay import ElasticReplayBuffer, NStep, ReplayBuffer
 
 
 def make(backend: str, window: int | None = 4, **options: Any) -> ElasticReplayBuffer:
-    return ElasticReplayBuffer(3, 8, [()], [ms.int64], window, seed=3, backend=backend, **options)
+    return ElasticReplayBuffer(
+        sample_size=3, capacity=8, shapes=[()], types=[ms.int64], window=window, seed=3, backend=backend, **options
+    )
 
 
 class Step(nn.Cell):
@@ -82,7 +84,9 @@ def test_what_is_drawn_with_weights(backend: str):
 
 def draws_as_from_a_range(buffer: ElasticReplayBuffer, step: Callable[[int], tuple[list[int], bool]]) -> None:
     """Rows come from the window, and are those that `ReplayBuffer` draws from that range."""
-    plain = ReplayBuffer(3, 8, [()], [ms.int64], seed=3, weighted=buffer.weighted, backend="native")
+    plain = ReplayBuffer(
+        sample_size=3, capacity=8, shapes=[()], types=[ms.int64], seed=3, weighted=buffer.weighted, backend="native"
+    )
     for window, first in ((4, 0), (8, 13), (3, 26), (5, 39)):
         for each in (buffer, plain):
             each.insert([np.arange(first, first + 13)])
@@ -147,7 +151,17 @@ def test_with_a_view(backend: str):
 
     def make_timed(backend: str) -> ElasticReplayBuffer:
         views = [NStep(3, 0.5)]
-        return ElasticReplayBuffer(2, 20, [()] * 3, types, 6, names=names, views=views, seed=0, backend=backend)
+        return ElasticReplayBuffer(
+            sample_size=2,
+            capacity=20,
+            shapes=[()] * 3,
+            types=types,
+            window=6,
+            names=names,
+            views=views,
+            seed=0,
+            backend=backend,
+        )
 
     def fill(buffer: ElasticReplayBuffer) -> None:
         for step in range(30):
@@ -219,7 +233,9 @@ class JitLearner(Kept):
 
 
 def test_fill_learn_reset(combination: Combination):
-    buffer = ReplayBuffer(1, 6, [(2,), ()], [ms.float32, "bool"], backend=combination.backend)
+    buffer = ReplayBuffer(
+        sample_size=1, capacity=6, shapes=[(2,), ()], types=[ms.float32, "bool"], backend=combination.backend
+    )
     if combination.call == "eager":
 
         def learn() -> Any:
@@ -243,7 +259,7 @@ def test_fill_learn_reset(combination: Combination):
 def test_rows_of_a_buffer_that_is_not_full(combination: Combination):
 
     def make_small(backend: str) -> ReplayBuffer:
-        return ReplayBuffer(1, 3, [()], [ms.int64], backend=backend)
+        return ReplayBuffer(sample_size=1, capacity=3, shapes=[()], types=[ms.int64], backend=backend)
 
     buffer = filled(make_small, combination.backend, lambda b: b.insert([np.arange(2)]))
     if combination.call == "eager":

@@ -269,7 +269,9 @@ class LongCalls(Kept):
 
 def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph():
     """MindSpore waits three seconds before it tells, so this runs in one mode."""
-    buffer = EpisodeReplayBuffer(1, 6, SHAPES, TYPES, 3, seed=0, backend="native")
+    buffer = EpisodeReplayBuffer(
+        sample_size=1, capacity=6, shapes=SHAPES, types=TYPES, max_episode_length=3, seed=0, backend="native"
+    )
     calls = LongCalls(buffer)
     x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
     yes, no = Tensor(True), Tensor(False)
@@ -388,7 +390,17 @@ def test_a_state_goes_on_with_the_same_draws_in_another_buffer():
     for _ in range(40):
         pair.insert((rng.random(2) < 0.3) | [step == 3 for _, _, step in pair.twin.next_keys])
     pair.sample()
-    other = EpisodeReplayBuffer(2, 26, SHAPES, TYPES, 4, seed=77, backend="native", max_use=9, num_envs=2)
+    other = EpisodeReplayBuffer(
+        sample_size=2,
+        capacity=26,
+        shapes=SHAPES,
+        types=TYPES,
+        max_episode_length=4,
+        seed=77,
+        backend="native",
+        max_use=9,
+        num_envs=2,
+    )
     other.load_state_dict(pair.buffer.state_dict())
     for _ in range(5):
         batch = [np.ones((4, 2), np.float32), np.arange(4, dtype=np.int32)]
@@ -408,7 +420,16 @@ def test_a_state_with_longer_episodes_is_refused():
 
 
 def test_a_dict_and_its_names():
-    buffer = EpisodeReplayBuffer(2, 12, SHAPES, TYPES, 3, names=["x", "y"], seed=0, backend="native")
+    buffer = EpisodeReplayBuffer(
+        sample_size=2,
+        capacity=12,
+        shapes=SHAPES,
+        types=TYPES,
+        max_episode_length=3,
+        names=["x", "y"],
+        seed=0,
+        backend="native",
+    )
     for i in range(9):
         buffer.insert([np.ones(2, np.float32), i], end=i % 3 == 2)
     state = buffer.state_dict()

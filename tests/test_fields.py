@@ -18,7 +18,15 @@ Y = np.array([5, 6, 7], np.int32)
 
 @functools.cache
 def _shared(backend: str) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
-    buffer = ReplayBuffer(2, 6, [(4,), ()], [ms.float32, ms.int32], names=["x", "y"], seed=0, backend=backend)
+    buffer = ReplayBuffer(
+        sample_size=2,
+        capacity=6,
+        shapes=[(4,), ()],
+        types=[ms.float32, ms.int32],
+        names=["x", "y"],
+        seed=0,
+        backend=backend,
+    )
     return buffer, buffer.state_dict()
 
 
@@ -123,9 +131,9 @@ def test_every_dtype_by_rows_and_batches(name: str, backend: str):
         with pytest.raises(
             TypeError, match=r"column 0, column 1 is bfloat16, .* the composite backend cannot store it"
         ):
-            ReplayBuffer(2, 4, [(2,), ()], [name, name], backend=backend)
+            ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,), ()], types=[name, name], backend=backend)
         return
-    buffer = ReplayBuffer(2, 4, [(2,), ()], [name, name], seed=0, backend=backend)
+    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,), ()], types=[name, name], seed=0, backend=backend)
     dtype = buffer.columns.numpy_types[0]
     wide = np.array([[i, i + 1] for i in range(6)]) % 2 if name == "bool" else np.array([[i, i + 1] for i in range(6)])
     wide = wide.astype(np.float32).astype(dtype)

@@ -22,7 +22,9 @@ NAMES, SHAPES, TYPES = ["color", "row"], [(), (2,)], ["int16", "float32"]
 
 def make_buffer(backend: str, **options: Any) -> EpisodeReplayBuffer:
     arguments = {"names": NAMES, "num_envs": ENVS, "seed": 5, "backend": backend, **options}
-    return EpisodeReplayBuffer(1, CAPACITY, SHAPES, TYPES, 4, **arguments)
+    return EpisodeReplayBuffer(
+        sample_size=1, capacity=CAPACITY, shapes=SHAPES, types=TYPES, max_episode_length=4, **arguments
+    )
 
 
 class Ordered(nn.Cell):
@@ -203,7 +205,9 @@ def test_what_groups_cannot_be(backend: str, changed: dict[str, Any], error: typ
         buffer.sample_groups(**{"key": "color", "groups": 1, "size_in_group": 2, **changed})
     assert buffer.random_state.asnumpy().tolist() == before
     with pytest.raises(TypeError, match="'sample_groups' needs a buffer made with 'names'"):
-        EpisodeReplayBuffer(1, 4, [()], ["int32"], 2, backend=backend).sample_groups("color", 1, 1)
+        EpisodeReplayBuffer(
+            sample_size=1, capacity=4, shapes=[()], types=["int32"], max_episode_length=2, backend=backend
+        ).sample_groups("color", 1, 1)
 
 
 def starts(buffer: Any) -> list[int]:
@@ -217,7 +221,16 @@ def starts(buffer: Any) -> list[int]:
 )
 def test_episodes_that_are_broken_off(mode: str, backend: str):
     """Three rows of two environments, of which the first is at an end."""
-    buffer = SequenceReplayBuffer(1, 20, [()], ["int32"], 2, num_envs=2, pad_end=True, backend=backend)
+    buffer = SequenceReplayBuffer(
+        sample_size=1,
+        capacity=20,
+        shapes=[()],
+        types=["int32"],
+        sequence_length=2,
+        num_envs=2,
+        pad_end=True,
+        backend=backend,
+    )
     assert int(buffer.end_episodes()) == 0
     for step in range(3):
         buffer.insert([np.array([step, 10 + step], np.int32)], end=[step == 2, False])
@@ -236,7 +249,15 @@ def test_an_episode_that_is_broken_off_has_no_next_observation(backend: str):
 
     def make(backend: str, columns: int) -> ReplayBuffer:
         views, shapes = [NStep(2, 0.5)], [()] * columns
-        return ReplayBuffer(1, 9, shapes, types[:columns], names=names[:columns], views=views, backend=backend)
+        return ReplayBuffer(
+            sample_size=1,
+            capacity=9,
+            shapes=shapes,
+            types=types[:columns],
+            names=names[:columns],
+            views=views,
+            backend=backend,
+        )
 
     def fill(buffer: ReplayBuffer) -> None:
         for step in range(3):
@@ -254,7 +275,7 @@ def test_an_episode_that_is_broken_off_has_no_next_observation(backend: str):
 def test_a_plain_buffer_has_no_episodes():
     message = "For 'ReplayBuffer', 'end_episodes' needs a buffer whose rows know their episode"
     with pytest.raises(RuntimeError, match=message):
-        ReplayBuffer(1, 2, [()], ["int32"]).end_episodes()
+        ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"]).end_episodes()
 
 
 def test_priorities_of_sequences(mode: str):

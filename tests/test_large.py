@@ -33,7 +33,9 @@ def test_a_dataset_of_a_million_rows(backend: str):
     n = 1_000_000
     generator = np.random.default_rng(0)
     columns = [generator.random(shape, np.float32) for shape in ((n, 17), (n, 6), (n,), (n, 17))]
-    buffer = ReplayBuffer(256, n, [(17,), (6,), (), (17,)], [ms.float32] * 4, seed=0, backend=backend)
+    buffer = ReplayBuffer(
+        sample_size=256, capacity=n, shapes=[(17,), (6,), (), (17,)], types=[ms.float32] * 4, seed=0, backend=backend
+    )
     buffer.insert(columns)
     assert cursors(buffer) == (0, n, n, 0)
     assert_rows(buffer.buffer, columns)
@@ -76,7 +78,9 @@ def test_rows_at_the_end_of_a_large_column(backend: str, case: str, call: str):
     capacity, width, dtype = WIDTHS[case]
     shape = () if width is None else (width,)
     mode = ms.get_context("mode")
-    buffer = ReplayBuffer(4, capacity, [shape], [np.dtype(dtype).name], seed=0, backend=backend)
+    buffer = ReplayBuffer(
+        sample_size=4, capacity=capacity, shapes=[shape], types=[np.dtype(dtype).name], seed=0, backend=backend
+    )
     driver = drivers(buffer)[call]
     put_cursors(buffer, capacity - 3, capacity)
     batch = np.arange(1, 6, dtype=dtype).reshape(5, *[1] * len(shape)) * np.ones(shape, dtype)
@@ -153,7 +157,9 @@ def test_a_write_touches_its_rows_alone(backend: str, call: str):
     try:
         costs = []
         for capacity in (SMALL, LARGE):
-            buffer = ReplayBuffer(4, capacity, [ROW], ["uint8"], seed=0, backend=backend)
+            buffer = ReplayBuffer(
+                sample_size=4, capacity=capacity, shapes=[ROW], types=["uint8"], seed=0, backend=backend
+            )
             buffer.buffer[0].asnumpy()[:: 4096 // ROW[0]] = 1  # touches each page
             driver = drivers(buffer)[call]
             costs.append(touched(lambda row, to=driver: to.insert([row]), buffer.buffer[0].asnumpy))

@@ -184,7 +184,7 @@ def test_changes_and_disabling_wake_who_waits():
 
 def test_threads_keep_the_ratio():
     """Four actors and two learners as fast as they can: the ratio holds at each moment, and in the end exactly."""
-    buffer = ReplayBuffer(4, 64, [()], ["int32"], seed=0)
+    buffer = ReplayBuffer(sample_size=4, capacity=64, shapes=[()], types=["int32"], seed=0)
     buffer.limiter = limiter = RateLimiter(8, 16, 20, timeout=60)
     rows = 16 + 4 * 100
     seen = []
@@ -219,7 +219,9 @@ SEVERAL = {
 
 @pytest.mark.parametrize("buffer_cls", SEVERAL)
 def test_every_buffer_waits(buffer_cls: type):
-    buffer = buffer_cls(2, 8, [(3,), ()], ["float32", "int32"], seed=0, **SEVERAL[buffer_cls])
+    buffer = buffer_cls(
+        sample_size=2, capacity=8, shapes=[(3,), ()], types=["float32", "int32"], seed=0, **SEVERAL[buffer_cls]
+    )
     buffer.limiter = RateLimiter(1, 2, 2.5, timeout=0)
     ends = {"end": True} if buffer.timed else {}
     buffer.insert([np.zeros(3, np.float32), 1], **ends)
@@ -238,7 +240,7 @@ def test_every_buffer_waits(buffer_cls: type):
 
 
 def test_rows_of_tensors_count():
-    buffer = ReplayBuffer(2, 8, [(3,)], ["float32"])
+    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[(3,)], types=["float32"])
     buffer.limiter = RateLimiter(1, 2, 2)
     buffer.insert([ms.Tensor(np.zeros((2, 3), np.float32))])
     buffer.insert([ms.Tensor(np.zeros(3, np.float32))])
@@ -246,7 +248,7 @@ def test_rows_of_tensors_count():
 
 
 def test_a_sample_that_fails_does_not_count():
-    buffer = ReplayBuffer(5, 8, [()], ["float32"], weighted=True, seed=0)
+    buffer = ReplayBuffer(sample_size=5, capacity=8, shapes=[()], types=["float32"], weighted=True, seed=0)
     buffer.limiter = RateLimiter((0, 1), 2, 10)
     buffer.insert([np.zeros(3, np.float32)])
     with pytest.raises(RuntimeError, match="sample_size=5"):
@@ -256,7 +258,7 @@ def test_a_sample_that_fails_does_not_count():
 
 def test_the_counters_are_in_checkpoints(tmp_path: Path):
     def make() -> ReplayBuffer:
-        buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+        buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
         buffer.limiter = RateLimiter(1, 2, 2)
         return buffer
 
@@ -274,7 +276,7 @@ def test_the_counters_are_in_checkpoints(tmp_path: Path):
     assert (third.limiter.counts.asnumpy().tolist(), third.limiter.rule.asnumpy().tolist()) == expected
     third.check_valid()
     with pytest.raises(ValueError, match=r"'limiter\.counts': expected int64 \(4,\), but got nothing"):
-        make().load_state_dict(ReplayBuffer(2, 8, [()], ["float32"]).state_dict())
+        make().load_state_dict(ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"]).state_dict())
 
 
 def test_from_a_configuration():
@@ -297,7 +299,7 @@ def test_from_a_configuration():
 
 
 def test_a_mixture_waits_for_the_limiters_of_its_sources():
-    buffer, other = (ReplayBuffer(2, 8, [()], ["float32"], seed=0) for _ in range(2))
+    buffer, other = (ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0) for _ in range(2))
     for one in (buffer, other):
         one.insert([np.zeros(4, np.float32)])
     buffer.limiter = RateLimiter((0, 1), 2, 3, timeout=0)
@@ -336,7 +338,7 @@ def test_a_row_counts_for_samples_when_it_is_there():
 
 
 def test_a_bracket_around_calls_from_python_counts_once():
-    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 2, 2, timeout=0)
     buffer.insert([np.zeros(3, np.float32)])
     with buffer.limiter.inserting(1), buffer.limiter.sampling(2):
@@ -360,7 +362,9 @@ def test_a_change_while_a_block_goes_on():
 def test_names_of_parameters_in_a_cell(tmp_path: Path):
     def make() -> nn.Cell:
         net = nn.Cell()
-        net.a, net.b = (ReplayBuffer(2, 8, [()], ["float32"], seed=0) for _ in range(2))
+        net.a, net.b = (
+            ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0) for _ in range(2)
+        )
         for one in (net.a, net.b):
             one.limiter = RateLimiter(1, 2, 2)
         return net
@@ -375,7 +379,7 @@ def test_names_of_parameters_in_a_cell(tmp_path: Path):
 
 
 def test_a_loaded_state_lets_who_waits_go_on():
-    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 2, 2, timeout=60)
     buffer.insert([np.zeros(2, np.float32)])
     state = buffer.state_dict()
@@ -385,7 +389,7 @@ def test_a_loaded_state_lets_who_waits_go_on():
 
 
 def test_rows_that_are_wrong_do_not_wait():
-    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 1, 2, timeout=0)
     buffer.insert([np.zeros(2, np.float32)]).insert([0.0])
     with pytest.raises(TypeError, match="'exp' must have the columns' dtypes"):
@@ -477,7 +481,7 @@ def test_a_block_that_is_interrupted_does_not_count():
 
 
 def test_what_is_no_limiter_and_no_state_of_one():
-    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
     with pytest.raises(TypeError, match="'limiter' must be a RateLimiter or None, but got int"):
         buffer.limiter = 5
     buffer.limiter = RateLimiter(1, 2, 2, timeout=math.inf)

@@ -405,8 +405,10 @@ ORDERS: dict[str, dict[str, Any]] = {
     ids=[*ORDERS, "composite"],
 )
 def test_the_same_draws_as_a_plain_buffer_while_nothing_is_removed(backend: str, options: dict[str, Any]):
-    plain = ReplayBuffer(2, 6, SHAPES, TYPES, seed=1, backend=backend, **options)
-    weighted = ReplayBuffer(2, 6, SHAPES, TYPES, seed=1, backend=backend, weighted=True, **options)
+    plain = ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=1, backend=backend, **options)
+    weighted = ReplayBuffer(
+        sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=1, backend=backend, weighted=True, **options
+    )
     for batch in (rows(0, 1, 2, 3), rows(4, 5, 6, 7)):
         plain.insert(batch)
         weighted.insert(batch)
@@ -452,7 +454,9 @@ PLAIN_CALLS: dict[str, Callable[[ReplayBuffer], Any]] = {
 @functools.cache
 def _plain(backend: str) -> ReplayBuffer:
     """Three rows, which no test changes."""
-    return ReplayBuffer(2, 6, SHAPES, TYPES, seed=0, backend=backend).insert(rows(0, 1, 2))
+    return ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=0, backend=backend).insert(
+        rows(0, 1, 2)
+    )
 
 
 @pytest.mark.parametrize("call", PLAIN_CALLS)
@@ -465,11 +469,13 @@ def test_a_plain_buffer_names_the_way_out(backend: str, call: str):
 
 
 def test_a_plain_buffer_keeps_no_weights(backend: str):
-    buffer = ReplayBuffer(2, 6, SHAPES, TYPES, seed=0, backend=backend)
+    buffer = ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=0, backend=backend)
     state = set(buffer.state_dict())
     assert state == {"version", "capacity", "column.0", "column.1", "head", "count", "serials", "random_state"}
     for options in ({"weighted": True}, {"max_use": 1}, {"max_staleness": 0}):
-        weighted = ReplayBuffer(2, 6, SHAPES, TYPES, seed=0, backend=backend, **options)
+        weighted = ReplayBuffer(
+            sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=0, backend=backend, **options
+        )
         more = {"weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock", "counts"}
         assert set(weighted.state_dict()) == state | more
         assert weighted.nbytes > buffer.nbytes

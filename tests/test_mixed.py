@@ -28,21 +28,23 @@ from mindspore_replay.buffers.state import overwrite
 from mindspore_replay.ops.mixture import PickRows, exact_counts
 
 NAMES = ["observation", "reward", "terminated"]
-COLUMNS = [(2,), (), ()], ["float32", "float32", "bool"]
+COLUMNS: dict[str, Any] = {"shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"]}
 #: Where the numbers of a source's rows begin.
 FIRST = (0, 1000)
 
 KINDS: dict[str, Callable[..., ReplayBuffer]] = {
-    "uniform": lambda n, **o: ReplayBuffer(n, 50, *COLUMNS, **o),
-    "distinct": lambda n, **o: ReplayBuffer(n, 50, *COLUMNS, replace=False, weighted=True, **o),
-    "elastic": lambda n, **o: ElasticReplayBuffer(n, 50, *COLUMNS, 20, **o),
-    "reservoir": lambda n, **o: ReservoirReplayBuffer(n, 20, *COLUMNS, **o),
-    "prioritized": lambda n, **o: PrioritizedReplayBuffer(n, 50, *COLUMNS, alpha=1.0, **o),
-    "sequences": lambda n, **o: SequenceReplayBuffer(n, 50, *COLUMNS, 3, burn_in=1, **o),
-    "sequences by priority": lambda n, **o: SequenceReplayBuffer(
-        n, 50, *COLUMNS, 3, burn_in=1, prioritized=True, pad_end=True, **o
+    "uniform": lambda n, **o: ReplayBuffer(sample_size=n, capacity=50, **COLUMNS, **o),
+    "distinct": lambda n, **o: ReplayBuffer(sample_size=n, capacity=50, **COLUMNS, replace=False, weighted=True, **o),
+    "elastic": lambda n, **o: ElasticReplayBuffer(sample_size=n, capacity=50, **COLUMNS, window=20, **o),
+    "reservoir": lambda n, **o: ReservoirReplayBuffer(sample_size=n, capacity=20, **COLUMNS, **o),
+    "prioritized": lambda n, **o: PrioritizedReplayBuffer(sample_size=n, capacity=50, **COLUMNS, alpha=1.0, **o),
+    "sequences": lambda n, **o: SequenceReplayBuffer(
+        sample_size=n, capacity=50, **COLUMNS, sequence_length=3, burn_in=1, **o
     ),
-    "episodes": lambda n, **o: EpisodeReplayBuffer(n, 50, *COLUMNS, 9, **o),
+    "sequences by priority": lambda n, **o: SequenceReplayBuffer(
+        sample_size=n, capacity=50, **COLUMNS, sequence_length=3, burn_in=1, prioritized=True, pad_end=True, **o
+    ),
+    "episodes": lambda n, **o: EpisodeReplayBuffer(sample_size=n, capacity=50, **COLUMNS, max_episode_length=9, **o),
 }
 
 
@@ -305,12 +307,14 @@ def test_ratios_change_while_training(backend: str, compiled: bool):
 def test_kept_rows_are_as_likely_as_before():
     """Four of eight strata are kept; each row still comes in proportion to its priority."""
     priorities = np.arange(1, 7)
-    buffer = PrioritizedReplayBuffer(1, 6, [()], ["int64"], alpha=1.0, epsilon=0.0, seed=0)
+    buffer = PrioritizedReplayBuffer(
+        sample_size=1, capacity=6, shapes=[()], types=["int64"], alpha=1.0, epsilon=0.0, seed=0
+    )
     buffer.insert([np.arange(6)], priority=priorities)
-    other = ReplayBuffer(1, 6, [()], ["int64"], seed=0)
+    other = ReplayBuffer(sample_size=1, capacity=6, shapes=[()], types=["int64"], seed=0)
     other.insert([np.full(6, -1)])
-    with pytest.raises(RuntimeError, match="source 0 must have 8 eligible rows"):
-        MixedReplay([(buffer, 1), (other, 1)], 8, adjustable=True).sample()
+    with pytest.raises(ValueError, match="but got source 0: 8 of at most 6; source 1: 8 of at most 6"):
+        MixedReplay([(buffer, 1), (other, 1)], 8, adjustable=True)
     mixed = MixedReplay([(buffer, 1), (other, 1)], 6, adjustable=True, seed=0)
     drawn = [n for _ in range(800) for n in mixed.sample()[1].asnumpy()[:3].tolist()]
     expected = dict(enumerate((priorities / priorities.sum()).tolist()))
@@ -381,8 +385,8 @@ def test_a_trainer_may_hold_the_buffers_too(tmp_path: Any):
 
 
 def test_use_counts_and_limits_are_those_of_the_buffers():
-    agent = ReplayBuffer(1, 8, [()], ["int64"], max_use=2, replace=False, seed=0)
-    expert = ReplayBuffer(1, 8, [()], ["int64"], seed=0)
+    agent = ReplayBuffer(sample_size=1, capacity=8, shapes=[()], types=["int64"], max_use=2, replace=False, seed=0)
+    expert = ReplayBuffer(sample_size=1, capacity=8, shapes=[()], types=["int64"], seed=0)
     agent.insert([np.arange(4)])
     expert.insert([np.arange(100, 104)])
     mixed = MixedReplay([(agent, 1), (expert, 1)], 8)
@@ -402,17 +406,19 @@ def test_as_a_dict():
     assert list(mixed.sample(as_dict=True, with_indices=True)) == ["source", "indices", "weights", *NAMES]
     sequences = MixedReplay([(make("episodes", 2, i), 1) for i in range(2)], 4)
     assert list(sequences.sample(as_dict=True)) == ["source", "lengths", "mask", *NAMES]
-    nameless = ReplayBuffer(1, 4, [()], ["int64"])
+    nameless = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int64"])
     with pytest.raises(TypeError, match="'as_dict' needs buffers made with 'names'"):
         MixedReplay([(nameless, 1)], 1).sample(as_dict=True)
 
 
 def plain(**options: Any) -> ReplayBuffer:
-    return ReplayBuffer(1, 9, [(), ()], ["float32", "bool"], names=["reward", "terminated"], **options)
+    return ReplayBuffer(
+        sample_size=1, capacity=9, shapes=[(), ()], types=["float32", "bool"], names=["reward", "terminated"], **options
+    )
 
 
 def one_column(dtype: str) -> ReplayBuffer:
-    return ReplayBuffer(1, 9, [()], [dtype], names=["reward"])
+    return ReplayBuffer(sample_size=1, capacity=9, shapes=[()], types=[dtype], names=["reward"])
 
 
 def twice() -> MixedReplay:
@@ -421,7 +427,7 @@ def twice() -> MixedReplay:
 
 
 def n_step() -> ReplayBuffer:
-    return ReplayBuffer(1, 50, *COLUMNS, names=NAMES, views=[NStep(2, 0.9)])
+    return ReplayBuffer(sample_size=1, capacity=50, **COLUMNS, names=NAMES, views=[NStep(2, 0.9)])
 
 
 @pytest.mark.parametrize(

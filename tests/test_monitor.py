@@ -39,7 +39,9 @@ class Noted:
 
 
 def prioritized() -> PrioritizedReplayBuffer:
-    return PrioritizedReplayBuffer(4, 64, [(), (3,)], ["int32", "float32"], seed=0, max_use=50)
+    return PrioritizedReplayBuffer(
+        sample_size=4, capacity=64, shapes=[(), (3,)], types=["int32", "float32"], seed=0, max_use=50
+    )
 
 
 def rows(n: int) -> list[np.ndarray]:
@@ -133,7 +135,7 @@ def test_counters_move_in_compiled_graphs():
 
 
 def test_several_buffers_by_name():
-    policy, value = prioritized(), ReplayBuffer(2, 8, [()], ["float32"], seed=0)
+    policy, value = prioritized(), ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
     policy.insert(rows(3))
     reading = ReplayMonitor({"policy": policy, "value": value}, Noted()).write()
     assert (reading.values["policy/rows"], reading.values["value/rows"]) == (3, 0)

@@ -38,7 +38,7 @@ def test_the_status_in_words():
 
 
 def make_buffer(**options: Any) -> ReplayBuffer:
-    return ReplayBuffer(1, 4, [()], ["int32"], **options)
+    return ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int32"], **options)
 
 
 def test_the_choice_of_a_backend():
@@ -166,7 +166,11 @@ def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: 
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if line.strip()]
     reason = reason.format(path=path)
-    expected = ReplayBuffer(2, 4, [()], ["int32"], seed=0).insert([np.arange(6, dtype=np.int32)]).sample()
+    expected = (
+        ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+        .insert([np.arange(6, dtype=np.int32)])
+        .sample()
+    )
     assert lines[0] == f"composite | {reason}"
     assert lines[1] == f"composite {expected[0].asnumpy().tolist()}"
     assert lines[2] == f"For 'ReplayBuffer', backend='native' cannot be had: {reason}."

@@ -71,7 +71,7 @@ def test_memory_that_something_refers_to_is_not_used_again(keep: Callable[[Tenso
 
 
 def test_batches_keep_their_rows_while_others_are_drawn():
-    buffer = ReplayBuffer(8, 64, [(200, 200)], ["float32"], seed=0, backend="native")
+    buffer = ReplayBuffer(sample_size=8, capacity=64, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
     for value in range(64):
         buffer.insert([np.full((200, 200), value, np.float32)])
     batches = [buffer.sample()[0] for _ in range(7)]

@@ -149,7 +149,9 @@ def closeness(achieved: Any, goal: Any) -> Any:
 def hindsight() -> ReplayBuffer:
     names = ["achieved_goal", "desired_goal", "reward"]
     views = [HindsightRelabel("future", 0.5, closeness)]
-    buffer = ReplayBuffer(4, 40, [(), (), ()], ["float32"] * 3, names=names, views=views, seed=0)
+    buffer = ReplayBuffer(
+        sample_size=4, capacity=40, shapes=[(), (), ()], types=["float32"] * 3, names=names, views=views, seed=0
+    )
     return buffer.insert([np.arange(30, dtype=np.float32)] * 3, end=np.arange(30) % 6 == 5)
 
 
@@ -191,7 +193,9 @@ def test_a_runtime_error_of_drawing_ahead_is_tried_again():
 
 
 def test_too_few_rows_then_enough():
-    buffer = ReplayBuffer(4, 10, SHAPES, TYPES, names=NAMES, seed=0, max_use=1, replace=False)
+    buffer = ReplayBuffer(
+        sample_size=4, capacity=10, shapes=SHAPES, types=TYPES, names=NAMES, seed=0, max_use=1, replace=False
+    )
     with Prefetch(buffer) as batches:
         for _ in range(3):
             with pytest.raises(
@@ -312,7 +316,9 @@ class Learner(Kept):
 
 
 def test_no_row_is_torn_beside_a_learner_and_an_actor():
-    buffer = PrioritizedReplayBuffer(16, 64, [(200,), ()], ["float32", "float32"], names=["wide", "number"], seed=0)
+    buffer = PrioritizedReplayBuffer(
+        sample_size=16, capacity=64, shapes=[(200,), ()], types=["float32", "float32"], names=["wide", "number"], seed=0
+    )
     buffer.insert([np.zeros((64, 200), np.float32), np.zeros(64, np.float32)])
     learner, stop, errors = Learner(buffer), threading.Event(), []
     dead = learner.step(buffer.sample()[0], Tensor(np.zeros((16, 200), np.float32)))

@@ -347,7 +347,7 @@ def test_wraps_of_all_sizes(backend: str, sizes: list[tuple[int, int, int]]):
 
 def test_the_default_rule_of_weights(backend: str):
     """(priority + 1e-6)^0.6, rounded to float32; a priority of zero can be drawn."""
-    buffer = PrioritizedReplayBuffer(1, 3, SHAPES, TYPES, seed=0, backend=backend)
+    buffer = PrioritizedReplayBuffer(sample_size=1, capacity=3, shapes=SHAPES, types=TYPES, seed=0, backend=backend)
     buffer.insert(rows(0, 1, 2), priority=np.array([0, 0.3, 7], np.float32))
     exact = [1e-6**0.6, (float(np.float32(0.3)) + 1e-6) ** 0.6, (7 + 1e-6) ** 0.6]
     assert leaves(buffer) == [float(np.float32(weight)) for weight in exact]

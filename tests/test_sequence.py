@@ -471,9 +471,18 @@ def story_buffer(
     options = {"burn_in": burn_in, "stride": stride, "pad_end": pad_end, "prioritized": prioritized, "num_envs": envs}
     types = [ms.int64, ms.int32, ms.int32, ms.int32]
     buffer = SequenceReplayBuffer(
-        draws, capacity, [()] * 4, types, length, names=COLUMNS, seed=capacity, backend="native", alpha=1.0,
-        epsilon=0.0, **options,
-    )  # fmt: skip
+        sample_size=draws,
+        capacity=capacity,
+        shapes=[()] * 4,
+        types=types,
+        sequence_length=length,
+        names=COLUMNS,
+        seed=capacity,
+        backend="native",
+        alpha=1.0,
+        epsilon=0.0,
+        **options,
+    )
     rule = Rule(length, burn_in, stride, pad_end)
     if prioritized:
         return buffer, PrioritizedTimedTwin(draws, capacity, rule=rule, num_envs=envs, alpha=1.0, epsilon=0.0)
@@ -753,7 +762,17 @@ def test_a_state_goes_on_with_the_same_draws_in_another_buffer(kind: dict[str, A
     for _ in range(40):
         pair.insert(rng.random(2) < 0.1)
     pair.sample()
-    other = SequenceReplayBuffer(2, 26, SHAPES, TYPES, 3, seed=77, backend="native", **options, **kind)
+    other = SequenceReplayBuffer(
+        sample_size=2,
+        capacity=26,
+        shapes=SHAPES,
+        types=TYPES,
+        sequence_length=3,
+        seed=77,
+        backend="native",
+        **options,
+        **kind,
+    )
     other.load_state_dict(pair.buffer.state_dict())
     assert same_states(pair.buffer, other)
     for _ in range(10):
@@ -855,7 +874,9 @@ class FlagCalls(Kept):
 
 
 def test_flags_in_a_graph(mode: str):
-    buffer = SequenceReplayBuffer(1, 13, SHAPES, TYPES, 2, seed=0, backend="native")
+    buffer = SequenceReplayBuffer(
+        sample_size=1, capacity=13, shapes=SHAPES, types=TYPES, sequence_length=2, seed=0, backend="native"
+    )
     calls = FlagCalls(buffer)
     x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
     assert int(calls.constants(x, y)) == 3
@@ -880,8 +901,17 @@ def test_flags_in_a_graph(mode: str):
 @KIND
 def test_a_sample_as_a_dict(kind: dict[str, Any]):
     buffer = SequenceReplayBuffer(
-        2, 13, SHAPES, TYPES, 3, burn_in=1, names=["x", "y"], seed=0, backend="native", **kind
-    )  # fmt: skip
+        sample_size=2,
+        capacity=13,
+        shapes=SHAPES,
+        types=TYPES,
+        sequence_length=3,
+        burn_in=1,
+        names=["x", "y"],
+        seed=0,
+        backend="native",
+        **kind,
+    )
     for i in range(9):
         buffer.insert([np.ones(2, np.float32), i], end=i == 4)
     state = buffer.state_dict()

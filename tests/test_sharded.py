@@ -140,7 +140,9 @@ def test_the_union_is_drawn_while_processes_insert(cluster: Any, kind: str):
 def test_weights_are_those_of_one_big_buffer(normalize: str, monkeypatch: pytest.MonkeyPatch):
     options = {"kind": "prioritized", "normalize": normalize, "beta": 0.7, "beta_steps": 40}
     priorities = np.random.default_rng(0).exponential(size=60).astype(np.float32)
-    one = PrioritizedReplayBuffer(8, 200, [()], ["int32"], normalize=normalize, beta=0.7, beta_steps=40, seed=1)
+    one = PrioritizedReplayBuffer(
+        sample_size=8, capacity=200, shapes=[()], types=["int32"], normalize=normalize, beta=0.7, beta_steps=40, seed=1
+    )
     one.insert([np.arange(60, dtype=np.int32)], priority=priorities)
     leaves = one.weights.asnumpy()[:60].copy()
 

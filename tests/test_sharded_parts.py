@@ -61,7 +61,9 @@ def test_a_point_on_the_upper_bound_belongs_to_the_last_shard_with_weight():
 
 @pytest.mark.parametrize("normalize", ["batch", "buffer"])
 def test_importance_weights_are_those_of_a_buffer(normalize: str):
-    buffer = PrioritizedReplayBuffer(16, 100, [()], ["int32"], seed=0, normalize=normalize)
+    buffer = PrioritizedReplayBuffer(
+        sample_size=16, capacity=100, shapes=[()], types=["int32"], seed=0, normalize=normalize
+    )
     buffer.insert([np.arange(60, dtype=np.int32)], priority=np.arange(1, 61) / 7)
     leaves = buffer.weights.asnumpy()[:60].copy()
     for beta in (0.0, 0.4, 1.0):
@@ -137,9 +139,9 @@ def test_a_configuration_is_a_mapping():
 
 
 def test_statistics_add_up_to_those_of_one_buffer():
-    parts, whole = {}, PrioritizedReplayBuffer(4, 100, [()], ["int32"], seed=0)
+    parts, whole = {}, PrioritizedReplayBuffer(sample_size=4, capacity=100, shapes=[()], types=["int32"], seed=0)
     for i, rows in enumerate((10, 30)):
-        buffer = PrioritizedReplayBuffer(4, 50, [()], ["int32"], seed=0)
+        buffer = PrioritizedReplayBuffer(sample_size=4, capacity=50, shapes=[()], types=["int32"], seed=0)
         for one in (buffer, whole):
             one.insert([np.arange(rows, dtype=np.int32)], priority=np.arange(1, rows + 1) * (i + 1))
         buffer.delete([0])
@@ -271,8 +273,8 @@ def test_what_is_allowed_is_what_may_be_inserted():
 
 
 def test_a_buffer_gives_all_bookkeeping():
-    plain = ReplayBuffer(2, 10, [()], ["int32"], seed=0)
-    weighted = ReplayBuffer(2, 10, [()], ["int32"], seed=0, weighted=True)
+    plain = ReplayBuffer(sample_size=2, capacity=10, shapes=[()], types=["int32"], seed=0)
+    weighted = ReplayBuffer(sample_size=2, capacity=10, shapes=[()], types=["int32"], seed=0, weighted=True)
     for buffer in (plain, weighted):
         buffer.insert([np.arange(10, dtype=np.int32)])
     assert [len(buffer._with_handles()) for buffer in (plain, weighted)] == [1, 2]

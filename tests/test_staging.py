@@ -92,7 +92,9 @@ def test_the_extension_takes_each_dtype(dtype: str):
 
 
 def test_python_numbers_are_rounded_and_overflow_as_arrays_do():
-    buffer = ReplayBuffer(1, 4, [(), ()], ["float32", "float64"], seed=0, backend="native")
+    buffer = ReplayBuffer(
+        sample_size=1, capacity=4, shapes=[(), ()], types=["float32", "float64"], seed=0, backend="native"
+    )
     for value in (0.1, 1e300, float("inf"), 7):
         buffer.insert([value, value])
         with np.errstate(over="ignore"):
@@ -137,7 +139,9 @@ def test_a_batch_is_stored_the_same_however_it_lies():
     plain, strange = batch(n), batch(n)
     strange = [np.asfortranarray(strange[0]), strange[1].tolist(), *map(read_only, strange[2:])]
     strange[1] = np.array(strange[1], np.int32)[::-1].copy()[::-1]
-    one, other = (ReplayBuffer(2, 8, SHAPES, TYPES, seed=0, backend="native") for _ in range(2))
+    one, other = (
+        ReplayBuffer(sample_size=2, capacity=8, shapes=SHAPES, types=TYPES, seed=0, backend="native") for _ in range(2)
+    )
     one.insert(plain)
     other.insert(strange)
     for a, b, given in zip(one.get_item(range(n)), other.get_item(range(n)), plain):
@@ -146,7 +150,7 @@ def test_a_batch_is_stored_the_same_however_it_lies():
 
 
 def test_a_refused_row_leaves_the_buffer_as_it_was():
-    buffer = ReplayBuffer(1, 4, SHAPES, TYPES, seed=0, backend="native")
+    buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=SHAPES, types=TYPES, seed=0, backend="native")
     buffer.insert(row())
     before = buffer.state_dict()
     for wrong, error in ((row(b=2**40), ValueError), (row(a=np.zeros(2)), TypeError), (row(e="x"), TypeError)):

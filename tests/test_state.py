@@ -17,7 +17,7 @@ SHAPES, TYPES = [(2,), (), (3,)], [ms.float32, ms.uint64, ms.bool_]
 
 
 def make_buffer(backend: str, seed: int = 0, **options: Any) -> ReplayBuffer:
-    return ReplayBuffer(2, 6, SHAPES, TYPES, seed=seed, backend=backend, **options)
+    return ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=seed, backend=backend, **options)
 
 
 def rows(*numbers: int) -> list[np.ndarray]:
@@ -233,7 +233,7 @@ def test_state_dict_through_a_file(backend: str):
 
 def test_bfloat16_through_a_checkpoint_and_a_state_dict():
     def make() -> ReplayBuffer:
-        return ReplayBuffer(2, 4, [(2,)], [ms.bfloat16], seed=0, backend="native")
+        return ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=[ms.bfloat16], seed=0, backend="native")
 
     saved = make().insert([Tensor([[1.5, -2], [3, 0.25], [7, 8]], ms.bfloat16)])
     ms.save_checkpoint(saved, "buffer.ckpt")
@@ -247,10 +247,10 @@ def test_bfloat16_through_a_checkpoint_and_a_state_dict():
 
 def test_bfloat16_through_a_file():
     """NumPy writes the dtype of bfloat16 arrays as plain bytes."""
-    saved = ReplayBuffer(2, 4, [(2,)], [ms.bfloat16], seed=0, backend="native")
+    saved = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=[ms.bfloat16], seed=0, backend="native")
     saved.insert([Tensor([[1.5, -2], [3, 0.25], [7, 8]], ms.bfloat16)])
     np.savez("state.npz", **saved.state_dict())
-    buffer = ReplayBuffer(2, 4, [(2,)], [ms.bfloat16], seed=1, backend="native")
+    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=[ms.bfloat16], seed=1, backend="native")
     with np.load("state.npz") as state:
         buffer.load_state_dict(dict(state))
     assert buffer.get_item(1)[0].asnumpy().astype(np.float32).tolist() == [3, 0.25]
@@ -266,10 +266,10 @@ def test_the_same_seed_gives_the_same_draws_everywhere():
 
 def test_the_seed_of_mindspore_is_the_default():
     ms.set_seed(7)
-    first = ReplayBuffer(1, 2, [()], ["int32"])
-    second = ReplayBuffer(1, 2, [()], ["int32"])
+    first = ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"])
+    second = ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"])
     ms.set_seed(7)
-    again = ReplayBuffer(1, 2, [()], ["int32"])
+    again = ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"])
     assert first.random_state.asnumpy().tolist() == again.random_state.asnumpy().tolist()
     assert first.random_state.asnumpy().tolist() != second.random_state.asnumpy().tolist()
 

@@ -54,7 +54,9 @@ def run(*workers: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize(("backend", "steps"), [("native", 3000), ("composite", 150)])
 def test_two_actors_and_a_learner(backend: str, steps: int):
-    buffer = ReplayBuffer(16, 64, [(WIDTH,), ()], ["float32", "int32"], seed=0, backend=backend)
+    buffer = ReplayBuffer(
+        sample_size=16, capacity=64, shapes=[(WIDTH,), ()], types=["float32", "int32"], seed=0, backend=backend
+    )
     for _ in range(16):
         buffer.insert(row(0, 0))
     buffer.insert([np.stack([part] * 2) for part in row(0, 0)])
@@ -91,7 +93,9 @@ class Learner(Kept):
 
 
 def test_actors_from_python_beside_a_learner_in_a_graph():
-    buffer = ReplayBuffer(16, 64, [(WIDTH,), ()], ["float32", "int32"], seed=0, backend="native")
+    buffer = ReplayBuffer(
+        sample_size=16, capacity=64, shapes=[(WIDTH,), ()], types=["float32", "int32"], seed=0, backend="native"
+    )
     buffer.insert([np.stack([part] * 64) for part in row(0, 0)])
     learner = Learner(buffer)
     unused = Tensor(0.0)
@@ -291,7 +295,7 @@ def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
     known: dict[int, int] = {}
     look_up = native.address
     monkeypatch.setattr(native, "address", lambda parameter: known.get(id(parameter)) or look_up(parameter))
-    buffer = ReplayBuffer(1, 4, [()], ["float32"], seed=0, backend="native")
+    buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["float32"], seed=0, backend="native")
     column = buffer.buffer[0]
 
     def insert_behind_a_late_write(value: float) -> bool:
@@ -323,7 +327,9 @@ class Priorities(Kept):
 
 def torn_states(looks: int) -> int:
     """How often a buffer's state contradicts itself when it is looked at beside a learner's graph that changes it."""
-    buffer = PrioritizedReplayBuffer(512, 16384, [()], ["int32"], seed=0, backend="native")
+    buffer = PrioritizedReplayBuffer(
+        sample_size=512, capacity=16384, shapes=[()], types=["int32"], seed=0, backend="native"
+    )
     buffer.insert([np.arange(16384, dtype=np.int32)])
     learner, done, torn = Priorities(buffer), threading.Event(), []
     learner.give(Tensor(0.5))

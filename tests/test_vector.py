@@ -237,7 +237,14 @@ def test_a_buffer_draws_what_happened(mode: AutoresetMode, names: list[str]):
     shapes = [(3,) if "observation" in name else () for name in names]
     for sample_size in (len(expected), len(expected) + 1):
         real = ReplayBuffer(
-            sample_size, 600, shapes, buffer.types, names=names, num_envs=3, views=[NStep(1, 0.5)], replace=False
+            sample_size=sample_size,
+            capacity=600,
+            shapes=shapes,
+            types=buffer.types,
+            names=names,
+            num_envs=3,
+            views=[NStep(1, 0.5)],
+            replace=False,
         )
         for row in buffer.inserted:
             real.insert({name: row[name] for name in names}, end=row["end"], final=row["final"])
@@ -490,7 +497,9 @@ def test_a_mode_that_is_none(mode: Any, error: Any, message: str):
         VectorRows(Recorder(WHOLE, 2), mode)
 
 
-@pytest.mark.parametrize("buffer", [ReplayBuffer(1, 4, [()], ["float32"]), SimpleNamespace(num_envs=1)])
+@pytest.mark.parametrize(
+    "buffer", [ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["float32"]), SimpleNamespace(num_envs=1)]
+)
 def test_a_buffer_without_names(buffer: Any):
     message = f"For 'VectorRows', 'buffer' must be made with 'names', but got a {type(buffer).__name__} without."
     with pytest.raises(TypeError, match=re.escape(message)):
@@ -592,7 +601,9 @@ def test_a_reset_step_that_is_done():
 def test_rows_fit_a_buffer():
     shapes = {"observation": (3,), "next_observation": (3,)}
     types = Recorder(WHOLE, 2).types
-    buffer = ReplayBuffer(1, 8, [shapes.get(name, ()) for name in WHOLE], types, names=WHOLE, num_envs=2)
+    buffer = ReplayBuffer(
+        sample_size=1, capacity=8, shapes=[shapes.get(name, ()) for name in WHOLE], types=types, names=WHOLE, num_envs=2
+    )
     exp, _ = step_of(rows=VectorRows(buffer, NEXT_STEP))
     stored = buffer.insert(exp).get_item([0, 1])
     assert [column.asnumpy().tolist() for column in stored] == [exp[name].tolist() for name in WHOLE]

@@ -226,8 +226,15 @@ def check_return(pair: RowPair, kind: str, j: int, before: int) -> None:
 def test_n_step_returns_by_hand():
     names, types = ["observation", "reward", "terminated"], [ms.float32, ms.float32, ms.bool_]
     buffer = ReplayBuffer(
-        1, 8, [()] * 3, types, names=names, views=[NStep(3, 0.5)], seed=0, backend="native"
-    )  # fmt: skip
+        sample_size=1,
+        capacity=8,
+        shapes=[()] * 3,
+        types=types,
+        names=names,
+        views=[NStep(3, 0.5)],
+        seed=0,
+        backend="native",
+    )
     for step, reward in enumerate([1, 2, 4, 8, 16, 32]):
         buffer.insert([10.0 + step, float(reward), step == 4], end=step == 4)
     got = {}
@@ -268,7 +275,9 @@ def test_n_step_columns_under_other_names_and_types():
     names = ["x", "y", "next_y", "r", "done"]
     types = [ms.float32, ms.int32, ms.int32, ms.float64, ms.float32]
     view = NStep(2, 0.25, reward="r", terminated="done", observation=["x", "y"])
-    buffer = ReplayBuffer(1, 8, [()] * 5, types, names=names, views=[view], seed=0, backend="native")
+    buffer = ReplayBuffer(
+        sample_size=1, capacity=8, shapes=[()] * 5, types=types, names=names, views=[view], seed=0, backend="native"
+    )
     for step, done in enumerate([-0.0, 0.0, -0.0, 0.5, 0.0, 0.0]):
         buffer.insert([float(step), 10 + step, 20 + step, 1.0, done], end=step == 3)
     got = [
@@ -355,9 +364,16 @@ def test_frame_stacks_are_those_that_were_stacked_before_storing(k: int, with_fi
     capacity = 26
     frames = Frames(k, num_envs)
     buffer = ReplayBuffer(
-        1, capacity, [(2,), ()], [ms.float32, ms.int32], names=["observation", "number"], views=[FrameStack(k)],
-        num_envs=num_envs, seed=0, backend="native",
-    )  # fmt: skip
+        sample_size=1,
+        capacity=capacity,
+        shapes=[(2,), ()],
+        types=[ms.float32, ms.int32],
+        names=["observation", "number"],
+        views=[FrameStack(k)],
+        num_envs=num_envs,
+        seed=0,
+        backend="native",
+    )
     steps: list[int] = []  # of each row ever inserted in its episode
     ended: list[bool] = []
     ages = [0] * num_envs
@@ -405,9 +421,15 @@ def test_frames_of_pixels_are_stored_once():
     k, names = 4, ["observation", "action", "reward", "terminated"]
     types = [ms.uint8, ms.int32, ms.float32, ms.bool_]
     buffer = ReplayBuffer(
-        8, 200, [(84, 84), (), (), ()], types, names=names, views=[FrameStack(k), NStep(3, 0.99)], seed=0,
+        sample_size=8,
+        capacity=200,
+        shapes=[(84, 84), (), (), ()],
+        types=types,
+        names=names,
+        views=[FrameStack(k), NStep(3, 0.99)],
+        seed=0,
         backend="native",
-    )  # fmt: skip
+    )
     assert buffer.nbytes <= 1.05 * 84 * 84 * 200
     assert sum(column.nbytes for column in buffer.buffer) <= buffer.nbytes
     frames = Frames(k, 1, (84, 84), np.uint8)
@@ -431,9 +453,18 @@ def sequence_frames(combination: Combination, k: int, **options: Any) -> Any:
     key = combination, "frames", k, repr(options)
     if key not in _drivers:
         _drivers[key] = SequenceReplayBuffer(
-            2, 29, [(2,), ()], [ms.float32, ms.int32], 3, burn_in=2, names=["observation", "number"], seed=0,
-            views=[FrameStack(k)], backend=combination.backend, **options,
-        )  # fmt: skip
+            sample_size=2,
+            capacity=29,
+            shapes=[(2,), ()],
+            types=[ms.float32, ms.int32],
+            sequence_length=3,
+            burn_in=2,
+            names=["observation", "number"],
+            seed=0,
+            views=[FrameStack(k)],
+            backend=combination.backend,
+            **options,
+        )
     return _drivers[key]
 
 
@@ -468,9 +499,16 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
 def test_each_step_of_an_episode_has_its_stack():
     frames = Frames(3, 1)
     buffer = EpisodeReplayBuffer(
-        1, 20, [(2,), ()], [ms.float32, ms.int32], 5, names=["observation", "number"], views=[FrameStack(3)], seed=0,
+        sample_size=1,
+        capacity=20,
+        shapes=[(2,), ()],
+        types=[ms.float32, ms.int32],
+        max_episode_length=5,
+        names=["observation", "number"],
+        views=[FrameStack(3)],
+        seed=0,
         backend="native",
-    )  # fmt: skip
+    )
     for step in range(47):
         end = step % 11 in (0, 4, 9, 10)
         buffer.insert([frames.step([end])[0], step], end=end)
@@ -693,9 +731,15 @@ def noted_reward_fn(achieved: Any, goal: Any) -> Any:
 def test_the_reward_function_is_compiled():
     """Python runs it while the graph is made, and no more after that."""
     buffer = ReplayBuffer(
-        2, 8, [(2,), (2,), ()], [ms.float32] * 3, names=GOALS, views=[HindsightRelabel("final", 1.0, noted_reward_fn)],
-        seed=0, backend="native",
-    )  # fmt: skip
+        sample_size=2,
+        capacity=8,
+        shapes=[(2,), (2,), ()],
+        types=[ms.float32] * 3,
+        names=GOALS,
+        views=[HindsightRelabel("final", 1.0, noted_reward_fn)],
+        seed=0,
+        backend="native",
+    )
     buffer.insert([np.ones((6, 2), np.float32), np.zeros((6, 2), np.float32), np.ones(6, np.float32)])
     assert buffer.sample()[2].asnumpy().tolist() == [0, 0]
     before = len(_ran)
@@ -842,7 +886,7 @@ class ViewCalls(Kept):
 def goal_frames(backend: str, seed: int = 9) -> Any:
     """A buffer with all three views."""
     return ReplayBuffer(
-        3, 26, [(2,), (2,), (), (), (2, 3)], [ms.float32] * 3 + [ms.bool_, ms.uint8],
+        sample_size=3, capacity=26, shapes=[(2,), (2,), (), (), (2, 3)], types=[ms.float32] * 3 + [ms.bool_, ms.uint8],
         names=[*GOALS, "terminated", "observation"], num_envs=2, seed=seed, backend=backend,
         views=[FrameStack(3), HindsightRelabel("future", 0.5, reward_fn), NStep(2, 0.5)],
     )  # fmt: skip
@@ -1097,7 +1141,14 @@ def test_stacks_so_many_that_several_threads_copy_them():
     batches = []
     for size in (160, 32):
         buffer = ReplayBuffer(
-            size, 300, [(64, 64)], [ms.uint8], names=["observation"], views=[FrameStack(4)], seed=7, backend="native"
+            sample_size=size,
+            capacity=300,
+            shapes=[(64, 64)],
+            types=[ms.uint8],
+            names=["observation"],
+            views=[FrameStack(4)],
+            seed=7,
+            backend="native",
         )
         buffer.insert([frames], end=ends)
         drawn = [[part.asnumpy() for part in buffer.sample()] for _ in range(160 // size)]

@@ -27,7 +27,9 @@ PLACES = pytest.mark.parametrize(
 
 def make_buffer(backend: str, draws: int = 2, **options: Any) -> PrioritizedReplayBuffer:
     """Rows of two fields, both the row's number."""
-    return PrioritizedReplayBuffer(draws, 6, SHAPES, TYPES, backend=backend, **(OPTIONS | options))
+    return PrioritizedReplayBuffer(
+        sample_size=draws, capacity=6, shapes=SHAPES, types=TYPES, backend=backend, **(OPTIONS | options)
+    )
 
 
 def make_twin(draws: int = 2, **options: Any) -> PrioritizedTwin:
@@ -229,7 +231,9 @@ def test_gradients(mode: str, backend: str):
 
 def test_an_actor_beside_a_learner_in_a_graph():
     """Rows carry their serial numbers, so a row that is not its handle's would show."""
-    buffer = PrioritizedReplayBuffer(16, 64, SHAPES, TYPES, seed=0, backend="native", max_use=1000)
+    buffer = PrioritizedReplayBuffer(
+        sample_size=16, capacity=64, shapes=SHAPES, types=TYPES, seed=0, backend="native", max_use=1000
+    )
     for serial in range(64):
         buffer.insert(row(serial))
 
@@ -264,8 +268,10 @@ class Several(nn.Cell):
     def __init__(self, backend: str) -> None:
         super().__init__()
         self.first, self.second = make_buffer(backend), make_buffer(backend, alpha=1.0)
-        self.used = ReplayBuffer(2, 6, SHAPES, TYPES, seed=3, backend=backend, max_use=2)
-        self.plain = ReplayBuffer(2, 6, SHAPES, TYPES, seed=3, backend=backend)
+        self.used = ReplayBuffer(
+            sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=3, backend=backend, max_use=2
+        )
+        self.plain = ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=3, backend=backend)
 
     def construct(self, x, y):
         self.first.insert([x, y], priority=4.0)

@@ -47,7 +47,7 @@ class ElasticReplayBuffer(ReplayBuffer):
     Examples:
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import ElasticReplayBuffer
-        >>> buffer = ElasticReplayBuffer(3, 100, [()], [ms.int32], window=4, seed=0)
+        >>> buffer = ElasticReplayBuffer(sample_size=3, capacity=100, shapes=[()], types=[ms.int32], window=4, seed=0)
         >>> buffer = buffer.insert([np.arange(50, dtype=np.int32)])
         >>> print(*buffer.sample())
         [48 48 47]

@@ -46,7 +46,9 @@ class EpisodeReplayBuffer(ReplayBuffer):
     Examples:
         >>> import mindspore as ms
         >>> from mindspore_replay import EpisodeReplayBuffer
-        >>> buffer = EpisodeReplayBuffer(2, 20, [()], [ms.int32], 4, seed=0)
+        >>> buffer = EpisodeReplayBuffer(
+        ...     sample_size=2, capacity=20, shapes=[()], types=[ms.int32], max_episode_length=4, seed=0
+        ... )
         >>> for step in range(1, 9):
         ...     buffer = buffer.insert([step], end=step in (1, 4, 6))
         >>> indices, lengths, mask, steps = buffer.sample()

@@ -59,8 +59,8 @@ class MixedReplay(Remembered, NamedCell):
     Examples:
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, ReplayBuffer
-        >>> agent = PrioritizedReplayBuffer(4, 100, [()], [ms.int32], seed=0)
-        >>> expert = ReplayBuffer(4, 10, [()], [ms.int32], seed=0)
+        >>> agent = PrioritizedReplayBuffer(sample_size=4, capacity=100, shapes=[()], types=[ms.int32], seed=0)
+        >>> expert = ReplayBuffer(sample_size=4, capacity=10, shapes=[()], types=[ms.int32], seed=0)
         >>> for buffer, first in (agent, 0), (expert, 1000):
         ...     buffer = buffer.insert([first + np.arange(10, dtype=np.int32)])
         >>> mixed = MixedReplay([(agent, 0.75), (expert, 0.25)], 4)
@@ -161,14 +161,29 @@ class MixedReplay(Remembered, NamedCell):
                     f"For '{name}', 'adjustable' draws rows that it does not deliver, so no source may have 'max_use', "
                     f"but got {limited} with it."
                 )
-            return [self.sample_size] * len(self.sources)
-        counts = exact_counts(ratios.tolist(), self.sample_size)
+            counts = [self.sample_size] * len(self.sources)
+        else:
+            counts = exact_counts(ratios.tolist(), self.sample_size)
         if min(counts) < 1:
             raise ValueError(
                 f"For '{name}', each source must get a row, but with ratios {ratios.tolist()} the "
                 f"sample_size={self.sample_size} rows are {counts}."
             )
+        self._check_starts(counts)
         return counts
+
+    def _check_starts(self, counts: list[int]) -> None:
+        """Raises a ValueError if a source can never give the rows that a batch takes from it."""
+        wrong = [
+            f"source {i}: {n} of at most {buffer._most_starts}"
+            for i, (buffer, n) in enumerate(zip(self.sources, counts))
+            if n > buffer._most_starts
+        ]
+        if wrong:
+            raise ValueError(
+                f"For '{type(self).__name__}', each source must be large enough for its rows of a batch of "
+                f"sample_size={self.sample_size}, but got {'; '.join(wrong)}. Take a larger capacity, or fewer rows."
+            )
 
     def _set_rewards(self, rewards: Any) -> None:
         name = type(self).__name__

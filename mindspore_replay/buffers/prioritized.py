@@ -64,7 +64,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     Examples:
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import PrioritizedReplayBuffer
-        >>> buffer = PrioritizedReplayBuffer(3, 8, [(2,), ()], [ms.float32, ms.int32], alpha=1.0, beta=1.0, seed=0)
+        >>> buffer = PrioritizedReplayBuffer(
+        ...     sample_size=3, capacity=8, shapes=[(2,), ()], types=[ms.float32, ms.int32], alpha=1.0, beta=1.0, seed=0
+        ... )
         >>> buffer = buffer.insert([np.zeros((4, 2), np.float32), np.arange(4, dtype=np.int32)])
         >>> print(buffer.update_priorities([0, 1, 2, 3, 9], [0.0, 1.0, 1.0, 4.0, 1.0]))
         1

@@ -79,7 +79,8 @@ class ReplayBuffer(GraphBodies):
     Examples:
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import ReplayBuffer
-        >>> buffer = ReplayBuffer(2, 6, [(4,), ()], [ms.float32, ms.int32], names=["observation", "action"], seed=0)
+        >>> names, shapes, types = ["observation", "action"], [(4,), ()], [ms.float32, ms.int32]
+        >>> buffer = ReplayBuffer(sample_size=2, capacity=6, shapes=shapes, types=types, names=names, seed=0)
         >>> for step in range(8):
         ...     buffer = buffer.insert([np.full(4, step, np.float32), step])
         >>> print(buffer.size(), buffer.head.asnumpy())
@@ -125,6 +126,7 @@ class ReplayBuffer(GraphBodies):
         name = type(self).__name__
         self.sample_size = check_size(name, "sample_size", sample_size)
         self.capacity = check_size(name, "capacity", capacity)
+        self._check_order()
         self.num_envs = check_size(name, "num_envs", num_envs)
         self.limiter = None
         self.replace = check_bool(name, "replace", replace)
@@ -133,6 +135,7 @@ class ReplayBuffer(GraphBodies):
         self._width = len(self.columns)
         self._set_limits(max_use, max_staleness, weighted)
         self._set_windows(views)
+        self._check_starts()
         self.backend = native.choose_backend(backend, name)
         self._direct = native.direct_calls(self.backend)
         if self.backend == "composite":

@@ -55,7 +55,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
     Examples:
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import ReservoirReplayBuffer
-        >>> buffer = ReservoirReplayBuffer(3, 5, [()], [ms.int32], seed=0)
+        >>> buffer = ReservoirReplayBuffer(sample_size=3, capacity=5, shapes=[()], types=[ms.int32], seed=0)
         >>> buffer = buffer.insert([np.arange(1000, dtype=np.int32)])
         >>> print(buffer.size(), *buffer.rows())
         5 [869 436 700  14  27]

@@ -59,7 +59,9 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
     Examples:
         >>> import mindspore as ms
         >>> from mindspore_replay import SequenceReplayBuffer
-        >>> buffer = SequenceReplayBuffer(1, 20, [()], [ms.int32], 3, burn_in=2, seed=8)
+        >>> buffer = SequenceReplayBuffer(
+        ...     sample_size=1, capacity=20, shapes=[()], types=[ms.int32], sequence_length=3, burn_in=2, seed=8
+        ... )
         >>> for step in range(8):
         ...     buffer = buffer.insert([10 + step], end=step == 7)
         >>> indices, mask, steps = buffer.sample()

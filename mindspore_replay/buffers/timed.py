@@ -85,6 +85,27 @@ class TimedCell(LimitedCell):
                 f"{self.num_envs} environments, but got {self.capacity}."
             )
 
+    @property
+    def _most_starts(self) -> int:
+        """The most rows that can ever be drawn at a time, so the largest sample."""
+        unfinished = 0 if not self.timed or self._rule.pad_end else self._rule.future - 1
+        return self.capacity - unfinished * self.num_envs
+
+    def _check_order(self) -> None:
+        if self.sample_size > self.capacity:
+            raise ValueError(
+                f"For '{type(self).__name__}', 'sample_size' must be at most 'capacity', but got "
+                f"sample_size={self.sample_size} and capacity={self.capacity}. The order of the arguments is "
+                "(sample_size, capacity, shapes, types); give the sizes by name."
+            )
+
+    def _check_starts(self) -> None:
+        if self.sample_size > self._most_starts:
+            raise ValueError(
+                f"For '{type(self).__name__}', 'sample_size' must be at most {self._most_starts}, the most starts of "
+                f"sequences that capacity={self.capacity} rows can hold, but got {self.sample_size}."
+            )
+
     def _plan(self) -> windows.SamplePlan:
         layout, hindsight = self._layout, self._layout.hindsight
         return windows.SamplePlan(

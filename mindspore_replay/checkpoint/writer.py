@@ -74,7 +74,7 @@ def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False
         >>> import tempfile
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import ReplayBuffer, load, save
-        >>> buffer = ReplayBuffer(3, 100, [()], [ms.int32], seed=0)
+        >>> buffer = ReplayBuffer(sample_size=3, capacity=100, shapes=[()], types=[ms.int32], seed=0)
         >>> buffer = buffer.insert([np.arange(50, dtype=np.int32)])
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save(buffer, f"{folder}/buffer.safetensors")

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="what to read")
     parser.add_argument("target", help="what to write")
     parser.add_argument("--env", help="of a Minari dataset to write: the environment's id, for its spaces")
-    parser.add_argument("--sample-size", type=int, help="of a checkpoint to write (default: 256)")
+    parser.add_argument("--sample-size", type=int, help="of a checkpoint to write (default: 256, or all rows if fewer)")
     parser.add_argument("--progress", action="store_true", help="show progress bars")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
 

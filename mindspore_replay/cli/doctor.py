@@ -122,7 +122,7 @@ class _Step(nn.Cell):
 def _try(backend: str) -> str:
     """What goes wrong when a small buffer is used; empty if nothing does."""
     try:
-        buffer: Any = ReplayBuffer(4, 8, [(2,)], ["float32"], seed=0, backend=backend)
+        buffer: Any = ReplayBuffer(sample_size=4, capacity=8, shapes=[(2,)], types=["float32"], seed=0, backend=backend)
         buffer.insert([np.ones((3, 2), np.float32)])
         sampled = _Step(buffer)(Tensor(np.ones(2, np.float32))).asnumpy(), buffer.sample()[0].asnumpy()
         right = all(np.array_equal(batch, np.ones((4, 2))) for batch in sampled)

@@ -11,11 +11,15 @@ import numpy as np
 from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
+from ..columns import check_size
 from ..config import get_buffer_cls
 from .steps import Arrays, EpisodeTable, Steps, chunk_rows
 
 #: Says what was not taken over as it is, as a warning.
 log = logging.getLogger("mindspore_replay.datasets")
+
+#: Rows of a sample of a buffer that is made, where nothing else is asked for and it can hold as many.
+_SAMPLE_SIZE = 256
 
 #: Shape of one row, and dtype.
 Field = tuple[tuple[int, ...], np.dtype]
@@ -95,8 +99,15 @@ def make_buffer(
     # An episode is one row longer with the row of its last observation; without, a step may lack its next observation.
     single = knows_episodes(buffer_cls, arguments) and bool(source.observations)
     last = known.sum() if single else -lost.sum() if fields.keys() - source.fields.keys() else 0
-    arguments = {"sample_size": 256, "capacity": max(1, int(lengths.sum() + last)), **arguments}
+    arguments = {"capacity": max(1, int(lengths.sum() + last)), **arguments}
     return schema_buffer(what, buffer_cls, fields, types, arguments)
+
+
+def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
+    """256, or what a smaller buffer can give: each of its rows, or those at which a whole sequence starts."""
+    capacity = check_size(what, "capacity", arguments["capacity"])
+    length = check_size(what, "sequence_length", arguments.get("sequence_length", 1))
+    return max(1, min(_SAMPLE_SIZE, capacity - length + 1))
 
 
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
@@ -105,12 +116,13 @@ def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
 
 
 def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], types: Any, arguments: Any) -> Any:
-    """A buffer with these columns, of which `types` changes some dtypes."""
+    """A buffer with these columns, of which `types` changes some dtypes. Its capacity is among the arguments."""
     taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
     if taken:
         raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
     wanted = _types(what, fields, types)
     shapes = [shape for shape, _ in fields.values()]
+    arguments = {"sample_size": _sample_size(what, arguments), **arguments}
     return buffer_cls(shapes=shapes, types=wanted, names=list(fields), **arguments)
 
 

@@ -50,7 +50,8 @@ def from_minari(
         episodes (Union[slice, Sequence, Callable, None]): Which episodes: a slice, ints, one bool for each episode, or
             a function that gives one of these from an `EpisodeTable`. They come in the order of the dataset. Default:
             ``None``, for all.
-        sample_size (Union[int, None]): Rows of one sample of the buffer that is made. Default: ``None``, for 256.
+        sample_size (Union[int, None]): Rows of one sample of the buffer that is made. Default: ``None``, for 256,
+            or as many as a smaller buffer can hold.
         capacity (Union[int, None]): Its capacity. Default: ``None``, for as many rows as there are to store.
         buffer_cls (Union[type, str, None]): Its class, or a name that `create_buffer` takes. Default: ``None``, for
             `ReplayBuffer`.
@@ -237,7 +238,7 @@ def to_minari(
         >>> os.environ["MINARI_DATASETS_PATH"] = tempfile.mkdtemp()  # where Minari keeps its datasets
         >>> names = ["observation", "action", "reward", "next_observation", "terminated"]
         >>> types = ["float32", "int64", "float32", "float32", "bool"]
-        >>> buffer = ReplayBuffer(2, 9, [(4,), (), (), (4,), ()], types, names=names)
+        >>> buffer = ReplayBuffer(sample_size=2, capacity=9, shapes=[(4,), (), (), (4,), ()], types=types, names=names)
         >>> for step in range(5):
         ...     now = np.full(4, step, np.float32)
         ...     buffer = buffer.insert([now, 0, 1.0, now + 1, step == 2])

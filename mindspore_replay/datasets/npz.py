@@ -110,9 +110,9 @@ def _as_it_is(
     """The rows with their flags, as another buffer had them."""
     source = TableSource("from_npz", table, names)
     if buffer is None:
-        made = {"capacity": source.size, "sample_size": 256}
         given = {key: value for key, value in arguments.items() if value is not None and key != "buffer_cls"}
-        buffer = schema_buffer("from_npz", _class_of(arguments), source.fields, types, made | given)
+        made = {"capacity": source.size, **given}
+        buffer = schema_buffer("from_npz", _class_of(arguments), source.fields, types, made)
     else:
         check_given("from_npz", buffer, types, arguments)
     columns = {name: name for name in buffer.columns.names}
@@ -223,7 +223,7 @@ def to_npz(buffer: ReplayBuffer, path: str | PathLike[str], *, progress: bool = 
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import ReplayBuffer
         >>> from mindspore_replay.datasets import to_npz
-        >>> buffer = ReplayBuffer(1, 4, [()], [ms.int32], names=["step"])
+        >>> buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=[ms.int32], names=["step"])
         >>> buffer = buffer.insert([np.arange(6, dtype=np.int32)])
         >>> path = os.path.join(tempfile.mkdtemp(), "steps.npz")
         >>> to_npz(buffer, path)

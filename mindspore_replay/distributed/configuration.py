@@ -1,13 +1,15 @@
 """The configuration of a sharded buffer: that of one buffer, and what is said of the shards."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..buffers.elastic import ElasticReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..checkpoint.description import describe
+from ..columns import check_size
 from ..config import SHARDS, create_buffer, flat, nearest
+from ..di_engine import LIMITER, limiter_arguments
 from ..ops import native
 
 _KEYS = ("number", "folder", "timeout", "name", "batch", "in_flight", "resources")
@@ -43,7 +45,10 @@ def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
 
 
 def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-    """The configuration of each shard: a part of the capacity, the larger ones first, and a seed of its own."""
+    """The configuration of each shard: a part of the capacity, the larger ones first, and a seed of its own.
+
+    A shard may be smaller than a sample, so its own `sample_size` is 1.
+    """
     if config.get("number", 1) != 1 or any(config.get(key) for key in ("multi_buffer", "multi_type_replaybuffer")):
         raise ValueError(f"For '{_NAME}', the configuration must be that of one buffer: make one for each.")
     key = "replay_buffer_size" if "replay_buffer_size" in config else "capacity"
@@ -54,7 +59,8 @@ def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]
             f"{capacity!r}."
         )
     seed = config.get("seed")
-    common = {name: value for name, value in config.items() if name != key}
+    common = {name: value for name, value in _limited(config).items() if name != key}
+    common["sample_size"] = 1  # each gives as many rows as it is asked for
     return [
         {**common, key: capacity // number + (i < capacity % number), "backend": "native"}
         | ({} if seed is None else {"seed": seed + i})
@@ -62,8 +68,40 @@ def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]
     ]
 
 
+def _limited(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the limiter that DI-engine's key asks for, which follows from the whole sample's size."""
+    if config.get(LIMITER) is None or config.get("limiter") is not None:
+        return dict(config)
+    size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
+    limits = limiter_arguments(config[LIMITER], size, config.get("num_envs", 1))
+    return {**config, LIMITER: None, "limiter": limits}
+
+
+def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], shard: ReplayBuffer) -> int:
+    """Rows of one sample of all shards.
+
+    Args:
+        config (Mapping): The configuration.
+        configs (Sequence[Mapping]): That of each shard.
+        shard (ReplayBuffer): The smallest shard's buffer.
+
+    Raises:
+        TypeError: If it is no int.
+        ValueError: If the shards can never hold so many.
+    """
+    size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
+    capacity = sum(own.get("capacity") or own["replay_buffer_size"] for own in configs)
+    most = capacity - len(configs) * (shard.capacity - shard._most_starts)
+    if size > most:
+        raise ValueError(
+            f"For '{_NAME}', 'sample_size' must be at most {most}, what {len(configs)} shards of capacity={capacity} "
+            f"rows together can give, but got {size}."
+        )
+    return size
+
+
 def fingerprint(buffer: ReplayBuffer) -> dict[str, Any]:
-    """What shards of one sharded buffer have in common: everything but capacity and seed."""
+    """What shards of one sharded buffer have in common: everything but capacity, seed and size of a sample."""
     described = describe(buffer)
     own = {key: value for key, value in described.get("arguments", {}).items() if key not in ("capacity", "seed")}
     return {"class": described["class"], "arguments": own, "reason": described.get("reason")}

@@ -24,7 +24,7 @@ from ..columns import check_number, check_size
 from ..limiter import RateLimiter
 from ..ops.outputs import Outputs, share
 from ..statistics import Statistics
-from .configuration import fingerprint, shard_configs, split, template
+from .configuration import fingerprint, sample_size_of, shard_configs, split, template
 from .handles import LIVES, MOST_SHARDS, joined, parted
 from .links import Link, Links
 from .merging import choose, importance
@@ -121,7 +121,9 @@ class ShardedReplay:
         self._batch = check_size(_NAME, "batch", settings.get("batch", 64))
         self._in_flight = check_size(_NAME, "in_flight", settings.get("in_flight", 2))
         configs = shard_configs(config, self.num_shards)
-        self._learn_from(template(configs[-1]))
+        smallest = template(configs[-1])
+        self.sample_size = sample_size_of(config, configs, smallest)
+        self._learn_from(smallest)
         if self._limiter is not None:
             self._limiter.check_sizes(self._batch, self.sample_size)
         self._rng = np.random.default_rng(config.get("seed"))
@@ -147,7 +149,6 @@ class ShardedReplay:
     def _learn_from(self, buffer: ReplayBuffer) -> None:
         """What the buffers have in common."""
         self._fingerprint = fingerprint(buffer)
-        self.sample_size = buffer.sample_size
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
         self._limiter: RateLimiter | None = buffer.limiter
         buffer.limiter = None

@@ -31,7 +31,10 @@ class FrameStack(Remembered):
     Examples:
         >>> import mindspore as ms
         >>> from mindspore_replay import FrameStack, ReplayBuffer
-        >>> buffer = ReplayBuffer(1, 8, [()], [ms.int32], names=["observation"], views=[FrameStack(3)], seed=1)
+        >>> names, views = ["observation"], [FrameStack(3)]
+        >>> buffer = ReplayBuffer(
+        ...     sample_size=1, capacity=8, shapes=[()], types=[ms.int32], names=names, views=views, seed=1
+        ... )
         >>> for step in range(3):
         ...     buffer = buffer.insert([10 + step])
         >>> frames, next_frames = buffer.sample()

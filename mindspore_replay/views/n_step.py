@@ -43,7 +43,9 @@ class NStep(Remembered):
         >>> import numpy as np, mindspore as ms
         >>> from mindspore_replay import NStep, ReplayBuffer
         >>> names, types = ["observation", "reward", "terminated"], [ms.float32, ms.float32, ms.bool_]
-        >>> buffer = ReplayBuffer(1, 8, [(), (), ()], types, names=names, views=[NStep(2, 0.5)], seed=0)
+        >>> buffer = ReplayBuffer(
+        ...     sample_size=1, capacity=8, shapes=[(), (), ()], types=types, names=names, views=[NStep(2, 0.5)], seed=0
+        ... )
         >>> for step in range(3):
         ...     buffer = buffer.insert([float(step), 1.0, step == 2], end=step == 2)
         >>> for name, value in buffer.sample(as_dict=True).items():

@@ -69,31 +69,43 @@ def make() -> dict[str, Any]:
     """What is saved, by name."""
     n = 3
     types = ["bool", "int8", "uint16", "int64", "float16", "float64", "bfloat16"]
-    several = ReplayBuffer(n, 5, [(2,)] * len(types), types, seed=12)
+    several = ReplayBuffer(sample_size=n, capacity=5, shapes=[(2,)] * len(types), types=types, seed=12)
     several.insert([np.arange(14).reshape(7, 2).astype(dtype) for dtype in several.columns.numpy_types])
     return {
-        "uniform": used(ReplayBuffer(n, CAPACITY, **SCHEMA, seed=1)),
-        "weighted": used(ReplayBuffer(n, CAPACITY, **SCHEMA, max_use=9, max_staleness=5, replace=False, seed=2)),
-        "prioritized": used(PrioritizedReplayBuffer(n, CAPACITY, **SCHEMA, alpha=0.7, beta_steps=20, seed=3)),
-        "views": used(PrioritizedReplayBuffer(n, CAPACITY, **SCHEMA, views=[FrameStack(2), NStep(2, 0.9)], seed=4)),
-        "sequence": used(
-            SequenceReplayBuffer(n, CAPACITY, **SCHEMA, sequence_length=2, burn_in=1, prioritized=True, seed=5)
+        "uniform": used(ReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, seed=1)),
+        "weighted": used(
+            ReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, max_use=9, max_staleness=5, replace=False, seed=2)
         ),
-        "episode": used(EpisodeReplayBuffer(1, CAPACITY, **SCHEMA, max_episode_length=4, seed=6)),
-        "elastic": used(ElasticReplayBuffer(n, CAPACITY, **SCHEMA, window=4, seed=7)),
-        "reservoir": used(ReservoirReplayBuffer(n, CAPACITY, **SCHEMA, seed=8)),
-        "reservoir_weighted": used(ReservoirReplayBuffer(n, CAPACITY, **SCHEMA, max_use=20, seed=9)),
+        "prioritized": used(
+            PrioritizedReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, alpha=0.7, beta_steps=20, seed=3)
+        ),
+        "views": used(
+            PrioritizedReplayBuffer(
+                sample_size=n, capacity=CAPACITY, **SCHEMA, views=[FrameStack(2), NStep(2, 0.9)], seed=4
+            )
+        ),
+        "sequence": used(
+            SequenceReplayBuffer(
+                sample_size=n, capacity=CAPACITY, **SCHEMA, sequence_length=2, burn_in=1, prioritized=True, seed=5
+            )
+        ),
+        "episode": used(EpisodeReplayBuffer(sample_size=1, capacity=CAPACITY, **SCHEMA, max_episode_length=4, seed=6)),
+        "elastic": used(ElasticReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, window=4, seed=7)),
+        "reservoir": used(ReservoirReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, seed=8)),
+        "reservoir_weighted": used(
+            ReservoirReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, max_use=20, seed=9)
+        ),
         "mixed": MixedReplay(
             [
-                (used(PrioritizedReplayBuffer(n, CAPACITY, **SCHEMA, seed=10)), 0.75),
-                (used(ReplayBuffer(n, CAPACITY, **SCHEMA, seed=11)), 0.25),
+                (used(PrioritizedReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, seed=10)), 0.75),
+                (used(ReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, seed=11)), 0.25),
             ],
             8,
             adjustable=True,
             seed=13,
         ),
         "types": several,
-        "incremental": used(ReplayBuffer(n, CAPACITY, **SCHEMA, seed=14)),
+        "incremental": used(ReplayBuffer(sample_size=n, capacity=CAPACITY, **SCHEMA, seed=14)),
     }
 
 

@@ -83,7 +83,9 @@ class LearnerWithBuffer(Learner):
     def __init__(self) -> None:
         super().__init__()
         shapes, types = zip(*CARTPOLE.values())
-        self.buffer = ReplayBuffer(SETTINGS["batch_size"], SETTINGS["capacity"], shapes, types, seed=0)
+        self.buffer = ReplayBuffer(
+            sample_size=SETTINGS["batch_size"], capacity=SETTINGS["capacity"], shapes=shapes, types=types, seed=0
+        )
 
     def construct(self, now, *row):
         self.buffer.insert(row)

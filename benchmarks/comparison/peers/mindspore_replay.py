@@ -110,7 +110,8 @@ class MindsporeReplay(Peer):
     def _make(self, cls: type[ReplayBuffer], case: Case, **options: Any) -> Any:
         shapes, types = zip(*case.schema.values())
         names = list(case.schema)
-        return cls(case.batch, case.capacity, shapes, types, names=names, seed=0, backend="native", **options)
+        sizes = {"sample_size": case.batch, "capacity": case.capacity}
+        return cls(**sizes, shapes=shapes, types=types, names=names, seed=0, backend="native", **options)
 
     def _filled(self, case: Case, **options: Any) -> ReplayBuffer:
         buffer = self._make(ReplayBuffer, case, **options)
