@@ -28,6 +28,10 @@ TYPES = {
     "bfloat16": ms.bfloat16,
 }
 
+#: Names of the dtypes that NumPy's scalar types and Python's own stand for.
+_OF_TYPES: dict[type, str] = {np.dtype(name).type: name for name in TYPES if name != "bfloat16"}
+_OF_TYPES |= {bool: "bool", int: "int64", float: "float64"}
+
 #: Rows that a buffer can hold: its cursors are int32.
 MAX_CAPACITY = 2**31 - 1
 
@@ -35,6 +39,15 @@ MAX_CAPACITY = 2**31 - 1
 def type_name(dtype: Any) -> str:
     """The name of a MindSpore dtype, for example ``"float32"``."""
     return str(dtype).lower()
+
+
+def given_type_name(dtype: Any) -> str:
+    """The name of a dtype as callers give it: MindSpore's, NumPy's, a scalar type such as ``np.float32``, or a name."""
+    if isinstance(dtype, str):
+        return dtype
+    if isinstance(dtype, np.dtype):
+        return dtype.name
+    return _OF_TYPES[dtype] if isinstance(dtype, type) and dtype in _OF_TYPES else type_name(dtype)
 
 
 def numpy_type(dtype: Any) -> np.dtype:
@@ -119,7 +132,7 @@ class Columns:
     Args:
         cls_name (str): The class that errors speak of.
         shapes (Sequence[Sequence[int]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for numbers.
 
     Raises:
@@ -169,11 +182,11 @@ class Columns:
         return tuple(int(axis) for axis in shape)
 
     def _type(self, i: int, dtype: Any) -> Any:
-        name = dtype if isinstance(dtype, str) else type_name(dtype)
+        name = given_type_name(dtype)
         if name not in TYPES:
             raise TypeError(
-                f"For '{self.cls_name}', 'types[{i}]' must be one of {', '.join(TYPES)}, as a MindSpore dtype or its "
-                f"name, but got {dtype!r}."
+                f"For '{self.cls_name}', 'types[{i}]' must be one of {', '.join(TYPES)}, as a MindSpore or NumPy dtype "
+                f"or its name, but got {dtype!r}."
             )
         return TYPES[name]
 
@@ -251,8 +264,8 @@ class Columns:
         ]
         if wrong:
             raise TypeError(
-                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}."
-                + self._cast_from(types)
+                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}. No array is cast "
+                f"silently: call {_cast_hint(self.types, types)} on a Tensor.{self._cast_from(types)}"
             )
         single = len(shapes[0]) == len(self.shapes[0])
         rows = 1 if single or not shapes[0] else shapes[0][0]
@@ -279,35 +292,62 @@ class Columns:
         if self.owner_dtype not in types:
             return ""
         return (
-            f" The Cell that holds the buffer computes in {self.owner_dtype}, by to_float or amp, and casts what it "
-            "takes. Cast the rows back, as in ops.cast(row, mindspore.float32), or set mixed precision on the networks "
-            "alone."
+            f" The Cell that holds the buffer computes in {self.owner_dtype}, by to_float or amp, and has cast what it "
+            "takes: cast the rows back, or set mixed precision on the networks alone."
         )
 
     def _label(self, i: int) -> str:
         return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
 
     def to_array(self, i: int, value: Any) -> np.ndarray:
-        """A NumPy array for field `i`. Python and NumPy scalars take the column's dtype by value."""
+        """A NumPy array for field `i`. Numbers, and lists of nothing else, take the column's dtype by value."""
         if isinstance(value, Tensor):
             return value.asnumpy()
-        if isinstance(value, (numbers.Number, np.generic)):
-            return self._scalar(i, value)
+        if not isinstance(value, np.ndarray) and _is_of_numbers(value):
+            return self._cast(i, value)
         array = np.asarray(value)
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
-    def _scalar(self, i: int, value: Any) -> np.ndarray:
+    def _cast(self, i: int, value: Any) -> np.ndarray:
+        """Numbers that have no dtype of their own in the column's."""
         dtype = self.numpy_types[i]
-        given = np.asarray(value)
+        given = self._even(i, value)
         if not np.can_cast(given.dtype, dtype, "same_kind") and not (given.dtype.kind in "iu" and dtype.kind in "iuf"):
+            kind = type(value).__name__
+            got = f"a {kind} of {given.dtype}" if given.ndim else f"the {kind} {value!r}"
             raise TypeError(
                 f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {self._label(i)}: expected "
-                f"{type_name(self.types[i])}, but got the {type(value).__name__} {value!r}."
+                f"{type_name(self.types[i])}, but got {got}."
             )
         with np.errstate(over="ignore"):
             array = given.astype(dtype)
-        if dtype.kind in "iu" and int(array) != int(value):
+        if dtype.kind in "iu" and (array != given).any():
             raise ValueError(
-                f"For '{self.cls_name}', {self._label(i)} is {type_name(self.types[i])} and cannot hold {value!r}."
+                f"For '{self.cls_name}', {self._label(i)} is {type_name(self.types[i])} and cannot hold "
+                f"{given[array != given][0]}."
             )
         return array
+
+    def _even(self, i: int, value: Any) -> np.ndarray:
+        try:
+            return np.asarray(value)
+        except ValueError:
+            raise ValueError(
+                f"For '{self.cls_name}', the lists of a column in 'exp' must have equal lengths. {self._label(i)}: got "
+                f"{value!r}."
+            ) from None
+
+
+def _is_of_numbers(value: Any) -> bool:
+    """Whether it is a number, or a list or tuple, also a nested one, of nothing but numbers."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_of_numbers, value))
+    return isinstance(value, (numbers.Number, np.generic))
+
+
+def _cast_hint(expected: Sequence[Any], types: Sequence[str]) -> str:
+    """The calls that cast the first array whose dtype is not the column's."""
+    name = next(type_name(dtype) for dtype, got in zip(expected, types) if type_name(dtype) != got)
+    name = "bool_" if name == "bool" else name
+    on_array = "" if name == "bfloat16" else f".astype(np.{name}) on an array, "
+    return f"{on_array}.astype(ms.{name})"

@@ -32,6 +32,8 @@ BUFFER_TYPES: dict[str, type] = {
 }
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}
+#: Keys that mean an argument of another name.
+_ARGUMENTS = {**di_engine.RENAMED, **_SCHEMA_KEYS}
 _SEVERAL_KEYS = ("multi_type_replaybuffer", "multi_buffer")
 #: The number of shards, or what is said of them.
 SHARDS = "shards"
@@ -104,8 +106,9 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
             - `number` (int): how many such buffers. With a `seed`, buffer i gets ``seed + i``. Default: ``1``.
             - `capacity` or `replay_buffer_size` (int): rows of one buffer. Required.
             - `sample_size` (int): rows of one sample. Default: ``1``.
-            - `data_shape` (Sequence): shape of one row of each column. Required.
-            - `data_type` (Sequence): dtype of each column, ``mindspore.float32`` or ``"float32"``. Required.
+            - `data_shape` or `shapes` (Sequence): shape of one row of each column. Required.
+            - `data_type` or `types` (Sequence): dtype of each column, ``mindspore.float32``, ``numpy.float32`` or
+              ``"float32"``. Required.
             - `params` (Mapping): more keys, which may as well stand outside of it.
             - `shards` (Union[int, Mapping]): how many shards a `distributed.ShardedReplay` has, or its arguments.
             - `limiter` (Mapping): arguments of a `RateLimiter`, which becomes the buffer's ``limiter``.
@@ -228,8 +231,8 @@ def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
     buffers: dict[str, Any] = {}
     for name in names:
         part = flat(config[name])
-        own = {di_engine.RENAMED.get(key, key) for key in part}
-        part |= {key: value for key, value in common.items() if di_engine.RENAMED.get(key, key) not in own}
+        own = {_ARGUMENTS.get(key, key) for key in part}
+        part |= {key: value for key, value in common.items() if _ARGUMENTS.get(key, key) not in own}
         buffers[name] = create_buffer(part)
         if common.get("seed") is not None:
             common["seed"] += part.get("number", 1)
@@ -245,11 +248,12 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
     accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
         config = di_engine.without_empty_limits(accepted, config)
-        known = [name for name in accepted if name not in _SCHEMA_KEYS.values()]
-        _check_known(config, [*known, *_OWN_KEYS, *di_engine.KEYS, *di_engine.OF_PRIORITIES])
+        _check_known(config, [*accepted, *_OWN_KEYS, *di_engine.KEYS, *di_engine.OF_PRIORITIES])
     given = {key: value for key, value in config.items() if key not in _OWN_KEYS}
+    for key in _SCHEMA_KEYS.keys() & config.keys():
+        di_engine.need_once(key, _SCHEMA_KEYS[key] if _SCHEMA_KEYS[key] in given else None, _SCHEMA_KEYS[key])
+        given[_SCHEMA_KEYS[key]] = config[key]
     arguments = {"sample_size": 1, **di_engine.to_arguments(buffer_cls, accepted, given)}
-    arguments.update({_SCHEMA_KEYS[key]: config[key] for key in _SCHEMA_KEYS if key in config})
     keys = {argument: key for key, argument in _SCHEMA_KEYS.items()}
     needed = [p.name for p in parameters if p.default is p.empty and p.name in accepted and p.name not in arguments]
     missing = [keys.get(name, name) for name in needed]

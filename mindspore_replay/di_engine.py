@@ -108,7 +108,7 @@ def _switched(buffer_cls: type, accepted: Collection[str], given: dict[str, Any]
     prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
     if issubclass(buffer_cls, SequenceReplayBuffer):
         if priority is not None:
-            _need_once("priority", "prioritized" if "prioritized" in given else None, "prioritized")
+            need_once("priority", "prioritized" if "prioritized" in given else None, "prioritized")
             given["prioritized"] = priority
         prioritized = given.get("prioritized", False) is True
     if priority is not None and priority != prioritized:
@@ -135,7 +135,7 @@ def _renamed(accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, A
     spelled: dict[str, str] = {}
     for key, value in given.items():
         argument = key if key in accepted else RENAMED.get(key, key)
-        _need_once(key, spelled.get(argument), argument)
+        need_once(key, spelled.get(argument), argument)
         spelled[argument] = key
         if key in _LIMITS and isinstance(value, float) and value == math.inf:
             value = None
@@ -145,7 +145,7 @@ def _renamed(accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, A
     return arguments
 
 
-def _need_once(key: str, other: str | None, argument: str) -> None:
+def need_once(key: str, other: str | None, argument: str) -> None:
     if other is not None:
         raise ValueError(f"For 'create_buffer', {other!r} and {key!r} both give '{argument}': give one of them.")
 

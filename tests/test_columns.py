@@ -35,6 +35,18 @@ def test_dtypes_as_objects_and_as_names():
     assert columns([()], [ms.bool_]).types == columns([()], ["bool"]).types
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_dtypes_of_numpy(name: str):
+    if name != "bfloat16":
+        assert columns([()] * 2, [np.dtype(name), np.dtype(name).type]).types == (TYPES[name],) * 2
+    assert columns([()], [numpy_type(TYPES[name])]).types == (TYPES[name],)
+
+
+def test_dtypes_of_python_are_those_that_numpy_takes_them_for():
+    given = [bool, int, float]
+    assert columns([()] * 3, given).types == tuple(TYPES[np.dtype(dtype).name] for dtype in given)
+
+
 def test_names_default_to_numbers():
     assert columns().names == ("0", "1")
     assert columns().given_names is None
@@ -114,6 +126,18 @@ def test_scalars_take_the_columns_dtype(name: str):
         assert float(array) == float(value)
 
 
+def test_lists_of_numbers_take_the_columns_dtype():
+    both = columns([(2,), ()], [ms.float32, "uint8"])
+    for rows in ([[1, 2.5], [3, 4]], ((1.0, np.float64(2.5)), [np.int8(3), 4])):
+        array = both.to_array(0, rows)
+        assert (array.dtype, array.tolist()) == (np.float32, [[1, 2.5], [3, 4]])
+    assert both.to_array(1, (0, 255)).dtype == np.uint8
+    for wrong in ([1, -1], [256, 0]):
+        with pytest.raises(ValueError, match=r"column 1 is uint8 and cannot hold (-1|256)\.$"):
+            both.to_array(1, wrong)
+    assert both.to_array(0, [np.ones(2), np.ones(2)]).dtype == np.float64  # arrays have a dtype of their own
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if "int" in name])
 def test_the_limits_of_ints(name: str):
     one, limits = columns([()], [name]), np.iinfo(name)
@@ -128,7 +152,7 @@ def test_tensors_and_arrays_stay_as_they_are():
     tensor, array = Tensor([1.0], ms.float32), np.ones(3, np.float32)
     assert columns().to_array(0, array) is array
     assert columns().to_array(0, tensor).tolist() == [1.0]
-    assert columns().to_array(0, [1, 2]).dtype == np.int64
+    assert columns().to_array(0, [array, array]).dtype == np.float32
 
 
 def test_arrays_of_the_other_byte_order_keep_their_values():

@@ -55,6 +55,19 @@ def test_defaults():
     assert (buffer.replace, buffer.ordered, buffer.names) == (True, False, None)
 
 
+def test_shapes_and_types_by_the_names_of_the_arguments():
+    theirs = {key: value for key, value in CONFIG.items() if key not in ("data_shape", "data_type")}
+    own = {"shapes": CONFIG["data_shape"], "types": CONFIG["data_type"]}
+    buffer = create_buffer(theirs | own)
+    assert (buffer.shapes, buffer.types) == (create_buffer(CONFIG).shapes, create_buffer(CONFIG).types)
+    several = create_buffer(CONFIG | {"multi_buffer": True, "value": {"shapes": [(7,)], "types": [np.float32]}})
+    assert (several["value"].shapes, several["value"].types) == (((7,),), (ms.float32,))
+    for key, argument in (("data_shape", "shapes"), ("data_type", "types")):
+        message = f"For 'create_buffer', '{argument}' and '{key}' both give '{argument}': give one of them."
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            create_buffer(CONFIG | {argument: own[argument]})
+
+
 def test_sequences_and_episodes():
     sequences = create_buffer(changed(type="sequence", sequence_length=5, params={"burn_in": 2, "prioritized": True}))
     assert type(sequences) is mindspore_replay.SequenceReplayBuffer
@@ -180,7 +193,6 @@ UNKNOWN = {
     "samplesize": "'samplesize' (the nearest is 'sample_size')",
     "data_shapes": "'data_shapes' (the nearest is 'data_shape')",
     "data_types": "'data_types' (the nearest is 'data_type')",
-    "shapes": "'shapes' (the nearest is",
     "Number": "'Number' (the nearest is 'number')",
     "param": "'param' (the nearest is 'params')",
     "sed": "'sed' (the nearest is 'seed')",

@@ -11,7 +11,13 @@ import pytest
 from drivers import Combination, make_driver
 from mindspore import Tensor, nn
 
-from mindspore_replay import ReplayBuffer
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+)
 
 X, Y = np.arange(4, dtype=np.float32), np.array(7, np.int32)
 EXP = [X, Y]
@@ -112,7 +118,9 @@ def test_sizes(argument: str):
             make_buffer(**{argument: value})
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "string", "int4", "", None, 3, np.float32, ms.complex64, "Float32"])
+@pytest.mark.parametrize(
+    "dtype", ["complex64", "string", "int4", "", None, 3, np.complex64, np.dtype("U1"), str, ms.complex64, "Float32"]
+)
 def test_dtypes(dtype: Any):
     with pytest.raises(TypeError, match=re.escape("For 'ReplayBuffer', 'types[1]' must be one of bool, int8, ")):
         make_buffer(types=["float32", dtype])
@@ -129,6 +137,35 @@ def test_errors_speak_of_the_class():
 
     with pytest.raises(ValueError, match=r"^For 'MyBuffer', 'capacity' must be in"):
         MyBuffer(1, 0, [()], ["int32"])
+
+
+def test_sizes_in_the_wrong_order():
+    message = (
+        "'sample_size' must be at most 'capacity', but got sample_size=1000000 and capacity=32. The order of the "
+        "arguments is (sample_size, capacity, shapes, types); give the sizes by name."
+    )
+    with pytest.raises(ValueError, match=text(message)):
+        ReplayBuffer(1_000_000, 32, [()], ["int32"])
+    assert ReplayBuffer(32, 32, [()], ["int32"]).sample_size == 32
+
+
+@pytest.mark.parametrize(
+    "buffer_cls", [PrioritizedReplayBuffer, ReservoirReplayBuffer, ElasticReplayBuffer, EpisodeReplayBuffer]
+)
+def test_no_sample_is_larger_than_the_buffer(buffer_cls: type):
+    options: dict[str, Any] = {"max_episode_length": 3} if buffer_cls is EpisodeReplayBuffer else {}
+    with pytest.raises(ValueError, match=f"^For '{buffer_cls.__name__}', 'sample_size' must be at most 'capacity'"):
+        buffer_cls(sample_size=7, capacity=6, shapes=[()], types=["int32"], **options)
+    buffer_cls(sample_size=6, capacity=6, shapes=[()], types=["int32"], **options)
+
+
+def test_an_array_of_another_dtype_says_how_to_cast_it():
+    buffer = make_buffer(types=[ms.float32, "bool"])
+    hint = "No array is cast silently: call .astype(np.{0}) on an array, .astype(ms.{0}) on a Tensor."
+    with pytest.raises(TypeError, match=re.escape(hint.format("float32")) + "$"):
+        buffer.insert([X.astype(np.float64), True])
+    with pytest.raises(TypeError, match=re.escape(hint.format("bool_")) + "$"):
+        buffer.insert([X, Y])
 
 
 DTYPES = "'exp' must have the columns' dtypes. "
@@ -150,7 +187,18 @@ INSERT = {
         DTYPES + "column 0: expected float32, but got float16; column 1: expected int32, but got int64.",
     ),
     "Tensor": (TypeError, [X, Tensor(7, ms.int64)], DTYPES + "column 1: expected int32, but got int64."),
-    "list of floats": (TypeError, [[1.0, 2.0, 3.0, 4.0], 7], DTYPES + "column 0: expected float32, but got float64."),
+    "list of floats for an int": (
+        TypeError,
+        [X, [1.5]],
+        DTYPES + "column 1: expected int32, but got a list of float64.",
+    ),
+    "list of arrays": (TypeError, [[np.zeros(4)], 7], DTYPES + "column 0: expected float32, but got float64."),
+    "list outside int32": (ValueError, [[[0] * 4] * 2, (1, 2**31)], "column 1 is int32 and cannot hold 2147483648."),
+    "uneven lists": (
+        ValueError,
+        [[[1.0], [1.0, 2.0]], 7],
+        "the lists of a column in 'exp' must have equal lengths. column 0: got [[1.0], [1.0, 2.0]].",
+    ),
     "float for an int": (TypeError, [X, 1.5], DTYPES + "column 1: expected int32, but got the float 1.5."),
     "complex": (TypeError, [X, 1j], DTYPES + "column 1: expected int32, but got the complex 1j."),
     "None": (TypeError, [X, None], DTYPES + "column 1: expected int32, but got object."),

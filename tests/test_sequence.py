@@ -954,6 +954,13 @@ CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
     (ValueError, {"sequence_length": 14}, r"'capacity' must be at least 14, .* in 1 environments, but got 13\."),
     (ValueError, {"burn_in": 11}, r"'capacity' must be at least 14, .*, but got 13\."),
     (ValueError, {"num_envs": 5}, r"'capacity' must be at least 15, .* in 5 environments, but got 13\."),
+    (
+        ValueError,
+        {"sample_size": 14},
+        r"'sample_size' must be at most 'capacity', but got sample_size=14 and capacity=13",
+    ),
+    (ValueError, {"sample_size": 12}, r"'sample_size' must be at most 11, the most starts .* can hold, but got 12\."),
+    (ValueError, {"sample_size": 10, "num_envs": 2}, r"'sample_size' must be at most 9, the most starts"),
     (ValueError, {"prioritized": True, "replace": False}, r"'replace' must be True, but got False"),
     (ValueError, {"prioritized": True, "alpha": 1.5}, r"'alpha' must be in \[0, 1\], but got 1\.5\."),
     (TypeError, {"views": 3}, r"'views' must be a list or tuple of views, but got 3\."),
@@ -968,9 +975,22 @@ def test_constructor(error: type[Exception], options: dict[str, Any], message: s
 
 
 def test_the_least_capacity():
-    assert make(sequence_length=13).capacity == 13
+    assert make(sequence_length=13, sample_size=1).capacity == 13
     assert make(sequence_length=11, burn_in=2).capacity == 13
     assert make(sequence_length=2, burn_in=2, num_envs=3).capacity == 13
+
+
+@pytest.mark.parametrize(
+    ("most", "ends", "options"), [(10, False, {}), (8, False, {"num_envs": 2}), (12, True, {"pad_end": True})]
+)
+def test_the_largest_sample_is_what_a_full_buffer_can_give(most: int, ends: bool, options: dict[str, Any]):
+    with pytest.raises(ValueError, match="'sample_size' must be at most"):
+        make(sample_size=most + 1, capacity=12, **options)
+    buffer, envs = make(sample_size=most, capacity=12, **options), options.get("num_envs", 1)
+    for _ in range(12 // envs):
+        assert not buffer.can_sample()
+        buffer.insert([np.zeros((envs, 2), np.float32), np.zeros(envs, np.int32)], end=ends)
+    assert buffer.can_sample()
 
 
 X, Y = np.zeros(2, np.float32), np.array(1, np.int32)

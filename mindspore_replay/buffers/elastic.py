@@ -30,7 +30,7 @@ class ElasticReplayBuffer(ReplayBuffer):
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column, as for `ReplayBuffer`.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         window (Union[int, None]): Newest rows of which samples are drawn, from `sample_size` to `capacity`. Default:
             ``None``, for `capacity`.
         names, num_envs, replace, ordered, max_use, max_staleness, weighted, views, seed, backend: As for

@@ -31,7 +31,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
         sample_size (int): ``B``, episodes of one sample.
         capacity (int): Rows that the buffer keeps, of all environments together; at least ``L`` times `num_envs`.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column, as for `ReplayBuffer`.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         max_episode_length (int): ``L``, steps of the longest episode. Its last row must be an `end`: a row with which
             an episode would go on beyond it is refused, and nothing changes.
         names, num_envs, replace, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`; `max_use`

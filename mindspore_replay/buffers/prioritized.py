@@ -38,7 +38,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column, as for `ReplayBuffer`.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         alpha (float): How much priorities count, in [0, 1]: 0 uniform, 1 in proportion. Default: ``0.6``.
         beta (float): How much importance weights correct, in [0, 1]: 0 not at all, 1 in full. Default: ``0.4``.
         beta_steps (int): Calls of `sample` over which beta goes up to 1, in equal steps; 0 leaves it. Default: ``0``.

@@ -38,8 +38,8 @@ class ReplayBuffer(GraphBodies):
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column: bool, int8 to int64, uint8 to uint64,
-            float16, float32, float64, and bfloat16 with the native backend.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, or its name:
+            bool, int8 to int64, uint8 to uint64, float16, float32, float64, and bfloat16 with the native backend.
         names (Union[Sequence[str], None]): Name of each column. With names, `insert` also takes a dict.
             Default: ``None``.
         num_envs (int): Environments that write in step: an insertion holds a multiple of this many rows.
@@ -275,7 +275,7 @@ class ReplayBuffer(GraphBodies):
         Args:
             exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Each has the column's
                 dtype and the shape ``[*F]``, for one row, or ``[n, *F]``, for n rows, n static in a graph. From Python
-                also NumPy arrays, and Python or NumPy scalars, which take the column's dtype.
+                also NumPy arrays, and numbers or nested lists of numbers, which take the column's dtype.
             end (Union[bool, Tensor, Sequence[bool]]): Whether a row is the last of its episode, terminated or
                 truncated. One flag for each row, shape ``[n]``, or ``[]`` for the rows of one step. Needs `views`.
                 Default: ``False``.

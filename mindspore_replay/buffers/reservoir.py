@@ -31,7 +31,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, rows that the buffer keeps. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column, as for `ReplayBuffer`.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
         replace (bool): Whether a row may come twice in one sample. Default: ``True``.
         max_use (Union[int, None]): Deliveries of a row after which it is not drawn any more, until another row takes

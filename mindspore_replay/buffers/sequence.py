@@ -34,7 +34,7 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
         sample_size (int): ``B``, sequences of one sample.
         capacity (int): Rows that the buffer keeps, of all environments together; at least ``T`` times `num_envs`.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, str]]): Dtype of each column, as for `ReplayBuffer`.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         sequence_length (int): Steps from the start on.
         burn_in (int): Steps before the start, for the state of a recurrent network. Default: ``0``.
         stride (int): Steps of the episode from one start to the next. Default: ``1``.

@@ -9,7 +9,7 @@ from mindspore import Parameter, nn
 from ..arguments import Remembered, given_arguments
 from ..buffers.mixed import MixedReplay
 from ..buffers.replay import ReplayBuffer
-from ..columns import MAX_CAPACITY, type_name
+from ..columns import MAX_CAPACITY, given_type_name
 from ..config import BUFFER_TYPES
 from ..limiter import RateLimiter
 from ..views.frame_stack import FrameStack
@@ -213,7 +213,7 @@ def _encoded(value: Any) -> Any:
         return {"view": type(value).__name__, "arguments": arguments}
     if hasattr(value, "apply_to"):
         raise _NotWrittenError(f"{type(value).__name__} holds what no file can: Python code")
-    return type_name(value)
+    return given_type_name(value)
 
 
 def _decoded(value: Any) -> Any:
