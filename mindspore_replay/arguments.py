@@ -16,6 +16,18 @@ class Remembered:
         return made
 
 
+class Shown(Remembered):
+    """A class whose objects show these arguments."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={_text(v)}' for k, v in given_arguments(self).items())})"
+
+
+def _text(value: Any) -> str:
+    """A value as a reader knows it: a function by its name."""
+    return getattr(value, "__qualname__", None) or repr(value)
+
+
 def given_arguments(made: Remembered) -> dict[str, Any]:
     """The arguments that an object was made with, by name; lists as tuples, and without those left out."""
     args, kwargs = made._given

@@ -16,6 +16,7 @@ from .buffers.replay import ReplayBuffer
 from .buffers.reservoir import ReservoirReplayBuffer
 from .buffers.sequence import SequenceReplayBuffer
 from .limiter import RateLimiter
+from .optional import install_command
 
 #: Classes by the names that a configuration may use.
 BUFFER_TYPES: dict[str, type] = {
@@ -59,7 +60,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
     try:
         import yaml
     except ImportError as error:
-        raise ImportError("'load_config' needs PyYAML: pip install 'mindspore_replay[examples]'") from error
+        raise ImportError(f"'load_config' needs PyYAML: {install_command('examples')}") from error
     with open(path, encoding="utf-8") as file:
         config = yaml.safe_load(file)
     if not isinstance(config, dict):

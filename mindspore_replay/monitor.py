@@ -9,6 +9,8 @@ from .columns import check_size
 from .statistics import Histogram, Statistics, statistics_of
 from .writers import Writer
 
+_LAST_STEP = 2**62  # more than any run takes
+
 
 class ReplayMonitor:
     r"""Reads a buffer's counters every so many operations and hands them to writers.
@@ -27,10 +29,15 @@ class ReplayMonitor:
         writer (Union[Writer, Sequence[Writer]]): Where readings go: `TensorBoardWriter`, `JSONLinesWriter`,
             `TerminalWriter`, or what has their methods.
         every (int): Operations between two readings. Default: ``1000``.
+        step (int): Operations to count on from, where a run is resumed: what `operations` was when it was saved.
+            Default: ``0``.
+
+    Attributes:
+        operations (int): Operations so far, the ``step`` of a reading.
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If `every` is not positive.
+        ValueError: If `every` is not positive, or `step` negative.
 
     Examples:
         >>> import pathlib, tempfile
@@ -45,7 +52,7 @@ class ReplayMonitor:
         2
     """
 
-    def __init__(self, buffer: Any, writer: Writer | Sequence[Writer], every: int = 1000) -> None:
+    def __init__(self, buffer: Any, writer: Writer | Sequence[Writer], every: int = 1000, *, step: int = 0) -> None:
         self._buffers = dict(buffer) if isinstance(buffer, Mapping) else {"": buffer}
         if not self._buffers:
             raise ValueError("For 'ReplayMonitor', 'buffer' must hold a buffer, but got none.")
@@ -63,8 +70,8 @@ class ReplayMonitor:
                     f"{type(one).__name__}."
                 )
         self._every = check_size("ReplayMonitor", "every", every)
-        self.operations = 0
-        self._due = self._every
+        self.operations = check_size("ReplayMonitor", "step", step, _LAST_STEP, minimum=0)
+        self._due = self.operations + self._every
         self._before = {name: (time.perf_counter(), *_totals(one)) for name, one in self._buffers.items()}
 
     def step(self, operations: int = 1) -> None:

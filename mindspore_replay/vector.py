@@ -98,6 +98,10 @@ class VectorRows:
         self._types = {name: numpy_type(dtype) for name, dtype in zip(buffer.names, buffer.types)}
         self.reset()
 
+    def __repr__(self) -> str:
+        mode, columns = self.autoreset_mode, list(self._types)
+        return f"VectorRows(columns={columns}, num_envs={self.num_envs}, autoreset_mode={mode!r})"
+
     def reset(self) -> None:
         """Forgets that environments were done. Call it after each ``envs.reset()`` of all environments.
 

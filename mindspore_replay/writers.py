@@ -9,6 +9,7 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
+from .optional import install_command
 from .statistics import Histogram
 
 
@@ -44,7 +45,7 @@ class TensorBoardWriter:
             from tensorboardX import SummaryWriter
         except ImportError as error:
             raise ImportError(
-                "For 'TensorBoardWriter', tensorboardX is needed: pip install 'mindspore_replay[monitor]'."
+                f"For 'TensorBoardWriter', tensorboardX is needed: {install_command('monitor')}."
             ) from error
         self._prefix = prefix
         self._writer: Any = SummaryWriter(os.fspath(folder))
@@ -112,9 +113,7 @@ class TerminalWriter:
             from rich.console import Console
             from rich.live import Live
         except ImportError as error:
-            raise ImportError(
-                "For 'TerminalWriter', rich is needed: pip install 'mindspore_replay[monitor]'."
-            ) from error
+            raise ImportError(f"For 'TerminalWriter', rich is needed: {install_command('monitor')}.") from error
         self._live: Any = Live(console=Console(file=file or sys.stderr), auto_refresh=False)
         self._live.start()
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from matplotlib import image
@@ -248,6 +249,12 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
     assert re.search(
         r"^  CUDA kernels, for GPUs: (built, and they load|the CUDA kernel library .+)$", text, re.MULTILINE
     )
+    for package in ("minari", "ray", "rich"):
+        assert re.search(
+            rf'^  {package} (\d.*|is not there: pip install "\.\[\w+\]" in a checkout of mindspore_replay)$',
+            text,
+            re.MULTILINE,
+        )
     assert text.endswith("all is well\n")
 
 
@@ -280,6 +287,17 @@ def test_bench(capsys: pytest.CaptureFixture[str]):
             ["inspect", "text.safetensors"],
             "inspect: For 'load', 'path' must be a whole file that 'save' wrote, but text",
         ),
+        (
+            ["inspect", "steps.npz"],
+            "inspect: For 'load', 'path' must be a whole file that 'save' wrote, but steps.npz is a zip archive, as "
+            "NumPy's .npz files are, which datasets.from_npz reads; `mindspore-replay convert` makes a checkpoint of "
+            "it.",
+        ),
+        (
+            ["inspect", "steps.hdf5"],
+            "inspect: For 'load', 'path' must be a whole file that 'save' wrote, but steps.hdf5 is an HDF5 file, which "
+            "datasets.from_hdf5 reads; `mindspore-replay convert` makes a checkpoint of it.",
+        ),
         (["convert", "text.safetensors", "a.npz"], "convert: For 'load', 'path' must be a whole file"),
         (
             ["convert", "a.npz", "text.safetensors"],
@@ -299,6 +317,9 @@ def test_bench(capsys: pytest.CaptureFixture[str]):
 def test_errors(folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
     for name in ("text.safetensors", "text.npz"):
         Path(name).write_text("no buffer\n" * 9)
+    np.savez("steps.npz", reward=np.ones(3))
+    with h5py.File("steps.hdf5", "w") as file:
+        file["reward"] = np.ones(3)
     save({"a": ReplayBuffer(sample_size=1, capacity=5, shapes=[()], types=["int8"])}, "several.safetensors")
     assert main(arguments) == 1
     assert capsys.readouterr().err.startswith(f"mindspore-replay {message}")

@@ -485,5 +485,7 @@ def test_calls(error: type[Exception], call: Callable[[Any], Any], message: str)
         call(pair.buffer)
     assert same_states(before, pair.buffer)
     pair.compare()
-    with pytest.raises(AttributeError):
+    with pytest.raises(
+        RuntimeError, match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer with prioritized="
+    ):
         pair.buffer.update_priorities([0], [1.0])

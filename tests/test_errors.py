@@ -347,6 +347,40 @@ def test_a_range_of_huge_bounds_is_clamped(buffer: ReplayBuffer):
     assert set(buffer.sample((-(2**80), 2**80))[1].asnumpy().tolist()) <= {1, 2, 3, 4}
 
 
+def test_rows_of_a_buffer_that_is_not_full(backend: str):
+    message = (
+        "'rows' gives all capacity=6 rows, but got 2 stored. Wait until full() is true; of the rows stored until then, "
+        "get_item(range(len(buffer))) gives a batch, and datasets.to_npz makes a file."
+    )
+    buffer = make_shared(backend)
+    assert_unchanged(buffer, buffer.rows, RuntimeError, text(message))
+    assert buffer.get_item(range(len(buffer)))[1].asnumpy().tolist() == [1, 2]
+
+
+def test_priorities_need_a_class_that_draws_by_them(buffer: ReplayBuffer):
+    message = (
+        "'update_priorities' needs a buffer that draws by priority: make a PrioritizedReplayBuffer, or a "
+        "SequenceReplayBuffer with prioritized=True."
+    )
+    assert_unchanged(buffer, lambda: buffer.update_priorities([0], [1.0]), RuntimeError, text(message))
+
+
+class Update(nn.Cell):
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    @ms.jit
+    def construct(self, indices):
+        return self.buffer.update_priorities(indices, indices)
+
+
+def test_priorities_in_a_graph(buffer: ReplayBuffer):
+    call = Update(buffer)
+    message = "'update_priorities' needs a PrioritizedReplayBuffer"
+    assert_unchanged(buffer, lambda: call(Tensor([0], ms.int64)), RuntimeError, message)
+
+
 def test_a_dict_needs_names(buffer: ReplayBuffer):
     message = text("'as_dict' needs a buffer made with 'names'.")
     assert_unchanged(buffer, lambda: buffer.sample(as_dict=True), TypeError, message)

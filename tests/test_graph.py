@@ -67,6 +67,31 @@ def test_conditions(mode: str, backend: str):
     assert cursors(buffer) == (0, 0, 6, 6)
 
 
+class UnlessNone(Body):
+    """The buffer itself as a condition, as where a trainer may have none."""
+
+    def construct(self, x, y):
+        if self.buffer:
+            self.buffer.insert([x, y])
+        return self.buffer.size()
+
+
+class Length(Body):
+    def construct(self):
+        return len(self.buffer)
+
+
+def test_an_empty_buffer_is_true(mode: str, backend: str):
+    """MindSpore leaves Cells that are false out of their owner, and so out of its Parameters."""
+    buffer = make_buffer(backend)
+    owner = nn.SequentialCell(buffer)
+    assert (len(buffer), bool(buffer)) == (0, True)
+    assert "0.head" in dict(owner.parameters_and_names())
+    assert int(compiled(UnlessNone(buffer), mode)(*row(1))) == len(buffer) == 1
+    with pytest.raises(RuntimeError, match="'len' of a buffer is for Python alone: in a graph its 'size' is a Tensor"):
+        ms.jit(Length(buffer).construct)()
+
+
 def test_conditions_in_python(mode: str, backend: str):
     buffer = make_buffer(backend)
     assert not buffer.can_sample()

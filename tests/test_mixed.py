@@ -349,6 +349,11 @@ def test_a_checkpoint_holds_sources_and_ratios(tmp_path: Any):
     assert other.ratios.asnumpy().tolist() == [0.25, 0.75]
 
 
+def test_its_length_is_that_of_all_sources():
+    mixed = MixedReplay([(make("uniform", 2, 0), 1), (make("reservoir", 2, 1), 1)], 4)
+    assert len(mixed) == sum(int(source.size()) for source in mixed.sources) == 50
+
+
 def test_the_state_as_arrays():
     def build(seed: int) -> MixedReplay:
         return MixedReplay([(make("uniform", 2, 0), 1), (make("prioritized", 2, 1), 1)], 4, adjustable=True, seed=seed)

@@ -66,6 +66,21 @@ def test_it_reads_when_a_reading_is_due():
     assert noted.closed
 
 
+def test_steps_go_on_where_a_run_is_resumed(tmp_path: Path):
+    buffer, path = prioritized(), tmp_path / "replay.jsonl"
+    operations = 0
+    for _ in range(2):  # the second time it is resumed
+        with ReplayMonitor(buffer, JSONLinesWriter(path), every=10, step=operations) as monitor:
+            for _ in range(25):
+                monitor.step()
+            operations = monitor.operations
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [10, 20, 35, 45]
+    assert operations == 50
+    for step, error in ((-1, ValueError), (0.5, TypeError)):
+        with pytest.raises(error, match="For 'ReplayMonitor', 'step' must be"):
+            ReplayMonitor(buffer, Noted(), step=step)  # type: ignore[arg-type]
+
+
 def test_samples_per_insert_is_that_since_the_reading_before():
     buffer, noted = prioritized(), Noted()
     buffer.insert(rows(20)).sample()

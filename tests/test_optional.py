@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+INSTALL = 'pip install ".[{}]" in a checkout of mindspore_replay'
 #: A process of its own, for all: to import MindSpore takes seconds.
 PROGRAM = """
 import sys
@@ -26,8 +27,8 @@ def test_without_what_is_optional(tmp_path: Path):
     result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip().splitlines() == [
-        "'load_config' needs PyYAML: pip install 'mindspore_replay[examples]'",
-        "For 'TensorBoardWriter', tensorboardX is needed: pip install 'mindspore_replay[monitor]'.",
-        "For 'TerminalWriter', rich is needed: pip install 'mindspore_replay[monitor]'.",
-        "'mindspore_replay.distributed' needs Ray: pip install 'mindspore_replay[ray]'",
+        f"'load_config' needs PyYAML: {INSTALL.format('examples')}",
+        f"For 'TensorBoardWriter', tensorboardX is needed: {INSTALL.format('monitor')}.",
+        f"For 'TerminalWriter', rich is needed: {INSTALL.format('monitor')}.",
+        f"'mindspore_replay.distributed' needs Ray: {INSTALL.format('ray')}",
     ]

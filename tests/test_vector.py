@@ -48,6 +48,14 @@ class Counting(gym.Env):
         return self.observe(), 100.0 * self.steps + int(action), terminated, False, {}
 
 
+def test_it_shows_what_it_is_for():
+    buffer = ReplayBuffer(
+        sample_size=1, capacity=9, shapes=[(3,), ()], types=["float32"] * 2, names=["observation", "reward"], num_envs=3
+    )
+    expected = "VectorRows(columns=['observation', 'reward'], num_envs=3, autoreset_mode='NextStep')"
+    assert repr(VectorRows(buffer, NEXT_STEP)) == expected
+
+
 class Goals(Counting):
     """The same with an observation that is a dict."""
 

@@ -968,6 +968,13 @@ VIEWS: list[tuple[type[Exception], Callable[[], Any], str]] = [
 ]
 
 
+def test_a_view_shows_its_arguments():
+    assert repr(NStep(3, gamma=0.9)) == "NStep(n=3, gamma=0.9)"
+    assert repr(FrameStack(4, observation=["a", "b"])) == "FrameStack(k=4, observation=('a', 'b'))"
+    shown = "HindsightRelabel(strategy='future', ratio=0.8, reward_fn=reward_fn, goal='g')"
+    assert repr(HindsightRelabel("future", 0.8, reward_fn, goal="g")) == shown
+
+
 @pytest.mark.parametrize(("error", "call", "message"), VIEWS, ids=[message[:40] for *_, message in VIEWS])
 def test_arguments_of_views(error: type[Exception], call: Callable[[], Any], message: str):
     with pytest.raises(error, match=message):
@@ -1125,7 +1132,9 @@ def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
     before = buffer.state_dict()
     with pytest.raises(TypeError, match="priority"):
         buffer.insert(rows, priority=1.0)
-    with pytest.raises(AttributeError):
+    with pytest.raises(
+        RuntimeError, match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer with prioritized="
+    ):
         buffer.update_priorities([0], [1.0])
     with pytest.raises(TypeError, match="sample_range"):
         buffer.sample(0.5)

@@ -380,6 +380,11 @@ class MixedReplay(Remembered, NamedCell):
             raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
         return (*bookkeeping, *self._fields)
 
+    @graph_body(NamedCell._len_graph)
+    def __len__(self) -> int:
+        """Rows stored in all sources together; only from Python."""
+        return sum(map(len, self.sources))
+
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
         """Whether each source has the eligible rows that a batch takes from it. Shape ``[]``, bool."""

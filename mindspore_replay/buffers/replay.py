@@ -345,7 +345,8 @@ class ReplayBuffer(GraphBodies):
             if stored < self.capacity:
                 raise RuntimeError(
                     f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
-                    "stored. Wait until full() is true."
+                    "stored. Wait until full() is true; of the rows stored until then, get_item(range(len(buffer))) "
+                    "gives a batch, and datasets.to_npz makes a file."
                 )
             return self._host.read(np.arange(self.capacity))
 
@@ -477,6 +478,11 @@ class ReplayBuffer(GraphBodies):
         with self._lock:
             wait_for_work()
             return Tensor(self._host.eligible(None) >= self.sample_size)
+
+    @graph_body(GraphBodies._len_graph)
+    def __len__(self) -> int:
+        """Rows stored, as `size` gives them; only from Python."""
+        return self._count()
 
     def _count(self) -> int:
         with self._lock:

@@ -33,7 +33,7 @@ _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 class NamedCell(nn.Cell):
     """A Cell that keeps names and dtypes of its own: its checkpoint names its Parameters as it calls them itself, and
-    mixed precision of its owner, by ``to_float`` or ``amp``, casts nothing in it.
+    mixed precision of its owner, by ``to_float`` or ``amp``, casts nothing in it. It is true, also where its length is 0.
     """
 
     def add_flags(self, **flags: Any) -> "NamedCell":
@@ -43,6 +43,12 @@ class NamedCell(nn.Cell):
             if flags.pop(flag, False) and columns is not None:
                 columns.owner_dtype = dtype
         return super().add_flags(**flags)
+
+    def _len_graph(self):
+        raise RuntimeError("'len' of a buffer is for Python alone: in a graph its 'size' is a Tensor.")
+
+    def __bool__(self) -> bool:
+        return True
 
     def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
         """The Parameters, each of which has the name given here as long as it is looked at."""

@@ -220,6 +220,9 @@ class TimedCell(LimitedCell):
     def _end_open_episodes(self):
         return self._end_all(self.buffer[0], self._ring_state(), self._marks())
 
+    def _update_graph(self, indices, priorities):
+        raise RuntimeError("'update_priorities' needs a PrioritizedReplayBuffer.")
+
     def _end_episodes_graph(self):
         if not self.timed:
             raise RuntimeError("'end_episodes' needs a buffer with views, or of sequences or episodes.")
@@ -245,6 +248,18 @@ class TimedCell(LimitedCell):
         with self._lock:
             wait_for_work()
             return share(self._host.end_episodes())
+
+    @graph_body(_update_graph)
+    def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
+        """Gives rows other priorities, in a class that draws by priority.
+
+        Raises:
+            RuntimeError: In any other class.
+        """
+        raise RuntimeError(
+            f"For '{type(self).__name__}', 'update_priorities' needs a buffer that draws by priority: make a "
+            "PrioritizedReplayBuffer, or a SequenceReplayBuffer with prioritized=True."
+        )
 
     def _as_flags(self, argument: str, value: Any) -> np.ndarray:
         given = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)

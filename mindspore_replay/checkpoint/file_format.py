@@ -27,6 +27,11 @@ _NAMES = {code: name for name, code in CODES.items()}
 _ALIGNMENT = 64
 _LONGEST_HEADER = 100_000_000  # of safetensors
 _NO_CHECKSUM = "0" * 8
+#: How files of other kinds begin that can be read elsewhere, and what reads them.
+_OTHER_KINDS = {
+    b"PK\x03\x04": "a zip archive, as NumPy's .npz files are, which datasets.from_npz",
+    b"\x89HDF\r\n": "an HDF5 file, which datasets.from_hdf5",
+}
 _START = b'{"__metadata__":{"header_crc32":"'
 _CHECKED_FROM = len(_START) + len(_NO_CHECKSUM)
 _METADATA = (
@@ -147,7 +152,8 @@ def read_header(file: BinaryIO, path: Any) -> Header:
     """The header of a file, or a ValueError that says what is wrong with it."""
     size = os.fstat(file.fileno()).st_size
     if not is_ours(file):
-        raise damaged(path, "is empty" if size == 0 else "begins otherwise: it is of another kind, cut off or altered")
+        file.seek(0)
+        raise damaged(path, "is empty" if size == 0 else _other_kind(file.read(max(map(len, _OTHER_KINDS)))))
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if length > min(size - 8, _LONGEST_HEADER) or length < _CHECKED_FROM:
@@ -165,6 +171,14 @@ def read_header(file: BinaryIO, path: Any) -> Header:
     if header.size + header.nbytes != size:
         raise damaged(path, f"has {size} bytes, not {header.size + header.nbytes}: it was cut off or added to")
     return header
+
+
+def _other_kind(start: bytes) -> str:
+    """What a file is that begins otherwise than ours."""
+    known = next((kind for magic, kind in _OTHER_KINDS.items() if start.startswith(magic)), None)
+    if known is None:
+        return "begins otherwise: it is of another kind, cut off or altered"
+    return f"is {known} reads; `mindspore-replay convert` makes a checkpoint of it"
 
 
 def _json(text: str | bytes) -> Any:

@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
+from ..optional import install_command
+
 
 @contextlib.contextmanager
 def progress_bar(function: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
@@ -13,8 +15,6 @@ def progress_bar(function: str, total: int, shown: bool) -> Iterator[Callable[[i
     try:
         from tqdm import tqdm
     except ImportError as error:
-        raise ImportError(
-            f"'{function}' with progress=True needs tqdm: pip install 'mindspore_replay[examples]'"
-        ) from error
+        raise ImportError(f"'{function}' with progress=True needs tqdm: {install_command('examples')}") from error
     with tqdm(total=total, unit="B", unit_scale=True, desc=function) as bar:
         yield bar.update

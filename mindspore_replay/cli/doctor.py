@@ -21,11 +21,12 @@ from .. import __version__
 from ..buffers.replay import ReplayBuffer
 from ..ops import native
 from ..ops.status import kernel_status
+from ..optional import install_command
 
 #: Optional packages, and what brings them.
 _OPTIONAL = {
     "gymnasium": "examples", "matplotlib": "examples", "PyYAML": "examples", "tqdm": "examples",
-    "rich": "monitor", "tensorboardX": "monitor", "minari": "datasets", "h5py": "datasets",
+    "rich": "monitor", "tensorboardX": "monitor", "minari": "datasets", "h5py": "datasets", "ray": "ray",
 }  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def run(_options: argparse.Namespace) -> int:
         problems.append("the statement buffer.insert(rows) is not safe in a graph: write buffer.add(rows)")
     print("optional packages")
     for name, extra in _OPTIONAL.items():
-        print(f"  {name} {_version(name) or f'is not there: pip install mindspore_replay[{extra}]'}")
+        print(f"  {name} {_version(name) or f'is not there: {install_command(extra)}'}")
     for problem in problems:
         print(f"PROBLEM: {problem}", file=sys.stderr)
     print("all is well" if not problems else f"{len(problems)} problems")

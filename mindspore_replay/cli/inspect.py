@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint.overview import Overview, overview
+from ..optional import install_command
 from ..statistics import Statistics, statistics_of
 from ..writers import as_json, bars, number_text
 
@@ -74,7 +75,7 @@ def _plot(parts: list[Overview], readings: list[Statistics], path: str) -> None:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError("'--plot' needs matplotlib: pip install 'mindspore_replay[examples]'") from error
+        raise ImportError(f"'--plot' needs matplotlib: {install_command('examples')}") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 

@@ -13,6 +13,7 @@ from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 from ..columns import check_size
 from ..config import get_buffer_cls
+from ..optional import install_command
 from .steps import Arrays, EpisodeTable, Steps, chunk_rows
 
 #: Says what was not taken over as it is, as a warning.
@@ -30,7 +31,7 @@ def optional(module: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"'{what}' needs {module}: pip install 'mindspore_replay[datasets]'") from error
+        raise ImportError(f"'{what}' needs {module}: {install_command('datasets')}") from error
 
 
 class Source(Protocol):

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..optional import install_command
+
 #: Ray finds out the address that the machine has in its network, and listens there, unless this says that there is no
 #: cluster; then it is the loopback address.
 _IN_A_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -23,7 +25,7 @@ def ray_module() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise ImportError("'mindspore_replay.distributed' needs Ray: pip install 'mindspore_replay[ray]'") from error
+        raise ImportError(f"'mindspore_replay.distributed' needs Ray: {install_command('ray')}") from error
 
 
 def connect() -> Any:

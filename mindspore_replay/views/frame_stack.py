@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..arguments import Remembered
+from ..arguments import Shown
 from ..columns import check_size
 
 
-class FrameStack(Remembered):
+class FrameStack(Shown):
     """A view that gives each observation with those of the steps before it: single frames are stored, once each.
 
     In a sample the observation is ``[B, k, *F]``, the newest frame last, with zeros before the first step of the

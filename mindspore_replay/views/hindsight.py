@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from ..arguments import Shown
 from ..buffers.layout import Hindsight
 from ..columns import check_number
 from ..ops.windows import STRATEGIES
 
 
-class HindsightRelabel:
+class HindsightRelabel(Shown):
     """A view that gives samples other goals, which were reached later, and the rewards for them.
 
     A column holds the goal that each step achieved, in the state after its action. A relabelled sample has the goal

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..arguments import Remembered
+from ..arguments import Shown
 from ..columns import check_number, check_size
 
 _FLOATS = ("float32", "float64")
 
 
-class NStep(Remembered):
+class NStep(Shown):
     r"""A view that turns single steps into steps of up to n: the data is stored once.
 
     .. math:: R_t = \sum_{i=0}^{k-1} \gamma^i r_{t+i}, \quad d_t = \gamma^k (1 - \mathrm{terminated}_{t+k-1})
