@@ -1,6 +1,7 @@
 """What `install` changes, that it is undone, and that a package written for MindSpore's old operators runs on it."""
 
 import importlib
+import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.compat import Patch, install, operators, uninstall
@@ -298,7 +299,7 @@ def test_nothing_is_active_unless_called_and_all_is_undone():
     assert len({patch.name for patch in patches}) == len(patches)
     for patch in patches:
         owner, _, name = patch.target.rpartition(".")
-        assert name in (vars(nn.Cell) if owner == "mindspore.nn.Cell" else vars(importlib.import_module(owner)))
+        assert name in vars(pkgutil.resolve_name(owner))
         assert patch.purpose
     assert namespaces() != before
     uninstall()
@@ -349,6 +350,81 @@ def test_discounted_return_is_constructed_and_not_called_off_the_gpu(package: An
     assert ms.jit(discounted(0.5, False).construct)(Tensor([2.0])).asnumpy().tolist() == [1.0]
     with pytest.raises(Exception, match="no longer has the operator 'DiscountedReturn'"):
         ms.jit(discounted(0.5, True).construct)(Tensor([2.0]))
+
+
+@pytest.fixture
+def graph_kernels_off() -> Iterator[None]:
+    assert not ms.get_context("enable_graph_kernel")
+    yield
+    ms.set_context(enable_graph_kernel=False)
+
+
+@pytest.mark.usefixtures("graph_kernels_off")
+@pytest.mark.skipif(ms.get_context("device_target") != "CPU", reason="graph kernels stay off on the CPU only")
+def test_graph_kernels_stay_off_on_a_cpu():
+    try:
+        install()
+        with pytest.warns(UserWarning, match="'enable_graph_kernel' stays False on the CPU") as warned:
+            ms.set_context(enable_graph_kernel=True)
+        assert [warning.filename for warning in warned] == [__file__]
+        assert not ms.get_context("enable_graph_kernel")
+        ms.set_context(enable_graph_kernel=False)
+    finally:
+        uninstall()
+    ms.set_context(enable_graph_kernel=True)
+    assert ms.get_context("enable_graph_kernel")
+
+
+@pytest.mark.usefixtures("graph_kernels_off")
+@pytest.mark.skipif(ms.get_context("device_target") != "CPU", reason="graph kernels stay off on the CPU only")
+def test_graph_kernels_that_were_on_are_off_until_uninstall():
+    ms.set_context(enable_graph_kernel=True)
+    try:
+        with pytest.warns(UserWarning, match="'enable_graph_kernel' stays False on the CPU") as warned:
+            install()
+        assert [warning.filename for warning in warned] == [__file__]
+        assert not ms.get_context("enable_graph_kernel")
+        install()
+    finally:
+        uninstall()
+    assert ms.get_context("enable_graph_kernel")
+
+
+class LogSumExp(nn.Cell):
+    """Each way to call it: MindSpore RL's and today's."""
+
+    def construct(self, x):
+        old = ops.logsumexp(x, axis=1), ops.logsumexp(x, axis=1, keep_dims=True)
+        return *old, ops.logsumexp(x, 1), ops.logsumexp(x, dim=1, keepdim=True)
+
+
+@pytest.mark.usefixtures("patches")
+def test_logsumexp_takes_an_axis(mode: str):
+    x = np.array([[0.0, 1.0], [2.0, 5.0]], np.float32)
+    expected = np.log(np.exp(x).sum(1))
+    for got, kept in zip(LogSumExp()(Tensor(x)), (False, True, False, True)):
+        np.testing.assert_allclose(got.asnumpy(), expected[:, None] if kept else expected, rtol=1e-6)
+
+
+class TensorCheck(nn.Cell):
+    """In the manner of MindSpore RL's GRU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_tensor = ops.constexpr(lambda kind: isinstance(kind, ms.common.dtype.tensor_type), check=False)
+
+    def construct(self, x, y):
+        return self.is_tensor(ops.typeof(x)), self.is_tensor(ops.typeof(y))
+
+
+def test_tensor_type_in_isinstance(patches: Any):
+    assert ms.jit(TensorCheck().construct)(Tensor([1.0]), 1) == (True, False)
+    assert isinstance(ms.tensor_type, ms.TensorType)
+    assert not isinstance(ms.float32, ms.tensor_type)
+    uninstall()
+    if not isinstance(ms.tensor_type, type):
+        with pytest.raises(TypeError, match="arg 2 must be a type"):
+            isinstance(ms.float32, ms.tensor_type)
 
 
 class Keeper(nn.Cell):

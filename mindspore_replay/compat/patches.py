@@ -1,13 +1,16 @@
 """What `install` changes in MindSpore, and how it is undone."""
 
 import importlib
+import inspect
 import sys
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from mindspore import nn
+import mindspore as ms
+from mindspore import nn, ops
 
 from ..ops.statement_hook import find_parser
 from . import handles, operators, placeholders
@@ -133,6 +136,9 @@ def _changes() -> Iterator[_Change]:
     yield from _tensor_array(operations)
     yield from _buffers_attribute()
     yield from _augmented_assignment()
+    yield from _graph_kernels()
+    yield from _logsumexp()
+    yield from _tensor_type()
 
 
 def _replay(module: ModuleType, source: ModuleType, names: tuple[str, ...], purpose: str) -> Iterator[_Change]:
@@ -186,3 +192,61 @@ def _augmented_assignment() -> Iterator[_Change]:
         purpose = "trainers add with += to their constants, which compiled code would change for good"
         patch = Patch("augmented assignment", f"{parser.__name__}.{function}", purpose)
         yield _Change(patch, parser, function, parser.get_ast_namespace_symbol)
+
+
+class _Settings(dict):
+    """The settings of `mindspore.set_context` as a dict."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        del default
+        return ms.get_context(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        ms.set_context(**{key: value})
+
+
+def _warn_of_graph_kernels(stacklevel: int) -> None:
+    message = "For 'set_context', 'enable_graph_kernel' stays False on the CPU: trainers fail with it or are slower."
+    warnings.warn(message, stacklevel=stacklevel + 1)
+
+
+def _graph_kernels() -> Iterator[_Change]:
+    """`set_context` looks for a setter of the key first. There is none of this one."""
+    context, key = importlib.import_module("mindspore.context"), "enable_graph_kernel"
+    setters = getattr(getattr(context, "_Context", None), "setters", None)
+    parameter = getattr(getattr(context, "ms_ctx_param", None), key, None)
+    if setters is None or key in setters or parameter is None:
+        return
+
+    def set_graph_kernels(owner: Any, value: bool) -> None:
+        on_cpu = ms.get_context("device_target") == "CPU"
+        if value and on_cpu:
+            _warn_of_graph_kernels(stacklevel=4)
+        owner.set_param(parameter, value and not on_cpu)
+
+    patch = Patch(key, "mindspore.context._Context.setters", "train.py of C51, DDPG and others set it on the CPU")
+    if ms.get_context(key) and ms.get_context("device_target") == "CPU":
+        _warn_of_graph_kernels(stacklevel=4)  # ours, _changes, install and the line that calls it
+        yield _Change(patch, _Settings(), key, False)
+    yield _Change(patch, setters, key, set_graph_kernels)
+
+
+def _logsumexp() -> Iterator[_Change]:
+    function = ops.logsumexp
+    if "axis" in inspect.signature(function).parameters:
+        return
+
+    def logsumexp(input, dim=None, keepdim=False, *, axis=None, keep_dims=False):
+        return function(input, dim if axis is None else axis, keepdim or keep_dims)
+
+    patch = Patch("logsumexp", "mindspore.ops.logsumexp", "CQL calls it with axis, which is now called dim")
+    yield _Change(patch, ops, "logsumexp", logsumexp)
+
+
+def _tensor_type() -> Iterator[_Change]:
+    """An object may be the second argument of isinstance if its class says how."""
+    kind = type(ms.tensor_type)
+    if not isinstance(ms.tensor_type, type):
+        purpose = "MAPPO asks isinstance(x, mstype.tensor_type), which was a class"
+        patch = Patch("tensor_type", f"{kind.__module__}.{kind.__name__}.__instancecheck__", purpose)
+        yield _Change(patch, kind, "__instancecheck__", lambda self, value: isinstance(value, type(self)))
