@@ -208,8 +208,9 @@ def test_a_checkpoint_goes_on_with_the_same_draws(tmp_path: Any):
 
 def test_the_migration_page_runs():
     page = (Path(__file__).resolve().parent.parent / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
-    first, *snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    first, program, *snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert "import mindspore_rl" in first  # that package is not needed here
+    assert "mindspore_rl.algorithm" in program
     assert len(snippets) == 2
     namespace: dict[str, Any] = {}
     exec("\n".join(snippets), namespace)

@@ -1,5 +1,6 @@
 """MindSpore RL 0.7 itself, where it is installed: its source unchanged, its DQN runs and its buffer is whole."""
 
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -34,12 +35,36 @@ assert 0.8 < inside.mean() < 1  # rows in order: only where an episode ends does
 """
 
 
-@pytest.mark.skipif(
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
+
+pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("mindspore_rl", "astor", "gym")),
     reason="needs MindSpore RL: pip install mindspore_rl==0.7.0",
 )
+
+
 def test_its_dqn_runs(tmp_path: Path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "Episode 3: loss is" in done.stdout
+
+
+def test_the_page_has_a_row_for_each_algorithm():
+    (folder,) = find_spec("mindspore_rl").submodule_search_locations
+    algorithms = {path.parent.name for path in Path(folder, "algorithm").glob("*/__init__.py")}
+    table = PAGE.split("| algorithm |")[1].split("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in table.splitlines()[2:]]
+    names = [name for row in rows for name in row]
+    assert sorted(names) == sorted(algorithms)
+    assert f"holds {len(algorithms)} algorithms" in PAGE
+
+
+def test_the_program_of_the_page_starts_an_algorithm(tmp_path: Path):
+    programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (program,) = (program for program in programs if "mindspore_rl.algorithm" in program)
+    (tmp_path / "run.py").write_text(program)
+    command = [sys.executable, "run.py", "double_dqn", "--episodes", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "Episode 0: loss is" in done.stdout
