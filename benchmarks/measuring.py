@@ -3,16 +3,15 @@
 import argparse
 import json
 import platform
-import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import mindspore as ms
 import numpy as np
 
 from mindspore_replay import kernel_status
+from mindspore_replay.cli.timing import MICRO, measure, once
 
-MICRO = 1e6
+__all__ = ["MICRO", "arguments", "measure", "once", "show"]
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -21,25 +20,6 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
     parser.add_argument("--json", help="also write the figures of every round to this file")
     return parser
-
-
-def once(function: Callable[[], Any], repeat: int) -> float:
-    """Seconds of one call, as the mean of `repeat` in a row."""
-    start = time.perf_counter()
-    for _ in range(repeat):
-        function()
-    return (time.perf_counter() - start) / repeat
-
-
-def measure(timers: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every case in every round, the cases interleaved, after as many rounds to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in timers}
-    for i in range(2 * rounds):
-        for name, timer in timers.items():
-            seconds = timer()
-            if i >= rounds:
-                times[name].append(seconds)
-    return times
 
 
 def show(report: Mapping[str, list[float]], limits: Mapping[str, float], path: str | None) -> None:

@@ -310,7 +310,7 @@ def test_bench(capsys: pytest.CaptureFixture[str]):
         (["convert", "a.npz", "b.safetensors", "--env", "CartPole-v1"], "convert: '--env' must not be given for b"),
         (["convert", "a.npz", "b.npy"], "convert: 'b.npy' must end on one of .safetensors, .npz, .hdf5, .h5, or be"),
         (["convert", "text.npz", "b.safetensors"], "convert: "),
-        (["bench", "--rounds", "0"], "bench: '--rounds' must be positive, but got 0."),
+        (["bench", "--rounds", "0"], "bench: '--rounds' must be at least 1, but got 0."),
         (["bench", "--capacity", "255"], "bench: '--capacity' must be at least 256"),
     ],
 )

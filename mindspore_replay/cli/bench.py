@@ -1,6 +1,7 @@
 """Times the operators on this machine: medians of interleaved rounds, in microseconds.
 
-Each line is one call from Python; "compiled" is the time that an operator adds to a compiled graph.
+Each line is one call from Python; "compiled" is the time that an operator adds to a compiled graph. Half of the rounds
+warm up. Other load on the machine can double the figures.
 
 examples:
   mindspore-replay bench
@@ -8,8 +9,6 @@ examples:
 """
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,27 +19,28 @@ from mindspore import Tensor, nn
 from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..ops.status import kernel_status
+from .timing import MICRO, measure, once
 
-_REPEAT = 20  # times that a compiled body works on a buffer
-_FIELDS: dict[str, Any] = {"shapes": [(4,), (), (), (4,)], "types": ["float32", "int32", "float32", "float32"]}
+_REPEAT = 50  # times that a compiled body works on a buffer
+_CALLS = 5  # calls of a compiled body in a round
+_SAMPLE, _DRAWS = 64, 256  # rows of a sample of the uniform buffer, and of the prioritized one
+_UNIFORM: dict[str, Any] = {"shapes": [(4,), (), (), (4,)], "types": ["float32", "int32", "float32", "float32"]}
+_PRIORITIZED: dict[str, Any] = {"shapes": [(17,), (6,), (1,)], "types": ["float32"] * 3}
+_NOTHING = "nothing, compiled"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--capacity", type=int, default=100_000, help="rows of the buffers (default: 100000)")
-    parser.add_argument("--rounds", type=int, default=11, help="timed rounds (default: 11)")
+    parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto")
 
 
 def run(options: argparse.Namespace) -> int:
     """Times and prints."""
-    for name in ("capacity", "rounds"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"'--{name}' must be positive, but got {getattr(options, name)}.")
-    if options.capacity < 256:
-        raise ValueError(
-            f"'--capacity' must be at least 256, the rows of the largest sample, but got {options.capacity}."
-        )
+    for name, least in (("capacity", _DRAWS), ("rounds", 1)):
+        if getattr(options, name) < least:
+            raise ValueError(f"'--{name}' must be at least {least}, but got {getattr(options, name)}.")
     before = ms.get_context("mode")
     ms.set_context(mode=ms.GRAPH_MODE)
     try:
@@ -53,25 +53,19 @@ def run(options: argparse.Namespace) -> int:
 def _measure(options: argparse.Namespace) -> None:
     print(kernel_status())
     print(f"MindSpore {ms.__version__}, NumPy {np.__version__}, capacity {options.capacity:,}, {options.rounds} rounds")
-    timers = _timers(options.capacity, options.backend)
-    times: dict[str, list[float]] = {name: [] for name in timers}
-    for i in range(options.rounds + 2):
-        for name, timer in timers.items():
-            seconds = timer()
-            if i >= 2:
-                times[name].append(seconds * 1e6)
-    for name in ("uniform", "prioritized"):
-        nothing = times.pop(f"{name} nothing, compiled")
-        for key in [key for key in times if key.startswith(name) and key.endswith("compiled")]:
-            times[key] = [(with_it - without) / _REPEAT for with_it, without in zip(times[key], nothing)]
+    times = measure(_timers(options.capacity, options.backend), options.rounds)
+    nothing = times.pop(_NOTHING)
     print(f"{'':44} {'median':>10}   quartiles")
-    for name, values in times.items():
-        low, high = np.percentile(values, (25, 75))
-        print(f"{name:44} {statistics.median(values):10.1f}   [{low:.1f}, {high:.1f}]")
+    for name, seconds in times.items():
+        values = np.array(seconds) * MICRO
+        if name.endswith("compiled"):
+            values = (values - np.array(nothing) * MICRO) / _REPEAT
+        low, middle, high = np.percentile(values, (25, 50, 75))
+        print(f"{name:44} {middle:10.1f}   [{low:.1f}, {high:.1f}]")
 
 
 class _Body(nn.Cell):
-    """Works on a buffer some times in one graph."""
+    """Works on a buffer some times in one graph, or does not."""
 
     def __init__(self, buffer: Any, operator: str, row: tuple[Tensor, ...]) -> None:
         super().__init__()
@@ -79,57 +73,59 @@ class _Body(nn.Cell):
         self.operator = operator
         self.row = row
 
-    def construct(self, start):
+    def construct(self, x):
         for _ in range(_REPEAT):
-            if self.operator == "insert 1":
+            x = x + 1
+            if self.operator == "insert":
                 self.buffer.insert(self.row)
             elif self.operator == "sample":
                 self.buffer.sample()
-            elif self.operator == "sample + update 256":
+            elif self.operator == "sample + update":
                 indices, weights, *_ = self.buffer.sample()
                 self.buffer.update_priorities(indices, weights)
-        return start + 1
+        return x
 
 
-def _filled(buffer_cls: Any, sample_size: int, capacity: int, backend: str) -> Any:
-    buffer = buffer_cls(sample_size, capacity, **_FIELDS, seed=0, backend=backend)
-    return buffer.insert(_rows(capacity))
+def _filled(buffer_cls: Any, sample_size: int, capacity: int, schema: dict[str, Any], backend: str) -> Any:
+    buffer = buffer_cls(sample_size=sample_size, capacity=capacity, **schema, seed=0, backend=backend)
+    return buffer.insert(_rows(schema, capacity))
 
 
-def _rows(n: int) -> list[np.ndarray]:
-    return [np.zeros((n, *shape), dtype) for shape, dtype in zip(_FIELDS["shapes"], _FIELDS["types"])]
+def _row(schema: dict[str, Any]) -> list[np.ndarray]:
+    return [np.zeros(shape, dtype) for shape, dtype in zip(schema["shapes"], schema["types"])]
+
+
+def _rows(schema: dict[str, Any], n: int) -> list[np.ndarray]:
+    return [np.zeros((n, *field.shape), field.dtype) for field in _row(schema)]
 
 
 def _timers(capacity: int, backend: str) -> dict[str, Callable[[], float]]:
-    uniform = _filled(ReplayBuffer, 64, capacity, backend)
-    prioritized = _filled(PrioritizedReplayBuffer, 256, capacity, backend)
-    row, batch = [column[0] for column in _rows(1)], _rows(64)
-    priorities = np.random.default_rng(0).random(256).astype(np.float32)
-    timers: dict[str, Callable[[], float]] = {
-        "uniform insert 1": lambda: _once(lambda: uniform.insert(row), 50),
-        "uniform insert 64": lambda: _once(lambda: uniform.insert(batch), 50),
-        "uniform sample 64": lambda: _once(uniform.sample, 50),
-        "prioritized insert 1": lambda: _once(lambda: prioritized.insert(row), 50),
-        "prioritized sample + update 256": lambda: _once(
-            lambda: prioritized.update_priorities(prioritized.sample()[0], priorities), 20
+    """What is timed in every round, each giving seconds."""
+    uniform = _filled(ReplayBuffer, _SAMPLE, capacity, _UNIFORM, backend)
+    prioritized = _filled(PrioritizedReplayBuffer, _DRAWS, capacity, _PRIORITIZED, backend)
+    row, batch, other = _row(_UNIFORM), _rows(_UNIFORM, _SAMPLE), _row(_PRIORITIZED)
+    priorities = np.random.default_rng(0).random(_DRAWS).astype(np.float32)
+    calls: dict[str, tuple[Callable[[], Any], int]] = {
+        "uniform insert 1": (lambda: uniform.insert(row), 500),
+        f"uniform insert {_SAMPLE}": (lambda: uniform.insert(batch), 250),
+        f"uniform sample {_SAMPLE}": (uniform.sample, 250),
+        "prioritized insert 1": (lambda: prioritized.insert(other), 500),
+        f"prioritized sample + update {_DRAWS}": (
+            lambda: prioritized.update_priorities(prioritized.sample()[0], priorities), 100
         ),
+    }  # fmt: skip
+    # Many in a row, since the first ones find cold caches. Those that run compiled graphs take a hundred times as long.
+    share = 20 if uniform._host.compiled else 1
+    return {
+        **{name: lambda call=call, n=n: once(call, n // share) for name, (call, n) in calls.items()},
+        _NOTHING: _compiled(uniform, "nothing", row),
+        "uniform insert 1, compiled": _compiled(uniform, "insert", row),
+        f"uniform sample {_SAMPLE}, compiled": _compiled(uniform, "sample", row),
+        "prioritized insert 1, compiled": _compiled(prioritized, "insert", other),
+        f"prioritized sample + update {_DRAWS}, compiled": _compiled(prioritized, "sample + update", other),
     }
-    tensors = tuple(Tensor(column) for column in row)
-    start = Tensor(0, ms.int32)
-    cases: dict[str, tuple[Any, tuple[str, ...]]] = {
-        "uniform": (uniform, ("nothing", "insert 1", "sample")),
-        "prioritized": (prioritized, ("nothing", "insert 1", "sample + update 256")),
-    }
-    for name, (buffer, operators) in cases.items():
-        for operator in operators:
-            body = _Body(buffer, operator, tensors)
-            label = f"{name} {operator}{' 64' if operator == 'sample' else ''}, compiled"
-            timers[label] = lambda body=body: _once(lambda: body(start).asnumpy(), 3)  # type: ignore[misc]
-    return timers
 
 
-def _once(function: Callable[[], Any], repeat: int) -> float:
-    begin = time.perf_counter()
-    for _ in range(repeat):
-        function()
-    return (time.perf_counter() - begin) / repeat
+def _compiled(buffer: Any, operator: str, row: list[np.ndarray]) -> Callable[[], float]:
+    body, start = _Body(buffer, operator, tuple(map(Tensor, row))), Tensor(0, ms.int32)
+    return lambda: once(lambda: body(start).asnumpy(), _CALLS)
