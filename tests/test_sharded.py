@@ -93,7 +93,7 @@ def test_the_union_is_drawn_like_one_buffer(kind: str, monkeypatch: pytest.Monke
         for shard, numbers in ((0, range(30)), (1, range(30, 33))):
             more = {"priority": [weight(number) for number in numbers]} if replay.prioritized else {}
             fill(replay, shard, numbers, **more)
-        assert int(replay.size()) == 33
+        assert int(replay.size()) == len(replay) == 33
         weights = {number: weight(number) for number in range(33)}
         assert_distribution(drawn(replay, 250), weights)
         if kind == "once":
@@ -252,7 +252,7 @@ def test_uses_and_ages_are_counted_as_in_one_buffer():
         with pytest.raises(RuntimeError, match="needs sample_size=8 rows"):
             replay.sample()
         replay.reset()
-        assert int(replay.size()) == 0
+        assert (int(replay.size()), len(replay), bool(replay)) == (0, 0, True)
         fill(replay, 0, range(10))
         assert replay.info(replay.sample(with_indices=True)[0])[2].asnumpy().tolist() == [0] * 8
 

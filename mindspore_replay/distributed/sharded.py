@@ -530,6 +530,13 @@ class ShardedReplay:
         """Rows that are stored in the shards that answer. Shape ``[]``, int32."""
         return Tensor(sum(report.rows for report in self._settle().values()), ms.int32)
 
+    def __len__(self) -> int:
+        """Rows that are stored in the shards that answer, as `size` gives them."""
+        return int(self.size())
+
+    def __bool__(self) -> bool:
+        return True
+
     def full(self) -> Tensor:
         """Whether every shard is full. Shape ``[]``, bool."""
         return Tensor(sum(report.rows for report in self._settle().values()) == self.capacity)
