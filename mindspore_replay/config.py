@@ -251,9 +251,10 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
         config = di_engine.without_empty_limits(accepted, config)
         _check_known(config, [*accepted, *_OWN_KEYS, *di_engine.KEYS, *di_engine.OF_PRIORITIES])
     given = {key: value for key, value in config.items() if key not in _OWN_KEYS}
-    for key in _SCHEMA_KEYS.keys() & config.keys():
-        di_engine.need_once(key, _SCHEMA_KEYS[key] if _SCHEMA_KEYS[key] in given else None, _SCHEMA_KEYS[key])
-        given[_SCHEMA_KEYS[key]] = config[key]
+    for key, argument in _SCHEMA_KEYS.items():
+        if key in config:
+            di_engine.need_once(key, argument if argument in given else None, argument)
+            given[argument] = config[key]
     arguments = {"sample_size": 1, **di_engine.to_arguments(buffer_cls, accepted, given)}
     keys = {argument: key for key, argument in _SCHEMA_KEYS.items()}
     needed = [p.name for p in parameters if p.default is p.empty and p.name in accepted and p.name not in arguments]

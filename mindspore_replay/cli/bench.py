@@ -9,6 +9,7 @@ examples:
 """
 
 import argparse
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +118,7 @@ def _timers(capacity: int, backend: str) -> dict[str, Callable[[], float]]:
     # Many in a row, since the first ones find cold caches. Those that run compiled graphs take a hundred times as long.
     share = 20 if uniform._host.compiled else 1
     return {
-        **{name: lambda call=call, n=n: once(call, n // share) for name, (call, n) in calls.items()},
+        **{name: functools.partial(once, call, n // share) for name, (call, n) in calls.items()},
         _NOTHING: _compiled(uniform, "nothing", row),
         "uniform insert 1, compiled": _compiled(uniform, "insert", row),
         f"uniform sample {_SAMPLE}, compiled": _compiled(uniform, "sample", row),
