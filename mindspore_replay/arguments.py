@@ -35,6 +35,12 @@ def given_arguments(made: Remembered) -> dict[str, Any]:
     return dict(list(bound.arguments.items())[1:])
 
 
+def positional_arguments(cls: type) -> str:
+    """The arguments of a class that go by their order, as a reader writes them: ``(x, y)``."""
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+    return f"({', '.join(p.name for p in parameters if p.kind != p.KEYWORD_ONLY)})"
+
+
 def _frozen(value: Any) -> Any:
     """The value, and tuples for lists in it, which the caller may change later."""
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value

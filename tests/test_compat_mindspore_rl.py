@@ -186,12 +186,22 @@ def test_seeds():
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match=r"'batch_size' must be in \[1, 4\], but got 5"):
+    with pytest.raises(
+        ValueError, match=r"got sample_size=5 and capacity=4. The order of .* is \(sample_size, capacity, s"
+    ):
         UniformReplayBuffer(5, 4, SHAPES, TYPES)
+    with pytest.raises(
+        ValueError, match=r"The order of the arguments is \(alpha, capacity, sample_size, shapes, types, s"
+    ):
+        PriorityReplayBuffer(0.5, 2, 4, SHAPES, TYPES)
+    with pytest.raises(
+        ValueError, match=r"The order of the arguments is \(capacity, sample_size, shapes, dtypes, seed0"
+    ):
+        ReservoirReplayBuffer(2, 4, SHAPES, TYPES)
     with pytest.raises(ValueError, match=r"'alpha' must be in \[0, 1\], but got 2"):
         PriorityReplayBuffer(2, 4, 2, SHAPES, TYPES)
     with pytest.raises(ValueError, match="'seed0' must be in"):
-        ReservoirReplayBuffer(sample_size=4, capacity=2, shapes=SHAPES, types=TYPES, seed0=-1)
+        ReservoirReplayBuffer(4, 2, SHAPES, TYPES, seed0=-1)
     with pytest.raises(ValueError, match="'exp' must hold one array for each of the 3 columns, but got 2"):
         PriorityReplayBuffer(0.5, 4, 2, SHAPES, TYPES).insert(*row_of(1)[:2])
 

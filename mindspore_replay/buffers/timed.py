@@ -8,6 +8,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..arguments import positional_arguments
 from ..columns import numpy_type, zeros_parameter
 from ..ops import timeline, windows
 from ..ops.eager import graph_body, wait_for_work
@@ -96,7 +97,7 @@ class TimedCell(LimitedCell):
             raise ValueError(
                 f"For '{type(self).__name__}', 'sample_size' must be at most 'capacity', but got "
                 f"sample_size={self.sample_size} and capacity={self.capacity}. The order of the arguments is "
-                "(sample_size, capacity, shapes, types); give the sizes by name."
+                f"{positional_arguments(type(self))}; give the sizes by name."
             )
 
     def _check_starts(self) -> None:
