@@ -249,7 +249,10 @@ def test_buffers_with_weights(pair: Pair):
 
 OUTPUTS = {
     "sequences": [Output(windows.WINDOW, 0, length=5, lead=(5,)), Output(windows.MASK, length=5, lead=(5,))],
-    "stacks": [Output(windows.WINDOW, 3, first=-2, runs=2, length=3, lead=(2, 3)), Output(windows.LENGTH)],
+    "stacks": [
+        *(Output(windows.STACK, 3, first=-2, runs=5, length=3, lead=(5, 3)), Output(windows.LENGTH)),
+        Output(windows.STACK, 0, anchor=windows.FROM_LAST, first=-1, length=3, lead=(3,)),
+    ],
     "returns": [
         *(Output(windows.RETURN, 1), Output(windows.DISCOUNT, 2), Output(windows.CHAIN), Output(windows.WINDOW, 0)),
         Output(windows.WINDOW, 0, anchor=windows.FROM_LAST, first=1),

@@ -412,7 +412,7 @@ def check_frames(buffer: Any, frames: Frames, steps: list[int], ended: list[bool
         np.testing.assert_array_equal(stacks[0], frames.stacks[handle])
         expected = frames.next_stacks[handle]
         if ended[handle]:  # its next observation was not stored
-            expected = np.concatenate([frames.stacks[handle][1:], frames.zeros()[None]])
+            expected = np.zeros_like(frames.stacks[handle])
         np.testing.assert_array_equal(next_stacks[0], expected)
     assert len(legal_handles(buffer)) == drawn
 
@@ -490,8 +490,8 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
             assert mask[i].tolist() == [row is not None for row in window]
             for t, row in enumerate(window):
                 assert numbers[i, t] == (0 if row is None else row[1])
-                if row is not None:
-                    np.testing.assert_array_equal(stacks[i, t], frames.stacks[row[1]])
+                expected = np.zeros((k, 2)) if row is None else frames.stacks[row[1]]
+                np.testing.assert_array_equal(stacks[i, t], expected)
     assert buffer.sample(as_dict=True).keys() == {"indices", "mask", "observation", "number"}
     buffer.check_valid()
 
@@ -520,6 +520,38 @@ def test_each_step_of_an_episode_has_its_stack():
         for t, number in enumerate(numbers[0, : lengths[0]]):
             np.testing.assert_array_equal(stacks[0, t], frames.stacks[number])
         assert not numbers[0, lengths[0] :].any()
+        assert not stacks[0, lengths[0] :].any()
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_stacks_of_steps_that_are_not_there_are_zeros(backend: str):
+    """Also where earlier frames of the stack are."""
+    schema: Any = {
+        "shapes": [()], "types": [ms.int32], "names": ["observation"], "views": [FrameStack(2)], "seed": 0,
+        "backend": backend,
+    }  # fmt: skip
+    for buffer in (
+        SequenceReplayBuffer(1, 12, sequence_length=3, burn_in=1, pad_end=True, max_use=1, **schema),
+        EpisodeReplayBuffer(1, 12, max_episode_length=4, max_use=1, **schema),
+    ):
+        for step in range(4):
+            buffer.insert([10 + step], end=step in (0, 3))
+        got = {}
+        while buffer.can_sample():
+            handle, *_, mask, stacks = (part.asnumpy() for part in buffer.sample())
+            got[int(handle[0])] = mask[0].tolist(), stacks[0].tolist()
+        if isinstance(buffer, EpisodeReplayBuffer):
+            assert got == {
+                0: ([True, False, False, False], [[0, 10], [0, 0], [0, 0], [0, 0]]),
+                1: ([True, True, True, False], [[0, 11], [11, 12], [12, 13], [0, 0]]),
+            }
+        else:
+            assert got == {
+                0: ([False, True, False, False], [[0, 0], [0, 10], [0, 0], [0, 0]]),
+                1: ([False, True, True, True], [[0, 0], [0, 11], [11, 12], [12, 13]]),
+                2: ([True, True, True, False], [[0, 11], [11, 12], [12, 13], [0, 0]]),
+                3: ([True, True, False, False], [[11, 12], [12, 13], [0, 0], [0, 0]]),
+            }
 
 
 # Hindsight.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..columns import Columns
-from ..ops.windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, RETURN, WINDOW, Output
+from ..ops.windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, RETURN, STACK, WINDOW, Output
 
 
 class Steps(NamedTuple):
@@ -152,12 +152,13 @@ class SampleLayout:
         frames = self._stacks.get(name, 1)
         stacked = (frames,) if name in self._stacks else ()
         column = self.columns.names.index(name)
+        kind = STACK if stacked else WINDOW
         if self.steps is None:
-            return Output(WINDOW, column, first=first - frames + 1, length=frames, lead=stacked)
+            return Output(kind, column, first=first - frames + 1, length=frames, lead=stacked)
         begin, steps = self.steps.first - frames + 1, self.steps.length
         if not stacked:
             return Output(WINDOW, column, first=begin, length=steps, lead=(steps,))
-        return Output(WINDOW, column, first=begin, runs=steps, length=frames, lead=(steps, frames))
+        return Output(kind, column, first=begin, runs=steps, length=frames, lead=(steps, frames))
 
 
 def past_of(outputs: Sequence[Output]) -> int:

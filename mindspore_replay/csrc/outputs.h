@@ -89,7 +89,7 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
     const Field &other = columns[output.other];
     return field.elements == n * row && field.SameDtype(other) && other.row_elements == row;
   }
-  return output.kind == kWindow && field.elements == n * output.Elements() * row;
+  return output.HasRows() && field.elements == n * output.Elements() * row;
 }
 
 // An output, and what is known of the column that it is made from.
@@ -156,7 +156,8 @@ inline void Fill(const Target &target, const Timeline &time, const Window &windo
   char *out = target.out + b * target.sample_bytes;
   switch (target.output.kind) {
     case kMask: return FillMask(window, target.output, reinterpret_cast<uint8_t *>(out));
-    case kWindow: return CopyWindow(time, window, target.output, target.rows, target.row_bytes, out);
+    case kWindow:
+    case kStack: return CopyWindow(time, window, target.output, target.rows, target.row_bytes, out);
     case kReturn:
       for (int64_t i = 0; i < target.inner; ++i) FillReturn(target, time, window, i, powers, out);
       return;
@@ -169,7 +170,7 @@ inline void Fill(const Target &target, const Timeline &time, const Window &windo
 REPLAY_BOTH inline int64_t Reach(const Output *outputs, int64_t count, int64_t chain) {
   int64_t reach = 1;
   for (int64_t i = 0; i < count; ++i) {
-    if (outputs[i].kind != kWindow && outputs[i].kind != kMask) continue;
+    if (!outputs[i].HasRows() && outputs[i].kind != kMask) continue;
     const int64_t from = outputs[i].anchor == kFromLast ? chain - 1 : 0;
     reach = std::max(reach, from + outputs[i].first + outputs[i].runs - 1 + outputs[i].length);
   }

@@ -39,7 +39,7 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &time, const Wi
   constexpr int64_t kMost = 1 << 14;
   if (time.streams() > 1) return;
   for (const Target &target : targets) {
-    if (target.output.kind != replay::kWindow) continue;
+    if (!target.output.HasRows()) continue;
     const int64_t first = std::max(-window.start.before, replay::FirstOf(target.output, window));
     const int64_t bytes = (target.output.runs - 1 + target.output.length) * target.row_bytes;
     const char *begin = target.rows + time.Shifted(window.start.slot, first) * target.row_bytes;

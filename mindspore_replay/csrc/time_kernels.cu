@@ -331,6 +331,7 @@ __device__ void FillTarget(const Target &target, const Timeline &time, const Chu
   const Output &output = target.output;
   switch (output.kind) {
     case replay::kWindow:
+    case replay::kStack:
       return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out,
                       [&](int64_t row) {
                         const int64_t slot =

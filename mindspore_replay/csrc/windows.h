@@ -23,6 +23,7 @@ enum OutputKind : int64_t {
   kGoal = 5,        // a row of column `other` from later in the episode if it has another goal, else of `column`
   kLength = 6,      // steps of the episode from the start on, as far as the outputs reach
   kChain = 7,       // rows of the chain
+  kStack = 8,       // rows of a column; a run is of zeros unless its last row is there
 };
 
 // Where the positions of an output are counted from.
@@ -43,6 +44,7 @@ struct Output {
   int64_t length;
 
   REPLAY_BOTH int64_t Elements() const { return runs * length; }
+  REPLAY_BOTH bool HasRows() const { return kind == kWindow || kind == kStack; }
 };
 
 // The rows of an n-step return: the start and those after it that are transitions of its episode.
@@ -96,21 +98,25 @@ struct Hindsight {
   }
 };
 
-// Which of some consecutive positions are steps of the episode.
+// Which positions of a run are rows of the episode; the others are zeros.
 struct Part {
   int64_t begin;
   int64_t end;
 };
 
-REPLAY_BOTH inline Part InsideOf(const Start &start, int64_t first, int64_t length) {
+// The part of the run of an output that begins at position `first`.
+REPLAY_BOTH inline Part InsideOf(const Start &start, const Output &output, int64_t first) {
+  const int64_t length = output.length;
+  if (output.kind == kStack && first + length > start.after) return {length, length};
   const int64_t begin = std::min(std::max(-start.before - first, int64_t{0}), length);
   return {begin, std::max(std::min(start.after - first, length), begin)};
 }
 
-// Copies rows at consecutive positions of a stream, those outside of the episode as zeros.
-inline void CopyRun(const Timeline &time, const Start &start, const char *column, int64_t row_bytes, int64_t first,
-                    int64_t length, char *out) {
-  const auto [begin, end] = InsideOf(start, first, length);
+// Copies the run of an output that begins at position `first`.
+inline void CopyRun(const Timeline &time, const Start &start, const Output &output, const char *column,
+                    int64_t row_bytes, int64_t first, char *out) {
+  const int64_t length = output.length;
+  const auto [begin, end] = InsideOf(start, output, first);
   std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
   std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
   if (begin == end) return;
@@ -133,11 +139,11 @@ REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window) {
   return output.first + (output.anchor == kFromLast ? window.chain - 1 : 0);
 }
 
-// The slot of the row at a position of an output, counted over its runs, or -1 for one outside of the episode.
+// The slot of the row at a position of an output, counted over its runs, or -1 for zeros.
 REPLAY_BOTH inline int64_t SlotAt(const Timeline &time, const Window &window, const Output &output, int64_t position) {
   const int64_t first = FirstOf(output, window) + position / output.length;
   const int64_t i = position % output.length;
-  const Part part = InsideOf(window.start, first, output.length);
+  const Part part = InsideOf(window.start, output, first);
   return i >= part.begin && i < part.end ? time.Shifted(window.start.slot, first + i) : -1;
 }
 
@@ -145,14 +151,14 @@ inline void CopyWindow(const Timeline &time, const Window &window, const Output 
                        int64_t row_bytes, char *out) {
   const int64_t first = FirstOf(output, window);
   for (int64_t run = 0; run < output.runs; ++run) {
-    CopyRun(time, window.start, column, row_bytes, first + run, output.length, out + run * output.length * row_bytes);
+    CopyRun(time, window.start, output, column, row_bytes, first + run, out + run * output.length * row_bytes);
   }
 }
 
 inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
   const int64_t first = FirstOf(output, window);
   for (int64_t run = 0; run < output.runs; ++run, out += output.length) {
-    const Part part = InsideOf(window.start, first + run, output.length);
+    const Part part = InsideOf(window.start, output, first + run);
     std::memset(out, 0, static_cast<size_t>(output.length));
     std::memset(out + part.begin, 1, static_cast<size_t>(part.end - part.begin));
   }

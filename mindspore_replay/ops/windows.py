@@ -18,7 +18,7 @@ from .timeline import DELETED, END, FINAL, WindowRule
 from .weights import CompositeDeliver, Handles
 
 # Kinds of outputs, as csrc/windows.h has them.
-WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN = range(8)
+WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK = range(9)
 
 # Where positions are counted from: the start, or the last row of the chain of an n-step return.
 FROM_START, FROM_LAST = 0, 1
@@ -35,12 +35,13 @@ class Output(NamedTuple):
             discounted sum of a column over the chain. ``DISCOUNT``: gamma^k over k rows of the chain, and 0 where the
             last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal, bool. ``GOAL``: a
             row of `other` if so, else of `column`. ``LENGTH``: steps of the episode from the start on, as far as
-            outputs reach, int32. ``CHAIN``: rows of the chain, int32.
+            outputs reach, int32. ``CHAIN``: rows of the chain, int32. ``STACK``: as ``WINDOW``, but a run is of zeros
+            unless its last row is there.
         column (int): A column, where the kind has one.
         other (int): Another.
         anchor (int): What positions are counted from.
         first (int): The first position.
-        runs (int): Of windows and masks: runs of positions, each of which begins one later than the one before.
+        runs (int): Of windows, stacks and masks: runs of positions, each of which begins one later than the one before.
         length (int): Positions of a run.
         lead (tuple[int, ...]): The axes that `runs` and `length` make in the output, between ``B`` and ``*F``.
     """
@@ -55,7 +56,7 @@ class Output(NamedTuple):
     lead: tuple[int, ...] = ()
 
     def shape(self, n: int, columns: Columns) -> tuple[int, ...]:
-        if self.kind in (WINDOW, RETURN, GOAL):
+        if self.kind in (WINDOW, STACK, RETURN, GOAL):
             return (n, *self.lead, *columns.shapes[self.column])
         return (n, *self.lead)
 
@@ -65,7 +66,7 @@ class Output(NamedTuple):
 
     def reach(self, chain: int) -> int:
         """How many steps from the start on it may read."""
-        if self.kind not in (WINDOW, MASK):
+        if self.kind not in (WINDOW, STACK, MASK):
             return 1
         return (chain - 1 if self.anchor == FROM_LAST else 0) + self.first + self.runs - 1 + self.length
 
@@ -159,8 +160,10 @@ class _CompositeOutput:
         self.out_type = output.dtype(columns)
         positions = output.first + np.arange(output.runs)[:, None] + np.arange(output.length)
         if output.kind == RETURN:
-            positions = np.arange(plan.chain)
+            positions = np.arange(plan.chain)[None]
         self.positions = Tensor(positions.reshape(1, -1), ms.int64)
+        until = np.broadcast_to(positions[:, -1:], positions.shape) if output.kind == STACK else positions
+        self.until = Tensor(until.reshape(1, -1), ms.int64)  # the positions that must be there for each to be
         self.alone = positions.size == 1 and output.first == 0 and output.anchor == FROM_START
         row = columns.shapes[output.column]
         self.ones = (1,) * len(row)
@@ -191,10 +194,11 @@ class _CompositeOutput:
             return self.discount(columns, slots, chain)
         if kind == GOAL:
             return self.goal(columns, slots, goal_slots, relabelled)
-        positions = self.positions
+        positions, until = self.positions, self.until
         if self.output.anchor == FROM_LAST:
             positions = positions + ops.expand_dims(chain - 1, 1)
-        inside = ops.logical_and(positions >= ops.expand_dims(-before, 1), positions < ops.expand_dims(after, 1))
+            until = until + ops.expand_dims(chain - 1, 1)
+        inside = ops.logical_and(positions >= ops.expand_dims(-before, 1), until < ops.expand_dims(after, 1))
         if kind == MASK:
             return ops.reshape(inside, self.out_shape)
         rows = ops.gather(self.view(columns[self.output.column]), self.slots_at(slots, positions), 0)
