@@ -4,18 +4,42 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "arguments.h"
+#include "exclusive.h"
+#include "given.h"
 #include "parallel.h"
 #include "ring.h"
+#include "status.h"
 
 #define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
 
-#define MINDSPORE_REPLAY_KERNEL(name)                                                                               \
-  MINDSPORE_REPLAY_EXPORT int name(int nparam, void **params, int *ndims, int64_t **shapes, \
-                                                             const char **dtypes, void *, void *)
+// A kernel: the function body that follows takes `args`. `given` is a GivenOf.
+#define MINDSPORE_REPLAY_KERNEL(name, given)                                                                        \
+  static replay::Status name##_of(const replay::Arguments &args);                                                   \
+  MINDSPORE_REPLAY_EXPORT int name(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,    \
+                                   void *, void *) {                                                                \
+    return nparam < 1 ? replay::kBadArguments                                                                       \
+                      : replay::Run(name##_of, given, params, replay::Arguments(nparam, params, ndims, shapes, dtypes)); \
+  }                                                                                                                 \
+  static replay::Status name##_of(const replay::Arguments &args)
 
 namespace replay {
+
+// Calls a kernel while no other runs on the same buffer. What it is given in its own state it gets as copies.
+inline Status Run(Status (*kernel)(const Arguments &), GivenOf given, void **params, const Arguments &args) {
+  const Exclusive exclusive(params[0]);
+  const std::vector<int> shared = SharedWithState(args, given(args));
+  if (shared.empty()) return kernel(args);
+  std::vector<void *> memory(params, params + args.size());
+  std::vector<std::vector<char>> copies;
+  for (const int i : shared) {
+    copies.emplace_back(args.data<char>(i), args.data<char>(i) + args.Bytes(i));
+    memory[static_cast<size_t>(i)] = copies.back().data();
+  }
+  return kernel(args.In(memory.data()));
+}
 
 // Whether the first k arguments are columns of one capacity.
 inline bool AreColumns(const Arguments &args, int k) {

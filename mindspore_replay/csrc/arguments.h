@@ -30,7 +30,8 @@ enum Dtype : int32_t {
 
 inline Dtype DtypeOf(const char *dtype) {
   for (int32_t i = 0; i < static_cast<int32_t>(sizeof(kDtypes) / sizeof(kDtypes[0])); ++i) {
-    if (std::strcmp(dtype, kDtypes[i].name) == 0) return static_cast<Dtype>(i);
+    const char *name = kDtypes[i].name;
+    if (dtype[0] == name[0] && std::strcmp(dtype, name) == 0) return static_cast<Dtype>(i);
   }
   return kNoDtype;
 }
@@ -45,6 +46,9 @@ class Arguments {
  public:
   Arguments(int size, void **params, int *ndims, int64_t **shapes, const char **dtypes)
       : size_(size), params_(params), ndims_(ndims), shapes_(shapes), dtypes_(dtypes) {}
+
+  // The same in other memory.
+  Arguments In(void **params) const { return {size_, params, ndims_, shapes_, dtypes_}; }
 
   int size() const { return size_; }
   int ndim(int i) const { return ndims_[i]; }
@@ -67,6 +71,8 @@ class Arguments {
 
   // Whether argument i is a column: a known dtype and at least a capacity axis.
   bool IsColumn(int i) const { return ndims_[i] >= 1 && dim(i, 0) >= 1 && ElementBytes(dtypes_[i]) > 0; }
+
+  int64_t Bytes(int i) const { return elements(i) * ElementBytes(dtypes_[i]); }
 
   int64_t RowBytes(int column) const { return elements(column) / dim(column, 0) * ElementBytes(dtypes_[column]); }
 

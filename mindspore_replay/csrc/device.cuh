@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <type_traits>
+#include <vector>
 
 #include "arguments.h"
+#include "given.h"
 #include "portable.h"
 #include "status.h"
 
@@ -89,15 +91,23 @@ struct Report {
   }
 };
 
-// A call of a kernel by MindSpore: its arguments, the stream, and how it came out.
+// A call of a kernel by MindSpore: its arguments, the stream, and how it came out. What the kernel is given in its own
+// state is among the arguments as copies.
 class Call {
+  std::vector<void *> memory_;  // of the arguments, which are made of it
+
  public:
-  Call(const char *kernel, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream)
-      : args(nparam, params, ndims, shapes, dtypes),
+  Call(const char *kernel, GivenOf given, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
+       void *stream)
+      : memory_(params, params + nparam),
+        args(nparam, memory_.data(), ndims, shapes, dtypes),
         report{TheFailure(), kernel},
-        stream_(static_cast<cudaStream_t>(stream)) {}
+        stream_(static_cast<cudaStream_t>(stream)) {
+    CopyShared(SharedWithState(args, given(args)));
+  }
   ~Call() {
     if (scratch_ != nullptr) GiveScratchBack(scratch_, stream_);
+    if (copies_ != nullptr) GiveScratchBack(copies_, stream_);
   }
   Call(const Call &) = delete;
   Call &operator=(const Call &) = delete;
@@ -128,11 +138,7 @@ class Call {
 
   // Memory of the GPU for this call alone; null, with a status, if there is none. To be called once at most.
   void *Scratch(int64_t bytes) {
-    const cudaError_t error = TakeScratch(&scratch_, static_cast<size_t>(bytes), stream_);
-    if (error != cudaSuccess) {
-      scratch_ = nullptr;
-      status_ = Refused(error);
-    }
+    Take(&scratch_, bytes);
     return scratch_;
   }
 
@@ -143,6 +149,31 @@ class Call {
   const Report report;
 
  private:
+  void Take(void **memory, int64_t bytes) {
+    const cudaError_t error = TakeScratch(memory, static_cast<size_t>(bytes), stream_);
+    if (error == cudaSuccess) return;
+    *memory = nullptr;
+    status_ = Refused(error);
+  }
+
+  // Gives the kernel copies of these arguments. A failure is told when it launches.
+  void CopyShared(const std::vector<int> &shared) {
+    if (shared.empty()) return;
+    constexpr int64_t kAlignment = 256;
+    int64_t bytes = 0;
+    for (const int i : shared) bytes += (args.Bytes(i) + kAlignment - 1) / kAlignment * kAlignment;
+    Take(&copies_, bytes);
+    auto *copy = static_cast<char *>(copies_);
+    for (const int i : shared) {
+      if (status_ != kOk) return;
+      const cudaError_t error = cudaMemcpyAsync(copy, args.data<char>(i), static_cast<size_t>(args.Bytes(i)),
+                                                cudaMemcpyDeviceToDevice, stream_);
+      if (error != cudaSuccess) status_ = Refused(error);
+      memory_[static_cast<size_t>(i)] = copy;
+      copy += (args.Bytes(i) + kAlignment - 1) / kAlignment * kAlignment;
+    }
+  }
+
   int Refused(cudaError_t error) const {
     std::fprintf(stderr, "mindspore_replay: %s: CUDA says: %s\n", report.kernel, cudaGetErrorString(error));
     cudaGetLastError();
@@ -151,6 +182,7 @@ class Call {
 
   cudaStream_t stream_;
   void *scratch_ = nullptr;
+  void *copies_ = nullptr;
   int status_ = kOk;
 };
 
@@ -212,8 +244,14 @@ inline int64_t BlocksFor(int64_t n) {
 
 }  // namespace replay
 
-#define MINDSPORE_REPLAY_CUDA_KERNEL(name)                                                                            \
+// A kernel: the function body that follows takes `call`. `given` is a GivenOf.
+#define MINDSPORE_REPLAY_CUDA_KERNEL(name, given)                                                                     \
+  static int name##_of(replay::Call &call);                                                                           \
   extern "C" __attribute__((visibility("default"))) int name(int nparam, void **params, int *ndims, int64_t **shapes, \
-                                                             const char **dtypes, void *stream, void *)
+                                                             const char **dtypes, void *stream, void *) {             \
+    replay::Call call(#name, given, nparam, params, ndims, shapes, dtypes, stream);                                   \
+    return name##_of(call);                                                                                           \
+  }                                                                                                                   \
+  static int name##_of(replay::Call &call)
 
 #endif  // MINDSPORE_REPLAY_DEVICE_CUH_

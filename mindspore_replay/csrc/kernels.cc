@@ -41,15 +41,13 @@ replay::Status DrawUniform(replay::RandomState *state, int64_t head, int64_t cou
 }  // namespace
 
 // (columns[k], head, count, serials, rows[k]) -> rows stored after it. Changes columns, head, count and serials.
-MINDSPORE_REPLAY_KERNEL(replay_ring_write) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - 4) / 2;
-  if (k < 1 || nparam != 2 * k + 4) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_ring_write, replay::AfterState<3>) {
+  const int k = (args.size() - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + 4) return replay::kBadArguments;
   if (!IsRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
   const int rows = k + 3;
   const int64_t n = args.RowsOf(rows, 0);
-  if (!HoldRows(args, rows, k, n) || !args.Is(nparam - 1, "int32", 1)) return replay::kBadArguments;
+  if (!HoldRows(args, rows, k, n) || !args.Is(args.size() - 1, "int32", 1)) return replay::kBadArguments;
 
   int32_t *head = args.data<int32_t>(k);
   int32_t *count = args.data<int32_t>(k + 1);
@@ -61,16 +59,14 @@ MINDSPORE_REPLAY_KERNEL(replay_ring_write) {
   *head = static_cast<int32_t>(plan.head);
   *count = static_cast<int32_t>(plan.count);
   args.data<int64_t>(k + 2)[0] += n;
-  *args.data<int32_t>(nparam - 1) = *count;
+  *args.data<int32_t>(args.size() - 1) = *count;
   return replay::kOk;
 }
 
 // (columns[k], head, count, index) -> rows[k] at logical positions; negative ones count from the newest.
-MINDSPORE_REPLAY_KERNEL(replay_ring_read) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - 3) / 2;
-  if (k < 1 || nparam != 2 * k + 3) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_ring_read, replay::ReadsFirst) {
+  const int k = (args.size() - 3) / 2;
+  if (k < 1 || args.size() != 2 * k + 3) return replay::kBadArguments;
   if (!IsRing(args, k)) return replay::kBadArguments;
   const int index = k + 2;
   const int64_t n = args.elements(index);
@@ -90,11 +86,9 @@ MINDSPORE_REPLAY_KERNEL(replay_ring_read) {
 }
 
 // (columns[k], slots[n]) -> rows[k] at these slots.
-MINDSPORE_REPLAY_KERNEL(replay_gather_rows) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - 1) / 2;
-  if (k < 1 || nparam != 2 * k + 1) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_gather_rows, replay::ReadsFirst) {
+  const int k = (args.size() - 1) / 2;
+  if (k < 1 || args.size() != 2 * k + 1) return replay::kBadArguments;
   if (!replay::AreColumns(args, k)) return replay::kBadArguments;
   const int64_t n = args.elements(k);
   if (!args.Is(k, "int64", n) || !HoldRows(args, k + 1, k, n)) return replay::kBadArguments;
@@ -109,11 +103,9 @@ MINDSPORE_REPLAY_KERNEL(replay_gather_rows) {
 
 // (columns[k], head, count, random_state, sample_range[2], options[3]) -> rows[k], drawn uniformly. Changes
 // random_state.
-MINDSPORE_REPLAY_KERNEL(replay_sample_uniform) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - 5) / 2;
-  if (k < 1 || nparam != 2 * k + 5) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_sample_uniform, replay::ReadsFirst) {
+  const int k = (args.size() - 5) / 2;
+  if (k < 1 || args.size() != 2 * k + 5) return replay::kBadArguments;
   if (!IsRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) || !args.Is(k + 4, "int64", 3) ||
       args.data<int64_t>(k + 4)[0] != args.dim(0, 0)) {
     return replay::kBadArguments;
@@ -130,22 +122,18 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_uniform) {
 }
 
 // (random_state, head, count, sample_range[2], options[3]) -> slots[n], drawn uniformly. Changes random_state.
-MINDSPORE_REPLAY_KERNEL(replay_draw_uniform) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  if (nparam != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
+MINDSPORE_REPLAY_KERNEL(replay_draw_uniform, replay::ReadsFirst) {
+  if (args.size() != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
       !args.Is(3, "int64", 2) || !args.Is(4, "int64", 3) || !args.Is(5, "int64", args.elements(5))) {
     return replay::kBadArguments;
   }
-  const replay::Exclusive exclusive(params[0]);
   return DrawUniform(args.data<replay::RandomState>(0), *args.data<int32_t>(1), *args.data<int32_t>(2),
                      args.data<int64_t>(3), args.data<int64_t>(4), args.elements(5), args.data<int64_t>(5));
 }
 
 // (random_state) -> bits[n]. Changes random_state.
-MINDSPORE_REPLAY_KERNEL(replay_random_bits) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  if (nparam != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_random_bits, replay::ReadsFirst) {
+  if (args.size() != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
   replay::RandomState *state = args.data<replay::RandomState>(0);
   uint64_t *bits = args.data<uint64_t>(1);
   const int64_t n = args.elements(1);

@@ -154,27 +154,25 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 // (columns[k], head, count, serials, rows[k]) -> rows stored after it. Changes columns, head, count and serials.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_write) {
-  Call call("replay_ring_write", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_write, replay::AfterState<3>) {
   const Arguments &args = call.args;
-  const int k = (nparam - 4) / 2;
-  if (k < 1 || nparam != 2 * k + 4 || !HasRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
+  const int k = (args.size() - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + 4 || !HasRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
   const int64_t n = args.RowsOf(k + 3, 0);
-  if (!HoldRows(args, k + 3, k, n) || !args.Is(nparam - 1, "int32", 1)) return replay::kBadArguments;
+  if (!HoldRows(args, k + 3, k, n) || !args.Is(args.size() - 1, "int32", 1)) return replay::kBadArguments;
   if (k > kMostColumns) return replay::kTooMany;
   if (const int status = call.Ready()) return status;
   const Chunks chunks = replay::ChunksOf(n, replay::AllRowBytes(args, k));
   call.Launch(WriteKernel, chunks.Blocks(), call.report, replay::NextTicket(), replay::RingStateOf(args, k),
-              args.data<int64_t>(k + 2), replay::ColumnsOf(args, k, k + 3), n, chunks, args.data<int32_t>(nparam - 1));
+              args.data<int64_t>(k + 2), replay::ColumnsOf(args, k, k + 3), n, chunks, args.data<int32_t>(args.size() - 1));
   return call.End();
 }
 
 // (columns[k], head, count, index) -> rows[k] at logical positions; negative ones count from the newest.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_read) {
-  Call call("replay_ring_read", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_read, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  const int k = (nparam - 3) / 2;
-  if (k < 1 || nparam != 2 * k + 3 || !HasRing(args, k)) return replay::kBadArguments;
+  const int k = (args.size() - 3) / 2;
+  if (k < 1 || args.size() != 2 * k + 3 || !HasRing(args, k)) return replay::kBadArguments;
   const int64_t n = args.elements(k + 2);
   if (!args.Is(k + 2, "int64", n) || !HoldRows(args, k + 3, k, n)) return replay::kBadArguments;
   if (k > kMostColumns) return replay::kTooMany;
@@ -184,11 +182,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_read) {
 }
 
 // (columns[k], slots[n]) -> rows[k] at these slots.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_gather_rows) {
-  Call call("replay_gather_rows", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_gather_rows, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  const int k = (nparam - 1) / 2;
-  if (k < 1 || nparam != 2 * k + 1 || !replay::AreColumns(args, k)) return replay::kBadArguments;
+  const int k = (args.size() - 1) / 2;
+  if (k < 1 || args.size() != 2 * k + 1 || !replay::AreColumns(args, k)) return replay::kBadArguments;
   const int64_t n = args.elements(k);
   if (!args.Is(k, "int64", n) || !HoldRows(args, k + 1, k, n)) return replay::kBadArguments;
   if (k > kMostColumns) return replay::kTooMany;
@@ -199,11 +196,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_gather_rows) {
 
 // (columns[k], head, count, random_state, sample_range[2], options[3]) -> rows[k], drawn uniformly. Changes
 // random_state.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_uniform) {
-  Call call("replay_sample_uniform", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_uniform, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  const int k = (nparam - 5) / 2;
-  if (k < 1 || nparam != 2 * k + 5 || !HasRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) ||
+  const int k = (args.size() - 5) / 2;
+  if (k < 1 || args.size() != 2 * k + 5 || !HasRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) ||
       !args.Is(k + 4, "int64", 3)) {
     return replay::kBadArguments;
   }
@@ -218,10 +214,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_uniform) {
 }
 
 // (random_state, head, count, sample_range[2], options[3]) -> slots[n], drawn uniformly. Changes random_state.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_draw_uniform) {
-  Call call("replay_draw_uniform", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_draw_uniform, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  if (nparam != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
+  if (args.size() != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
       !args.Is(3, "int64", 2) || !args.Is(4, "int64", 3) || !args.Is(5, "int64", args.elements(5))) {
     return replay::kBadArguments;
   }
@@ -240,10 +235,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_draw_uniform) {
 }
 
 // (random_state) -> bits[n]. Changes random_state.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_random_bits) {
-  Call call("replay_random_bits", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_random_bits, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  if (nparam != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
+  if (args.size() != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
   const int64_t n = args.elements(1);
   call.Launch(BitsKernel, replay::BlocksFor(n), replay::NextTicket(), args.data<RandomState>(0), args.data<uint64_t>(1),

@@ -59,11 +59,9 @@ std::vector<int64_t> InsertRows(const Arguments &args, int k, int first, int64_t
 
 // (columns[k], head, count, row_serials, serials, random_state, rows[k]) -> rows stored after it. Each row that Algorithm R
 // keeps goes to its slot, and its serial number to `row_serials`. Changes columns, count, row_serials and serials.
-MINDSPORE_REPLAY_KERNEL(replay_reservoir_insert) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - 6) / 2;
-  if (k < 1 || nparam != 2 * k + 6) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_reservoir_insert, replay::AfterState<5>) {
+  const int k = (args.size() - 6) / 2;
+  if (k < 1 || args.size() != 2 * k + 6) return replay::kBadArguments;
   if (!replay::IsRing(args, k)) return replay::kBadArguments;
   const int64_t n = args.RowsOf(k + 5, 0);
   if (!IsStream(args, k, k + 2, n)) return replay::kBadArguments;
@@ -74,11 +72,9 @@ MINDSPORE_REPLAY_KERNEL(replay_reservoir_insert) {
 
 // (state of a buffer with weights, row_serials, serials, random_state, rows[k]) -> rows stored after it. The state names
 // its rows by their slots: its own serial numbers are those of a ring that was never full. New rows have priority 1.
-MINDSPORE_REPLAY_KERNEL(replay_reservoir_insert_weighted) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - kStateArguments - 4) / 2;
-  if (k < 1 || nparam != 2 * k + kStateArguments + 4) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_reservoir_insert_weighted, replay::AfterState<replay::kStateArguments + 3>) {
+  const int k = (args.size() - kStateArguments - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + kStateArguments + 4) return replay::kBadArguments;
   const int first = k + kStateArguments;
   if (!replay::IsWeightedBuffer(args, k)) return replay::kBadArguments;
   const int64_t n = args.RowsOf(first + 3, 0);

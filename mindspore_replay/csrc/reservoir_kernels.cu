@@ -125,11 +125,10 @@ Stream StreamOf(const Arguments &args, int k, int first, int64_t n) {
 // (columns[k], head, count, row_serials, serials, random_state, rows[k]) -> rows stored after it. Each row that
 // Algorithm R keeps goes to its slot, and its serial number to `row_serials`. Changes columns, count, row_serials and
 // serials.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert) {
-  Call call("replay_reservoir_insert", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert, replay::AfterState<5>) {
   const Arguments &args = call.args;
-  const int k = (nparam - 6) / 2;
-  if (k < 1 || nparam != 2 * k + 6 || !replay::HasRing(args, k)) return replay::kBadArguments;
+  const int k = (args.size() - 6) / 2;
+  if (k < 1 || args.size() != 2 * k + 6 || !replay::HasRing(args, k)) return replay::kBadArguments;
   const int64_t n = args.RowsOf(k + 5, 0);
   if (!HasStream(args, k, k + 2, n)) return replay::kBadArguments;
   if (k > kMostColumns) return replay::kTooMany;
@@ -138,18 +137,17 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert) {
   const Chunks chunks = replay::ChunksOf(n, replay::AllRowBytes(args, k));
   call.Launch(ClaimKernel, replay::BlocksFor(n), rows);
   call.Launch(InsertKernel, chunks.Blocks(), call.report, replay::NextTicket(), rows, replay::ColumnsOf(args, k, k + 5),
-              chunks, args.data<int32_t>(nparam - 1));
+              chunks, args.data<int32_t>(args.size() - 1));
   return call.End();
 }
 
 // (state of a buffer with weights, row_serials, serials, random_state, rows[k]) -> rows stored after it. The state
 // names its rows by their slots: its own serial numbers are those of a ring that was never full. New rows have
 // priority 1.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert_weighted) {
-  Call call("replay_reservoir_insert_weighted", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert_weighted, replay::AfterState<replay::kStateArguments + 3>) {
   const Arguments &args = call.args;
-  const int k = (nparam - kStateArguments - 4) / 2;
-  if (k < 1 || nparam != 2 * k + kStateArguments + 4 || !replay::HasWeights(args, k)) return replay::kBadArguments;
+  const int k = (args.size() - kStateArguments - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + kStateArguments + 4 || !replay::HasWeights(args, k)) return replay::kBadArguments;
   const int first = k + kStateArguments;
   const int64_t n = args.RowsOf(first + 3, 0);
   if (!HasStream(args, k, first, n)) return replay::kBadArguments;
@@ -160,6 +158,6 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_reservoir_insert_weighted) {
   const Chunks chunks = replay::ChunksOf(n, replay::AllRowBytes(args, k));
   call.Launch(WeightedClaimKernel, replay::BlocksFor(n), rows, state);
   call.Launch(WeightedInsertKernel, chunks.Blocks(), call.report, replay::NextTicket(), rows, state,
-              replay::ColumnsOf(args, k, first + 3), chunks, args.data<int32_t>(nparam - 1));
+              replay::ColumnsOf(args, k, first + 3), chunks, args.data<int32_t>(args.size() - 1));
   return call.End();
 }

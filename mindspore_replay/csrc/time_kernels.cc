@@ -51,11 +51,9 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &time, const Wi
 
 // (state, factors[2], priority[1 or n], ends[1 or n], rows[k]) -> rows stored after it. Factors are alpha and epsilon;
 // ends are flags of rows: 1 the last of its episode, 3 that and only an observation.
-MINDSPORE_REPLAY_KERNEL(replay_insert_timed) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - kTimedArguments - 4) / 2;
-  if (k < 1 || nparam != 2 * k + kTimedArguments + 4) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_insert_timed, replay::AfterStateWithPriority<replay::kTimedArguments>) {
+  const int k = (args.size() - kTimedArguments - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + kTimedArguments + 4) return replay::kBadArguments;
   if (!IsTimedBuffer(args, k)) return replay::kBadArguments;
   const int factors = k + kTimedArguments;
   const int priority = factors + 1;
@@ -64,7 +62,7 @@ MINDSPORE_REPLAY_KERNEL(replay_insert_timed) {
   const int64_t n = args.RowsOf(rows, 0);
   const int64_t given_ends = args.elements(ends);
   if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) || !replay::IsPriority(args, priority, n) ||
-      !args.Is(ends, "uint8", given_ends) || (given_ends != 1 && given_ends != n) || !args.Is(nparam - 1, "int32", 1)) {
+      !args.Is(ends, "uint8", given_ends) || (given_ends != 1 && given_ends != n) || !args.Is(args.size() - 1, "int32", 1)) {
     return replay::kBadArguments;
   }
   const int64_t given = args.elements(priority);
@@ -84,22 +82,20 @@ MINDSPORE_REPLAY_KERNEL(replay_insert_timed) {
   buffer.rows.Insert(plan, n, replay::RuleOf(args, factors), args.data<float>(priority), given, buffer.ring.capacity,
                      inserted - plan.count, false);
   TimelineOf(args, k).Insert(plan, n, replay::RuleOf(args, factors), flags, given_ends, steps);
-  *args.data<int32_t>(nparam - 1) = static_cast<int32_t>(plan.count);
+  *args.data<int32_t>(args.size() - 1) = static_cast<int32_t>(plan.count);
   return replay::kOk;
 }
 
 // (state, random_state, sample_range[2], beta[1], given_beta[1], beta_step[1], numbers, plan) -> handles[n], importance
 // weights[n], outputs. `numbers` are the ratio of samples with another goal and the powers of gamma from 0 to the length
 // of a chain. Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
-MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_sample_windows, replay::ReadsFirst) {
   const int k = args.LeadingColumns("int32");
   const int extra = k + kTimedArguments;
   const int first_output = extra + 9;
-  if (k < 1 || nparam < first_output) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (k < 1 || args.size() < first_output) return replay::kBadArguments;
   if (!IsTimedBuffer(args, k)) return replay::kBadArguments;
-  const int outputs = nparam - first_output;
+  const int outputs = args.size() - first_output;
   const int64_t n = args.elements(extra + 7);
   const Plan *plan = args.data<Plan>(extra + 6);
   if (!replay::IsWindowSample(args, k, outputs) || !replay::IsPlan(*plan, args.elements(extra + 5))) {
@@ -175,11 +171,9 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_windows) {
 }
 
 // (state with one column, factors[2], handles[n], priorities[1 or n]) -> dead handles, which are skipped.
-MINDSPORE_REPLAY_KERNEL(replay_update_timed) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_update_timed, replay::AfterState<replay::kTimedArguments>) {
   const int extra = 1 + kTimedArguments;
-  if (nparam != extra + 4) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (args.size() != extra + 4) return replay::kBadArguments;
   const int64_t n = args.elements(extra + 1);
   if (!IsTimedBuffer(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "int64", n) ||
       !replay::IsPriority(args, extra + 2, n) || !args.Is(extra + 3, "int32", 1)) {
@@ -194,11 +188,9 @@ MINDSPORE_REPLAY_KERNEL(replay_update_timed) {
 }
 
 // (state with one column, factors[2], flags[1]) -> episodes that went on until now. Flags are those of their last rows.
-MINDSPORE_REPLAY_KERNEL(replay_end_episodes) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_end_episodes, replay::AfterState<replay::kTimedArguments>) {
   const int extra = 1 + kTimedArguments;
-  if (nparam != extra + 3) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (args.size() != extra + 3) return replay::kBadArguments;
   if (!IsTimedBuffer(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "uint8", 1) ||
       !args.Is(extra + 2, "int32", 1)) {
     return replay::kBadArguments;
@@ -209,11 +201,9 @@ MINDSPORE_REPLAY_KERNEL(replay_end_episodes) {
 }
 
 // (state with one column, handles[n]) -> rows deleted. Handles of rows that are gone are skipped.
-MINDSPORE_REPLAY_KERNEL(replay_delete_timed) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_delete_timed, replay::AfterState<replay::kTimedArguments>) {
   const int extra = 1 + kTimedArguments;
-  if (nparam != extra + 2) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (args.size() != extra + 2) return replay::kBadArguments;
   const int64_t n = args.elements(extra);
   if (!IsTimedBuffer(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "int32", 1)) {
     return replay::kBadArguments;
@@ -224,11 +214,9 @@ MINDSPORE_REPLAY_KERNEL(replay_delete_timed) {
 }
 
 // (state with one column, steps[1], max_staleness[1]) -> the clock. A negative `max_staleness` is no limit.
-MINDSPORE_REPLAY_KERNEL(replay_advance_timed) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_advance_timed, replay::AfterState<replay::kTimedArguments>) {
   const int extra = 1 + kTimedArguments;
-  if (nparam != extra + 3) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (args.size() != extra + 3) return replay::kBadArguments;
   if (!IsTimedBuffer(args, 1) || !args.Is(extra, "int64", 1) || !args.Is(extra + 1, "int64", 1) ||
       !args.Is(extra + 2, "int64", 1)) {
     return replay::kBadArguments;
@@ -242,10 +230,8 @@ MINDSPORE_REPLAY_KERNEL(replay_advance_timed) {
 }
 
 // (state with one column) -> 0 rows stored.
-MINDSPORE_REPLAY_KERNEL(replay_reset_timed) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  if (nparam != 2 + kTimedArguments) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_reset_timed, replay::AfterState<replay::kTimedArguments>) {
+  if (args.size() != 2 + kTimedArguments) return replay::kBadArguments;
   if (!IsTimedBuffer(args, 1) || !args.Is(1 + kTimedArguments, "int32", 1)) return replay::kBadArguments;
   const int64_t capacity = args.dim(0, 0);
   int64_t *serials = args.data<int64_t>(3);
@@ -259,11 +245,9 @@ MINDSPORE_REPLAY_KERNEL(replay_reset_timed) {
 
 // (state, random_state, options[2], template[G, L]) -> mask[G, L], rows[k] of [G, L]: rows of G groups. Options are the
 // column that tells groups, of ints, and whether rows are consecutive; of the template only the shape counts.
-MINDSPORE_REPLAY_KERNEL(replay_sample_groups) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - kTimedArguments - 4) / 2;
-  if (k < 1 || nparam != 2 * k + kTimedArguments + 4) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_sample_groups, replay::ReadsFirst) {
+  const int k = (args.size() - kTimedArguments - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + kTimedArguments + 4) return replay::kBadArguments;
   if (!IsTimedBuffer(args, k)) return replay::kBadArguments;
   const int extra = k + kTimedArguments;
   if (!args.Is(extra, "int64", 2) || !args.Is(extra + 1, "int64", 2) || args.ndim(extra + 2) != 2) {

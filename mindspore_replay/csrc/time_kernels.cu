@@ -451,11 +451,10 @@ __global__ void __launch_bounds__(kThreads)
 
 // (state, factors[2], priority[1 or n], ends[1 or n], rows[k]) -> rows stored after it. Factors are alpha and epsilon;
 // ends are flags of rows: 1 the last of its episode, 3 that and only an observation.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_timed) {
-  Call call("replay_insert_timed", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_timed, replay::AfterStateWithPriority<replay::kTimedArguments>) {
   const Arguments &args = call.args;
-  const int k = (nparam - kTimedArguments - 4) / 2;
-  if (k < 1 || nparam != 2 * k + kTimedArguments + 4 || !HasTime(args, k)) return replay::kBadArguments;
+  const int k = (args.size() - kTimedArguments - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + kTimedArguments + 4 || !HasTime(args, k)) return replay::kBadArguments;
   const int factors = k + kTimedArguments;
   const int priority = factors + 1;
   const int ends = factors + 2;
@@ -464,7 +463,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_timed) {
   const int64_t given_ends = args.elements(ends);
   if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) ||
       !replay::IsPriority(args, priority, n) || !args.Is(ends, "uint8", given_ends) ||
-      (given_ends != 1 && given_ends != n) || !args.Is(nparam - 1, "int32", 1)) {
+      (given_ends != 1 && given_ends != n) || !args.Is(args.size() - 1, "int32", 1)) {
     return replay::kBadArguments;
   }
   if (k > kMostColumns) return replay::kTooMany;
@@ -477,7 +476,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_timed) {
                                     replay::ColumnsOf(args, k, rows),
                                     n,
                                     replay::ChunksOf(n, replay::AllRowBytes(args, k)),
-                                    args.data<int32_t>(nparam - 1)};
+                                    args.data<int32_t>(args.size() - 1)};
   auto *status = static_cast<int64_t *>(call.Scratch((n + 1) * 8));
   if (status != nullptr) {
     int64_t *steps = status + 1;
@@ -492,14 +491,13 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_timed) {
 // (state, random_state, sample_range[2], beta[1], given_beta[1], beta_step[1], numbers, plan) -> handles[n], importance
 // weights[n], outputs. `numbers` are the ratio of samples with another goal and the powers of gamma from 0 to the
 // length of a chain. Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_windows) {
-  Call call("replay_sample_windows", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_windows, replay::ReadsFirst) {
   const Arguments &args = call.args;
   const int k = args.LeadingColumns("int32");
   const int extra = k + kTimedArguments;
   const int first_output = extra + 9;
-  if (k < 1 || nparam < first_output || !HasTime(args, k)) return replay::kBadArguments;
-  const int outputs = nparam - first_output;
+  if (k < 1 || args.size() < first_output || !HasTime(args, k)) return replay::kBadArguments;
+  const int outputs = args.size() - first_output;
   if (!replay::IsWindowSample(args, k, outputs)) return replay::kBadArguments;
   if (k > kMostColumns || outputs > kMostOutputs) return replay::kTooMany;
   if (const int status = call.Ready()) return status;
@@ -537,11 +535,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_windows) {
 }
 
 // (state with one column, factors[2], handles[n], priorities[1 or n]) -> dead handles, which are skipped.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_update_timed) {
-  Call call("replay_update_timed", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_update_timed, replay::AfterState<replay::kTimedArguments>) {
   const Arguments &args = call.args;
   const int extra = 1 + kTimedArguments;
-  if (nparam != extra + 4) return replay::kBadArguments;
+  if (args.size() != extra + 4) return replay::kBadArguments;
   const int64_t n = args.elements(extra + 1);
   if (!HasTime(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "int64", n) ||
       !replay::IsPriority(args, extra + 2, n) || !args.Is(extra + 3, "int32", 1)) {
@@ -555,11 +552,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_update_timed) {
 }
 
 // (state with one column, factors[2], flags[1]) -> episodes that went on until now. Flags are those of their last rows.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_end_episodes) {
-  Call call("replay_end_episodes", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_end_episodes, replay::AfterState<replay::kTimedArguments>) {
   const Arguments &args = call.args;
   const int extra = 1 + kTimedArguments;
-  if (nparam != extra + 3 || !HasTime(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "uint8", 1) ||
+  if (args.size() != extra + 3 || !HasTime(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "uint8", 1) ||
       !args.Is(extra + 2, "int32", 1)) {
     return replay::kBadArguments;
   }
@@ -570,11 +566,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_end_episodes) {
 }
 
 // (state with one column, handles[n]) -> rows deleted. Handles of rows that are gone are skipped.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_delete_timed) {
-  Call call("replay_delete_timed", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_delete_timed, replay::AfterState<replay::kTimedArguments>) {
   const Arguments &args = call.args;
   const int extra = 1 + kTimedArguments;
-  if (nparam != extra + 2) return replay::kBadArguments;
+  if (args.size() != extra + 2) return replay::kBadArguments;
   const int64_t n = args.elements(extra);
   if (!HasTime(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "int32", 1)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
@@ -584,11 +579,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_delete_timed) {
 }
 
 // (state with one column, steps[1], max_staleness[1]) -> the clock. A negative `max_staleness` is no limit.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_advance_timed) {
-  Call call("replay_advance_timed", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_advance_timed, replay::AfterState<replay::kTimedArguments>) {
   const Arguments &args = call.args;
   const int extra = 1 + kTimedArguments;
-  if (nparam != extra + 3 || !HasTime(args, 1) || !args.Is(extra, "int64", 1) || !args.Is(extra + 1, "int64", 1) ||
+  if (args.size() != extra + 3 || !HasTime(args, 1) || !args.Is(extra, "int64", 1) || !args.Is(extra + 1, "int64", 1) ||
       !args.Is(extra + 2, "int64", 1)) {
     return replay::kBadArguments;
   }
@@ -599,10 +593,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_advance_timed) {
 }
 
 // (state with one column) -> 0 rows stored.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_reset_timed) {
-  Call call("replay_reset_timed", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_reset_timed, replay::AfterState<replay::kTimedArguments>) {
   const Arguments &args = call.args;
-  if (nparam != 2 + kTimedArguments || !HasTime(args, 1) || !args.Is(1 + kTimedArguments, "int32", 1))
+  if (args.size() != 2 + kTimedArguments || !HasTime(args, 1) || !args.Is(1 + kTimedArguments, "int32", 1))
     return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
   call.Launch(ResetKernel, replay::BlocksFor(args.dim(0, 0)), call.report, replay::NextTicket(), TimedStateOf(args, 1),

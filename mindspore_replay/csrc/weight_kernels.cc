@@ -34,9 +34,8 @@ bool IsTree(const Arguments &args, int64_t capacity) {
 }  // namespace
 
 // (weights, capacity[1], slots[n], values[n]) -> positive weights. Changes weights.
-MINDSPORE_REPLAY_KERNEL(replay_tree_set) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  if (nparam != 5 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1))) return replay::kBadArguments;
+MINDSPORE_REPLAY_KERNEL(replay_tree_set, replay::AfterTree) {
+  if (args.size() != 5 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1))) return replay::kBadArguments;
   const int64_t n = args.elements(2);
   if (!args.Is(2, "int64", n) || !args.Is(3, "float64", n) || !args.Is(4, "float64", 1)) return replay::kBadArguments;
   const int64_t capacity = *args.data<int64_t>(1);
@@ -46,7 +45,6 @@ MINDSPORE_REPLAY_KERNEL(replay_tree_set) {
   if (std::any_of(slots.begin(), slots.end(), [&](int64_t slot) { return slot < 0 || slot >= capacity; })) {
     return replay::kIndexOutOfRange;
   }
-  const replay::Exclusive exclusive(params[0]);
   SumTree tree(args.data<double>(0), capacity);
   for (int64_t i = 0; i < n; ++i) tree.SetLeaf(slots[static_cast<size_t>(i)], values[i]);
   tree.Refresh(&slots);
@@ -55,12 +53,10 @@ MINDSPORE_REPLAY_KERNEL(replay_tree_set) {
 }
 
 // (weights, capacity[1], targets[n]) -> slots[n]. Targets are in (0, total].
-MINDSPORE_REPLAY_KERNEL(replay_tree_descend) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  if (nparam != 4 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1))) return replay::kBadArguments;
+MINDSPORE_REPLAY_KERNEL(replay_tree_descend, replay::ReadsFirst) {
+  if (args.size() != 4 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1))) return replay::kBadArguments;
   const int64_t n = args.elements(2);
   if (!args.Is(2, "float64", n) || !args.Is(3, "int64", n)) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
   const SumTree tree(args.data<double>(0), *args.data<int64_t>(1));
   std::vector<double> targets(args.data<double>(2), args.data<double>(2) + n);
   const double total = tree.Total();
@@ -72,9 +68,8 @@ MINDSPORE_REPLAY_KERNEL(replay_tree_descend) {
 }
 
 // (weights, capacity[1], head, count, ranges[m, 2]) -> sums[m] of the weights of logical rows, each a Python slice.
-MINDSPORE_REPLAY_KERNEL(replay_tree_sums) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  if (nparam != 6 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1)) || !args.Is(2, "int32", 1) ||
+MINDSPORE_REPLAY_KERNEL(replay_tree_sums, replay::ReadsFirst) {
+  if (args.size() != 6 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1)) || !args.Is(2, "int32", 1) ||
       !args.Is(3, "int32", 1)) {
     return replay::kBadArguments;
   }
@@ -86,7 +81,6 @@ MINDSPORE_REPLAY_KERNEL(replay_tree_sums) {
       count > capacity) {
     return replay::kBadArguments;
   }
-  const replay::Exclusive exclusive(params[0]);
   const SumTree tree(args.data<double>(0), capacity);
   const int64_t *ranges = args.data<int64_t>(4);
   for (int64_t i = 0; i < m; ++i) {
@@ -97,12 +91,10 @@ MINDSPORE_REPLAY_KERNEL(replay_tree_sums) {
 }
 
 // (weights, capacity[1]) -> total, smallest positive weight, number of positive weights.
-MINDSPORE_REPLAY_KERNEL(replay_tree_summary) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  if (nparam != 3 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1)) || !args.Is(2, "float64", 3)) {
+MINDSPORE_REPLAY_KERNEL(replay_tree_summary, replay::ReadsFirst) {
+  if (args.size() != 3 || !args.Is(1, "int64", 1) || !IsTree(args, *args.data<int64_t>(1)) || !args.Is(2, "float64", 3)) {
     return replay::kBadArguments;
   }
-  const replay::Exclusive exclusive(params[0]);
   const SumTree tree(args.data<double>(0), *args.data<int64_t>(1));
   double *summary = args.data<double>(2);
   summary[0] = tree.Total();
@@ -112,18 +104,16 @@ MINDSPORE_REPLAY_KERNEL(replay_tree_summary) {
 }
 
 // (state, factors[2], priority[1 or n], rows[k]) -> rows stored after it. Factors are alpha and epsilon.
-MINDSPORE_REPLAY_KERNEL(replay_insert_weighted) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - kStateArguments - 3) / 2;
-  if (k < 1 || nparam != 2 * k + kStateArguments + 3) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_insert_weighted, replay::AfterStateWithPriority<replay::kStateArguments>) {
+  const int k = (args.size() - kStateArguments - 3) / 2;
+  if (k < 1 || args.size() != 2 * k + kStateArguments + 3) return replay::kBadArguments;
   if (!IsWeightedBuffer(args, k)) return replay::kBadArguments;
   const int factors = k + kStateArguments;
   const int priority = factors + 1;
   const int rows = factors + 2;
   const int64_t n = args.RowsOf(rows, 0);
   if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) || !replay::IsPriority(args, priority, n) ||
-      !args.Is(nparam - 1, "int32", 1)) {
+      !args.Is(args.size() - 1, "int32", 1)) {
     return replay::kBadArguments;
   }
   const int64_t given = args.elements(priority);
@@ -139,17 +129,15 @@ MINDSPORE_REPLAY_KERNEL(replay_insert_weighted) {
   const int64_t inserted = args.data<int64_t>(k + 2)[0] += n;
   buffer.rows.Insert(plan, n, RuleOf(args, factors), args.data<float>(priority), given, buffer.ring.capacity,
                      inserted - plan.count, true);
-  *args.data<int32_t>(nparam - 1) = static_cast<int32_t>(plan.count);
+  *args.data<int32_t>(args.size() - 1) = static_cast<int32_t>(plan.count);
   return replay::kOk;
 }
 
 // (state, random_state, sample_range[2], options[3]) -> handles[n], rows[k], each eligible row equally likely. Options
 // are replace, ordered, max_use. Weights must be 0 and 1.
-MINDSPORE_REPLAY_KERNEL(replay_sample_weighted) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - kStateArguments - 4) / 2;
-  if (k < 1 || nparam != 2 * k + kStateArguments + 4) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_sample_weighted, replay::ReadsFirst) {
+  const int k = (args.size() - kStateArguments - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + kStateArguments + 4) return replay::kBadArguments;
   if (!IsWeightedBuffer(args, k)) return replay::kBadArguments;
   const int extra = k + kStateArguments;
   const int64_t n = args.elements(extra + 3);
@@ -178,11 +166,9 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_weighted) {
 // (state, random_state, beta[1], given_beta[1], beta_step[1], options[3]) -> handles[n], importance weights[n], rows[k],
 // drawn by weight. Options are ordered, max_use, and whether the buffer's smallest weight is the measure of importance.
 // Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
-MINDSPORE_REPLAY_KERNEL(replay_sample_prioritized) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  const int k = (nparam - kStateArguments - 7) / 2;
-  if (k < 1 || nparam != 2 * k + kStateArguments + 7) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_sample_prioritized, replay::ReadsFirst) {
+  const int k = (args.size() - kStateArguments - 7) / 2;
+  if (k < 1 || args.size() != 2 * k + kStateArguments + 7) return replay::kBadArguments;
   if (!IsWeightedBuffer(args, k)) return replay::kBadArguments;
   const int extra = k + kStateArguments;
   const int outputs = extra + 5;
@@ -212,11 +198,9 @@ MINDSPORE_REPLAY_KERNEL(replay_sample_prioritized) {
 }
 
 // (state with one column, factors[2], handles[n], priorities[1 or n]) -> dead handles, which are skipped.
-MINDSPORE_REPLAY_KERNEL(replay_update_priorities) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_update_priorities, replay::AfterState<replay::kStateArguments>) {
   const int extra = 1 + kStateArguments;
-  if (nparam != extra + 4) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (args.size() != extra + 4) return replay::kBadArguments;
   const int64_t n = args.elements(extra + 1);
   if (!IsWeightedBuffer(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "int64", n) ||
       !replay::IsPriority(args, extra + 2, n) || !args.Is(extra + 3, "int32", 1)) {
@@ -232,11 +216,9 @@ MINDSPORE_REPLAY_KERNEL(replay_update_priorities) {
 }
 
 // (state with one column, handles[n]) -> rows removed. Dead handles are skipped.
-MINDSPORE_REPLAY_KERNEL(replay_delete) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_delete, replay::AfterState<replay::kStateArguments>) {
   const int extra = 1 + kStateArguments;
-  if (nparam != extra + 2) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (args.size() != extra + 2) return replay::kBadArguments;
   const int64_t n = args.elements(extra);
   if (!IsWeightedBuffer(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "int32", 1)) {
     return replay::kBadArguments;
@@ -248,11 +230,9 @@ MINDSPORE_REPLAY_KERNEL(replay_delete) {
 }
 
 // (state with one column, steps[1], max_staleness[1]) -> the clock. A negative `max_staleness` is no limit.
-MINDSPORE_REPLAY_KERNEL(replay_advance) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_advance, replay::AfterState<replay::kStateArguments>) {
   const int extra = 1 + kStateArguments;
-  if (nparam != extra + 3) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (args.size() != extra + 3) return replay::kBadArguments;
   if (!IsWeightedBuffer(args, 1) || !args.Is(extra, "int64", 1) || !args.Is(extra + 1, "int64", 1) ||
       !args.Is(extra + 2, "int64", 1)) {
     return replay::kBadArguments;
@@ -266,11 +246,9 @@ MINDSPORE_REPLAY_KERNEL(replay_advance) {
 }
 
 // (state with one column, handles[n]) -> priority[n], use count[n], staleness[n]; 0, -1, -1 where no row is stored.
-MINDSPORE_REPLAY_KERNEL(replay_info) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
+MINDSPORE_REPLAY_KERNEL(replay_info, replay::ReadsFirst) {
   const int extra = 1 + kStateArguments;
-  if (nparam != extra + 4) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+  if (args.size() != extra + 4) return replay::kBadArguments;
   const int64_t n = args.elements(extra);
   if (!IsWeightedBuffer(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "float32", n) ||
       !args.Is(extra + 2, "int32", n) || !args.Is(extra + 3, "int64", n)) {
@@ -289,10 +267,8 @@ MINDSPORE_REPLAY_KERNEL(replay_info) {
 }
 
 // (state with one column) -> 0 rows stored.
-MINDSPORE_REPLAY_KERNEL(replay_reset_weighted) {
-  const Arguments args(nparam, params, ndims, shapes, dtypes);
-  if (nparam != 2 + kStateArguments) return replay::kBadArguments;
-  const replay::Exclusive exclusive(params[0]);
+MINDSPORE_REPLAY_KERNEL(replay_reset_weighted, replay::AfterState<replay::kStateArguments>) {
+  if (args.size() != 2 + kStateArguments) return replay::kBadArguments;
   if (!IsWeightedBuffer(args, 1) || !args.Is(1 + kStateArguments, "int32", 1)) return replay::kBadArguments;
   int64_t *serials = args.data<int64_t>(3);
   serials[1] = serials[0];

@@ -292,10 +292,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 // (weights, capacity[1], slots[n], values[n]) -> positive weights. Changes weights.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_set) {
-  Call call("replay_tree_set", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_set, replay::AfterTree) {
   const Arguments &args = call.args;
-  if (nparam != 5 || !HasTree(args)) return replay::kBadArguments;
+  if (args.size() != 5 || !HasTree(args)) return replay::kBadArguments;
   const int64_t n = args.elements(2);
   if (!args.Is(2, "int64", n) || !args.Is(3, "float64", n) || !args.Is(4, "float64", 1)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
@@ -305,10 +304,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_set) {
 }
 
 // (weights, capacity[1], targets[n]) -> slots[n]. Targets are in (0, total].
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_descend) {
-  Call call("replay_tree_descend", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_descend, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  if (nparam != 4 || !HasTree(args)) return replay::kBadArguments;
+  if (args.size() != 4 || !HasTree(args)) return replay::kBadArguments;
   const int64_t n = args.elements(2);
   if (!args.Is(2, "float64", n) || !args.Is(3, "int64", n)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
@@ -318,10 +316,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_descend) {
 }
 
 // (weights, capacity[1], head, count, ranges[m, 2]) -> sums[m] of the weights of logical rows, each a Python slice.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_sums) {
-  Call call("replay_tree_sums", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_sums, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  if (nparam != 6 || !HasTree(args) || !args.Is(2, "int32", 1) || !args.Is(3, "int32", 1)) return replay::kBadArguments;
+  if (args.size() != 6 || !HasTree(args) || !args.Is(2, "int32", 1) || !args.Is(3, "int32", 1)) return replay::kBadArguments;
   const int64_t m = args.elements(5);
   if (!args.Is(4, "int64", 2 * m) || !args.Is(5, "float64", m)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
@@ -331,27 +328,25 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_sums) {
 }
 
 // (weights, capacity[1]) -> total, smallest positive weight, number of positive weights.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_summary) {
-  Call call("replay_tree_summary", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_tree_summary, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  if (nparam != 3 || !HasTree(args) || !args.Is(2, "float64", 3)) return replay::kBadArguments;
+  if (args.size() != 3 || !HasTree(args) || !args.Is(2, "float64", 3)) return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
   call.Launch(TreeSummaryKernel, 1, call.report, TreeOf(args), args.data<double>(2));
   return call.End();
 }
 
 // (state, factors[2], priority[1 or n], rows[k]) -> rows stored after it. Factors are alpha and epsilon.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_weighted) {
-  Call call("replay_insert_weighted", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_weighted, replay::AfterStateWithPriority<replay::kStateArguments>) {
   const Arguments &args = call.args;
-  const int k = (nparam - kStateArguments - 3) / 2;
-  if (k < 1 || nparam != 2 * k + kStateArguments + 3 || !HasWeights(args, k)) return replay::kBadArguments;
+  const int k = (args.size() - kStateArguments - 3) / 2;
+  if (k < 1 || args.size() != 2 * k + kStateArguments + 3 || !HasWeights(args, k)) return replay::kBadArguments;
   const int factors = k + kStateArguments;
   const int priority = factors + 1;
   const int rows = factors + 2;
   const int64_t n = args.RowsOf(rows, 0);
   if (!args.Is(factors, "float64", 2) || !replay::HoldRows(args, rows, k, n) ||
-      !replay::IsPriority(args, priority, n) || !args.Is(nparam - 1, "int32", 1)) {
+      !replay::IsPriority(args, priority, n) || !args.Is(args.size() - 1, "int32", 1)) {
     return replay::kBadArguments;
   }
   if (k > kMostColumns) return replay::kTooMany;
@@ -363,18 +358,17 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_insert_weighted) {
                                     replay::ColumnsOf(args, k, rows),
                                     n,
                                     replay::ChunksOf(n, replay::AllRowBytes(args, k)),
-                                    args.data<int32_t>(nparam - 1)};
+                                    args.data<int32_t>(args.size() - 1)};
   call.Launch(InsertKernel, insertion.chunks.Blocks(), call.report, replay::NextTicket(), insertion);
   return call.End();
 }
 
 // (state, random_state, sample_range[2], options[3]) -> handles[n], rows[k], each eligible row equally likely. Options
 // are replace, ordered, max_use. Weights must be 0 and 1.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_weighted) {
-  Call call("replay_sample_weighted", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_weighted, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  const int k = (nparam - kStateArguments - 4) / 2;
-  if (k < 1 || nparam != 2 * k + kStateArguments + 4 || !HasWeights(args, k)) return replay::kBadArguments;
+  const int k = (args.size() - kStateArguments - 4) / 2;
+  if (k < 1 || args.size() != 2 * k + kStateArguments + 4 || !HasWeights(args, k)) return replay::kBadArguments;
   const int extra = k + kStateArguments;
   const int64_t n = args.elements(extra + 3);
   if (!args.Is(extra, "int64", 2) || !args.Is(extra + 1, "int64", 2) || !args.Is(extra + 2, "int64", 3) ||
@@ -393,11 +387,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_weighted) {
 // (state, random_state, beta[1], given_beta[1], beta_step[1], options[3]) -> handles[n], importance weights[n],
 // rows[k], drawn by weight. Options are ordered, max_use, and whether the buffer's smallest weight is the measure of
 // importance. Moves beta by its step up to 1; the draw uses `given_beta`, which may be beta itself.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_prioritized) {
-  Call call("replay_sample_prioritized", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_prioritized, replay::ReadsFirst) {
   const Arguments &args = call.args;
-  const int k = (nparam - kStateArguments - 7) / 2;
-  if (k < 1 || nparam != 2 * k + kStateArguments + 7 || !HasWeights(args, k)) return replay::kBadArguments;
+  const int k = (args.size() - kStateArguments - 7) / 2;
+  if (k < 1 || args.size() != 2 * k + kStateArguments + 7 || !HasWeights(args, k)) return replay::kBadArguments;
   const int extra = k + kStateArguments;
   const int outputs = extra + 5;
   const int64_t n = args.elements(outputs);
@@ -421,11 +414,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_prioritized) {
 }
 
 // (state with one column, factors[2], handles[n], priorities[1 or n]) -> dead handles, which are skipped.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_update_priorities) {
-  Call call("replay_update_priorities", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_update_priorities, replay::AfterState<replay::kStateArguments>) {
   const Arguments &args = call.args;
   const int extra = 1 + kStateArguments;
-  if (nparam != extra + 4) return replay::kBadArguments;
+  if (args.size() != extra + 4) return replay::kBadArguments;
   const int64_t n = args.elements(extra + 1);
   if (!HasWeights(args, 1) || !args.Is(extra, "float64", 2) || !args.Is(extra + 1, "int64", n) ||
       !replay::IsPriority(args, extra + 2, n) || !args.Is(extra + 3, "int32", 1)) {
@@ -439,11 +431,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_update_priorities) {
 }
 
 // (state with one column, handles[n]) -> rows removed. Dead handles are skipped.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_delete) {
-  Call call("replay_delete", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_delete, replay::AfterState<replay::kStateArguments>) {
   const Arguments &args = call.args;
   const int extra = 1 + kStateArguments;
-  if (nparam != extra + 2) return replay::kBadArguments;
+  if (args.size() != extra + 2) return replay::kBadArguments;
   const int64_t n = args.elements(extra);
   if (!HasWeights(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "int32", 1))
     return replay::kBadArguments;
@@ -454,11 +445,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_delete) {
 }
 
 // (state with one column, steps[1], max_staleness[1]) -> the clock. A negative `max_staleness` is no limit.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_advance) {
-  Call call("replay_advance", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_advance, replay::AfterState<replay::kStateArguments>) {
   const Arguments &args = call.args;
   const int extra = 1 + kStateArguments;
-  if (nparam != extra + 3 || !HasWeights(args, 1) || !args.Is(extra, "int64", 1) || !args.Is(extra + 1, "int64", 1) ||
+  if (args.size() != extra + 3 || !HasWeights(args, 1) || !args.Is(extra, "int64", 1) || !args.Is(extra + 1, "int64", 1) ||
       !args.Is(extra + 2, "int64", 1)) {
     return replay::kBadArguments;
   }
@@ -469,11 +459,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_advance) {
 }
 
 // (state with one column, handles[n]) -> priority[n], use count[n], staleness[n]; 0, -1, -1 where no row is stored.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_info) {
-  Call call("replay_info", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_info, replay::ReadsFirst) {
   const Arguments &args = call.args;
   const int extra = 1 + kStateArguments;
-  if (nparam != extra + 4) return replay::kBadArguments;
+  if (args.size() != extra + 4) return replay::kBadArguments;
   const int64_t n = args.elements(extra);
   if (!HasWeights(args, 1) || !args.Is(extra, "int64", n) || !args.Is(extra + 1, "float32", n) ||
       !args.Is(extra + 2, "int32", n) || !args.Is(extra + 3, "int64", n)) {
@@ -487,10 +476,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(replay_info) {
 }
 
 // (state with one column) -> 0 rows stored.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_reset_weighted) {
-  Call call("replay_reset_weighted", nparam, params, ndims, shapes, dtypes, stream);
+MINDSPORE_REPLAY_CUDA_KERNEL(replay_reset_weighted, replay::AfterState<replay::kStateArguments>) {
   const Arguments &args = call.args;
-  if (nparam != 2 + kStateArguments || !HasWeights(args, 1) || !args.Is(1 + kStateArguments, "int32", 1))
+  if (args.size() != 2 + kStateArguments || !HasWeights(args, 1) || !args.Is(1 + kStateArguments, "int32", 1))
     return replay::kBadArguments;
   if (const int status = call.Ready()) return status;
   call.Launch(ResetKernel, replay::BlocksFor(args.dim(0, 0)), call.report, replay::NextTicket(),

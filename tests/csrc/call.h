@@ -133,18 +133,12 @@ inline void MustSucceed(cudaError_t error) {
   std::exit(1);
 }
 
-// Copies of arguments in memory of the GPU. Those that are one memory here are one memory there.
+// Copies of arguments in memory of the GPU. One that lies in another before it here does so there.
 class DeviceCopies {
  public:
   DeviceCopies(const std::vector<void *> &params, const std::vector<size_t> &sizes) {
     for (size_t i = 0; i < params.size(); ++i) {
-      if (sizes[i] > 0 && copies_.count(params[i]) == 0) {
-        Copy &copy = copies_[params[i]];
-        copy.bytes = sizes[i];
-        MustSucceed(cudaMalloc(&copy.data, sizes[i]));
-        MustSucceed(cudaMemcpy(copy.data, params[i], sizes[i], cudaMemcpyHostToDevice));
-      }
-      this->params.push_back(sizes[i] > 0 ? copies_[params[i]].data : nullptr);
+      this->params.push_back(sizes[i] > 0 ? CopyOf(static_cast<char *>(params[i]), sizes[i]) : nullptr);
     }
   }
 
@@ -169,7 +163,20 @@ class DeviceCopies {
     size_t bytes = 0;
   };
 
-  std::map<void *, Copy> copies_;
+  void *CopyOf(char *argument, size_t bytes) {
+    for (const auto &[other, copy] : copies_) {
+      if (argument >= other && argument + bytes <= other + copy.bytes) {
+        return static_cast<char *>(copy.data) + (argument - other);
+      }
+    }
+    Copy &copy = copies_[argument];
+    copy.bytes = bytes;
+    MustSucceed(cudaMalloc(&copy.data, bytes));
+    MustSucceed(cudaMemcpy(copy.data, argument, bytes, cudaMemcpyHostToDevice));
+    return copy.data;
+  }
+
+  std::map<char *, Copy> copies_;
 };
 
 #endif  // MINDSPORE_REPLAY_ON_CUDA

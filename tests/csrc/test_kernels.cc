@@ -15,6 +15,7 @@
 #include "call.h"
 #include "check.h"
 #include "random.h"
+#include "test_given.h"
 #include "test_reservoir.h"
 #include "test_time_kernels.h"
 #include "test_weight_kernels.h"
@@ -396,6 +397,7 @@ int main() {
   TestWeightKernels();
   TestTimeKernels();
   TestReservoir();
+  TestGiven();
 #ifdef MINDSPORE_REPLAY_ON_CUDA
   std::printf("left out on a GPU: the algorithms of the headers, threads that race on a buffer, groups\n");
 #endif
