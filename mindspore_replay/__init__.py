@@ -8,7 +8,7 @@ from .buffers.prioritized import PrioritizedReplayBuffer
 from .buffers.replay import ReplayBuffer
 from .buffers.reservoir import ReservoirReplayBuffer
 from .buffers.sequence import SequenceReplayBuffer
-from .checkpoint import load, save
+from .checkpoint import TrainingCheckpoint, load, save
 from .config import create_buffer, get_buffer_cls, load_config
 from .limiter import RateLimiter
 from .monitor import ReplayMonitor
@@ -44,6 +44,7 @@ __all__ = [
     "SequenceReplayBuffer",
     "TensorBoardWriter",
     "TerminalWriter",
+    "TrainingCheckpoint",
     "UniformReplayBuffer",
     "VectorRows",
     "__version__",

@@ -1,6 +1,7 @@
-"""Buffers in files."""
+"""Buffers, and whole training runs, in files."""
 
 from .reader import load
+from .training import TrainingCheckpoint
 from .writer import save
 
-__all__ = ["load", "save"]
+__all__ = ["TrainingCheckpoint", "load", "save"]

@@ -141,7 +141,7 @@ class Contents:
         for part in self._parts:
             for key, parameter in part.state().items():
                 name = part.prefix + key
-                if "." in key:  # columns; and a limiter, which counts calls that wait for the lock
+                if part.is_buffer and "." in key:  # columns; and a limiter, which counts calls that wait for the lock
                     continue
                 slots = self._saved[name].slots
                 array = parameter.asnumpy()

@@ -20,6 +20,7 @@ CODES = {
     **{f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
     "bfloat16": "BF16",
+    "bool": "BOOL",
 }
 _NAMES = {code: name for name, code in CODES.items()}
 

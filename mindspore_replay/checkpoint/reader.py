@@ -8,7 +8,8 @@ from typing import Any
 from ..buffers.mixed import MixedReplay
 from ..columns import check_bool, check_size
 from ..ops.eager import wait_for_work
-from .description import Part, build, check_description, describe, descriptions, parts_of, same_kind, summary
+from .description import build, check_description, describe, descriptions, parts_of, same_kind, summary
+from .file_format import damaged
 from .progress import progress_bar
 from .restored import Restored
 from .sources import Source, open_sources
@@ -68,17 +69,29 @@ def load(
             raise ValueError(f"For 'load', 'capacity' must be None where 'buffer' is given, but got {capacity}.")
     with contextlib.ExitStack() as stack:
         sources = open_sources(path, stack)
-        check_description(sources[0].path, sources[-1].header.description)
+        description = sources[-1].header.description
+        if isinstance(description, dict) and "training" in description:
+            raise damaged(path, "is that of a training run: read it with TrainingCheckpoint")
+        check_description(sources[0].path, description)
         new = buffer is None
         if new:
             buffer = _made(sources[-1], capacity, backend)
         else:
             _check_kind(sources[-1], buffer)
-        states = _states(sources, parts_of("load", buffer), new)
-        total = sum(source.header.nbytes for source in sources)
-        if not new:
-            total += sum(state.column_bytes() for state in states)
-        done = stack.enter_context(progress_bar("load", total, progress))
+        nodes = descriptions(sources[-1].header.description)
+        parts = zip(parts_of("load", buffer), nodes)
+        states = [Restored(sources, part, i, node.get("capacity", 0), new) for i, (part, node) in enumerate(parts)]
+        take_over(sources, states, new, progress)
+    return buffer
+
+
+def take_over(sources: Sequence[Source], states: Sequence[Any], new: bool, progress: bool = False) -> None:
+    """Reads files into the parts with these states, of which none changes before all is known to be right."""
+    _check_arrays(sources, states)
+    total = sum(source.header.nbytes for source in sources)
+    if not new:
+        total += sum(state.column_bytes() for state in states)
+    with progress_bar("load", total, progress) as done:
         for source in sources:
             source.progress = done
         for state in states:
@@ -86,8 +99,7 @@ def load(
         for state in states:
             if not new:
                 state.check_columns()
-        _take_over(states, new)
-    return buffer
+        _overwrite(states, new)
 
 
 def _made(source: Source, capacity: int | None, backend: str) -> Any:
@@ -113,24 +125,21 @@ def _check_kind(source: Source, buffer: Any) -> None:
         )
 
 
-def _states(sources: Sequence[Source], parts: Sequence[Part], new: bool) -> list[Restored]:
-    nodes = descriptions(sources[-1].header.description)
-    capacities = [node.get("capacity", 0) for node in nodes]
-    states = [Restored(sources, part, i, capacities[i], new) for i, part in enumerate(parts)]
+def _check_arrays(sources: Sequence[Source], states: Sequence[Any]) -> None:
+    """Raises a ValueError if a file has other arrays than the parts."""
     names = {name for state in states for name in state.names()}
     for source in sources:
         wrong = [text for state in states for text in state.differences(source)]
         unknown = sorted(source.header.entries.keys() - names)
         if unknown:
             wrong.append(f"unknown arrays {unknown}")
-        if wrong or len(source.header.since) != len(parts):
+        if wrong or len(source.header.since) != len(states):
             raise ValueError(
                 f"For 'load', {source.path} must hold the columns and all else of the buffer. {'; '.join(wrong)}."
             )
-    return states
 
 
-def _take_over(states: Sequence[Restored], new: bool) -> None:
+def _overwrite(states: Sequence[Any], new: bool) -> None:
     """Reads the columns and gives the buffers their state."""
     with locked([state.part for state in states]):
         wait_for_work()

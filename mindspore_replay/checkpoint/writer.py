@@ -84,9 +84,20 @@ def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False
     """
     check_bool("save", "incremental", incremental)
     check_bool("save", "progress", progress)
-    parts = parts_of("save", buffer)
+    save_parts(parts_of("save", buffer), path, describe(buffer), incremental=incremental, progress=progress)
+
+
+def save_parts(
+    parts: Sequence[Part],
+    path: str | os.PathLike[str],
+    description: Any,
+    *,
+    incremental: bool,
+    progress: bool = False,
+) -> None:
+    """Writes parts, and what they are, to a file, as `save` does."""
     file = real_path(path)
-    description = json.dumps(describe(buffer), allow_nan=False)
+    description = json.dumps(description, allow_nan=False)
     check_names_free(file)
     remove_temporaries(file)
     with locked(parts):

@@ -1,0 +1,98 @@
+"""The states of random number generators: those of the process, and those that a program made."""
+
+import random
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+
+#: Generators that a program can make and give by name.
+GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, ms.Generator)
+
+
+class _Seeds:
+    """MindSpore's global seed, and how often operators have taken a seed of their own from it.
+
+    MindSpore shows the first only by `set_seed`, which would also begin all other generators anew.
+    """
+
+    _module: Any = sys.modules["mindspore.common.seed"]
+
+    def getstate(self) -> dict[str, Any]:
+        taken = [(*key, seed) for key, seed in self._module._KERNEL_SEED.items()]
+        return {"seed": self._module._GLOBAL_SEED, "taken": taken}
+
+    def setstate(self, state: dict[str, Any]) -> None:
+        self._module._GLOBAL_SEED = state["seed"]
+        self._module._KERNEL_SEED = {(kernel, op_seed): seed for kernel, op_seed, seed in state["taken"]}
+
+
+#: Those of the process. No name that a program can give has a space.
+_GLOBAL: dict[str, Any] = {
+    "global numpy": np.random,
+    "global python": random,
+    "global mindspore": ms.default_generator,
+    "global seeds": _Seeds(),
+}
+
+
+class RandomStates:
+    """Generators whose states are read and written together.
+
+    Args:
+        generators (Mapping[str, Any]): Those of the program, by name. The global ones are added.
+    """
+
+    def __init__(self, generators: Mapping[str, Any]) -> None:
+        self._generators = {**_GLOBAL, **generators}
+
+    def read(self) -> dict[str, Any]:
+        """Their states, as plain values."""
+        return {name: _read(generator) for name, generator in self._generators.items()}
+
+    def check(self, states: Mapping[str, Any]) -> None:
+        """Raises a ValueError unless each generator takes its state."""
+        before = self.read()
+        try:
+            for name in self._generators:
+                try:
+                    self._write(name, states[name], before[name])
+                except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                    raise ValueError(
+                        f"For 'TrainingCheckpoint', {name!r} must be a generator of the kind that was saved, "
+                        f"but got {type(self._generators[name]).__name__}: {error}"
+                    ) from error
+        finally:
+            self.write(before)
+
+    def write(self, states: Mapping[str, Any]) -> None:
+        """Gives the generators states that `check` has seen."""
+        for name, state in states.items():
+            self._write(name, state, state)
+
+    def _write(self, name: str, state: Any, like: Any) -> None:
+        if isinstance(like, np.ndarray) and (state.dtype, state.shape) != (like.dtype, like.shape):
+            raise ValueError(f"its state is {state.dtype} {state.shape}, not {like.dtype} {like.shape}")
+        _write(self._generators[name], state)
+
+
+def _read(generator: Any) -> Any:
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    if isinstance(generator, ms.Generator):
+        return generator.get_state().asnumpy().copy()
+    return generator.getstate() if hasattr(generator, "getstate") else generator.get_state(legacy=False)
+
+
+def _write(generator: Any, state: Any) -> None:
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, ms.Generator):
+        generator.set_state(Tensor(state))
+    elif hasattr(generator, "setstate"):
+        generator.setstate(state)
+    else:
+        generator.set_state(state)

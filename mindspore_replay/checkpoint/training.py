@@ -1,0 +1,268 @@
+"""All that a training run needs to go on, in one file."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Parameter, nn
+
+from ..buffers.mixed import MixedReplay
+from ..buffers.replay import ReplayBuffer
+from .description import Part, check_description, describe, descriptions, parts_of, same_kind, summary
+from .file_format import CODES, damaged
+from .files import real_path
+from .random_states import GENERATORS, RandomStates
+from .reader import take_over
+from .restored import Restored
+from .sources import Source, open_sources
+from .values import Plain, decoded, encoded, is_value
+from .writer import save_parts
+
+
+class TrainingCheckpoint:
+    r"""One file with all that a training run needs to go on: networks, optimizers, buffers, counts and random states.
+
+    `save` writes the file whole or not at all: after a kill at any moment there is the checkpoint before or the new
+    one. Of buffers it writes the rows that came since the last time, to ``<path>.1``, ``<path>.2`` and so on, which
+    belong to the file; now and then it writes one file with all rows and removes those. `load` reads the newest
+    checkpoint into objects that were made as before. ``docs/training_checkpoints.md`` has the recipe for a loop.
+
+    The random states of NumPy (``np.random``), Python (``random``) and MindSpore (its seeds and ``default_generator``)
+    are always part of it. An operator that draws random numbers in a compiled graph has a state of its own that
+    MindSpore does not show: after `load` it draws other numbers than the run before would have.
+
+    Args:
+        path (Union[str, PathLike]): The file.
+        parts (Any): What to save, by any names; give the same names when you load.
+
+            - a Cell: its Parameters, and the buffers in it. An optimizer is a Cell. A Parameter that several Cells have
+              is saved once;
+            - a buffer, a `MixedReplay`, or a dict of buffers as `create_buffer` makes;
+            - a random number generator: ``np.random.Generator``, ``np.random.RandomState``, ``random.Random`` or
+              ``mindspore.Generator``. That of a gymnasium environment is ``env.unwrapped.np_random``.
+
+            Of a buffer whose rows you change by hand, through ``.buffer``, that is not noticed: make a new
+            `TrainingCheckpoint` after that, whose first `save` writes all rows.
+
+    Raises:
+        TypeError: If a part is none of these. A `ShardedReplay` is not: it saves its shards itself.
+        ValueError: If a buffer comes twice.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore import nn
+        >>> from mindspore_replay import ReplayBuffer, TrainingCheckpoint
+        >>> def make_run(folder):
+        ...     network = nn.Dense(4, 2)
+        ...     parts = {"network": network, "optimizer": nn.Adam(network.trainable_params())}
+        ...     parts |= {"buffer": ReplayBuffer(3, 100, [()], [ms.int32]), "rng": np.random.default_rng()}
+        ...     return parts, TrainingCheckpoint(f"{folder}/run.safetensors", **parts)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     first, checkpoint = make_run(folder)
+        ...     print(checkpoint.load())
+        ...     _ = first["buffer"].insert([np.arange(50, dtype=np.int32)])
+        ...     checkpoint.save(step=50, returns=[9.0, 11.0])
+        ...     second, checkpoint = make_run(folder)
+        ...     print(checkpoint.load())
+        None
+        {'step': 50, 'returns': [9.0, 11.0]}
+        >>> print(second["buffer"].size(), first["rng"].random() == second["rng"].random())
+        50 True
+    """
+
+    def __init__(self, path: str | os.PathLike[str], /, **parts: Any) -> None:
+        self.path = os.fspath(path)
+        self._names = list(parts)
+        for name, part in parts.items():
+            _check_part(name, part)
+        self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
+        self._buffers = _buffers(parts)
+        self._parts = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
+        known = {id(parameter) for part in self._parts for parameter in part.state().values()}
+        for name, cell in parts.items():
+            if isinstance(cell, nn.Cell):
+                self._parts.append(Part(f"{name}.", _Weights(name, cell, known)))
+        self._values = _Values()
+
+    def save(self, **values: Any) -> None:
+        """Writes a checkpoint. Call it between the calls of compiled graphs.
+
+        Args:
+            values (Any): What `load` is to give back, by names: None, numbers, strings, NumPy arrays of numbers, and
+                lists, tuples and dicts by strings of these.
+
+        Raises:
+            TypeError: If a value is of another type.
+            RuntimeError: If something changed while it was written.
+            OSError: If the file cannot be written. If anything is raised, the checkpoint is what it was before.
+        """
+        self._values.arrays = encoded(values=values, random=self._random.read())
+        save_parts([*self._parts, Part("", self._values)], self.path, self._description(), incremental=True)
+
+    def load(self) -> dict[str, Any] | None:
+        """Reads the checkpoint into the parts. The run then goes on as if it had never stopped.
+
+        All that is read is checked first, so that nothing is changed if anything is wrong. A buffer may have another
+        capacity than it had, as for the function `load`.
+
+        Returns:
+            Union[dict, None]: The values that `save` was given; ``None`` if there is no file, which changes nothing.
+
+        Raises:
+            ValueError: If a file is cut off, altered or of another kind, or an incremental one is missing; if names,
+                kinds, shapes or dtypes of the parts are others than those that were saved.
+        """
+        if not real_path(self.path).exists():
+            return None
+        with contextlib.ExitStack() as stack:
+            sources = open_sources(self.path, stack)
+            self._check_description(sources)
+            values = _RestoredValues(sources, Part("", self._values), self._random)
+            capacities = [node.get("capacity", 0) for node in descriptions(sources[-1].header.description)]
+            capacities += [0] * (len(self._parts) - len(capacities))
+            states = [Restored(sources, part, i, capacities[i], False) for i, part in enumerate(self._parts)]
+            take_over(sources, [*states, values], new=False)
+        return values.content["values"]
+
+    def _description(self) -> dict[str, Any]:
+        return {"training": self._names, **describe(self._buffers)}
+
+    def _check_description(self, sources: Sequence[Source]) -> None:
+        path, saved, given = sources[0].path, sources[-1].header.description, self._description()
+        if not isinstance(saved, dict) or not isinstance(saved.get("training"), list):
+            raise ValueError(
+                f"For 'TrainingCheckpoint', 'path' must be a file that it wrote, but {path} was written by the "
+                "function 'save': read it with 'load'."
+            )
+        if sorted(saved["training"]) != sorted(self._names):
+            raise ValueError(
+                f"For 'TrainingCheckpoint', the parts must be those that were saved in {path}, {saved['training']}, "
+                f"but got {self._names}."
+            )
+        if saved.get("dict") != {}:
+            check_description(path, saved)
+        if not same_kind(given, saved):
+            raise ValueError(
+                f"For 'TrainingCheckpoint', the buffers must be those that were saved in {path}, {summary(saved)}, but "
+                f"got {summary(given)}."
+            )
+
+
+def _check_part(name: str, part: Any) -> None:
+    if not name.isidentifier():
+        raise ValueError(f"For 'TrainingCheckpoint', names of parts must be those of variables, but got {name!r}.")
+    if not isinstance(part, (nn.Cell, Mapping, *GENERATORS)):
+        way_out = "Give plain values to 'save'."
+        if type(part).__name__ == "ShardedReplay":
+            way_out = "Its shards are in other processes: give it a 'folder', and call its 'save' too."
+        raise TypeError(
+            f"For 'TrainingCheckpoint', {name!r} must be a Cell, a dict of buffers or a random number generator, but "
+            f"got {type(part).__name__}. {way_out}"
+        )
+
+
+def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The buffers among the parts, and those in Cells by their places there. None comes twice."""
+    kinds = (ReplayBuffer, MixedReplay)
+    found = {name: part for name, part in parts.items() if isinstance(part, (*kinds, Mapping))}
+    inside = [
+        (f"{name}.{key}", cell)
+        for name, part in parts.items()
+        if isinstance(part, nn.Cell) and name not in found
+        for key, cell in part.cells_and_names()
+        if isinstance(cell, kinds)
+    ]
+    known = _identities(found) if found else set()
+    for key, cell in sorted(inside, key=lambda item: isinstance(item[1], ReplayBuffer)):  # first those that hold others
+        if not _identities(cell) & known:
+            known |= _identities(cell)
+            found[key] = cell
+    return found
+
+
+def _identities(buffers: Any) -> set[int]:
+    return {id(part.cell) for part in parts_of("TrainingCheckpoint", buffers)}
+
+
+class _Saved:
+    """What `Part` wants of a Cell whose state is not that of a buffer."""
+
+    _saved: Any = None
+
+
+class _Weights(_Saved):
+    """The Parameters of a Cell.
+
+    Args:
+        name (str): Name of the Cell.
+        cell (nn.Cell): The Cell.
+        known (set[int]): Identities of Parameters that are saved elsewhere; those of the Cell are added.
+    """
+
+    def __init__(self, name: str, cell: nn.Cell, known: set[int]) -> None:
+        self._parameters = {}
+        for key, parameter in list(cell.parameters_and_names()):
+            if id(parameter) not in known:
+                known.add(id(parameter))
+                self._parameters[key] = parameter
+        wrong = {key: dtype for key, p in self._parameters.items() if (dtype := p.asnumpy().dtype.name) not in CODES}
+        if wrong:
+            raise TypeError(f"For 'TrainingCheckpoint', Parameters of {name!r} must be numbers, but got {wrong}.")
+
+    def _own_state(self) -> dict[str, Parameter]:
+        return self._parameters
+
+    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Any numbers are right."""
+
+
+class _Values(_Saved):
+    """Plain values on their way into a file."""
+
+    arrays: dict[str, np.ndarray]
+
+    def _own_state(self) -> dict[str, Plain]:
+        return {name: Plain(array) for name, array in self.arrays.items()}
+
+
+class _RestoredValues:
+    """Plain values and random states on their way from files, as `Restored` is for what has Parameters."""
+
+    def __init__(self, sources: Sequence[Source], part: Part, random: RandomStates) -> None:
+        self.part = part
+        self.content: dict[str, Any] = {}
+        self._sources = sources
+        self._random = random
+
+    def names(self) -> Iterator[str]:
+        return (name for source in self._sources for name in source.header.entries if is_value(name))
+
+    def column_bytes(self) -> int:
+        return 0
+
+    def differences(self, source: Source) -> list[str]:
+        return []
+
+    def read_marks(self) -> None:
+        """Reads and checks all."""
+        for source in self._sources:
+            arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}
+        try:
+            self.content = decoded(arrays)
+            states, _ = self.content["random"], self.content["values"]
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+            path = self._sources[-1].path
+            raise damaged(path, f"holds values that make no sense ({type(error).__name__}: {error})") from None
+        self._random.check(states)
+
+    def check_columns(self) -> None:
+        pass
+
+    def read_columns(self) -> None:
+        pass
+
+    def overwrite_marks(self) -> None:
+        self._random.write(self.content["random"])

@@ -1,0 +1,170 @@
+"""Saves a training run again and again, and is killed once at each point of a save.
+
+    python killed_training.py FOLDER HOW ...
+
+HOW is ``whole``, a save with all rows over an older file, ``incremental``, one that adds a file, or ``in-place``: a
+writer that writes over the old file, to show that the check finds it out. Each kill is a fork of this process, which
+imports MindSpore once. Prints, as JSON, what was found after each kill.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from mindspore import Parameter, Tensor, nn
+
+from mindspore_replay import ReplayBuffer, TrainingCheckpoint
+from mindspore_replay.checkpoint import files, writer
+
+#: Rows of the first step, so many that incremental files stay small beside them.
+FIRST = 60
+
+
+class Numbers(nn.Cell):
+    """A network, as far as a checkpoint goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = Parameter(Tensor(np.zeros(300, np.float32)), name="weight")
+
+
+class Training:
+    """A run of which everything says how far it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.network, self.rng = Numbers(), np.random.default_rng(0)
+        self.buffer = ReplayBuffer(2, 64, [(200,)], ["float32"], seed=0)
+        self.checkpoint = TrainingCheckpoint(path, network=self.network, buffer=self.buffer, rng=self.rng)
+        self.step = 0
+
+    def advance(self) -> None:
+        self.step += 1
+        self.network.weight.asnumpy()[...] = self.step
+        self.buffer.insert([np.full((FIRST if self.step == 1 else 2, 200), self.step, np.float32)])
+        self.buffer.sample()
+        self.rng.random()
+
+    def save(self) -> None:
+        self.checkpoint.save(step=self.step)
+
+    def found(self) -> int | None:
+        """The step of the checkpoint, if all parts are those of that step."""
+        values = self.checkpoint.load()
+        expected, other = values["step"], np.random.default_rng(0)
+        other.random(expected)
+        rows = self.buffer.get_item(range(int(self.buffer.size())))[0].asnumpy()[:, 0]
+        steps = [1] * FIRST + [step for step in range(2, expected + 1) for _ in range(2)]
+        right = [
+            (self.network.weight.asnumpy() == expected).all(),
+            rows.tolist() == steps,
+            int(self.buffer.random_state.asnumpy()[1]) == 2 * expected,  # two numbers for each sample
+            self.rng.random() == other.random(),
+        ]
+        return expected if all(right) else None
+
+
+class Points:
+    """Counts what a save does to the disk, and kills the process at one of these points."""
+
+    def __init__(self, kill_at: int) -> None:
+        self.count, self.kill_at = 0, kill_at
+
+    def __call__(self) -> None:
+        if self.count == self.kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            self()
+            result = function(*arguments, **options)
+            self()
+            return result
+
+        return run
+
+    def write(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def write(writes: Any, chunk: Any) -> None:
+            """In two halves."""
+            view = memoryview(chunk).cast("B")
+            for part in (view[: len(view) // 2], view[len(view) // 2 :]):
+                self()
+                real(writes, part)
+            self()
+
+        return write
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for name in ("fsync", "replace", "unlink"):
+                stack.enter_context(mock.patch.object(os, name, self.around(getattr(os, name))))
+            stack.enter_context(mock.patch.object(files.WriteAll, "__call__", self.write(files.WriteAll.__call__)))
+            yield
+
+
+@contextlib.contextmanager
+def in_place(path: Path, _function: str) -> Iterator[Any]:
+    """A writer that is not atomic."""
+    with open(path, "wb", buffering=0) as file:
+        yield file
+
+
+def killed_at(point: int, training: Training) -> bool:
+    """Whether a fork that saves came to this point, and so was killed there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            with Points(point).watched():
+                training.save()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the save failed"
+    return os.WIFSIGNALED(status)
+
+
+def main(folder: Path, how: str) -> dict[str, Any]:
+    """What is found after a kill at each point, and after none: a step or the class of an error. And the files then."""
+    old, new = folder / "old", folder / "new"
+    old.mkdir()
+    path = new / "run.safetensors"
+    new.mkdir()
+    before, reader = Training(path), Training(path)
+    for _ in range(2):  # so that there is an incremental file too
+        before.advance()
+        before.save()
+    if how != "incremental":
+        before.checkpoint = TrainingCheckpoint(path, network=before.network, buffer=before.buffer, rng=before.rng)
+    before.advance()
+    shutil.copytree(new, old, dirs_exist_ok=True)
+    patch = mock.patch.object(writer, "replacing", in_place) if how == "in-place" else contextlib.nullcontext()
+    found: list[Any] = []
+    killed = True
+    with patch:
+        while killed:
+            shutil.rmtree(new)
+            shutil.copytree(old, new)
+            killed = killed_at(len(found), before)
+            try:
+                found.append(reader.found())
+            except ValueError as error:
+                found.append(type(error).__name__)
+    return {"found": found, "files": sorted(entry.name for entry in new.iterdir())}
+
+
+if __name__ == "__main__":
+    results = {}
+    for how in sys.argv[2:]:
+        (folder := Path(sys.argv[1]) / how).mkdir()
+        results[how] = main(folder, how)
+    print(json.dumps(results))

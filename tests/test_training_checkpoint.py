@@ -1,0 +1,412 @@
+"""Training runs in files: nothing is left out, a run that goes on is the same run, and errors change nothing."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from checkpoint_cases import RINGS, assert_same_state, draws, filled, insert
+from mindspore import Parameter, Tensor, nn, ops
+
+from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, TrainingCheckpoint, load, save
+from mindspore_replay.checkpoint import files
+
+PATH = "run.safetensors"
+
+
+class Learner(nn.Cell):
+    """Network, target, optimizer and buffer, in one graph that learns."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        ms.set_seed(seed)
+        self.network, self.target = nn.Dense(3, 2), nn.Dense(3, 2)
+        names, types = ["observation", "action", "reward"], [ms.float32, ms.int32, ms.float32]
+        self.buffer = PrioritizedReplayBuffer(4, 32, [(3,), (), ()], types, names=names, seed=seed)
+        self.optimizer = nn.Adam(self.network.trainable_params(), nn.ExponentialDecayLR(0.1, 0.5, 5))
+        self.loss_and_gradients = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
+
+    def construct(self, observation: Tensor, action: Tensor, reward: Tensor) -> Tensor:
+        self.buffer.insert([observation, action, reward])
+        indices, weights, observation, action, reward = self.buffer.sample()
+        wanted = reward + 0.9 * ops.reduce_max(self.target(observation), 1)
+        (loss, error), gradients = self.loss_and_gradients(observation, action, wanted, weights)
+        self.optimizer(gradients)
+        self.buffer.update_priorities(indices, ops.abs(error))
+        for weight, target_weight in zip(self.network.trainable_params(), self.target.trainable_params()):
+            ops.assign(target_weight, 0.9 * target_weight + 0.1 * weight)
+        return loss
+
+    def loss(self, observation: Tensor, action: Tensor, wanted: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        value = ops.gather_elements(self.network(observation), 1, ops.expand_dims(action, 1))[:, 0]
+        return ops.mean(weights * ops.square(value - wanted)), wanted - value
+
+
+class Training:
+    """A loop as a user writes it, with random numbers of every kind."""
+
+    def __init__(self, seed: int) -> None:
+        self.learner = Learner(seed)
+        self.rng = np.random.default_rng(seed)
+        np.random.seed(seed + 1)
+        random.seed(seed + 2)
+        self.step, self.returns = 0, []
+        self.checkpoint = TrainingCheckpoint(PATH, learner=self.learner, rng=self.rng)
+
+    def go_on(self, steps: int) -> list[Any]:
+        """What happened in these steps."""
+        losses = []
+        for _ in range(steps):
+            self.step += 1
+            observation = self.rng.normal(size=(5, 3)) + np.random.random() + self.step
+            action = [random.randrange(2) for _ in range(5)]
+            columns = observation.astype(np.float32), np.array(action, np.int32), self.rng.random(5, np.float32)
+            losses.append(float(self.learner(*map(Tensor, columns))))
+            self.returns.append(float(columns[2].sum()))
+        return losses
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {key: parameter.asnumpy().copy() for key, parameter in self.learner.parameters_and_names()}
+
+    def save(self) -> None:
+        self.checkpoint.save(step=self.step, returns=self.returns)
+
+    def load(self) -> None:
+        values = self.checkpoint.load()
+        self.step, self.returns = values["step"], values["returns"]
+
+
+@pytest.mark.parametrize("ran_before", [False, True])
+def test_a_run_that_goes_on_is_the_same_run(ran_before: bool):
+    """Also into Cells whose graphs were compiled already; with other random states it would not be."""
+    other = Training(5)
+    if ran_before:
+        other.go_on(2)
+    whole = Training(0)
+    whole.go_on(9)
+    whole.save()
+    whole.go_on(3)
+    whole.save()  # an incremental one
+    assert sorted(entry.name for entry in Path().iterdir()) == [PATH, f"{PATH}.1"]
+    expected, state = whole.go_on(6), whole.state()
+    other.load()
+    assert (other.step, len(other.returns)) == (12, 12)
+    assert other.go_on(6) == expected
+    for key, array in other.state().items():
+        np.testing.assert_array_equal(array, state[key], err_msg=key)
+    other.load()
+    other.rng.random()
+    assert other.go_on(6) != expected
+
+
+def test_random_states_of_the_process():
+    own = {"own": np.random.default_rng(3), "state": np.random.RandomState(4), "python": random.Random(5)}
+    own["generator"] = ms.Generator().manual_seed(6)
+
+    def drawn() -> list[Any]:
+        ms.default_generator._step(Tensor(12))  # as an operator does that takes numbers from it
+        own["generator"]._step(Tensor(4))
+        normal, uniform = ops.standard_normal((3,)), ops.uniform((2,), Tensor(0.0), Tensor(1.0))
+        return [
+            np.random.normal(), random.random(), own["own"].random(), own["state"].normal(), own["python"].random(),
+            *normal.asnumpy(), *uniform.asnumpy(),
+            *ms.get_rng_state().asnumpy(), *own["generator"].get_state().asnumpy(),
+        ]  # fmt: skip
+
+    ms.set_seed(11)
+    drawn()
+    checkpoint = TrainingCheckpoint(PATH, **own)
+    checkpoint.save()
+    expected = drawn()
+    assert drawn() != expected
+    ms.set_seed(12)
+    ms.manual_seed(13)
+    assert checkpoint.load() == {}
+    assert ms.get_seed() == 11
+    assert drawn() == expected
+
+
+def test_values_come_back_as_they_were():
+    values = {
+        "none": None, "flags": [True, False], "big": 2**200, "least": -np.inf, "text": "\u00e9\ud800\n", "empty": {},
+        "nested": {"a b": (1, [2.5, ()], {"": "x"})}, "scalar": np.float32(0.1),
+    }  # fmt: skip
+    arrays = {
+        "returns": np.arange(5, dtype=">f8")[::2], "flag": np.array([True, False]), "half": np.float16([[1, 2]]),
+        "none": np.zeros((0, 3), np.uint64), "scalar": np.array(3, np.int8), "transposed": np.arange(6).reshape(2, 3).T,
+    }  # fmt: skip
+    checkpoint = TrainingCheckpoint(PATH)
+    checkpoint.save(**values, arrays=arrays, nan=float("nan"), type=np.int16(3))
+    got = checkpoint.load()
+    assert np.isnan(got.pop("nan"))
+    assert type(got.pop("type")) is np.int16
+    for name, array in got.pop("arrays").items():
+        assert array.dtype == arrays[name].dtype.newbyteorder("=")
+        np.testing.assert_array_equal(array, arrays[name])
+        assert array.flags.writeable
+    assert got == values
+    assert type(got["nested"]["a b"]) is tuple
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        ({"a": [Tensor(1)]}, "but got Tensor .*1.* in values['value']['a'][0]. Save a Tensor as an array"),
+        ({1: 2}, "but got a dict with the keys [1] in values['value']"),
+        (np.array(["a"]), "but got ndarray array(['a'], dtype='<U1') in values['value']"),
+        (1j, "but got complex 1j in values"),
+    ],
+    ids=["tensor", "keys", "strings", "complex"],
+)
+def test_values_that_cannot_be_written(value: Any, got: str):
+    checkpoint = TrainingCheckpoint(PATH)
+    checkpoint.save(value=1)
+    with pytest.raises(TypeError, match=r"^For 'TrainingCheckpoint', values must be None, numbers, ") as error:
+        checkpoint.save(value=value)
+    for part in got.split(".*"):
+        assert part in str(error.value)
+    assert checkpoint.load() == {"value": 1}
+
+
+def test_without_a_file():
+    rng = np.random.default_rng(0)
+    state = rng.bit_generator.state
+    assert TrainingCheckpoint("nowhere/run", rng=rng).load() is None
+    assert rng.bit_generator.state == state
+    assert TrainingCheckpoint(Path(PATH)).load() is None
+
+
+# Buffers.
+
+
+class Owner(nn.Cell):
+    def __init__(self, **parts: Any) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+        self.weight = Parameter(Tensor([1.0, 2.0]), name="weight")
+        self.flag = Parameter(Tensor(True), name="flag", requires_grad=False)
+
+
+def sources(seed: int) -> dict[str, Any]:
+    return {"agent": filled(RINGS["prioritized"], seed=seed), "expert": filled(RINGS["uniform"], seed=seed + 1)}
+
+
+def mixed(buffers: dict[str, Any], seed: int) -> MixedReplay:
+    return MixedReplay([(buffers["agent"], 0.75), (buffers["expert"], 0.25)], 8, adjustable=True, seed=seed)
+
+
+#: Ways to give buffers, alone, in Cells and in both.
+GIVEN: dict[str, Callable[[dict[str, Any], Any], dict[str, Any]]] = {
+    "each": lambda buffers, _: buffers,
+    "dict": lambda buffers, _: {"buffers": buffers},
+    "mixed": lambda _, mixed: {"buffer": mixed},
+    "in a Cell": lambda buffers, mixed: {"learner": Owner(**buffers, mixed=mixed)},
+    "mixed in a Cell": lambda _, mixed: {"learner": Owner(mixed=mixed)},
+    "list in a Cell": lambda buffers, _: {"learner": Owner(several=nn.CellList(list(buffers.values())))},
+    "both": lambda buffers, mixed: {"learner": Owner(**buffers), "mixed": mixed, "other": Owner(mixed=mixed)},
+    "a source and its mix": lambda buffers, mixed: {"agent": buffers["agent"], "learner": Owner(mixed=mixed)},
+}
+
+
+@pytest.mark.parametrize("how", GIVEN)
+def test_buffers_wherever_they_are(how: str):
+    """Each is written once, incrementally, and as `save` does: only the rows that are stored."""
+    old, new = sources(0), sources(7)
+    old_mixed, new_mixed = mixed(old, 1), mixed(new, 3)
+    first = TrainingCheckpoint(PATH, **GIVEN[how](old, old_mixed))
+    second = TrainingCheckpoint(PATH, **GIVEN[how](new, new_mixed))
+    first.save()
+    for buffer in old.values():
+        insert(buffer, 2)
+    first.save(step=1)
+    assert second.load() == {"step": 1}
+    for name, buffer in old.items():
+        assert_same_state(new[name], buffer)
+    if "mixed" in how or how in ("in a Cell", "both", "a source and its mix"):
+        assert draws(new_mixed) == draws(old_mixed)
+    else:
+        assert draws(new["agent"]) == draws(old["agent"])
+
+
+def test_only_new_rows_are_written():
+    buffer, network = filled(RINGS["uniform"], 0, capacity=1000), nn.Dense(4, 4)
+    insert(buffer, 900)
+    checkpoint = TrainingCheckpoint(PATH, network=network, buffer=buffer)
+    checkpoint.save()
+    insert(buffer, 3)
+    checkpoint.save()
+    sizes = [Path(name).stat().st_size for name in (PATH, f"{PATH}.1")]
+    assert sizes[0] > 900 * 41 * 4
+    assert sizes[1] < 20_000
+    TrainingCheckpoint(PATH, network=network, buffer=buffer).save()  # of another object: all rows
+    assert [entry.name for entry in Path().iterdir()] == [PATH]
+
+
+def test_another_capacity():
+    TrainingCheckpoint(PATH, buffer=filled(RINGS["uniform"])).save()
+    smaller = RINGS["uniform"](capacity=5)
+    TrainingCheckpoint(PATH, buffer=smaller).load()
+    assert smaller.rows()[1].asnumpy().tolist() == [26, 27, 28, 29, 30]
+
+
+def test_parameters_that_several_have_are_written_once():
+    network = nn.Dense(1000, 10)
+    checkpoint = TrainingCheckpoint(
+        PATH, network=network, policy=nn.SequentialCell(network), optimizer=nn.Adam(network.trainable_params())
+    )
+    checkpoint.save()
+    assert 3 * 40_000 < Path(PATH).stat().st_size < 4 * 40_000  # the weights and two moments
+
+
+# What does not fit.
+
+
+def parts_of_a_run(**other: Any) -> dict[str, Any]:
+    network = nn.Dense(3, 2)
+    parts = {"network": network, "optimizer": nn.Adam(network.trainable_params()), "rng": np.random.default_rng(1)}
+    return {**parts, "buffer": filled(RINGS["uniform"]), "owner": Owner(), **other}
+
+
+def state_of(parts: dict[str, Any]) -> list[Any]:
+    cells = [part for part in parts.values() if isinstance(part, nn.Cell)]
+    arrays = [parameter.asnumpy().tolist() for cell in cells for parameter in cell.get_parameters()]
+    own = parts["rng"].bit_generator.state if hasattr(parts["rng"], "bit_generator") else parts["rng"].getstate()
+    seeds = ms.get_seed(), ms.get_rng_state().asnumpy().tolist(), random.getstate()
+    return [arrays, str(own), seeds, np.random.get_state()[1].tolist()]
+
+
+def half_owner() -> Owner:
+    owner = Owner()
+    owner.weight.set_dtype(ms.float16)
+    return owner
+
+
+DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
+    "shape": ({"network": nn.Dense(3, 4)}, r"'network\.weight': expected float32 \[4, 3\], but got float32 \[2, 3\]"),
+    "optimizer": ({"optimizer": nn.SGD(nn.Dense(3, 2).trainable_params())}, r"unknown arrays \['optimizer\.beta1"),
+    "dtype": ({"owner": half_owner()}, r"'owner\.weight': expected float16 \[2\], but got float32 \[2\]"),
+    "buffer": (
+        {"buffer": filled(RINGS["prioritized"])},
+        r"the buffers must be those .*\{'buffer': ReplayBuffer\}, but ",
+    ),
+    "generator": ({"rng": random.Random(0)}, "'rng' must be a generator of the kind that was saved, but got Random"),
+    "bit generator": ({"rng": np.random.Generator(np.random.Philox(0))}, "'rng' must be a generator of the kind"),
+    "one more": (
+        {"more": nn.Dense(1, 1)},
+        r"the parts must be those that were saved in run\.safetensors, \['network', ",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_parts_that_do_not_fit_change_nothing(what: str):
+    other, message = DIFFERENT[what]
+    TrainingCheckpoint(PATH, **parts_of_a_run()).save()
+    parts = parts_of_a_run(**other)
+    np.random.random()
+    before = state_of(parts)
+    with pytest.raises(ValueError, match=message) as error:
+        TrainingCheckpoint(PATH, **parts).load()
+    assert "For '" in str(error.value)
+    assert state_of(parts) == before
+
+
+def test_files_of_save_and_of_a_run():
+    parts = parts_of_a_run()
+    TrainingCheckpoint(PATH, **parts).save()
+    for buffer in (None, parts["buffer"], {"buffer": parts["buffer"]}):
+        with pytest.raises(ValueError, match=r"run\.safetensors is that of a training run: read it with TrainingCheck"):
+            load(PATH, buffer=buffer)
+    save(parts["buffer"], PATH)
+    with pytest.raises(ValueError, match=r"run\.safetensors was written by the function 'save': read it with 'load'"):
+        TrainingCheckpoint(PATH, **parts).load()
+
+
+class ShardedReplay:
+    """As its name is what matters here, no Ray is needed."""
+
+
+def test_parts_that_are_none():
+    shards = "Its shards are in other processes: give it a 'folder', and call its 'save' too."
+    for part, way_out in ((3, "Give plain values to 'save'."), (ShardedReplay(), shards)):
+        with pytest.raises(TypeError, match=r"^For 'TrainingCheckpoint', 'part' must be a Cell, a dict of ") as error:
+            TrainingCheckpoint(PATH, part=part)
+        assert str(error.value).endswith(f"but got {type(part).__name__}. {way_out}")
+    with pytest.raises(ValueError, match="names of parts must be those of variables, but got '0'"):
+        TrainingCheckpoint(PATH, **{"0": nn.Dense(1, 1)})
+    buffer = filled(RINGS["uniform"])
+    with pytest.raises(ValueError, match="must hold each buffer once, but one comes twice"):
+        TrainingCheckpoint(PATH, one=buffer, two=buffer)
+
+
+@pytest.mark.parametrize("file", [PATH, f"{PATH}.1"])
+def test_damage_anywhere_is_found_and_changes_nothing(file: str):
+    """A bit in each 1000 bytes, and a file that is cut off."""
+    parts = parts_of_a_run()
+    checkpoint = TrainingCheckpoint(PATH, **parts)
+    insert(parts["buffer"], 30)
+    checkpoint.save()
+    insert(parts["buffer"], 1)
+    checkpoint.save()
+    content = Path(file).read_bytes()
+    before = state_of(parts)
+    damaged = [bytearray(content) for _ in range(0, len(content), 1000)]
+    for i, changed in enumerate(damaged):
+        changed[1000 * i] ^= 4
+    for changed in [*damaged, content[:-1], content[:100], b""]:
+        Path(file).write_bytes(changed)
+        with pytest.raises(ValueError, match=f"^For 'load', .*{file}"):
+            checkpoint.load()
+        assert state_of(parts) == before
+    Path(file).write_bytes(content)
+    assert checkpoint.load() == {}
+
+
+# Writing.
+
+
+def test_a_network_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPatch):
+    owner = Owner(inner=nn.Dense(2, 2))
+    checkpoint = TrainingCheckpoint(PATH, owner=owner)
+    checkpoint.save()
+    content, real = Path(PATH).read_bytes(), files.WriteAll.__call__
+
+    def write(writes: Any, chunk: Any) -> None:
+        real(writes, chunk)
+        owner.inner.weight.asnumpy()[...] += 1
+
+    monkeypatch.setattr(files.WriteAll, "__call__", write)
+    with pytest.raises(RuntimeError, match=r"must not change while it is written, but 'owner\.inner\.weight' did"):
+        checkpoint.save()
+    assert Path(PATH).read_bytes() == content
+
+
+def test_killed_at_every_point_of_a_save(tmp_path: Path):
+    """After each there is the run before or the new one, whole; a writer that is not atomic does not pass."""
+    script = Path(__file__).with_name("killed_training.py")
+    ran = subprocess.run(
+        [sys.executable, script, tmp_path, "whole", "incremental", "in-place"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GLOG_v": "3"},
+    )
+    assert ran.returncode == 0, ran.stderr
+    results = json.loads(ran.stdout.splitlines()[-1])
+    assert results["whole"]["files"] == [PATH]
+    assert results["incremental"]["files"] == [PATH, f"{PATH}.1", f"{PATH}.2"]
+    for how in ("whole", "incremental"):
+        found = results[how]["found"]
+        assert len(found) > 20, how
+        assert found == [2] * found.count(2) + [3] * found.count(3), how
+        assert found.count(2) > 20, how
+        assert found.count(3) > 2, how  # a kill after the new file is there, but before the folder is on the disk
+    assert "ValueError" in results["in-place"]["found"]
