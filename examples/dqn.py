@@ -27,7 +27,7 @@ from device import add_device_option, use_device
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
-from mindspore_replay import create_buffer, load_config
+from mindspore_replay import TrainingCheckpoint, create_buffer, load_config
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Evaluations take seeds of their own, far from those of training; the last evaluation takes others again.
@@ -147,6 +147,7 @@ class Run:
         self.envs = make_envs(config, config["num_envs"])
         self.observation, _ = self.envs.reset(seed=seed)
         self.make_cells(seed, backend)
+        self.checkpoint = TrainingCheckpoint(folder / "training.safetensors", learner=self.learner, rng=self.rng)
         self.step = 0
         self.best = -np.inf
         self.seconds = 0.0
@@ -243,32 +244,24 @@ class Run:
         ms.load_checkpoint(str(self.folder / "best.ckpt"), self.learner.network)
         returns = greedy_returns(self.config, self.policy, self.config["evaluation"]["final_episodes"], FINAL_SEED)
         self.history["final"] = float(np.mean(returns))
-        (self.folder / "history.json").write_text(json.dumps(self.history))
+        (self.folder / "history.json").write_text(json.dumps({**self.history, "config": self.config}))
         plot({self.folder.name: self.history}, self.folder / "learning_curve.png", self.config)
         return self.history["final"]
 
     def save(self) -> None:
         """Writes a checkpoint: the learner with its buffer and optimizer, and all that is not a Parameter."""
-        ms.save_checkpoint(self.learner, str(self.folder / "learner.ckpt"))
-        state = {
-            "step": self.step, "best": self.best, "seconds": self.seconds, "rng": self.rng.bit_generator.state,
-            "history": self.history, "config": self.config,
-        }  # fmt: skip
-        (self.folder / "state.json").write_text(json.dumps(state))
+        self.checkpoint.save(
+            step=self.step, best=self.best, seconds=self.seconds, history=self.history, config=self.config
+        )
 
     def load(self) -> None:
-        """Goes on from the checkpoint in the run's folder."""
-        state = json.loads((self.folder / "state.json").read_text())
+        """Goes on from the checkpoint in the run's folder; the environments start new episodes."""
+        state = self.checkpoint.load()
+        if state is None:
+            raise SystemExit(f"{self.folder} has no checkpoint to go on from")
         if {**state["config"], "steps": 0} != {**self.config, "steps": 0}:
             raise SystemExit(f"{self.folder} was made with another configuration: {state['config']}")
-        missing, _ = ms.load_param_into_net(
-            self.learner, ms.load_checkpoint(str(self.folder / "learner.ckpt")), strict_load=True
-        )
-        if missing:
-            raise SystemExit(f"{self.folder / 'learner.ckpt'} lacks {missing}")
-        self.step, self.best, self.seconds = state["step"], state["best"], state["seconds"]
-        self.history = state["history"]
-        self.rng.bit_generator.state = state["rng"]
+        self.step, self.best, self.seconds, self.history = (state[k] for k in ("step", "best", "seconds", "history"))
         self.observation, _ = self.envs.reset(seed=int(self.rng.integers(EVALUATION_SEED)))  # not the first ones again
 
 
