@@ -15,5 +15,4 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("learning_curves.png"))
     arguments = parser.parse_args()
     histories = {run.name: json.loads((run / "history.json").read_text()) for run in arguments.runs}
-    config = json.loads((arguments.runs[0] / "state.json").read_text())["config"]
-    plot(histories, arguments.out, config)
+    plot(histories, arguments.out, next(iter(histories.values()))["config"])

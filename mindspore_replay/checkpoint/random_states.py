@@ -54,13 +54,19 @@ class RandomStates:
         return {name: _read(generator) for name, generator in self._generators.items()}
 
     def check(self, states: Mapping[str, Any]) -> None:
-        """Raises a ValueError unless each generator takes its state."""
+        """Raises a ValueError unless they are states of these generators, which they take."""
+        if states.keys() != self._generators.keys():
+            own = [sorted(names - _GLOBAL.keys()) for names in (set(states), set(self._generators))]
+            raise ValueError(
+                f"For 'TrainingCheckpoint', the random number generators must be those that were saved, {own[0]}, but "
+                f"got {own[1]}."
+            )
         before = self.read()
         try:
             for name in self._generators:
                 try:
                     self._write(name, states[name], before[name])
-                except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
                     raise ValueError(
                         f"For 'TrainingCheckpoint', {name!r} must be a generator of the kind that was saved, "
                         f"but got {type(self._generators[name]).__name__}: {error}"

@@ -9,10 +9,10 @@ from ..buffers.mixed import MixedReplay
 from ..columns import check_bool, check_size
 from ..ops.eager import wait_for_work
 from .description import build, check_description, describe, descriptions, parts_of, same_kind, summary
-from .file_format import damaged
 from .progress import progress_bar
 from .restored import Restored
 from .sources import Source, open_sources
+from .values import is_value
 from .writer import locked
 
 
@@ -30,7 +30,8 @@ def load(
     not are as if others had replaced them. Draws are others then, since rows lie in other slots.
 
     Args:
-        path (Union[str, PathLike]): The file. Incremental files beside it are read too.
+        path (Union[str, PathLike]): The file. Incremental files beside it are read too. Of one that
+            `TrainingCheckpoint` wrote, the buffers are loaded, as a dict.
         buffer (Union[Cell, dict, CellList, None]): Takes over the file's state instead of a new buffer: of the same
             class, with the same columns, and made with the same arguments where those matter to its rows. A buffer with
             `HindsightRelabel`, or of a class of your own, can be loaded only so. Default: ``None``.
@@ -69,10 +70,7 @@ def load(
             raise ValueError(f"For 'load', 'capacity' must be None where 'buffer' is given, but got {capacity}.")
     with contextlib.ExitStack() as stack:
         sources = open_sources(path, stack)
-        description = sources[-1].header.description
-        if isinstance(description, dict) and "training" in description:
-            raise damaged(path, "is that of a training run: read it with TrainingCheckpoint")
-        check_description(sources[0].path, description)
+        check_description(sources[0].path, sources[-1].header.description)
         new = buffer is None
         if new:
             buffer = _made(sources[-1], capacity, backend)
@@ -81,13 +79,19 @@ def load(
         nodes = descriptions(sources[-1].header.description)
         parts = zip(parts_of("load", buffer), nodes)
         states = [Restored(sources, part, i, node.get("capacity", 0), new) for i, (part, node) in enumerate(parts)]
-        take_over(sources, states, new, progress)
+        of_all = not any(map(is_value, sources[-1].header.entries))  # else there are networks and more beside them
+        take_over(sources, states, new, of_all, progress)
     return buffer
 
 
-def take_over(sources: Sequence[Source], states: Sequence[Any], new: bool, progress: bool = False) -> None:
-    """Reads files into the parts with these states, of which none changes before all is known to be right."""
-    _check_arrays(sources, states)
+def take_over(
+    sources: Sequence[Source], states: Sequence[Any], new: bool, of_all: bool = True, progress: bool = False
+) -> None:
+    """Reads files into the parts with these states, of which none changes before all is known to be right.
+
+    They are the first parts of the files, or all of them.
+    """
+    _check_arrays(sources, states, of_all)
     total = sum(source.header.nbytes for source in sources)
     if not new:
         total += sum(state.column_bytes() for state in states)
@@ -125,15 +129,16 @@ def _check_kind(source: Source, buffer: Any) -> None:
         )
 
 
-def _check_arrays(sources: Sequence[Source], states: Sequence[Any]) -> None:
-    """Raises a ValueError if a file has other arrays than the parts."""
+def _check_arrays(sources: Sequence[Source], states: Sequence[Any], of_all: bool) -> None:
+    """Raises a ValueError if a file has other arrays than the parts, or, if not all parts are there, not theirs."""
     names = {name for state in states for name in state.names()}
     for source in sources:
         wrong = [text for state in states for text in state.differences(source)]
-        unknown = sorted(source.header.entries.keys() - names)
+        unknown = sorted(source.header.entries.keys() - names) if of_all else []
         if unknown:
             wrong.append(f"unknown arrays {unknown}")
-        if wrong or len(source.header.since) != len(states):
+        parts = len(source.header.since)
+        if wrong or parts < len(states) or (of_all and parts != len(states)):
             raise ValueError(
                 f"For 'load', {source.path} must hold the columns and all else of the buffer. {'; '.join(wrong)}."
             )

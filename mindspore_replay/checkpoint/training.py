@@ -75,7 +75,6 @@ class TrainingCheckpoint:
 
     def __init__(self, path: str | os.PathLike[str], /, **parts: Any) -> None:
         self.path = os.fspath(path)
-        self._names = list(parts)
         for name, part in parts.items():
             _check_part(name, part)
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
@@ -100,7 +99,7 @@ class TrainingCheckpoint:
             OSError: If the file cannot be written. If anything is raised, the checkpoint is what it was before.
         """
         self._values.arrays = encoded(values=values, random=self._random.read())
-        save_parts([*self._parts, Part("", self._values)], self.path, self._description(), incremental=True)
+        save_parts([*self._parts, Part("", self._values)], self.path, describe(self._buffers), incremental=True)
 
     def load(self) -> dict[str, Any] | None:
         """Reads the checkpoint into the parts. The run then goes on as if it had never stopped.
@@ -119,7 +118,7 @@ class TrainingCheckpoint:
             return None
         with contextlib.ExitStack() as stack:
             sources = open_sources(self.path, stack)
-            self._check_description(sources)
+            self._check_kinds(sources)
             values = _RestoredValues(sources, Part("", self._values), self._random)
             capacities = [node.get("capacity", 0) for node in descriptions(sources[-1].header.description)]
             capacities += [0] * (len(self._parts) - len(capacities))
@@ -127,22 +126,14 @@ class TrainingCheckpoint:
             take_over(sources, [*states, values], new=False)
         return values.content["values"]
 
-    def _description(self) -> dict[str, Any]:
-        return {"training": self._names, **describe(self._buffers)}
-
-    def _check_description(self, sources: Sequence[Source]) -> None:
-        path, saved, given = sources[0].path, sources[-1].header.description, self._description()
-        if not isinstance(saved, dict) or not isinstance(saved.get("training"), list):
+    def _check_kinds(self, sources: Sequence[Source]) -> None:
+        path, saved, given = sources[0].path, sources[-1].header.description, describe(self._buffers)
+        if not any(map(is_value, sources[-1].header.entries)):
             raise ValueError(
                 f"For 'TrainingCheckpoint', 'path' must be a file that it wrote, but {path} was written by the "
                 "function 'save': read it with 'load'."
             )
-        if sorted(saved["training"]) != sorted(self._names):
-            raise ValueError(
-                f"For 'TrainingCheckpoint', the parts must be those that were saved in {path}, {saved['training']}, "
-                f"but got {self._names}."
-            )
-        if saved.get("dict") != {}:
+        if saved != {"dict": {}}:
             check_description(path, saved)
         if not same_kind(given, saved):
             raise ValueError(
