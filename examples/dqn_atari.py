@@ -2,6 +2,7 @@
 
     pip install "ale-py>=0.10" "opencv-python-headless<4.12"    # newer releases of OpenCV want NumPy 2
     python examples/dqn_atari.py                                # all of configs/dqn_pong.yaml: many hours on a CPU
+    python examples/dqn_atari.py --resume                       # after a kill, from the last evaluation
     python examples/dqn_atari.py --max-steps 1600 --learning-starts 1500 --eval-episodes 1 --check
 
 The agent sees the last four frames. `FrameStack` builds these stacks when a batch is drawn, for the observation and for
@@ -14,8 +15,9 @@ after it. One that a time limit truncates would have gone on: its last row is no
 holds the frame after it, so that the target's value is that of the frames that were really there.
 
 It prints the steps per second, the bytes of the buffer and of one whose rows hold both stacks, and the mean return of
-an evaluation. ``runs/dqn_pong_seed<seed>/`` gets ``result.json``, the network of the best evaluation and
-``frames.png``, a sampled observation above its next one. ``--check`` compares what the buffer samples in the end with
+an evaluation. ``runs/dqn_pong_seed<seed>/`` gets ``result.json``, the network of the best evaluation, ``frames.png``, a
+sampled observation above its next one, and at each evaluation a checkpoint with the whole buffer, from
+which ``--resume`` goes on with a new episode. ``--check`` compares what the buffer samples in the end with
 what the agent saw when it acted; it keeps all that in memory, so take it for short runs.
 
 References:
@@ -39,7 +41,7 @@ from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner, value_of
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
-from mindspore_replay import FrameStack, NStep, create_buffer, load_config
+from mindspore_replay import FrameStack, NStep, TrainingCheckpoint, create_buffer, load_config
 
 try:
     import ale_py
@@ -126,7 +128,9 @@ class Run:
         rates = config["gamma"], self.settings["tau"], self.settings["learning_rate"]
         self.learner = AtariLearner(self.network, target, self.buffer, *rates)
         self.seen: list[Seen] | None = [] if check else None
+        self.checkpoint = TrainingCheckpoint(folder / "training.safetensors", learner=self.learner, rng=self.rng)
         self.step = self.learned = 0
+        self.seconds = 0.0  # that the steps took, without random steps and evaluations
         self.recent: tuple[float, float] | None = None  # loss and mean wanted value of the last learning step
         self.result: dict[str, Any] = {"config": config, "episodes": [], "learning": [], "evaluations": []}
 
@@ -171,16 +175,16 @@ class Run:
                 self.result["learning"].append([self.step, *self.recent])
 
     def train(self) -> None:
-        """Acts and learns until the last step, and notes how fast, without random steps and evaluations."""
-        plan, starts, score, seconds = self.config["evaluation"], self.settings["learning_starts"], 0.0, 0.0
-        bar = tqdm(total=self.config["steps"], unit="step", dynamic_ncols=True)
+        """Acts and learns until the last step, and notes how fast."""
+        plan, starts, score = self.config["evaluation"], self.settings["learning_starts"], 0.0
+        bar = tqdm(total=self.config["steps"], initial=self.step, unit="step", dynamic_ncols=True)
         while self.step < self.config["steps"]:
             begin = time.perf_counter()
             reward, terminated, truncated = self.advance()
             self.learn()
             score += reward
             if self.step > starts:
-                seconds += time.perf_counter() - begin
+                self.seconds += time.perf_counter() - begin
             if terminated or truncated:
                 self.result["episodes"].append([self.step, score, "terminated" if terminated else "truncated"])
                 score = 0.0
@@ -189,9 +193,26 @@ class Run:
                 self.show(bar)
             if self.step % plan["every"] == 0:
                 self.evaluate(EVALUATION_SEED + self.step)
+                self.save()
         bar.close()
-        speed = (self.step - starts) / seconds if seconds else None
+        speed = (self.step - starts) / self.seconds if self.seconds else None
         self.result |= {"steps": self.step, "learning_steps": self.learned, "steps_per_second": speed}
+
+    def save(self) -> None:
+        """Writes a checkpoint."""
+        self.checkpoint.save(
+            step=self.step, learned=self.learned, seconds=self.seconds, result=self.result, stack=self.game.stack
+        )
+
+    def load(self) -> None:
+        """Goes on from the checkpoint in the run's folder. An episode that had not ended then is truncated."""
+        state = self.checkpoint.load()
+        if state is None:
+            raise SystemExit(f"{self.folder} has no checkpoint to go on from")
+        self.step, self.learned, self.seconds = state["step"], state["learned"], state["seconds"]
+        self.result = {**state["result"], "config": self.config}
+        self.store(state["stack"], 0, 0.0, False, final=True)
+        self.game.reset(int(self.rng.integers(EVALUATION_SEED)))  # not the first episodes again
 
     def show(self, bar: tqdm) -> None:
         """Writes the mean of the last returns, the loss and the mean wanted value to the progress bar."""
@@ -271,10 +292,14 @@ def parse_arguments() -> argparse.Namespace:
     add_device_option(parser)
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
     parser.add_argument("--out", type=Path, help="folder of the run; default: runs/dqn_pong_seed<seed>")
-    parser.add_argument("--check", action="store_true", help="compare samples with what the agent saw")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
+    parser.add_argument("--check", action="store_true", help="compare samples with what the agent saw; not to resume")
     for option, setting in OPTIONS.items():
         parser.add_argument(f"--{option}", dest=setting, type=int, help=f"instead of the configuration's {setting}")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.check and arguments.resume:
+        parser.error("--check needs all that the agent saw, and a checkpoint does not hold it")
+    return arguments
 
 
 def main() -> None:
@@ -291,6 +316,8 @@ def main() -> None:
     folder = arguments.out or Path("runs") / f"dqn_pong_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(config, arguments.seed, arguments.backend, folder, arguments.check)
+    if arguments.resume:
+        run.load()
     run.train()
     run.draw_frames()
     result = {**run.result, "memory": run.memory(), "final": run.evaluate(FINAL_SEED)}

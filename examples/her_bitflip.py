@@ -3,6 +3,7 @@
     python examples/her_bitflip.py                       # 15 bits, about a minute on two CPU cores
     python examples/her_bitflip.py --bits 8 --max-updates 300 --evaluate-every 100
     python examples/her_bitflip.py --seeds 3 --evaluate-every 250
+    python examples/her_bitflip.py --resume              # after a kill, each run from its last evaluation
 
 The state is a row of bits, an action flips one, and the goal is another row of bits. Both are random in each episode,
 which ends when the state is the goal, or after as many steps as there are bits. The reward is 0 for a step that reaches
@@ -13,7 +14,8 @@ are, and once with 80 % of each sample relabelled by `HindsightRelabel`. Those g
 episode in the place of the goal, and the reward for that one. One call of a compiled graph inserts the newest
 transitions, samples and relabels a batch, computes loss and gradients, and updates the network and its target.
 
-It prints the success rate of greedy episodes for both, and writes a figure and a .json with all success rates.
+It prints the success rate of greedy episodes for both, and writes a figure and a .json with all success rates, and
+beside them a checkpoint of each run. ``--resume`` goes on from these, with what the environments were about to do.
 
 Reference:
     Andrychowicz et al. 2017, Hindsight Experience Replay, https://arxiv.org/abs/1707.01495, section 3.1 and figure 1.
@@ -30,7 +32,7 @@ from device import add_device_option, use_device
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
-from mindspore_replay import HindsightRelabel, ReplayBuffer
+from mindspore_replay import HindsightRelabel, ReplayBuffer, TrainingCheckpoint
 
 GAMMA, TAU, LEARNING_RATE, EPSILON = 0.98, 0.01, 1e-3, 0.2
 CAPACITY, BATCH, UNITS = 100_000, 128, 256
@@ -165,7 +167,21 @@ class Run:
         self.policy = Policy(network)
         self.learner = Learner(network, target, make_buffer(self.bits, arguments.num_envs, hindsight, seed))
         self.history: dict[str, list[float]] = {"updates": [], "episodes": [], "success": [], "seconds": []}
-        self.episodes = 0
+        self.update = self.episodes = 0
+        path = arguments.out.with_name(f"{arguments.out.stem}_{hindsight:.0%}_seed{seed}.safetensors".replace("%", ""))
+        self.checkpoint = TrainingCheckpoint(path, learner=self.learner, rng=self.rng)
+        if arguments.resume:
+            self.load()
+
+    def save(self) -> None:
+        envs = self.envs.state, self.envs.goal, self.envs.steps
+        self.checkpoint.save(update=self.update, episodes=self.episodes, history=self.history, envs=envs)
+
+    def load(self) -> None:
+        """Goes on from the checkpoint, if there is one."""
+        if state := self.checkpoint.load():
+            self.update, self.episodes, self.history = state["update"] + 1, state["episodes"], state["history"]
+            self.envs.state, self.envs.goal, self.envs.steps = state["envs"]
 
     def advance(self) -> tuple[list[np.ndarray], np.ndarray]:
         """Steps the environments. Gives the buffer's rows, and which of them end an episode."""
@@ -181,20 +197,21 @@ class Run:
 
     def train(self) -> dict[str, list[float]]:
         """Acts and learns, an update after each step of the environments."""
-        start = time.perf_counter()
+        start = time.perf_counter() - (self.history["seconds"] or [0.0])[-1]
         while not bool(self.learner.buffer.can_sample()):
             rows, end = self.advance()
             self.learner.buffer.insert(rows, end=end)
-        bar = tqdm(range(self.updates + 1), unit="update", desc=self.name, dynamic_ncols=True)
-        for update in bar:
-            if update:
+        bar = tqdm(range(self.update, self.updates + 1), unit="update", desc=self.name, dynamic_ncols=True)
+        for self.update in bar:
+            if self.update:
                 rows, end = self.advance()
                 self.learner(*map(Tensor, rows), Tensor(end))
-            if update % self.every == 0 or update == self.updates:
-                values = update, self.episodes, self.success_rate(), time.perf_counter() - start
+            if self.update % self.every == 0 or self.update == self.updates:
+                values = self.update, self.episodes, self.success_rate(), time.perf_counter() - start
                 for column, value in zip(self.history.values(), values):
                     column.append(value)
                 bar.set_postfix_str(f"{self.episodes} episodes, success rate {values[2]:.0%}")
+                self.save()
         return self.history
 
     def success_rate(self) -> float:
@@ -238,7 +255,9 @@ def main() -> None:
     add_device_option(parser)
     parser.add_argument("--seeds", type=int, default=1, help="runs with, and runs without hindsight")
     parser.add_argument("--out", type=Path, default=Path("runs/her_bitflip.png"), help="figure; a .json goes beside")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoints beside the figure")
     arguments = parser.parse_args()
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     ms.set_context(mode=ms.GRAPH_MODE)
     use_device(arguments.device)
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
@@ -249,7 +268,6 @@ def main() -> None:
             last = {key: values[-1] for key, values in history.items()}
             spent = f"{last['updates']} updates and {last['episodes']} episodes, {last['seconds']:.0f} s"
             print(f"{name}, seed {seed}: success rate {last['success']:.1%} after {spent}")
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     plot(runs, arguments.bits, arguments.out)
     settings = {key: value for key, value in vars(arguments).items() if key != "out"}
     arguments.out.with_suffix(".json").write_text(json.dumps({"settings": settings, "runs": runs}))

@@ -3,6 +3,7 @@
     pip install ".[examples,datasets]"
     python examples/offline_cql.py              # less than two minutes on two CPU cores
     python examples/offline_cql.py --seed 0 1 2 --out runs/offline_cql
+    python examples/offline_cql.py --resume     # after a kill, each learner from its last evaluation
 
 Policies of which none balances the pole for long play some hundred episodes, and Minari's ``DataCollector`` writes them
 down. ``from_minari`` makes a replay buffer of the dataset. From then on no learner acts: one call of a compiled graph
@@ -15,7 +16,7 @@ the value of the action taken. The same learner without this term, a DQN, is tra
 Greedy episodes are played only to watch. Nothing is chosen by them: what counts is the last network. The script ends
 with an error unless the mean return of CQL's reaches ``solved_at`` of the configuration. Files go to
 ``runs/offline_cql_seed<seed>/``: the dataset, which a later run of the same folder takes again, the learning curve, the
-history and the networks.
+history and the networks, and a checkpoint of each learner.
 
 Reference:
     Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning, https://arxiv.org/abs/2006.04779,
@@ -39,7 +40,7 @@ from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner, Policy, greedy_retur
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
-from mindspore_replay import load_config
+from mindspore_replay import TrainingCheckpoint, load_config
 from mindspore_replay.datasets import from_minari
 
 
@@ -97,18 +98,22 @@ class OfflineRun:
         rates = self.config["gamma"], settings["tau"], settings["learning_rate"]
         return OfflineLearner(make_network(*size), make_network(*size), buffer, *rates, conservatism=conservatism)
 
-    def train(self, name: str, conservatism: float) -> float:
-        """The mean return of the last network of a learner."""
+    def train(self, name: str, conservatism: float, resume: bool) -> float:
+        """The mean return of the last network of a learner, which goes on from its checkpoint if it is to resume."""
         plan, updates = self.config["evaluation"], self.config["learner"]["updates"]
         learner = self.make_learner(conservatism)
         policy = Policy(learner.network)
-        curve = self.history["evaluations"][name] = []
-        for update in (bar := tqdm(range(1, updates + 1), desc=name, unit="update", dynamic_ncols=True)):
+        checkpoint = TrainingCheckpoint(self.folder / f"{name}.safetensors", learner=learner)
+        state = (checkpoint.load() if resume else None) or {"update": 0, "curve": []}
+        curve = self.history["evaluations"][name] = state["curve"]
+        todo = range(state["update"] + 1, updates + 1)
+        for update in (bar := tqdm(todo, desc=name, unit="update", dynamic_ncols=True)):
             loss = learner()
             if update % plan["every"] == 0:
                 seed = EVALUATION_SEED + update
                 curve.append((update, float(np.mean(greedy_returns(self.config, policy, plan["episodes"], seed)))))
                 bar.set_postfix_str(f"loss {float(loss):.3f}, return {curve[-1][1]:.0f}")
+                checkpoint.save(update=update, curve=curve)
         ms.save_checkpoint(learner.network, str(self.folder / f"{name}.ckpt"))
         mean = float(np.mean(greedy_returns(self.config, policy, plan["final_episodes"], FINAL_SEED)))
         self.history["final"][name] = mean
@@ -179,6 +184,7 @@ def parse_arguments() -> argparse.Namespace:
     add_device_option(parser)
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
     parser.add_argument("--out", type=Path, default=Path("runs/offline_cql"), help="start of the runs' folders")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoints in the runs' folders")
     return parser.parse_args()
 
 
@@ -193,7 +199,8 @@ def main() -> None:
     for seed in arguments.seed:
         begin = time.perf_counter()
         run = OfflineRun(config, seed, arguments.backend, Path(f"{arguments.out}_seed{seed}"))
-        means = {name: run.train(name, weight) for name, weight in config["learner"]["conservatism"].items()}
+        weights = config["learner"]["conservatism"].items()
+        means = {name: run.train(name, weight, arguments.resume) for name, weight in weights}
         run.save()
         histories.append(run.history)
         unsolved += [seed] * (means["CQL"] < config["evaluation"]["solved_at"])

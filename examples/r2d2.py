@@ -3,6 +3,7 @@
     python examples/r2d2.py                     # about five minutes on two CPU cores
     python examples/r2d2.py --seed 1
     python examples/r2d2.py --memoryless        # the same, but the LSTM forgets everything before each step
+    python examples/r2d2.py --resume --steps 200000
     python examples/plot_curves.py runs/r2d2_cartpole_*seed* --out r2d2_cartpole.png
 
 The agent sees where the cart and the pole are and what it did last, but not how fast they move: it must remember. The
@@ -11,7 +12,7 @@ before; where an episode begins or ends within a sequence, a mask says so. One c
 sequences, computes the loss of double Q-learning with their importance weights, updates the network and its target, and
 gives the sequences their new priorities. Rows are stored by eager calls, and acting carries the LSTM's state along.
 
-Options, environments, evaluations and files are those of ``dqn.py``, without ``--resume``. It prints the mean return of
+Options, environments, evaluations and files are those of ``dqn.py``. It prints the mean return of
 100 greedy episodes with the best network, and writes the learning curve, history and checkpoints to
 ``runs/r2d2_cartpole_seed<seed>/``.
 
@@ -241,6 +242,13 @@ class RecurrentRun(Run):
         returns[done] = 0
         self.actor.forget(done)
 
+    def load(self) -> None:
+        """Goes on from the checkpoint in the run's folder. Episodes that had not ended then are cut off."""
+        super().load()
+        buffer = self.learner.buffer
+        # Their newest rows are deleted, so that no sequence reaches from them into the new episodes.
+        buffer.delete(int(buffer.serials[0]) - 1 - np.arange(self.config["num_envs"]))
+
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -252,6 +260,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--num-envs", type=int, help="default: from the configuration")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
     parser.add_argument("--out", type=Path, help="default: runs/r2d2_cartpole[_memoryless]_seed<seed>")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
     return parser.parse_args()
 
 
@@ -268,6 +277,8 @@ def main() -> None:
     folder = arguments.out or Path("runs") / f"{name}_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run = RecurrentRun(config, arguments.seed, arguments.backend, folder)
+    if arguments.resume:
+        run.load()
     run.train()
     conclude(run, run.finish(), time.perf_counter() - begin)
 

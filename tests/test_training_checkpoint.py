@@ -418,3 +418,31 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path):
         assert found.count(2) > 20, how
         assert found.count(3) > 2, how  # a kill after the new file is there, but before the folder is on the disk
     assert "ValueError" in results["in-place"]["found"]
+
+
+def test_the_loop_of_the_page_goes_on_after_a_kill(tmp_path: Path):
+    """It is killed between two saves, and gives the same losses and weights as one that was not."""
+    page = Path(__file__).resolve().parent.parent / "docs" / "training_checkpoints.md"
+    loop = page.read_text().split("```python\n")[1].split("```")[0]
+    loop += "print(losses, learner.network.weight.asnumpy().tolist())\n"
+    killed = loop.replace("    step += 1\n", "    step += 1\n    if step == 70: os.kill(os.getpid(), 9)\n")
+    assert killed != loop
+
+    def ran(folder: str, script: str) -> subprocess.CompletedProcess:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "loop.py").write_text("import os\n" + script)
+        environment = {**os.environ, "GLOG_v": "3"}
+        command = [sys.executable, "loop.py"]
+        return subprocess.run(
+            command, cwd=tmp_path / folder, capture_output=True, text=True, check=False, env=environment
+        )
+
+    whole = ran("whole", loop)
+    assert whole.returncode == 0, whole.stderr
+    assert ran("killed", killed).returncode == -9
+    again = ran("killed", loop)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
+    assert (
+        len(again.stdout.splitlines()[-1].split(", ")) == 103
+    )  # a hundred losses and four weights, with a space between
