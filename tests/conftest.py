@@ -19,7 +19,7 @@ from mindspore_replay.distributed.ray_module import connect
 #: Files that share drivers, and so compiled graphs, run in one process.
 _GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"), "weighted")
 #: Files that share a Ray cluster.
-_GROUPS |= dict.fromkeys(("test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
+_GROUPS |= dict.fromkeys(("test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
 #: Files that share the emulated CUDA kernels.
 _GROUPS |= dict.fromkeys(("test_cuda_kernels.py", "test_gpu_target.py"), "cuda")
 

@@ -1,7 +1,6 @@
 """Real Minari datasets, collected from gymnasium environments, as buffers and back."""
 
 import logging
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -422,15 +421,3 @@ def test_columns_of_mindspore_rl_become_a_dataset():
     back = from_minari(dataset, buffer=ReplayBuffer(sample_size=1, capacity=4, shapes=shapes, types=types, names=names))
     for name, array in rows(back).items():
         np.testing.assert_array_equal(array, rows(buffer)[name])
-
-
-def test_the_snippets_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    text = (Path(__file__).parent.parent / "docs" / "datasets.md").read_text(encoding="utf-8")
-    namespace: dict[str, Any] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Minari's, that a dataset names no author, and that it leaves a folder behind
-        exec("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), namespace)
-    clean_up(namespace["env"])
-    assert namespace["first"].capacity == sum(len(namespace["dataset"][i]) for i in range(5))
-    assert namespace["again"].total_steps == namespace["dataset"].total_steps == namespace["same"].capacity

@@ -1,6 +1,5 @@
 """Buffers from configurations in DI-engine's keys, and the page that explains them."""
 
-import importlib
 import math
 import re
 from pathlib import Path
@@ -417,22 +416,6 @@ def tables(heading: str) -> list[list[list[str]]]:
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     found = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
     return [[[cell.strip() for cell in row[1:-1].split("|")] for row in table.splitlines()[2:]] for table in found]
-
-
-def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
-    (tmp_path / "di_engine_page.py").write_text("".join(blocks), encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    namespace = vars(importlib.import_module("di_engine_page"))  # the compiler looks for the module of what it compiles
-    buffers = namespace["buffers"]
-    assert [type(buffer) for buffer in buffers.values()] == [PrioritizedReplayBuffer] * 2
-    assert [(b.capacity, b.max_use, b.sample_size) for b in buffers.values()] == [(100, 10, 64), (1000, 100, 64)]
-    assert namespace["steps"] == 2  # 32 rows are too few
-    assert np.isfinite(namespace["loss"].asnumpy())
-    assert len(np.unique(buffers["policy"].priorities.asnumpy())) > 30  # errors of the rows that were drawn
-    reward = namespace["reward"].asnumpy().tolist()
-    assert [chosen["visited"] for chosen in namespace["chosen"]] == [{row} for row in reward]
 
 
 def test_the_page_has_every_key():

@@ -221,6 +221,44 @@ def test_a_list_of_buffers(mode: str, backend: str):
     assert [buffer.buffer[1].asnumpy()[:2].tolist() for buffer in buffers] == [[1, 5], [2, 6], [3, 7]]
 
 
+class Indexed(Several):
+    """The buffers by constants, and by the number of a loop."""
+
+    def construct(self, x, y):
+        self.memories[0].insert([x, y])
+        self.memories[-1].insert([x + 1, y + 1])
+        newest = ()
+        for i in range(len(self.memories)):
+            self.memories[i].insert([x + i, y + 10 * i])
+            newest = (*newest, self.memories[i].get_item(-1)[1], self.memories[i].size())
+        return newest
+
+
+def test_a_list_of_buffers_by_index(mode: str, backend: str):
+    buffers = [make_buffer(backend) for _ in range(2)]
+    call = compiled(Indexed(buffers), mode)
+    assert ints(call(*row(1))) == [1, 2, 11, 2]
+    assert ints(call(*row(5))) == [5, 4, 15, 4]
+    assert [buffer.buffer[1].asnumpy()[:4].tolist() for buffer in buffers] == [[1, 1, 5, 5], [2, 11, 6, 15]]
+
+
+class ByTensor(Several):
+    def construct(self, i):
+        return self.memories[i].size()
+
+
+def test_an_index_that_is_a_tensor_fails(mode: str):
+    call = compiled(ByTensor([make_buffer("native") for _ in range(2)]), mode)
+    with pytest.raises(AttributeError, match="'Function' object has no attribute 'size'"):
+        call(Tensor(1, ms.int32))
+
+
+def test_a_list_of_cells_cannot_be_called_cells():
+    cell = nn.Cell()
+    with pytest.raises(KeyError, match="cells child cell already exists"):
+        cell.cells = nn.CellList([make_buffer("native")])
+
+
 class Plain(Kept):
     """Buffers in a class that is no Cell, and in a dict."""
 

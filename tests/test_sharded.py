@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -293,14 +292,6 @@ def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
             assert len(batch["indices"]) == 8
             if kind == "prioritized sequence":
                 assert int(replay.update_priorities(batch["indices"], batch["weights"])) == 0
-
-
-def test_the_page(capsys: pytest.CaptureFixture[str]):
-    page = Path(__file__).resolve().parent.parent / "docs" / "ray.md"
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
-    exec("".join(blocks), {"__name__": "__main__"})
-    assert capsys.readouterr().out == "100 (32, 4)\n[500, 500]\n"
 
 
 class Step(nn.Cell):

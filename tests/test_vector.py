@@ -1,7 +1,6 @@
 """Rows of vector environments against a log that every single environment keeps of its own transitions."""
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -21,7 +20,6 @@ NEXT_ROW = ["observation", "action", "reward", "terminated"]
 LAYOUTS = pytest.mark.parametrize("names", [WHOLE, NEXT_ROW], ids=["whole", "next_row"])
 IN_EACH_MODE = pytest.mark.parametrize("mode", MODES)
 TYPES = {"action": "int32", "terminated": "bool", "truncated": "bool"}
-DOCS = Path(__file__).resolve().parent.parent / "docs" / "vector.md"
 
 
 class Counting(gym.Env):
@@ -105,10 +103,10 @@ class Log(gym.Wrapper):
 
 
 class Recorder:
-    """What `VectorRows` needs of a buffer. Keeps each insertion, and hands it on to a real buffer, if there is one."""
+    """What `VectorRows` needs of a buffer. Keeps each insertion."""
 
-    def __init__(self, names: list[str], num_envs: int, real: Any = None) -> None:
-        self.names, self.num_envs, self.real = names, num_envs, real
+    def __init__(self, names: list[str], num_envs: int) -> None:
+        self.names, self.num_envs = names, num_envs
         self.types = [TYPES.get(name, "float32") for name in names]
         self.whole = "next_observation" in names
         self.inserted: list[dict[str, Any]] = []
@@ -120,8 +118,6 @@ class Recorder:
         assert end.dtype == final.dtype == bool
         assert not (final & ~end).any()
         self.inserted.append({**exp, "end": end.copy(), "final": final.copy()})
-        if self.real is not None:
-            self.real.insert(exp, end=end, final=final)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -615,20 +611,3 @@ def test_rows_fit_a_buffer():
     exp, _ = step_of(rows=VectorRows(buffer, NEXT_STEP))
     stored = buffer.insert(exp).get_item([0, 1])
     assert [column.asnumpy().tolist() for column in stored] == [exp[name].tolist() for name in WHOLE]
-
-
-def test_the_loops_of_the_page():
-    page = DOCS.read_text(encoding="utf-8")
-    start, *loops = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(loops) == 3
-    for mode, loop in zip(MODES, loops):
-        namespace: dict[str, Any] = {}
-        exec(start, namespace)
-        real = namespace["buffer"]
-        buffer = namespace["buffer"] = Recorder(list(real.names), real.num_envs, real)
-        exec(loop, namespace)
-        assert namespace["rows"].autoreset_mode == mode.value
-        assert len(buffer.inserted) == 200
-        assert real.size() == 600
-        assert real.can_sample()
-        assert any(row["end"].any() for row in buffer.inserted)

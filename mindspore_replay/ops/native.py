@@ -75,7 +75,8 @@ _NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}
 @functools.lru_cache
 def _library_for(device: str) -> _Library:
     if device not in _NAMES:
-        return _Library(None, None, f"native kernels run on CPU and GPU, and the device target is {device}")
+        reason = f"native kernels run on CPU and GPU, and the device target is {device}, where nothing has been run"
+        return _Library(None, None, reason)
     library = "the kernel library" if device == "CPU" else "the CUDA kernel library"
     path = _FOLDER / f"{_NAMES[device]}.so"
     if not path.exists():
