@@ -271,6 +271,18 @@ def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys
     assert "PROBLEM: NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2'\n" in captured.err
 
 
+def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
+    from mindspore_replay.cli import doctor
+
+    found = subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *args, **kwargs: found)
+    assert doctor._devices() == {
+        "CPU": "in use",
+        "GPU": "there: mindspore.set_device chooses it",
+        "Ascend": "there, but nothing has been run on it, and buffers are not expected to work there yet",
+    }
+
+
 def test_bench(capsys: pytest.CaptureFixture[str]):
     assert main(["bench", "--capacity", "300", "--rounds", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -29,6 +29,12 @@ _OPTIONAL = {
     "rich": "monitor", "tensorboardX": "monitor", "minari": "datasets", "h5py": "datasets", "ray": "ray",
 }  # fmt: skip
 
+#: What is said of a device that MindSpore finds.
+_THERE = {
+    **dict.fromkeys(("CPU", "GPU"), "there: mindspore.set_device chooses it"),
+    "Ascend": "there, but nothing has been run on it, and buffers are not expected to work there yet",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has no options."""
@@ -85,16 +91,14 @@ def _devices() -> dict[str, str]:
     Another process asks, since the answer may change the device in use.
     """
     found = {}
-    for device in ("CPU", "GPU", "Ascend"):
+    for device in _THERE:
         if device == ms.get_context("device_target"):
             found[device] = "in use"
             continue
         code = f"import mindspore; mindspore.set_device({device!r})"
         environment = {**os.environ, "GLOG_v": "3"}  # errors are logged
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-        found[device] = (
-            _reason(device, result.stderr) if result.returncode else "there: mindspore.set_device chooses it"
-        )
+        found[device] = _reason(device, result.stderr) if result.returncode else _THERE[device]
     return found
 
 
