@@ -33,7 +33,8 @@ _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 class NamedCell(nn.Cell):
     """A Cell that keeps names and dtypes of its own: its checkpoint names its Parameters as it calls them itself, and
-    mixed precision of its owner, by ``to_float`` or ``amp``, casts nothing in it. It is true, also where its length is 0.
+    mixed precision of its owner, by ``to_float`` or ``amp``, casts nothing in it. It is true even where its length is
+    0.
     """
 
     def add_flags(self, **flags: Any) -> "NamedCell":
