@@ -4,7 +4,7 @@ import mindspore as ms
 import pytest
 from bodies import Body, compiled, ints, make_buffer, row
 from checks import cursors
-from mindspore import nn
+from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
 
@@ -219,3 +219,89 @@ class SetsAttribute(Body):
 def test_an_attribute_set_in_the_same_body(mode: str, backend: str):
     cell = SetsAttribute(make_buffer(backend))
     assert int(compiled(cell, mode)(*row(10))) == 1
+
+
+class Chains(Body):
+    """Calls on what `insert`, `add` and `reset` give, and reads before, between and after them."""
+
+    def construct(self, x, y):
+        before = self.buffer.size()
+        one = self.buffer.insert([x, y]).size()
+        self.buffer.insert([x, y + 1]).add([x, y + 2])
+        memory = self.buffer.insert([x, y + 3])
+        four = memory.size()
+        memory.insert([x, y + 4])
+        other = self.other.reset().insert([x, y * 2])
+        read = memory.get_item(0)[1], memory.get_item(-1)[1], other.get_item(0)[1]
+        return before, one, four, memory.size(), self.buffer.size(), other.size(), *read, memory.reset().size()
+
+
+def test_chains(mode: str, backend: str):
+    cell = Chains(make_buffer(backend), make_buffer(backend))
+    call = compiled(cell, mode)
+    assert ints(call(*row(10))) == [0, 1, 4, 5, 5, 1, 10, 14, 20, 0]
+    assert cell.buffer.buffer[1].asnumpy()[:5].tolist() == [10, 11, 12, 13, 14]
+    assert ints(call(*row(20))) == [0, 1, 4, 5, 5, 1, 20, 24, 40, 0]
+    assert cursors(cell.buffer)[2:] == (10, 10)
+    assert cursors(cell.other)[1:] == (1, 2, 1)
+
+
+class ChainsInControlFlow(Body):
+    def construct(self, x, y, steps):
+        step = self.zero
+        seen = self.zero
+        memory = self.buffer
+        while step < steps:
+            seen = seen * 10 + self.buffer.insert([x, y + step]).size()
+            if step == 1:
+                self.buffer.reset().insert([x, y]).insert([x, y])
+            memory = memory.insert([x, y])
+            step = step + 1
+        return seen, memory.size(), self.buffer.get_item(-2)[1]
+
+
+def test_chains_in_control_flow(mode: str, backend: str):
+    """Sizes 1, 3, then 4 after the reset; each turn ends with one row more."""
+    cell = ChainsInControlFlow(make_buffer(backend))
+    call = compiled(cell, mode)
+    assert ints(call(*row(10), Tensor(3, ms.int32))) == [134, 5, 12]
+    assert ints(call(*row(20), Tensor(1, ms.int32))) == [6, 6, 20]
+    assert cursors(cell.buffer)[2:] == (10, 3)
+
+
+class ChainsOfClocks(Body):
+    def construct(self, x, y):
+        size = self.buffer.advance().insert([x, y]).advance(2).size()
+        handles, _, number = self.buffer.insert([x, y + 1]).sample(with_indices=True)
+        return size, number.sum(), self.buffer.info(handles)[2].sum()
+
+
+def test_chains_of_a_buffer_with_a_clock(mode: str, backend: str):
+    """Of two rows drawn, none twice, the first has seen two steps and the second none."""
+    buffer = make_buffer(backend, weighted=True, replace=False)
+    assert ints(compiled(ChainsOfClocks(buffer), mode)(*row(10))) == [1, 21, 2]
+    assert buffer.clock.asnumpy()[0] == 3
+
+
+class ReadsAnAttribute(Body):
+    def construct(self, x, y):
+        return self.buffer.insert([x, y]).count
+
+
+class GivesTheBuffer(Body):
+    def construct(self, x, y):
+        return self.buffer.insert([x, y])
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        (ReadsAnAttribute, AttributeError, "has no attribute 'count'"),
+        (GivesTheBuffer, RuntimeError, "Function in output is not supported"),
+    ],
+)
+def test_what_a_chain_cannot_do_is_refused_when_it_is_compiled(body: type, error: type, message: str):
+    buffer = make_buffer("native")
+    with pytest.raises(error, match=message):
+        ms.jit(body(buffer).construct)(*row(10))
+    assert buffer.size() == 0

@@ -194,7 +194,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         else:
             self._no_episodes_graph(end, final)
             self._insert_with(given, *rows)
-        return self
+        return self._chained
 
     def _sample_windows(self, given_beta):
         return self._finished(
