@@ -412,6 +412,41 @@ def test_insert_in_a_graph_is_checked_when_it_is_compiled(buffer: ReplayBuffer, 
     assert_unchanged(buffer, lambda: call(*tensors), error, re.escape(f"For 'ReplayBuffer', {message}"))
 
 
+NO_TENSOR = "In a graph, 'exp' must hold Tensors or constant Python numbers: pass a Tensor."
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (1.5, TypeError, "'exp' must have the columns' dtypes. column 1: expected int32, but got the float 1.5."),
+        (2**31, ValueError, "column 1 is int32 and cannot hold 2147483648."),
+        (Y, TypeError, NO_TENSOR),
+        (ms.mutable(5), TypeError, NO_TENSOR),
+        ("five", TypeError, NO_TENSOR),
+    ],
+    ids=["float", "too large", "array", "variable", "string"],
+)
+def test_rows_that_are_no_tensors_in_a_graph(buffer: ReplayBuffer, value: Any, error: type[Exception], message: str):
+    call = Insert(buffer)
+    assert_unchanged(buffer, lambda: call(Tensor(X), value), error, re.escape(message))
+
+
+class InRange(nn.Cell):
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    @ms.jit
+    def construct(self, start):
+        return self.buffer.sample((start, None))
+
+
+@pytest.mark.parametrize("start", [0.5, np.array(0)], ids=["float", "array"])
+def test_a_range_in_a_graph(buffer: ReplayBuffer, start: Any):
+    message = r"In a graph, 'sample_range' must be \(start, stop\), each an int, a Tensor or None\."
+    assert_unchanged(buffer, lambda: InRange(buffer)(start), TypeError, message)
+
+
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_insert_by_name_in_a_graph(backend: str):
     call = Insert(make_buffer(backend, names=["x", "y"]), names=True)

@@ -197,6 +197,28 @@ def test_positions_in_a_graph(mode: str, backend: str, dtype: Any):
     assert (int(count), int(head)) == (6, 2)
 
 
+class Numbers(Body):
+    """Python numbers among Tensors: constants of the body, and arguments."""
+
+    def construct(self, x, number):
+        self.buffer.insert([x, 7, 2, True])
+        self.buffer.insert({"x": x, "real": number, "flag": False, "n": number})
+        return self.buffer.get_item(0)[1:], self.buffer.get_item(1)[1:]
+
+
+def test_numbers_take_the_dtype_of_their_column(mode: str, backend: str):
+    columns = {"x": ((2,), ms.float32), "n": ((), ms.uint8), "real": ((), ms.float16), "flag": ((), ms.bool_)}
+    shapes, types = zip(*columns.values())
+    buffer = ReplayBuffer(2, 6, shapes, types, names=list(columns), backend=backend)
+    call = compiled(Numbers(buffer), mode)
+    for number in (5, 255):
+        first, second = call(row(1)[0], number)
+        assert [value.dtype for value in second] == list(types[1:])
+        assert [value.asnumpy().item() for value in first] == [7, 2.0, True]
+        assert [value.asnumpy().item() for value in second] == [number, float(number), False]
+        buffer.reset()
+
+
 class Several(nn.Cell):
     """Buffers in a CellList, of which each takes the rows in turn."""
 

@@ -243,6 +243,34 @@ def test_priorities_that_are_a_list_in_a_graph(buffer: PrioritizedReplayBuffer):
     assert_unchanged(buffer, lambda: update(Tensor([0, 1])), TypeError, "must be a Tensor or a number")
 
 
+@pytest.mark.parametrize(
+    ("priority", "error", "message"),
+    [
+        (-1.0, ValueError, named("a priority must be finite and at least 0, but got -1.0.")),
+        (True, TypeError, named("a priority must be a number")),
+        (np.array(1.0), TypeError, "In a graph, priorities must be a Tensor or a number: pass a Tensor."),
+    ],
+    ids=["negative", "bool", "array"],
+)
+def test_a_priority_that_is_no_tensor_in_a_graph(
+    buffer: PrioritizedReplayBuffer, priority: Any, error: type[Exception], message: str
+):
+    @ms.jit
+    def insert(x, y, priority):
+        buffer.insert([x, y], priority=priority)
+        return buffer.size()
+
+    assert_unchanged(buffer, lambda: insert(*map(Tensor, PAIR), priority), error, message)
+
+
+def test_indices_that_are_no_tensor_in_a_graph(buffer: PrioritizedReplayBuffer):
+    @ms.jit
+    def delete():
+        return buffer.delete(0)
+
+    assert_unchanged(buffer, delete, TypeError, "In a graph, 'indices' must be a Tensor of ints: pass a Tensor.")
+
+
 @pytest.mark.parametrize("beta", [Tensor([0.1, 0.2]), Tensor(True)], ids=["two", "bool"])
 def test_a_beta_that_is_no_number_in_a_graph(buffer: PrioritizedReplayBuffer, beta: Tensor):
     @ms.jit

@@ -6,6 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
+from mindspore.ops.functional import isconstant
 
 from ..columns import type_name
 from ..ops import random
@@ -45,18 +46,26 @@ class GraphBodies(TimedCell):
         self._zero = Tensor(0, ms.int32)
         # The compiler caches such checks by name, and each buffer has its own.
         self._check_rows = ops.constexpr(self._check_in_graph, name=f"CheckRows{next(_numbers)}")
+        self._check_width = ops.constexpr(self._check_width_in_graph, name=f"CheckWidth{next(_numbers)}")
         self._check_keys = ops.constexpr(self._check_keys_in_graph, name=f"CheckKeys{next(_numbers)}")
         self._check_index = ops.constexpr(self._check_index_in_graph, name=f"CheckIndex{next(_numbers)}")
+        self._constant = ops.constexpr(self._constant_in_graph, name=f"Constant{next(_numbers)}")
         self.__dict__["_chained"] = Chained(self)  # a Cell's own way would make it a child, with the same Parameters
 
     def _check_keys_in_graph(self, keys: tuple[str, ...]) -> bool:
         self.columns.in_order(dict.fromkeys(keys))
         return True
 
+    def _check_width_in_graph(self, fields: int) -> bool:
+        self.columns.in_order([None] * fields)
+        return True
+
     def _check_in_graph(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
-        self.columns.in_order(types)
         self.columns.check(shapes, [type_name(dtype) for dtype in types], self.num_envs)
         return True
+
+    def _constant_in_graph(self, i: int, value: Any) -> Tensor:
+        return Tensor(self.columns.to_array(i, value))
 
     def _check_index_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
         self._positions(np.zeros(shape, type_name(dtype)))
@@ -82,13 +91,24 @@ class GraphBodies(TimedCell):
         if isinstance(exp, dict):
             self._check_keys(tuple(exp.keys()))
             exp = [exp[name] for name in self.columns.names]
+        self._check_width(len(exp))
+        rows = ()
         shapes = ()
         types = ()
-        for row in exp:
+        for i in range(len(exp)):
+            row = self._row_graph(i, exp[i])
+            rows = rows + (row,)
             shapes = shapes + (row.shape,)
             types = types + (row.dtype,)
         self._check_rows(shapes, types)
-        return exp
+        return rows
+
+    def _row_graph(self, i, value):
+        if isinstance(value, Tensor):
+            return value
+        if not isinstance(value, (bool, int, float)) or not isconstant(value):
+            raise TypeError("In a graph, 'exp' must hold Tensors or constant Python numbers: pass a Tensor.")
+        return self._constant(i, value)
 
     def _insert_graph(self, exp, *, end=False, final=False):
         rows = self._checked_rows(exp)
@@ -124,9 +144,14 @@ class GraphBodies(TimedCell):
         if sample_range is None:
             return self._all_rows
         start, stop = sample_range
-        first = self._all_rows[0] if start is None else ops.cast(start, ms.int64)
-        last = self._all_rows[1] if stop is None else ops.cast(stop, ms.int64)
+        first = self._all_rows[0] if start is None else self._bound_graph(start)
+        last = self._all_rows[1] if stop is None else self._bound_graph(stop)
         return ops.stack((first, last))
+
+    def _bound_graph(self, bound):
+        if not isinstance(bound, (int, Tensor)):
+            raise TypeError("In a graph, 'sample_range' must be (start, stop), each an int, a Tensor or None.")
+        return ops.cast(bound, ms.int64)
 
     def _rows_graph(self):
         return self._read_rows(ops.arange(self.capacity))

@@ -7,6 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
+from mindspore.ops.functional import isconstant
 
 from ..columns import Columns, check_bool, check_size, numpy_type, one_int, zeros_parameter
 from ..ops import sum_tree
@@ -140,7 +141,7 @@ class LimitedCell(SavedCell):
         if not self.weighted:
             raise RuntimeError("For a buffer without weights, there are no 'indices'. Make it with weighted=True.")
         if not isinstance(indices, Tensor):
-            raise TypeError("'indices' must be a Tensor of ints in a graph.")
+            raise TypeError("In a graph, 'indices' must be a Tensor of ints: pass a Tensor.")
         self._check_handles(indices.dtype, indices.shape)
         return ops.reshape(ops.cast(indices, ms.int64), (-1,))
 
@@ -152,7 +153,7 @@ class LimitedCell(SavedCell):
             raise RuntimeError("For 'advance', the buffer must be made with weighted=True or a limit.")
         if isinstance(steps, Tensor):
             self._check_steps_tensor(steps.dtype, steps.shape)
-        else:
+        elif isconstant(steps) or not isinstance(steps, int):
             self._check_steps(steps)
         self._advance_by(ops.reshape(ops.cast(steps, ms.int64), ()))
         return self._chained

@@ -7,6 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
+from mindspore.ops.functional import isconstant
 
 from ..columns import check_bool, check_number, check_size, numpy_type
 from ..ops import native
@@ -156,6 +157,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._start_beta = Tensor(np.array([self.first_beta]))
         number = next(_numbers)
         self._check_priority = ops.constexpr(self._check_priority_in_graph, name=f"CheckPriority{number}")
+        self._check_priority_number = ops.constexpr(
+            self._check_priority_number_in_graph, name=f"CheckPriorityNumber{number}"
+        )
         self._check_beta = ops.constexpr(self._check_beta_in_graph, name=f"CheckBeta{number}")
         self._check_beta_tensor = ops.constexpr(self._check_beta_tensor_in_graph, name=f"CheckBetaTensor{number}")
 
@@ -163,6 +167,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _check_priority_in_graph(self, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
         check_length(type(self).__name__, as_priority(type(self).__name__, np.ones(shape, numpy_type(dtype))), rows)
+        return True
+
+    def _check_priority_number_in_graph(self, priority: Any) -> bool:
+        as_priority(type(self).__name__, priority)
         return True
 
     def _check_beta_in_graph(self, beta: Any) -> bool:
@@ -174,10 +182,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return True
 
     def _priority_graph(self, priority, rows):
-        if isinstance(priority, (tuple, list)):
-            raise TypeError("In a graph, priorities must be a Tensor or a number.")
         if isinstance(priority, Tensor):
             self._check_priority(priority.dtype, priority.shape, rows)
+        elif not isinstance(priority, (bool, int, float)):
+            raise TypeError("In a graph, priorities must be a Tensor or a number: pass a Tensor.")
+        elif isconstant(priority):
+            self._check_priority_number(priority)
         return ops.cast(priority, ms.float32)
 
     def _insert_with(self, priority, *rows):
@@ -223,7 +233,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             return self._sample_now()
         if isinstance(beta, Tensor):
             self._check_beta_tensor(beta.dtype, beta.shape)
-        else:
+        elif isconstant(beta) or not isinstance(beta, (int, float)):
             self._check_beta(beta)
         return self._sample_with(ops.cast(beta, ms.float64))
 
