@@ -55,10 +55,11 @@ _FOLDER = Path(__file__).resolve().parent.parent
 
 
 class KernelError(RuntimeError):
-    """A kernel refused its arguments and changed nothing."""
+    """A kernel refused its arguments, or found that it could not do its work. It changed nothing."""
 
     def __init__(self, kernel: str, status: int) -> None:
-        super().__init__(f"The kernel '{kernel}' refused its arguments with status {status}.")
+        what = f"failed: {_FAILURES[status]}" if status in _FAILURES else f"refused its arguments with status {status}"
+        super().__init__(f"The kernel '{kernel}' {what}.")
         self.status = status
 
 
