@@ -1,16 +1,18 @@
 """Deep Q-learning on CartPole, with the replay buffer in the graph that learns.
 
-    python examples/dqn.py                      # at most a minute on two CPU cores
+    python examples/dqn.py                      # one to two minutes on two CPU cores
     python examples/dqn.py --seed 1 --num-envs 4
     python examples/dqn.py --resume --steps 200000
 
-One call of a compiled graph inserts the newest transitions, samples a batch, computes double Q-learning's loss and its
-gradients, and updates the network and its target. A second graph chooses actions. Everything is written to
-``runs/dqn_cartpole_seed<seed>/``: the learning curve, the history, and checkpoints. ``--resume`` goes on from there
-with the network, optimizer, buffer and random states of the last checkpoint; the environments start new episodes.
+One call of a compiled graph inserts the newest transitions, samples a batch with the returns of several steps, computes
+double Q-learning's loss and its gradients, and updates the network and its target. A second graph chooses actions.
+Everything is written to ``runs/dqn_cartpole_seed<seed>/``: the learning curve, the history, and checkpoints.
+``--resume`` goes on from there with the network, optimizer, buffer and random states of the last checkpoint; the
+environments start new episodes.
 
-DQN forgets: a network that balances the pole for 500 steps may be much worse 1000 steps later. Training therefore keeps
-the network of the best greedy evaluation, and stops as soon as one reaches ``stop_at_return`` of the configuration.
+Training goes on until the agent does well while it learns and explores: until the mean return of the last 20 training
+episodes reaches ``stop_at_training_return`` of the configuration. The final evaluation is of the network that training
+ends with. Evaluations on the way only show progress; the network of the best is saved too.
 """
 
 import argparse
@@ -25,9 +27,10 @@ import mindspore as ms
 import numpy as np
 from device import add_device_option, use_device
 from mindspore import Tensor, nn, ops
+from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from tqdm import tqdm
 
-from mindspore_replay import TrainingCheckpoint, create_buffer, load_config
+from mindspore_replay import NStep, TrainingCheckpoint, create_buffer, load_config
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Evaluations take seeds of their own, far from those of training; the last evaluation takes others again.
@@ -82,12 +85,14 @@ class Learner(nn.Cell):
         buffer (ReplayBuffer): Columns observation, action, reward, next_observation, terminated.
         gamma (float): Discount of one step.
         tau (float): Share of the network that the target takes over at each call.
-        learning_rate (float): Of Adam.
+        learning_rate (float, LearningRateSchedule): Of Adam.
+        huber_delta (float): Errors above it count linearly in the loss, smaller ones squared.
     """
 
     def __init__(
-        self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, gamma: float, tau: float, learning_rate: float
-    ) -> None:
+        self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, gamma: float, tau: float,
+        learning_rate: float | LearningRateSchedule, huber_delta: float = 1.0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.network = network
         self.target = target
@@ -101,6 +106,7 @@ class Learner(nn.Cell):
         self.loss_and_gradients = ms.value_and_grad(self.loss, None, self.weights)
         self.gamma = gamma
         self.tau = tau
+        self.huber_delta = huber_delta
 
     def construct(
         self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
@@ -113,22 +119,41 @@ class Learner(nn.Cell):
         return loss
 
     def wanted_value(self, reward: Tensor, next_observation: Tensor, terminated: Tensor) -> Tensor:
-        """Double Q-learning: the network chooses the next action, the target says what it is worth."""
-        action = ops.argmax(self.network(next_observation), 1)
-        next_value = value_of(self.target(next_observation), action)
+        """The reward and the discounted value of what follows."""
         # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
         goes_on = 1.0 - terminated.astype(ms.float32)
-        return reward + self.gamma * goes_on * next_value
+        return reward + self.gamma * goes_on * self.next_value(next_observation)
+
+    def next_value(self, next_observation: Tensor) -> Tensor:
+        """Double Q-learning: the network chooses the next action, the target says what it is worth."""
+        action = ops.argmax(self.network(next_observation), 1)
+        return value_of(self.target(next_observation), action)
 
     def loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
         """Huber loss between the values of the actions taken and those wanted."""
-        return ops.huber_loss(value_of(self.network(observation), action), wanted)
+        return ops.huber_loss(value_of(self.network(observation), action), wanted, delta=self.huber_delta)
 
     def improve(self, gradients: tuple[Tensor, ...]) -> None:
         """One step of the optimizer; the target follows."""
         self.optimizer(gradients)
         for weight, target_weight in zip(self.weights, self.target_weights):
             ops.assign(target_weight, target_weight + self.tau * (weight - target_weight))
+
+
+class NStepLearner(Learner):
+    """A `Learner` of a buffer with the view `NStep`, which must know where episodes end."""
+
+    def construct(
+        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor,
+        end: Tensor,
+    ) -> Tensor:  # fmt: skip
+        self.buffer.insert([observation, action, reward, next_observation, terminated], end=end)
+        # The discount is 0 where a step terminated the episode; at a truncation fewer steps are taken together.
+        observation, action, reward, next_observation, _, discount = self.buffer.sample()
+        wanted = reward + discount * self.next_value(next_observation)
+        loss, gradients = self.loss_and_gradients(observation, action, wanted)
+        self.improve(gradients)
+        return loss
 
 
 class Run:
@@ -157,11 +182,14 @@ class Run:
         """Makes the learner with its buffer, and what acts greedily."""
         config, settings = self.config, self.config["learner"]
         size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
-        buffer = create_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
+        buffer = self.make_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
         network, target = make_network(*size, self.head), make_network(*size, self.head)
-        rates = config["gamma"], settings["tau"], settings["learning_rate"]
-        self.learner = self.learner_class(network, target, buffer, *rates)
+        rates = config["gamma"], settings["tau"], learning_rate(settings["learning_rate"])
+        self.learner = self.learner_class(network, target, buffer, *rates, settings.get("huber_delta", 1.0))
         self.policy = Policy(network)
+
+    def make_buffer(self, settings: dict[str, Any]) -> nn.Cell:
+        return create_buffer(settings)
 
     def epsilon(self) -> float:
         """Probability of a random action now."""
@@ -191,10 +219,15 @@ class Run:
         returns += reward
         self.history["episodes"] += [(self.step, float(value)) for value in returns[done]]
         returns[done] = 0
+        self.done = done
         return [column.astype(dtype) for column, dtype in zip(transition, types)]
 
+    def store(self, transition: list[np.ndarray]) -> None:
+        """Stores transitions without learning."""
+        self.learner.buffer.insert(transition)
+
     def train(self) -> None:
-        """Acts and learns until the last step, or until an evaluation is good enough."""
+        """Acts and learns until the last step, or until it is good enough."""
         plan = self.config["evaluation"]
         starts = self.config["learner"]["learning_starts"]
         returns = np.zeros(len(self.observation))
@@ -207,13 +240,13 @@ class Run:
             if self.step > starts and bool(self.learner.buffer.can_sample()):
                 loss = self.learner(*map(Tensor, transition))
             else:
-                self.learner.buffer.insert(transition)
+                self.store(transition)
             bar.update(self.step - before)
             if passed(500, before, self.step):  # seldom, since reading the loss waits for the graph
                 self.show(bar, loss)
             if passed(plan["every"], before, self.step):
                 self.seconds = time.perf_counter() - start
-                if self.evaluate() >= plan["stop_at_return"]:
+                if self.enough(self.evaluate()):
                     break
         self.seconds = time.perf_counter() - start
         self.show(bar, loss)
@@ -221,12 +254,27 @@ class Run:
 
     def show(self, bar: tqdm, loss: Tensor | None) -> None:
         """Writes the mean of the last returns, the loss and the best evaluation to the progress bar."""
-        recent = [value for _, value in self.history["episodes"][-20:]]
         loss_text = "-" if loss is None else f"{float(loss):.4f}"
-        bar.set_postfix_str(f"return {np.mean(recent or [0]):.0f}, loss {loss_text}, best {self.best:.0f}")
+        bar.set_postfix_str(f"return {self.recent_return():.0f}, loss {loss_text}, best {self.best:.0f}")
+
+    def recent_return(self) -> float:
+        """Mean return of the last 20 training episodes, of fewer if there are fewer, 0 if there are none."""
+        return float(np.mean([value for _, value in self.history["episodes"][-20:]] or [0]))
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the result is the network of the best evaluation, not the one that training ends with."""
+        return "stop_at_training_return" not in self.config["evaluation"]
+
+    def enough(self, mean: float) -> bool:
+        """Whether to stop training: by the mean of an evaluation, or of the last training episodes."""
+        plan = self.config["evaluation"]
+        if self.keeps_best:
+            return mean >= plan["stop_at_return"]
+        return len(self.history["episodes"]) >= 20 and self.recent_return() >= plan["stop_at_training_return"]
 
     def evaluate(self) -> float:
-        """Mean return of greedy episodes. Keeps the network if it is the best so far, and writes a checkpoint."""
+        """Mean return of greedy episodes. Saves the network if it is the best so far, and writes a checkpoint."""
         seed = EVALUATION_SEED + self.step
         mean = float(np.mean(greedy_returns(self.config, self.policy, self.config["evaluation"]["episodes"], seed)))
         self.history["evaluations"].append((self.step, mean))
@@ -237,11 +285,12 @@ class Run:
         return mean
 
     def finish(self) -> float:
-        """Mean return of the kept network in the final evaluation; also draws the learning curve."""
+        """Mean return of the final network, the last or the best, in new episodes; also draws the learning curve."""
         if not self.history["evaluations"] or self.history["evaluations"][-1][0] != self.step:
             self.evaluate()
         self.save()
-        ms.load_checkpoint(str(self.folder / "best.ckpt"), self.learner.network)
+        if self.keeps_best:
+            ms.load_checkpoint(str(self.folder / "best.ckpt"), self.learner.network)
         returns = greedy_returns(self.config, self.policy, self.config["evaluation"]["final_episodes"], FINAL_SEED)
         self.history["final"] = float(np.mean(returns))
         (self.folder / "history.json").write_text(json.dumps({**self.history, "config": self.config}))
@@ -263,6 +312,34 @@ class Run:
             raise SystemExit(f"{self.folder} was made with another configuration: {state['config']}")
         self.step, self.best, self.seconds, self.history = (state[k] for k in ("step", "best", "seconds", "history"))
         self.observation, _ = self.envs.reset(seed=int(self.rng.integers(EVALUATION_SEED)))  # not the first ones again
+
+
+class NStepRun(Run):
+    """A `Run` that learns from returns of several steps."""
+
+    learner_class = NStepLearner
+
+    def make_buffer(self, settings: dict[str, Any]) -> nn.Cell:
+        views = [NStep(self.config["learner"]["n_step"], self.config["gamma"])]
+        return create_buffer({**settings, "num_envs": self.config["num_envs"], "views": views})
+
+    def advance(self, returns: np.ndarray) -> list[np.ndarray]:
+        """As that of `Run`, with the flags of the rows that end an episode behind the columns."""
+        return [*super().advance(returns), self.done]
+
+    def store(self, transition: list[np.ndarray]) -> None:
+        self.learner.buffer.insert(transition[:-1], end=transition[-1])
+
+    def load(self) -> None:
+        super().load()
+        self.learner.buffer.end_episodes()  # the environments start new ones
+
+
+def learning_rate(plan: float | dict[str, Any]) -> float | LearningRateSchedule:
+    """A constant, or a schedule that falls linearly from `start` to `end` in `steps` learning steps."""
+    if isinstance(plan, dict):
+        return nn.PolynomialDecayLR(plan["start"], plan["end"], plan["steps"], power=1.0)
+    return plan
 
 
 def make_envs(config: dict[str, Any], number: int) -> gym.vector.VectorEnv:
@@ -292,29 +369,40 @@ def passed(every: int, before: int, now: int) -> bool:
 
 
 def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
-    """Draws learning curves: the return of each episode, its mean over 20 episodes, and the greedy evaluations."""
+    """Draws the learning curve of each run in a panel of its own."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
-    for i, (name, history) in enumerate(runs.items()):
-        steps, values = np.array(history["episodes"] or [(0, 0)], float).T
-        mean = [values[max(0, j - 19) : j + 1].mean() for j in range(len(values))]
-        axes.plot(steps, values, ".", color=f"C{i}", alpha=0.35, markersize=4, markeredgewidth=0)
-        axes.plot(steps, mean, color=f"C{i}", label=name)
-        axes.plot(*np.array(history["evaluations"]).T, "D--", color=f"C{i}", markersize=5, linewidth=0.8, alpha=0.8)
-    axes.plot([], [], "k.", alpha=0.5, label="training episode")
-    axes.plot([], [], "k", label="mean of 20 of them")
-    axes.plot([], [], "kD--", markersize=5, linewidth=0.8, label="greedy evaluation")
-    title = f"{config.get('title', 'DQN')} on {config['environment']}"
-    axes.set(xlabel="environment steps", ylabel="return", title=title, ylim=config.get("return_range", (0, 515)))
-    figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    columns = min(len(runs), 3)
+    rows = -(-len(runs) // columns)
+    size = (8, 4.5) if columns == 1 else (3.6 * columns, 0.6 + 2.7 * rows)
+    shared = {"squeeze": False, "sharex": True, "sharey": True, "layout": "constrained"}
+    figure, panels = plt.subplots(rows, columns, figsize=size, **shared)
+    for axes, (name, history) in zip(panels.flat, runs.items()):
+        draw(axes, history, config)
+        axes.set(title=name, xlabel="environment steps", ylim=config.get("return_range", (0, 515)))
+        axes.tick_params(labelbottom=True)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("return")
+    for axes in panels.flat[len(runs) :]:
+        axes.set_axis_off()
+    figure.suptitle(f"{config.get('title', 'DQN')} on {config['environment']}")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=100)
     plt.close(figure)
+
+
+def draw(axes: Any, history: dict[str, Any], config: dict[str, Any]) -> None:
+    """Draws the return of each training episode, their mean over 20, and the greedy evaluations."""
+    steps, values = np.array(history["episodes"] or [(0, 0)], float).T
+    mean = [values[max(0, j - 19) : j + 1].mean() for j in range(len(values))]
+    axes.plot(steps, values, color="C0", alpha=0.5, linewidth=0.8, label="training episode")
+    axes.plot(steps, mean, color="C0", linewidth=2, label="mean of 20 training episodes")
+    axes.plot(*np.array(history["evaluations"]).T, "D--", color="C1", markersize=4, linewidth=0.8, label="evaluation")
+    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
 
 
 def conclude(run: Run, mean: float, seconds: float) -> None:
@@ -342,7 +430,7 @@ def parse_arguments(description: str | None, name: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main(run_class: type[Run] = Run, description: str | None = __doc__, name: str = "dqn_cartpole") -> None:
+def main(run_class: type[Run] = NStepRun, description: str | None = __doc__, name: str = "dqn_cartpole") -> None:
     """Trains as the command line says. `name` is that of the configuration and of the folder of the run."""
     begin = time.perf_counter()
     arguments = parse_arguments(description, name)

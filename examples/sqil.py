@@ -25,7 +25,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from dqn import EVALUATION_SEED, ROOT, Learner, Policy, Run, main, make_envs
+from dqn import EVALUATION_SEED, ROOT, Learner, NStepRun, Policy, Run, main, make_envs
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import MixedReplay, load_config
@@ -98,7 +98,7 @@ class SqilRun(Run):
 
 def load_expert(folder: Path, backend: str) -> Policy:
     """The greedy policy of the best network that a run of ``dqn.py`` has kept; makes that run if there is none."""
-    run = Run(load_config(ROOT / "configs" / "dqn_cartpole.yaml"), 0, backend, folder)
+    run = NStepRun(load_config(ROOT / "configs" / "dqn_cartpole.yaml"), 0, backend, folder)
     if (folder / "best.ckpt").exists():
         ms.load_checkpoint(str(folder / "best.ckpt"), run.learner.network, strict_load=True)
     else:

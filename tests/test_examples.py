@@ -1,10 +1,15 @@
 """The examples run as a user runs them, in short."""
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import gymnasium as gym
+import mindspore as ms
 import numpy as np
 import pytest
 import yaml
@@ -76,6 +81,69 @@ def test_dqn_options(tmp_path: Path, options: tuple[str, ...]):
     config = short_config("dqn_cartpole.yaml", tmp_path)
     output = run("dqn.py", "--steps", 1040, "--config", config, "--out", tmp_path, *options)
     assert output.startswith("1040 steps")
+
+
+@pytest.fixture
+def dqn(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script dqn.py as a module."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    return importlib.import_module("dqn")
+
+
+def dqn_run(dqn: ModuleType, folder: Path, **changes: object) -> Any:
+    """A run of dqn.py with two environments, before its first step."""
+    config = load_config(short_config("dqn_cartpole.yaml", folder, evaluation={"episodes": 2, "final_episodes": 2}))
+    return dqn.NStepRun({**config, "num_envs": 2, **changes}, 0, "auto", folder)
+
+
+def test_dqn_stops_by_training_returns_whatever_evaluations_say(dqn: ModuleType, tmp_path: Path):
+    run = dqn_run(dqn, tmp_path)
+    least = run.config["evaluation"]["stop_at_training_return"]
+    assert least >= 400
+    run.history["episodes"] = [(step, 500.0) for step in range(19)]
+    assert not run.enough(500.0)  # too few to tell
+    run.history["episodes"] = [(0, 500.0), *[(step, least - 1.0) for step in range(1, 21)]]
+    assert not run.enough(500.0)
+    run.history["episodes"] += [(step, least + 1.0) for step in range(21, 41)]
+    assert run.enough(0.0)
+
+
+def test_dqn_ends_with_its_last_network_not_the_best(dqn: ModuleType, tmp_path: Path):
+    run = dqn_run(dqn, tmp_path)
+    ms.save_checkpoint(run.learner.target, str(tmp_path / "best.ckpt"))
+    run.best = np.inf  # of an evaluation before, which no other beats
+    run.learner.weights[0].set_data(run.learner.weights[0] + 1.0)
+    last = run.learner.weights[0].asnumpy().copy()
+    run.finish()
+    np.testing.assert_array_equal(run.learner.weights[0].asnumpy(), last)
+
+
+def test_dqn_learns_returns_that_go_on_after_a_truncation(dqn: ModuleType, tmp_path: Path):
+    """Episodes of five steps, in which the pole cannot fall; a resumed run breaks one off after its second step."""
+    name, before, steps = "CartPoleOfFiveSteps-v1", 42, 82
+    if name not in gym.registry:
+        gym.register(name, entry_point="gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=5)
+    run = dqn_run(dqn, tmp_path, environment=name)
+    played = []
+    for step in range(steps):
+        if step == before:
+            run.save()
+            run = dqn_run(dqn, tmp_path, environment=name)
+            run.load()
+        played.append(run.advance(np.zeros(2)))
+        run.store(played[-1])
+    place = {row.tobytes(): (step, env) for step in range(steps) for env, row in enumerate(played[step][0])}
+    batches = [[x.asnumpy() for x in run.learner.buffer.sample()] for _ in range(40)]
+    observation, _, reward, following, terminated, discount = (np.concatenate(column) for column in zip(*batches))
+    assert {row.tobytes() for row in observation} == place.keys()
+    for i, row in enumerate(observation):
+        step, env = place[row.tobytes()]
+        left = min(5 - step % 5, before - step) if step < before else 5 - (step - before) % 5
+        length = min(3, left)
+        assert reward[i] == pytest.approx(sum(0.99**k for k in range(length)))
+        assert discount[i] == pytest.approx(0.99**length)
+        np.testing.assert_array_equal(following[i], played[step + length - 1][3][env])
+    assert not terminated.any()
 
 
 def test_a_device_that_is_not_there(tmp_path: Path):
