@@ -1,6 +1,7 @@
 """How many samples go with how many insertions."""
 
 import contextlib
+import logging
 import math
 import threading
 import time
@@ -13,6 +14,10 @@ from .buffers.saving import NamedCell
 from .buffers.state import load_in_place, overwrite, state_parameter
 from .columns import check_size
 
+logger = logging.getLogger("mindspore_replay.limiter")
+
+#: Seconds after which a wait is logged.
+PATIENCE = 10.0
 _ENABLED = 4
 _KINDS = "insert", "sample"
 #: Seconds after which a waiting thread looks again, since the counts may have been loaded.
@@ -36,6 +41,9 @@ class RateLimiter(NamedCell):
     are part of the buffer's state and checkpoints. A compiled graph cannot wait: call it within `sampling` or
     `inserting`, or ask `can_sample` and `can_insert` before. `sample_groups` neither waits nor counts. Any thread may
     call each method. A limiter is that of one buffer.
+
+    Where one thread inserts and samples, nobody ends its waiting: ask the buffer's `can_sample` before each sample. It
+    asks the limiter too. A wait of 10 s is logged once, as a warning of ``mindspore_replay.limiter``.
 
     Args:
         samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or the fewest and the
@@ -61,15 +69,12 @@ class RateLimiter(NamedCell):
         >>> from mindspore_replay import RateLimiter, ReplayBuffer
         >>> buffer = ReplayBuffer(sample_size=4, capacity=100, shapes=[()], types=["float32"])
         >>> buffer.limiter = RateLimiter(samples_per_insert=2, min_size=10, error_buffer=4)
-        >>> inserted = sampled = 0
         >>> for _ in range(100):
-        ...     if buffer.limiter.can_sample(4):
+        ...     if buffer.can_sample():
         ...         batch = buffer.sample()
-        ...         sampled += 4
         ...     else:
         ...         buffer = buffer.insert([0.0])
-        ...         inserted += 1
-        >>> print(inserted, sampled)
+        >>> print(buffer.limiter.inserted, buffer.limiter.sampled)
         70 120
     """
 
@@ -92,6 +97,13 @@ class RateLimiter(NamedCell):
         self._begun = np.zeros(4, np.int64)  # what blocks that go on will add to `counts`
         self._sizes = dict.fromkeys(_KINDS, 1)  # rows of the largest insertion and sample
         self._waiting: dict[str, list[int]] = {what: [] for what in _KINDS}
+
+    def __repr__(self) -> str:
+        now = self._account()
+        return (
+            f"RateLimiter({now.settings()}, timeout={self.timeout}, enabled={self.enabled}, inserted={now.inserted}, "
+            f"sampled={now.sampled})"
+        )
 
     @property
     def inserted(self) -> int:
@@ -123,7 +135,7 @@ class RateLimiter(NamedCell):
         return self._asked("insert", rows)
 
     def can_sample(self, rows: int = 1) -> bool:
-        """Whether so many rows may be sampled now. The buffer's own `can_sample` says whether they are there.
+        """Whether so many rows may be sampled now. The buffer's own `can_sample` also says whether they are there.
 
         Args:
             rows (int): How many. Default: ``1``.
@@ -135,6 +147,10 @@ class RateLimiter(NamedCell):
             ValueError: If `rows` is not positive.
         """
         return self._asked("sample", rows)
+
+    def _lets_sample(self, rows: int) -> bool:
+        """Whether a buffer's `sample` of so many rows would not wait: in a `sampling` block it never does."""
+        return getattr(self._inside, "sample", False) or self.can_sample(rows)
 
     def _asked(self, what: str, rows: int) -> bool:
         check_size("RateLimiter", "rows", rows)
@@ -284,20 +300,12 @@ class RateLimiter(NamedCell):
 
     def _begin(self, what: str, rows: int, seconds: float | None, stop: threading.Event | None) -> np.ndarray:
         """Waits until rows may be inserted or sampled. Gives what they add to the counts."""
-        deadline = None if seconds is None else time.monotonic() + seconds
+        wait: Wait | None = None
         self._waiting[what].append(rows)
         try:
-            while True:
-                now = self._account()
-                self._note_size(what, rows, now)
-                if self._may(what, rows, now):
-                    break
-                if stop is not None and stop.is_set():
-                    raise RuntimeError("For 'RateLimiter', waiting was given up.")
-                left = _LONGEST_WAIT if deadline is None else min(deadline - time.monotonic(), _LONGEST_WAIT)
-                if left <= 0:
-                    raise self.too_late(what, rows, seconds)
-                self._changed.wait(left)
+            while not self._may(what, rows, now := self._noted_account(what, rows)):
+                wait = wait or Wait(self, what, rows, seconds, stop)
+                self._changed.wait(min(wait.left(), _LONGEST_WAIT))
         finally:
             self._waiting[what].remove(rows)
         amounts = self._amounts(what, rows, now)
@@ -326,8 +334,7 @@ class RateLimiter(NamedCell):
         """
         check_size("RateLimiter", "waiting", waiting)
         with self._changed:
-            now = self._account()
-            self._note_size("insert", waiting, now)
+            now = self._noted_account("insert", waiting)
             if not now.enabled or now.low == 0:
                 return math.inf
             most = (now.counted_samples + now.error) / now.low
@@ -349,10 +356,6 @@ class RateLimiter(NamedCell):
         now = self._account()
         _check_room(now.low, now.high, now.error, {"insert": insertion, "sample": sample})
 
-    def too_late(self, what: str, rows: int, seconds: float | None) -> TimeoutError:
-        """The error that says why rows could not be inserted or sampled in time."""
-        return TimeoutError(_why_not(what, rows, seconds, self._account()))
-
     def count_inserted(self, rows: int) -> None:
         """Counts rows that others inserted, who were told the `allowance`.
 
@@ -373,13 +376,51 @@ class RateLimiter(NamedCell):
             overwrite(self.counts, self.counts.asnumpy() + done)
             self._changed.notify_all()
 
-    def _note_size(self, what: str, rows: int, now: "_Account") -> None:
-        """Raises a ValueError if an insertion and a sample of the largest sizes may come to wait for each other."""
-        if rows <= self._sizes[what] or not now.enabled or (what == "insert" and now.inserted < now.min_size):
-            return
-        sizes = {**self._sizes, what: rows}
-        _check_room(now.low, now.high, now.error, sizes)
-        self._sizes = sizes
+    def _noted_account(self, what: str, rows: int) -> "_Account":
+        """The account; a ValueError if an insertion and a sample of such sizes may come to wait for each other."""
+        now = self._account()
+        if rows > self._sizes[what] and now.enabled and (what == "sample" or now.inserted >= now.min_size):
+            sizes = {**self._sizes, what: rows}
+            _check_room(now.low, now.high, now.error, sizes)
+            self._sizes = sizes
+        return now
+
+
+class Wait:
+    """One wait for rows to be inserted or sampled.
+
+    Args:
+        limiter (RateLimiter): What it waits for.
+        what (str): ``"insert"`` or ``"sample"``.
+        rows (int): How many rows.
+        seconds (Union[float, None]): Seconds after which it is an error; ``None`` for never.
+        stop (Union[threading.Event, None]): What ends it. Default: ``None``.
+    """
+
+    def __init__(
+        self, limiter: RateLimiter, what: str, rows: int, seconds: float | None, stop: threading.Event | None = None
+    ) -> None:
+        self._limiter, self._what, self._rows, self._stop = limiter, what, rows, stop
+        self._seconds = math.inf if seconds is None else seconds
+        self._begin = time.monotonic()
+        self._said = False
+
+    def left(self) -> float:
+        """Seconds that it may go on. Logs once that it takes long.
+
+        Raises:
+            RuntimeError: If it was stopped.
+            TimeoutError: If it may not go on.
+        """
+        if self._stop is not None and self._stop.is_set():
+            raise RuntimeError("For 'RateLimiter', waiting was given up.")
+        waited = time.monotonic() - self._begin
+        if waited >= self._seconds:
+            raise TimeoutError(_why_not(self._what, self._rows, self._seconds, self._limiter._account()))
+        if waited >= PATIENCE and not self._said:
+            self._said = True
+            logger.warning(_why_so_long(self._what, self._rows, self._limiter._account()))
+        return self._seconds - waited
 
 
 class _Account(NamedTuple):
@@ -395,14 +436,37 @@ class _Account(NamedTuple):
     counted: int
     counted_samples: int
 
+    def settings(self, last: str = ", ") -> str:
+        """The settings as they are given, the last one after `last`."""
+        ratio = f"{self.low:g}" if self.low == self.high else f"({self.low:g}, {self.high:g})"
+        return f"samples_per_insert={ratio}, min_size={self.min_size:g}{last}error_buffer={self.error:g}"
 
-def _why_not(what: str, rows: int, seconds: float | None, now: _Account) -> str:
-    ratio = f"{now.low:g}" if now.low == now.high else f"({now.low:g}, {now.high:g})"
-    past, way_out = ("inserted", "sample rows") if what == "insert" else ("sampled", "insert rows")
+    def counts(self) -> str:
+        """Counts and settings, for a message."""
+        return f"{self.inserted} were inserted and {self.sampled} sampled, with {self.settings(' and ')}"
+
+
+_PAST = {"insert": "inserted", "sample": "sampled"}
+
+
+def _counted(rows: int) -> str:
+    return f"{rows} {'row' if rows == 1 else 'rows'}"
+
+
+def _why_not(what: str, rows: int, seconds: float, now: _Account) -> str:
+    way_out = "sample rows" if what == "insert" else "insert rows"
     return (
-        f"For 'RateLimiter', {rows} {'row' if rows == 1 else 'rows'} could not be {past} within {seconds:g} s: "
-        f"{now.inserted} were inserted and {now.sampled} sampled, with samples_per_insert={ratio}, min_size="
-        f"{now.min_size:g} and error_buffer={now.error:g}. First {way_out}, or disable() it while the buffer is filled."
+        f"For 'RateLimiter', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}. First "
+        f"{way_out}, or disable() it while the buffer is filled."
+    )
+
+
+def _why_so_long(what: str, rows: int, now: _Account) -> str:
+    other, ask = ("samples", "limiter.can_insert") if what == "insert" else ("inserts", "the buffer's can_sample")
+    return (
+        f"For 'RateLimiter', {_counted(rows)} could not be {_PAST[what]} for {PATIENCE:g} s: {now.counts()}. The wait "
+        f"ends when another thread or process {other} rows, or calls disable() or change(). In a single loop call {ask}"
+        "() before. A timeout makes a long wait an error."
     )
 
 

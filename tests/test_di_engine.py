@@ -264,6 +264,18 @@ def test_rates(controller: dict[str, Any], ratio: list[float], min_size: int, er
     np.testing.assert_allclose(limiter.rule.asnumpy(), [*ratio, min_size, error_buffer, 1])
 
 
+def test_a_single_loop_with_rates_does_not_hang():
+    controller = {"push_sample_rate_limit": {"max": 2, "min": 0.5}, "sample_min_limit_ratio": 2}
+    buffer = create_buffer(COLUMNS | {"capacity": 9, "sample_size": 3, "thruput_controller": controller})
+    buffer.limiter.timeout = 0
+    with pytest.raises(TimeoutError, match="3 rows could not be sampled"):
+        buffer.sample()
+    for _ in range(50):
+        buffer.sample() if bool(buffer.can_sample()) else buffer.insert([1])
+    limiter = buffer.limiter
+    assert (limiter.inserted, limiter.sampled) == (33, 51)
+
+
 def test_no_rates():
     for controller in (None, {}, {"window_seconds": 5}, {"push_sample_rate_limit": {"min": 0}}):
         assert create_buffer(ONE | {"thruput_controller": controller}).limiter is None

@@ -1,6 +1,7 @@
 """`RateLimiter`: hand-worked cases, its own rules on random operations, threads, checkpoints, errors."""
 
 import contextlib
+import logging
 import math
 import threading
 from pathlib import Path
@@ -25,6 +26,7 @@ from mindspore_replay import (
     SequenceReplayBuffer,
     create_buffer,
 )
+from mindspore_replay import limiter as limiter_module
 from mindspore_replay.buffers.state import overwrite
 
 
@@ -239,6 +241,29 @@ def test_every_buffer_waits(buffer_cls: type):
     assert buffer.serials.asnumpy()[0] == 4
 
 
+@pytest.mark.parametrize("buffer_cls", SEVERAL)
+def test_a_single_loop_that_asks_never_waits(buffer_cls: type):
+    """`can_sample` says no where `sample` would wait, though the rows are there, and yes in a block that waited."""
+    buffer = buffer_cls(2, 8, [()], ["int32"], seed=0, **SEVERAL[buffer_cls])
+    buffer.limiter = RateLimiter(1, 4, 2.5, timeout=0)
+    ends = {"end": np.ones(1, bool)} if buffer.timed else {}
+    asked = []
+    for _ in range(30):
+        asked.append(bool(buffer.can_sample()))
+        buffer.sample() if asked[-1] else buffer.insert([np.ones(1, np.int32)], **ends)
+    assert asked[:11] == [False] * 4 + [True] + [False] * 2 + [True] + [False] * 2 + [True]
+    assert counted(buffer.limiter)[:2] == [21, 18] == [30 - sum(asked), 2 * sum(asked)]
+    buffer.limiter.disable()
+    assert bool(buffer.can_sample())
+    buffer.limiter.enable()
+    while not bool(buffer.can_sample()):
+        buffer.insert([np.ones(1, np.int32)], **ends)
+    with buffer.limiter.sampling(2):
+        assert not buffer.limiter.can_sample(2)
+        assert bool(buffer.can_sample())
+        buffer.sample()
+
+
 def test_rows_of_tensors_count():
     buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[(3,)], types=["float32"])
     buffer.limiter = RateLimiter(1, 2, 2)
@@ -305,7 +330,9 @@ def test_a_mixture_waits_for_the_limiters_of_its_sources():
     buffer.limiter = RateLimiter((0, 1), 2, 3, timeout=0)
     buffer.insert([np.zeros(2, np.float32)])
     mixed = MixedReplay([(buffer, 0.75), (other, 0.25)], 4)
+    assert bool(mixed.can_sample())
     mixed.sample()
+    assert not bool(mixed.can_sample())
     with pytest.raises(TimeoutError, match="3 rows could not be sampled"):
         mixed.sample()
     assert counted(buffer.limiter) == [2, 3, 0, 3]
@@ -396,6 +423,60 @@ def test_rows_that_are_wrong_do_not_wait():
         buffer.insert([np.zeros(1, np.int32)])
     with pytest.raises(ValueError, match="'exp' must hold a positive multiple"):
         buffer.insert([np.zeros(0, np.float32)])
+
+
+# Waits that take long.
+
+LONG_SAMPLE = (
+    "For 'RateLimiter', 4 rows could not be sampled for 10 s: 0 were inserted and 0 sampled, with "
+    "samples_per_insert=2, min_size=3 and error_buffer=4. The wait ends when another thread or process inserts rows, "
+    "or calls disable() or change(). In a single loop call the buffer's can_sample() before. A timeout makes a long "
+    "wait an error."
+)
+LONG_INSERT = (
+    "For 'RateLimiter', 1 row could not be inserted for 10 s: 5 were inserted and 0 sampled, with "
+    "samples_per_insert=2, min_size=3 and error_buffer=4. The wait ends when another thread or process samples rows, "
+    "or calls disable() or change(). In a single loop call limiter.can_insert() before. A timeout makes a long wait "
+    "an error."
+)
+
+
+@pytest.mark.parametrize(("first", "call", "rows", "expected"), [
+    (0, RateLimiter.sampling, 4, LONG_SAMPLE), (5, RateLimiter.inserting, 1, LONG_INSERT),
+])  # fmt: skip
+def test_a_long_wait_is_logged_once(
+    first: int, call: Any, rows: int, expected: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """By a clock that goes on when the thread waits; after 25 s the limiter is disabled."""
+    limiter = RateLimiter(2, 3, 4)
+    if first:
+        insert(limiter, first)
+    now, seen = [0.0], []
+
+    def wait(seconds: float) -> None:
+        seen.append((now[0], len(caplog.records)))
+        now[0] += seconds
+        if now[0] > 25:
+            limiter.disable()
+
+    monkeypatch.setattr(limiter_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(limiter._changed, "wait", wait)
+    with caplog.at_level(logging.WARNING, "mindspore_replay.limiter"), call(limiter, rows):
+        pass
+    assert [record.message for record in caplog.records] == [expected]
+    assert seen[-1][0] == 25
+    assert all(records == (seconds >= 10) for seconds, records in seen)
+
+
+def test_its_counts_and_settings_are_printed():
+    limiter = RateLimiter((1, math.inf), 3, 4.5, timeout=2)
+    insert(limiter, 5)
+    assert repr(limiter) == (
+        "RateLimiter(samples_per_insert=(1, inf), min_size=3, error_buffer=4.5, timeout=2.0, enabled=True, inserted=5, "
+        "sampled=0)"
+    )
+    limiter.disable()
+    assert str(limiter).endswith("enabled=False, inserted=5, sampled=0)")
 
 
 # Errors.

@@ -21,10 +21,12 @@ from mindspore_replay import (
     NStep,
     Prefetch,
     PrioritizedReplayBuffer,
+    RateLimiter,
     ReplayMonitor,
     create_buffer,
+    load,
 )
-from mindspore_replay.distributed import ShardedReplay, sharded
+from mindspore_replay.distributed import ShardedReplay, ShardWriter, sharded
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),
@@ -292,6 +294,100 @@ def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
             assert len(batch["indices"]) == 8
             if kind == "prioritized sequence":
                 assert int(replay.update_priorities(batch["indices"], batch["weights"])) == 0
+
+
+#: What the methods of a buffer whose rows are on their way must find: those that `hand_over` gave it, all landed.
+SEES = {
+    "size": lambda replay, _: int(replay.size()) == 10,
+    "full": lambda replay, _: bool(replay.full()),
+    "can_sample": lambda replay, _: bool(replay.can_sample()),
+    "sample": lambda replay, _: numbers_of(replay.sample()).min() >= 100,
+    "statistics": lambda replay, _: replay.statistics().values["rows"] == 10,
+    "save": lambda replay, _: [int(load(path).size()) for path in saved(replay)] == [5, 5],
+    "check_valid": lambda replay, _: replay.check_valid() is None,
+    "reset": lambda replay, _: int(replay.reset().size()) == 0,
+    "advance": lambda replay, _: set(replay.advance().info(replay.sample()[0])[2].asnumpy()) == {1},
+    # Rows that were there before have been overwritten.
+    "update_priorities": lambda replay, old: int(replay.update_priorities(old, 2.0)) == 10,
+    "delete": lambda replay, old: int(replay.delete(old)) == 0,
+    "info": lambda replay, old: set(replay.info(old)[1].asnumpy()) == {-1},
+    # Those handed over before do not count for it.
+    "limiter": lambda replay, _: limited(replay).limiter.inserted == 0,
+}
+#: Those that tell and change nothing of rows that are stored.
+OTHERS = {"add", "insert", "writer", "close", "deaths", "timeouts"}
+
+
+def saved(replay: ShardedReplay) -> list[Path]:
+    replay.save()
+    return sorted(Path(replay._folder).glob("*.safetensors"))
+
+
+def limited(replay: ShardedReplay) -> ShardedReplay:
+    replay.limiter = RateLimiter((0, 1000), 1, 1000)
+    replay.size()
+    return replay
+
+
+def hand_over(replay: ShardedReplay, writers: list[ShardWriter]) -> int:
+    """Inserts rows of which a shard has room for the last ones only: some are sent, and some are still collected."""
+    if not writers:
+        for number in range(100, 111):
+            replay.insert(rows([number]))
+        assert replay._on_their_way() > 0
+        return 11
+    for i, writer in enumerate(writers):
+        for number in range(8):
+            writer.insert(rows([100 * (i + 1) + number]))
+        assert writer.collected
+    return 16
+
+
+@pytest.mark.parametrize("own", ["insert", "writers"])
+def test_every_method_awaits_what_was_handed_over(own: str, tmp_path: Path):
+    assert {name for name in dir(ShardedReplay) if name[0] != "_"} == SEES.keys() | OTHERS
+    settings = config("prioritized", capacity=10, sample_size=10, alpha=0.0)
+    with ShardedReplay(settings, batch=3, in_flight=1, folder=str(tmp_path)) as replay:
+        inserted = 0
+        for name, sees in SEES.items():
+            replay.limiter = None
+            replay.reset()
+            for shard in (0, 1):
+                fill(replay, shard, range(5))
+            old = replay.sample()[0].asnumpy()
+            inserted += 10 + hand_over(replay, [replay.writer(0), replay.writer(1)] if own == "writers" else [])
+            assert sees(replay, old), name
+            reports = replay._ray.get([link.actor.report.remote() for link in replay._links.all])
+            assert sum(report.inserted for report in reports) == inserted, name
+            assert not replay._busy, name
+
+
+def test_all_rows_that_were_inserted_are_saved(tmp_path: Path):
+    settings = config(capacity=2000)
+    with ShardedReplay(settings, folder=str(tmp_path)) as replay:
+        for number in range(1000):
+            replay.insert(rows([number]))
+        assert sum(int(load(path).size()) for path in saved(replay)) == 1000
+        assert int(replay.size()) == 1000
+    with ShardedReplay(settings, folder=str(tmp_path), resume=True) as replay:
+        assert int(replay.size()) == 1000
+
+
+def test_what_is_printed():
+    limiter = {"samples_per_insert": 4.0, "min_size": 3, "error_buffer": 40}
+    with ShardedReplay(config(limiter=limiter), batch=4) as replay:
+        writer = replay.writer(1)
+        writer.insert(rows(range(9))).insert(rows(range(2)))
+        assert re.fullmatch(r"ShardWriter\(shard=1, inserted=[09], sent=[09], collected=2, lost=0\)", repr(writer))
+        writer.flush()
+        assert repr(writer) == "ShardWriter(shard=1, inserted=11, sent=0, collected=0, lost=0)"
+        replay.sample()
+        replay.insert(rows([1]))
+        assert repr(replay) == (
+            "ShardedReplay(num_shards=2, answering=2, capacity=200, sample_size=8, inserted=11, on_their_way=1, "
+            "sampled=8, limiter=RateLimiter(samples_per_insert=4, min_size=3, error_buffer=40, timeout=None, "
+            "enabled=True, inserted=11, sampled=8))"
+        )
 
 
 class Step(nn.Cell):

@@ -172,17 +172,18 @@ class ElasticReplayBuffer(ReplayBuffer):
         """
         with self._lock:
             wait_for_work()
-            newest = self._newest()
+            newest = self._usual_bounds()
         return self._draw_between(newest, as_dict, with_indices)
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Whether the window holds `sample_size` eligible rows, so that `sample` succeeds. Shape ``[]``, bool."""
-        with self._lock:
-            wait_for_work()
-            return Tensor(self._host.eligible(self._newest()) >= self.sample_size)
+        """Whether the window holds `sample_size` eligible rows, so that `sample` succeeds. Shape ``[]``, bool.
 
-    def _newest(self) -> tuple[int, int]:
+        From Python, also whether the `limiter` lets them be sampled now; a graph does not ask it.
+        """
+        return super().can_sample()
+
+    def _usual_bounds(self) -> tuple[int, int]:
         return -int(self.window.asnumpy()[0]), ALL_ROWS[1]
 
     def _check_state(self, state: Mapping[str, np.ndarray]) -> None:

@@ -353,7 +353,7 @@ class MixedReplay(Remembered, NamedCell):
         with self._turns(), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
-                if not twin.can_sample():
+                if not twin._has_enough():
                     raise RuntimeError(
                         f"For '{type(self).__name__}', source {i} must have {twin.sample_size} eligible rows. Wait "
                         "until can_sample() is true."
@@ -387,8 +387,16 @@ class MixedReplay(Remembered, NamedCell):
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Whether each source has the eligible rows that a batch takes from it. Shape ``[]``, bool."""
-        return Tensor(all(bool(twin.can_sample()) for twin in self._twins))
+        """Whether each source has the eligible rows that a batch takes from it. Shape ``[]``, bool.
+
+        From Python, also whether the limiters of the sources let them be sampled now; a graph does not ask them.
+        """
+        return Tensor(all(map(self._can_give, self.sources, self._twins)))
+
+    @staticmethod
+    def _can_give(source: Any, twin: Any) -> bool:
+        allowed = source.limiter is None or source.limiter._lets_sample(twin.sample_size)
+        return allowed and twin._has_enough()
 
     @graph_body(_update_graph)
     def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Tensor:

@@ -473,11 +473,21 @@ class ReplayBuffer(GraphBodies):
     def can_sample(self) -> Tensor:
         """Whether `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
 
-        Every row is eligible that was not removed and has a weight above zero.
+        Every row is eligible that was not removed and has a weight above zero. From Python, also whether the `limiter`
+        lets them be sampled now; a graph does not ask it.
         """
+        allowed = self.limiter is None or self.limiter._lets_sample(self.sample_size)
+        return Tensor(allowed and self._has_enough())
+
+    def _has_enough(self) -> bool:
+        """Whether the rows for a sample are stored."""
         with self._lock:
             wait_for_work()
-            return Tensor(self._host.eligible(None) >= self.sample_size)
+            return bool(self._host.eligible(self._usual_bounds()) >= self.sample_size)
+
+    def _usual_bounds(self) -> tuple[int, int] | None:
+        """The logical rows that are drawn from where no `sample_range` is given; ``None`` for all."""
+        return None
 
     @graph_body(GraphBodies._len_graph)
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import logging
 import math
 import os
 import threading
@@ -21,7 +22,7 @@ from ..buffers.replay import ReplayBuffer
 from ..buffers.state import overwrite
 from ..buffers.weighted_host import check_length
 from ..columns import check_number, check_size
-from ..limiter import RateLimiter
+from ..limiter import RateLimiter, Wait
 from ..ops.outputs import Outputs, share
 from ..statistics import Statistics
 from .configuration import fingerprint, sample_size_of, shard_configs, split, template
@@ -32,6 +33,8 @@ from .ray_module import NAMESPACE, connect
 from .shard import Drawn, Report, Shard
 from .totals import added_up
 from .writer import Schema, ShardWriter
+
+logger = logging.getLogger("mindspore_replay.distributed")
 
 #: Seconds for the processes of the shards to begin.
 _START = 300.0
@@ -56,6 +59,10 @@ class ShardedReplay:
       have no order.
     - *Handles* name the shard too. Those of a shard whose process was replaced are dead.
     - *Counts of use.* Rows that a shard drew and could not deliver in time count as delivered.
+    - *Rows on their way.* Every method that tells or changes something of the rows first sends the rows that writers of
+      this process have taken, and waits until they have landed. It does not wait for rows that the limiter holds back,
+      that belong to an episode which goes on, or whose shard does not answer, nor for writers in other processes: of
+      those the rows count that have landed, which are all of them once their `flush` returns.
 
     ``docs/ray.md`` has examples, and what happens when processes die.
 
@@ -130,10 +137,13 @@ class ShardedReplay:
         self._turn, self._places = 0, itertools.count()
         self._clock = self._samples = self._inserted = self._dead_handles = 0
         self._take_back, self._largest = False, 1.0
-        self._drawing, self._asking, self._inserting = threading.RLock(), threading.RLock(), threading.RLock()
+        # Taken in this order; `_landing` comes before the lock of a writer, and `_asking` after it.
+        self._drawing, self._inserting, self._landing, self._asking = (threading.RLock() for _ in range(4))
         self._outputs: Outputs | None = None
         self._own: list[ShardWriter] = []
-        self._next_own = 0
+        self._next_own = -1
+        #: Writers of this process that have rows which have not landed.
+        self._busy: set[_OwnWriter] = set()
         self._ray = connect()
         self._named = settings.get("name")
         folder = settings.get("folder")
@@ -179,7 +189,7 @@ class ShardedReplay:
             )
         if limiter is not None:
             limiter.check_sizes(self._batch, self.sample_size)
-        self._reports()  # what was inserted before does not count for it
+        self._settle()  # what was inserted before does not count for it
         self._limiter = limiter
 
     # Shards.
@@ -333,7 +343,7 @@ class ShardedReplay:
     def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardedReplay":
         """Inserts one row or a batch from the learner's own process, into each shard in turn.
 
-        Rows are collected as in a writer. `sample`, `can_sample`, `size` and `full` send them first.
+        Rows are collected as in a writer. The other methods send them first, and wait until they have landed.
 
         Args:
             exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
@@ -349,35 +359,32 @@ class ShardedReplay:
         with self._inserting:
             if not self._own:
                 self._own = [self.writer(i) for i in range(self.num_shards)]
-            writer = self._own[self._next_own]
-            writer.insert(exp, priority=priority, end=end, final=final)
-            self._take_turns(writer)
+            if self._next_own < 0 or not self._own[self._next_own].collected:  # it was sent what it collected
+                self._next_own = (self._next_own + 1) % self.num_shards
+            self._own[self._next_own].insert(exp, priority=priority, end=end, final=final)
         return self
-
-    def _take_turns(self, writer: ShardWriter) -> None:
-        """The next rows of this process go to the next shard, once this one was sent its own."""
-        if not writer.collected:
-            self._next_own = (self._next_own + 1) % self.num_shards
 
     add = insert
 
-    def _settle(self) -> dict[Link, Report]:
-        """Sends what `insert` has collected, and gives the reports after it has landed, if it can."""
-        if not self._inserting.acquire(blocking=False):  # another thread inserts, and may itself wait for samples
-            return self._reports()
-        try:
-            for writer in self._own:
-                if writer.collected and writer.has_room:
-                    writer.send()
-                    self._take_turns(writer)
-            while True:
-                going = {writer.shard for writer in self._own if not writer.landed(_POLL)}
+    def _land(self) -> None:
+        """Sends what writers of this process have collected, and waits until it has landed, if it can."""
+        with self._landing:
+            while going := {writer.shard for writer in list(self._busy) if not writer.has_landed(_POLL)}:
                 reports = self._reports()
+                going &= {link.number for link in reports}
+                held = {link.number for link, told in reports.items() if told.inserted + told.wanted > link.allowed}
                 # Those that wait for samples, or whose shard does not answer, are left on their way.
-                if not going & {link.number for link, report in reports.items() if not report.wanted}:
-                    return reports
-        finally:
-            self._inserting.release()
+                if not going or (going <= held and not self._take_back):
+                    return
+
+    def _settle(self) -> dict[Link, Report]:
+        """The reports after what was handed over in this process has landed, if it can."""
+        self._land()
+        return self._reports()
+
+    def _on_their_way(self) -> int:
+        """Rows handed over in this process that have not landed, but for those of episodes that go on."""
+        return sum(writer.on_their_way for writer in list(self._busy))
 
     # Rows out.
 
@@ -446,14 +453,10 @@ class ShardedReplay:
         limiter, rows = self.limiter, self.sample_size
         if limiter is None:
             return reports
-        begin = time.monotonic()
-        while not limiter.can_sample(rows):
-            if stop is not None and stop.is_set():
-                raise RuntimeError("For 'RateLimiter', waiting was given up.")
-            if limiter.timeout is not None and time.monotonic() - begin > limiter.timeout:
-                raise limiter.too_late("sample", rows, limiter.timeout)
-            time.sleep(_POLL)
-            reports = self._reports()
+        wait = Wait(limiter, "sample", rows, limiter.timeout, stop)
+        while not limiter._lets_sample(rows):
+            time.sleep(min(wait.left(), _POLL))
+            reports = self._settle()
         return reports
 
     def _batch_of(self, reports: dict[Link, Report], beta: float) -> list[Tensor]:
@@ -523,7 +526,7 @@ class ShardedReplay:
         """Whether the shards that answer have `sample_size` rows to draw from, and the limiter allows it. Shape ``[]``,
         bool."""
         eligible = sum(report.eligible for report in self._settle().values())
-        allowed = self.limiter is None or self.limiter.can_sample(self.sample_size)
+        allowed = self.limiter is None or self.limiter._lets_sample(self.sample_size)
         return Tensor(bool(allowed and eligible >= self.sample_size))
 
     def size(self) -> Tensor:
@@ -612,6 +615,7 @@ class ShardedReplay:
 
     def _call(self, method: str, handles: np.ndarray, *arguments: np.ndarray) -> list[tuple[np.ndarray, Any]]:
         """Calls a method of the buffers whose rows these are. Places in `handles`, and what the shard gave for them."""
+        self._land()
         shard, life, there = parted(handles)
         calls, places = {}, {}
         for link in self._links.alive():
@@ -644,7 +648,9 @@ class ShardedReplay:
             ValueError: If `steps` is negative.
         """
         self._need_weights("advance")
-        self._clock += check_size(_NAME, "steps", steps, minimum=0)
+        check_size(_NAME, "steps", steps, minimum=0)
+        self._land()
+        self._clock += steps
         # Rows that are inserted from now on get this time; a shard that does not answer is told by the next report.
         self._links.ask({link: partial(link.actor.advance.remote, self._clock) for link in self._links.alive()})
         return self
@@ -655,18 +661,23 @@ class ShardedReplay:
         Returns:
             ShardedReplay: The buffer itself.
         """
-        with self._drawing, self._asking:
-            self._settle()
+        with self._drawing, self._landing:
+            self._land()
+            self._forget()
+        return self
+
+    def _forget(self) -> None:
+        with self._asking:
             self._clock, self._largest = 0, 1.0
             if self.prioritized:
                 self._beta = self._first_beta
             self._links.ask({link: link.actor.reset.remote for link in self._links.alive()})
-        return self
 
     def save(self, *, incremental: bool = False) -> None:
         """Writes each shard to ``shard_<number>.safetensors`` in the folder, all at once, as `save` does.
 
-        Writers wait meanwhile. A shard that does not answer is left out.
+        Writers wait meanwhile. A shard that does not answer is left out. Rows of this process that the limiter holds
+        back, or whose shard does not answer, are in no file; their number is logged as a warning.
 
         Args:
             incremental (bool): As for `save`. Default: ``False``.
@@ -677,7 +688,11 @@ class ShardedReplay:
         """
         if self._folder is None:
             raise RuntimeError(f"For '{_NAME}', 'save' needs one made with 'folder'.")
-        links, memo = list(self._settle()), self._memo()
+        with self._landing:
+            links, memo, left = list(self._settle()), self._memo(), self._on_their_way()
+        if left:
+            why = "the limiter holds them back, or their shard does not answer"
+            logger.warning("save: %d rows that were inserted are in no file: %s", left, why)
         self._links.ask({link: partial(link.actor.keep.remote, memo, incremental) for link in links}, wait=True)
 
     def statistics(self) -> Statistics:
@@ -689,7 +704,7 @@ class ShardedReplay:
         Returns:
             Statistics: Values and distributions.
         """
-        self._settle()
+        self._settle()  # also counts what was inserted
         parts = self._links.ask({link: link.actor.statistics.remote for link in self._links.alive()})
         whole = added_up({link.number: part for link, part in parts.items()})
         own = {
@@ -717,12 +732,20 @@ class ShardedReplay:
         Raises:
             ValueError: If the state of one contradicts itself.
         """
+        self._land()
         self._links.ask({link: link.actor.check_valid.remote for link in self._links.alive()})
 
     def close(self) -> None:
         """Ends the shards, those with a name too."""
         for link in self._links.all:
             self._ray.kill(link.actor)
+
+    def __repr__(self) -> str:
+        return (
+            f"ShardedReplay(num_shards={self.num_shards}, answering={sum(link.answers for link in self._links.all)}, "
+            f"capacity={self.capacity}, sample_size={self.sample_size}, inserted={self._inserted}, "
+            f"on_their_way={self._on_their_way()}, sampled={self._samples * self.sample_size}, limiter={self.limiter})"
+        )
 
     def __enter__(self) -> "ShardedReplay":
         return self
@@ -736,12 +759,55 @@ class ShardedReplay:
 class _OwnWriter(ShardWriter):
     """One in the learner's process: while it waits the shards are looked after, or nobody might grant it anything.
 
-    In another process it is a `ShardWriter`.
+    The learner sends its rows and awaits them, in whichever thread. In another process it is a `ShardWriter`.
     """
 
     def __init__(self, replay: ShardedReplay, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._replay = replay
+        self._using = threading.RLock()
+
+    def insert(self, exp: Any, **more: Any) -> "_OwnWriter":
+        with self._in_turn():
+            self._replay._busy.add(self)
+            super().insert(exp, **more)
+        return self
+
+    def flush(self) -> "_OwnWriter":
+        with self._in_turn():
+            super().flush()
+        return self
+
+    def send(self) -> None:
+        with self._using:
+            super().send()
+
+    def landed(self, seconds: float) -> bool:
+        with self._using:
+            return super().landed(seconds)
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        with self._replay._landing:  # who awaits all rows comes before more of them
+            pass
+        with self._using:
+            yield
+
+    def has_landed(self, seconds: float) -> bool:
+        """Sends what is collected, if there is room; whether all has landed, or does in so many seconds."""
+        if not self._using.acquire(timeout=seconds):  # another thread inserts, and may itself wait for samples
+            return False
+        try:
+            self.landed(0.0)
+            if self.has_room:
+                self.send()
+            if not self.landed(seconds) or self.on_their_way:
+                return False
+            if not self.collected:
+                self._replay._busy.discard(self)
+            return True
+        finally:
+            self._using.release()
 
     def _arrived(self, ref: Any, seconds: float | None) -> bool:
         deadline = math.inf if seconds is None else time.monotonic() + seconds

@@ -12,6 +12,7 @@ from mindspore import Tensor
 from ..buffers.prioritized import as_priority
 from ..buffers.weighted_host import check_length
 from ..columns import Columns
+from ..limiter import PATIENCE
 from .ray_module import ray_module
 
 logger = logging.getLogger("mindspore_replay.distributed")
@@ -79,9 +80,15 @@ class ShardWriter:
         if self._rows or self._sent:
             raise TypeError(
                 f"For 'ShardWriter', one that is given to another process must have no rows, but it has {self._rows} "
-                f"collected and {sum(rows for _, rows, _ in self._sent)} on their way: flush() it before."
+                f"collected and {self._in_transit} on their way: flush() it before."
             )
         return ShardWriter, (self._actors, self.shard, self._schema, self._batch, self._in_flight)
+
+    def __repr__(self) -> str:
+        return (
+            f"ShardWriter(shard={self.shard}, inserted={self.inserted}, sent={self._in_transit}, "
+            f"collected={self.collected}, lost={self.lost})"
+        )
 
     def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardWriter":
         """Collects one row or a batch, and sends what is enough. The arrays may change afterwards.
@@ -136,9 +143,10 @@ class ShardWriter:
 
     def _whole(self) -> int:
         """Rows of which a batch may consist: all, or those of episodes that have ended."""
-        if not (self._rows and self._schema.timed):
+        if not self._schema.timed:
             return self._rows
-        ends = np.flatnonzero(np.concatenate([more["end"] | more["final"] for more in self._more]))
+        ended = [more["end"] | more["final"] for more in list(self._more)]  # another thread may ask
+        ends = np.flatnonzero(np.concatenate(ended)) if ended else np.empty(0)
         return int(ends[-1]) + 1 if ends.size else 0
 
     def _send(self, rows: int) -> None:
@@ -165,11 +173,25 @@ class ShardWriter:
         """Waits for an answer; whether it came."""
         return bool(ray_module().wait([ref], timeout=seconds)[0])
 
+    def _arrived_at_last(self, ref: Any, rows: int, shard: int) -> bool:
+        """Waits as long as the limiter says, and logs once that it takes long; whether the answer came."""
+        limit = self._schema.timeout
+        if limit is not None and limit <= PATIENCE:
+            return self._arrived(ref, limit)
+        if self._arrived(ref, PATIENCE):
+            return True
+        logger.warning(
+            "%d rows could not be inserted into shard %d for %g s: the wait ends when the learner samples, if a "
+            "limiter holds them back, or when the shard answers. A timeout of the limiter makes a long wait an error.",
+            *(rows, shard, PATIENCE),
+        )
+        return self._arrived(ref, None if limit is None else limit - PATIENCE)
+
     def _await_oldest(self) -> None:
         ray = ray_module()
         ref, rows, shard = self._sent[0]
         start = time.perf_counter()
-        arrived = self._arrived(ref, self._schema.timeout)
+        arrived = self._arrived_at_last(ref, rows, shard)
         self.waited += time.perf_counter() - start
         if not arrived:
             raise TimeoutError(
@@ -221,6 +243,15 @@ class ShardWriter:
     def has_room(self) -> bool:
         """Whether a batch can be sent at once."""
         return len(self._sent) < self._in_flight
+
+    @property
+    def on_their_way(self) -> int:
+        """Rows that have not landed, but for those of an episode that goes on."""
+        return self._in_transit + self._whole()
+
+    @property
+    def _in_transit(self) -> int:
+        return sum(rows for _, rows, _ in list(self._sent))
 
     @property
     def collected(self) -> int:
