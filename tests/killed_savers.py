@@ -1,31 +1,40 @@
-"""Processes that save all the time and are killed while they do: what is left is always a whole file.
+"""Processes that are killed while they save: what is left is always a whole file.
 
-    python killed_savers.py FOLDER HOW=ROUNDS ...
+    python killed_savers.py FOLDER HOW ...
 
-MindSpore is imported once, and the processes that are killed are forks of this one. HOW is ``save``, ``incremental``,
-or ``in-place``: a writer that writes over the old file, to show that the check finds it out. Prints, as JSON, what
-came of each.
+A process is killed at a given point of its progress, so that a busy machine changes nothing: before the n-th line of
+Python that a save runs, or by the kernel when a file has its n-th byte. MindSpore is imported once, and the processes
+that are killed are forks of this one. HOW is ``save`` or ``incremental``, or a writer that is wrong, to show that the
+check finds it out: ``in-place`` writes over the old file, ``removing`` removes the old file before it gives its name to
+the new one. Prints, as JSON, what came of each.
 """
 
 import contextlib
 import json
 import os
-import random
+import resource
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
+import mindspore_replay
 from mindspore_replay import PrioritizedReplayBuffer, load, save
 from mindspore_replay.checkpoint import writer
 
 CAPACITY, WIDTH, BATCH = 4096, 128, 512
+#: Lines of a save to be killed before: every line of the functions that change names, and so many of all.
+CRITICAL = "replacing", "_sync_folder", "remove_increments", "removing"
+SPREAD = 30
+#: Bytes that a file has when its writer is killed. It will have 250,000 at least.
+BYTES = 1, 1000, 100_000, 200_000
 
 
 def make_buffer() -> PrioritizedReplayBuffer:
@@ -39,17 +48,23 @@ def make_buffer() -> PrioritizedReplayBuffer:
     )
 
 
+#: A function, a line, and how often it was run by then.
+Line = tuple[str, int, int]
+#: Files whose lines count.
+TRACED = str(Path(mindspore_replay.__file__).parent / "checkpoint"), make_buffer.__code__.co_filename
+
+
 def rows(first: int, count: int) -> list[np.ndarray]:
     """Rows whose data follow from their numbers."""
     numbers = np.arange(first, first + count)
     return [numbers, (numbers[:, None] * 31 % 1009 + np.arange(WIDTH)).astype(np.float32)]
 
 
-def save_forever(buffer: PrioritizedReplayBuffer, path: Path, incremental: bool) -> None:
-    while True:
-        buffer.insert(rows(int(buffer.serials.asnumpy()[0]), BATCH))
-        buffer.update_priorities(buffer.sample()[0], 2.0)
-        save(buffer, path, incremental=incremental)
+def insert(buffer: PrioritizedReplayBuffer) -> int:
+    """Inserts rows, and says how many have been inserted by then."""
+    buffer.insert(rows(int(buffer.serials.asnumpy()[0]), BATCH))
+    buffer.update_priorities(buffer.sample()[0], 2.0)
+    return int(buffer.serials.asnumpy()[0])
 
 
 def inserted_in(path: Path) -> int:
@@ -69,58 +84,133 @@ def in_place(path: Path, _function: str) -> Iterator[Any]:
         yield file
 
 
-def kill_one(buffer: PrioritizedReplayBuffer, path: Path, incremental: bool, seconds: float) -> None:
-    """Forks a process that saves, and kills it."""
-    started, says = os.pipe()
+@contextlib.contextmanager
+def removing(path: Path, _function: str) -> Iterator[Any]:
+    """Another one."""
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "wb", buffering=0) as file:
+        yield file
+    path.unlink(missing_ok=True)
+    temporary.rename(path)
+
+
+WRONG = {"in-place": in_place, "removing": removing}
+
+
+class Lines:
+    """Notes each line of a save as it is run, with how often it was by then, and kills the process before one of them.
+
+    Attributes:
+        run (list): Function, line, and how often it was run.
+    """
+
+    def __init__(self, last: Line | None = None) -> None:
+        self.run: list[Line] = []
+        self._last = last
+        self._counts: Counter[tuple[str, int]] = Counter()
+
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(TRACED):
+            return None
+        if event == "line":
+            line = frame.f_code.co_name, frame.f_lineno
+            self._counts[line] += 1
+            self.run.append((*line, self._counts[line]))
+            if self.run[-1] == self._last:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+
+def killed_at_byte(number: int) -> None:
+    """The kernel ends the process as soon as it writes more to a file."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
+
+
+def in_a_fork(work: Callable[[], None]) -> int:
+    """Does it in another process; the number of the signal that ended it, or 0."""
     child = os.fork()
     if child == 0:
+        failed = 1
         try:
-            os.write(says, b"!")
-            save_forever(buffer, path, incremental)
+            work()
+            failed = 0
         finally:
-            os._exit(1)
-    os.read(started, 1)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
+            os._exit(failed)
     _, status = os.waitpid(child, 0)
-    os.close(started)
-    os.close(says)
-    assert os.WIFSIGNALED(status), "the process ended by itself"
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the process failed by itself"
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
-def main(folder: str, rounds: int, how: str) -> dict[str, Any]:
-    path = Path(folder) / "buffer.safetensors"
-    patch = mock.patch.object(writer, "replacing", in_place) if how == "in-place" else contextlib.nullcontext()
-    generator = random.Random(0)
+def save_traced(buffer: PrioritizedReplayBuffer, path: Path, incremental: bool, lines: Lines) -> list[Line]:
+    """Saves, and gives the lines that were run."""
+    sys.settrace(lines)
+    try:
+        save(buffer, path, incremental=incremental)
+    finally:
+        sys.settrace(None)
+    return lines.run
+
+
+def prepare(buffer: PrioritizedReplayBuffer, path: Path, incremental: bool) -> int:
+    """Makes buffer and folder what they are before each save that counts; how many rows have been inserted."""
+    for left_over in path.parent.glob("*.tmp"):
+        left_over.unlink()
+    load(path, buffer=buffer)
+    if incremental:
+        insert(buffer)
+        save(buffer, path)
+    return int(buffer.serials.asnumpy()[0])
+
+
+def points(lines: list[Line]) -> list[Line | int]:
+    """Where to kill a save that runs these lines: at bytes, at all lines around the change of names, at some others."""
+    return [*BYTES, *(line for line in lines if line[0] in CRITICAL), *lines[:: len(lines) // SPREAD]]
+
+
+def main(folder: str, how: str) -> dict[str, Any]:
+    path, incremental = Path(folder) / "buffer.safetensors", how == "incremental"
     buffer = make_buffer()
-    buffer.insert(rows(0, BATCH))
+    while not buffer.full():
+        insert(buffer)
     save(buffer, path)
-    start = time.perf_counter()
-    save(buffer, path)
-    longest = max(0.06, 4 * (time.perf_counter() - start))  # so that on any machine some are killed while they write
-    result: dict[str, Any] = {"rounds": 0, "damaged": 0, "in the middle": 0, "inserted": [], "incremental files": 0}
-    with patch:
-        for _ in range(rounds):
-            if how == "in-place" and result["damaged"] == 2:
+    result: dict[str, Any] = {"rounds": 0, "killed": 0, "damaged": 0, "old": 0, "new": 0, "in the middle": 0}
+    with mock.patch.object(writer, "replacing", WRONG[how]) if how in WRONG else contextlib.nullcontext():
+        for _ in range(2):  # the first save runs some lines that later ones do not
+            prepare(buffer, path, incremental)
+            insert(buffer)
+            lines = save_traced(buffer, path, incremental, Lines())
+        for point in points(lines):
+            if how in WRONG and result["damaged"]:
                 break  # that is enough to say
-            kill_one(buffer, path, how == "incremental", generator.uniform(0.0, longest))
+            old = prepare(buffer, path, incremental)
+
+            def work(point: Line | int = point) -> None:
+                insert(buffer)
+                if isinstance(point, int):
+                    killed_at_byte(point)
+                    save(buffer, path, incremental=incremental)
+                else:
+                    save_traced(buffer, path, incremental, Lines(point))
+
             result["rounds"] += 1
+            result["killed"] += in_a_fork(work) == (signal.SIGXFSZ if isinstance(point, int) else signal.SIGKILL)
             result["in the middle"] += any(entry.suffix == ".tmp" for entry in path.parent.iterdir())
-            result["incremental files"] += sum(entry.suffix[1:].isdigit() for entry in path.parent.iterdir())
             try:
-                result["inserted"].append(inserted_in(path))
-            except ValueError:
+                found = inserted_in(path)
+            except (OSError, ValueError):
                 result["damaged"] += 1
                 save(buffer, path)
             else:
-                load(path, buffer=buffer)
+                result["old"] += found == old
+                result["new"] += found == old + BATCH
     return result
 
 
 if __name__ == "__main__":
     results = {}
-    for argument in sys.argv[2:]:
-        how, rounds = argument.split("=")
+    for how in sys.argv[2:]:
         with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder:
-            results[how] = main(folder, int(rounds), how)
+            results[how] = main(folder, how)
     print(json.dumps(results))

@@ -536,10 +536,9 @@ def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPa
 
 def test_killed_at_any_moment(tmp_path: Path):
     """The file loads after each kill, and its rows fit together; a writer that is not atomic does not pass."""
-    rounds = {"save": 50, "incremental": 15, "in-place": 50}
     script = Path(__file__).with_name("killed_savers.py")
     ran = subprocess.run(
-        [sys.executable, script, tmp_path, *(f"{how}={n}" for how, n in rounds.items())],
+        [sys.executable, script, tmp_path, "save", "incremental", "in-place", "removing"],
         capture_output=True,
         text=True,
         check=False,
@@ -549,12 +548,10 @@ def test_killed_at_any_moment(tmp_path: Path):
     results = json.loads(ran.stdout.splitlines()[-1])
     for how in ("save", "incremental"):
         result = results[how]
-        assert (result["rounds"], result["damaged"]) == (rounds[how], 0), how
-        assert result["in the middle"] >= 1, how  # else the kills came before or after the writing
-        assert result["inserted"] == sorted(result["inserted"]), how
-        assert result["inserted"][-1] > result["inserted"][0], how
-    assert results["incremental"]["incremental files"] >= 3
-    assert results["in-place"]["damaged"] == 2
+        assert result["rounds"] == result["killed"] == result["old"] + result["new"] > 40, how
+        # Some were killed before the file was there, some while it was written, and some when it had its name.
+        assert min(result["old"] - result["in the middle"], result["in the middle"], result["new"]) >= 1, how
+    assert results["in-place"]["damaged"] == results["removing"]["damaged"] == 1
 
 
 # Memory.
