@@ -15,6 +15,8 @@ from mindspore_replay.distributed import ShardedReplay, ShardWriter
 cloudpickle.register_pickle_by_value(__import__(__name__))
 
 WIDTH = 300
+#: Seconds after which a test gives up what should have come about; no right program takes as long on a busy machine.
+PATIENCE = 600.0
 
 
 def config(kind: str = "uniform", **more: Any) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def process_of(replay: ShardedReplay, shard: int) -> int:
     return replay._ray.get(link.actor.__ray_call__.remote(lambda _: os.getpid()))
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
     """Looks again and again until something is so."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clusters import Writing, config, fill, numbers_of, process_of, rows, wait_until
+from clusters import PATIENCE, Writing, config, fill, numbers_of, process_of, rows, wait_until
 
 from mindspore_replay import JSONLinesWriter, ReplayMonitor
 from mindspore_replay.distributed import ShardedReplay
@@ -138,16 +138,16 @@ def test_batches_are_whole_while_a_shard_dies_again_and_again(cluster: Any):
         writing = actor.remote(replay.writer(1), 0, 10**6, 10**6)
         going = writing.run.remote(3600.0)
         deaths = batches = 0
-        next_kill = time.monotonic() + 1
+        landed = 0
         while deaths < 2 or batches < 20:
             numbers = numbers_of(replay.sample())
             assert len(set(numbers.tolist())) == 64
             batches += 1
             link = replay._links.all[1]
-            if time.monotonic() > next_kill and link.answers and numbers.min() < 10**6:
+            before, landed = landed, cluster.get(writing.landed.remote())
+            if landed > before and link.answers and numbers.min() < 10**6:
                 kill(replay, 1)
                 deaths += 1
-                next_kill = time.monotonic() + 1
         assert replay.deaths in (deaths, deaths - 1)  # the last may not have been seen
         assert cluster.get(writing.place.remote()) == 1
         assert cluster.get(writing.landed.remote()) > 0
@@ -164,7 +164,7 @@ def test_a_killed_writer_loses_what_it_has_not_sent(cluster: Any):
             .remote(replay.writer(1), 0, 90_000, 10**6)
         )
         process = cluster.get(writing.process.remote())
-        going = writing.run.remote(60.0, at_once=3)
+        going = writing.run.remote(PATIENCE, at_once=3)
         wait_until(lambda: int(replay.size()) > 200)
         landed = cluster.get(writing.landed.remote())
         os.kill(process, signal.SIGKILL)
@@ -183,7 +183,7 @@ def test_a_killed_writer_loses_what_it_has_not_sent(cluster: Any):
 
 def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture):
     limiter = {"samples_per_insert": 4.0, "min_size": 10, "error_buffer": 2000.0}
-    with ShardedReplay(config("prioritized", limiter=limiter), timeout=3.0) as replay:
+    with ShardedReplay(config("prioritized", limiter=limiter), timeout=20.0) as replay:
         fill(replay, 0, range(20))
         fill(replay, 1, range(100, 120))
         indices, *_ = replay.sample()
@@ -208,7 +208,7 @@ def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixtu
             os.kill(process, signal.SIGCONT)
         wait_until(lambda: int(replay.size()) == 66)
         assert int(replay.update_priorities(indices, 1.0)) == 0  # it is the process that it was
-        assert "shard 1 has not answered for 3 s, the others go on" in caplog.text
+        assert "shard 1 has not answered for 20 s, the others go on" in caplog.text
         assert {number // 100 for _ in range(10) for number in numbers_of(replay.sample()).tolist()} == {0, 1, 2}
 
 
@@ -284,7 +284,7 @@ def test_a_killed_learner_goes_on(cluster: Any):
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", LEARNER, name]
     environment = {**os.environ, "PYTHONPATH": path, "RAY_ADDRESS": address}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL, done.stderr
     beta, counts = done.stdout.split("\n")[-2].split(" ", 1)
     limiter = {"samples_per_insert": 4.0, "min_size": 10, "error_buffer": 500}
