@@ -1,0 +1,157 @@
+"""What a buffer is given may lie in the buffer itself: its own rows, priorities and handles."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept, filled
+from mindspore import Tensor
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+)
+
+SCHEMA: dict[str, Any] = {"shapes": [(2,), ()], "types": [ms.float32, ms.int32], "seed": 3}
+
+#: Each kind of buffer, with the slots of its rows after eight of them.
+KINDS: dict[str, Callable[[str], Any]] = {
+    "uniform": lambda backend: ReplayBuffer(2, 6, **SCHEMA, backend=backend),
+    "limits": lambda backend: ReplayBuffer(2, 6, **SCHEMA, backend=backend, max_use=3),
+    "prioritized": lambda backend: PrioritizedReplayBuffer(2, 6, **SCHEMA, backend=backend),
+    "sequences": lambda backend: SequenceReplayBuffer(2, 6, sequence_length=2, **SCHEMA, backend=backend),
+    "prioritized sequences": lambda backend: SequenceReplayBuffer(
+        2, 6, sequence_length=2, prioritized=True, **SCHEMA, backend=backend
+    ),
+    "episodes": lambda backend: EpisodeReplayBuffer(2, 6, max_episode_length=6, **SCHEMA, backend=backend),
+    "elastic": lambda backend: ElasticReplayBuffer(2, 6, window=3, **SCHEMA, backend=backend),
+    "reservoir": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend),
+    "reservoir with limits": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend, max_use=3),
+}
+
+
+def rows(numbers: Any) -> list[np.ndarray]:
+    numbers = np.asarray(numbers)
+    return [np.stack([numbers, -numbers], 1).astype(np.float32), numbers.astype(np.int32)]
+
+
+def fill(buffer: Any) -> None:
+    """Eight rows, so that in a ring the newest two lie before the others."""
+    for first in (0, 4):
+        ends = {"end": [False, False, False, True]} if buffer.timed else {}
+        buffer.insert(rows(range(first, first + 4)), **ends)
+
+
+def numbers_of(buffer: Any) -> list[int]:
+    first, second = (column.asnumpy() for column in buffer.buffer)
+    assert np.array_equal(first, rows(second)[0])  # both fields of a row came from one row
+    return second.tolist()
+
+
+def same_states(a: Any, b: Any) -> None:
+    for name, value in a.state_dict().items():
+        assert np.array_equal(value, b.state_dict()[name]), name
+
+
+class Inserts(Kept):
+    """A graph that inserts a buffer's own columns."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def own_rows(self):
+        self.buffer.insert([self.buffer.buffer[0], self.buffer.buffer[1]])
+        return self.buffer.size()
+
+    @ms.jit
+    def own_rows_and_ends(self, end):
+        self.buffer.insert([self.buffer.buffer[0], self.buffer.buffer[1]], end=end)
+        return self.buffer.size()
+
+    @ms.jit
+    def own_priorities(self, handles):
+        return self.buffer.update_priorities(handles, self.buffer.priorities)
+
+
+ENDS = [False, True, False, False, False, True]
+
+
+@pytest.mark.host_memory("views of the buffer's memory")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
+    """Rows that the insertion itself moves on to: it stores them as they were before it."""
+    buffer, other = (filled(KINDS[kind], backend, fill) for _ in range(2))
+    before = numbers_of(buffer)
+    flags = {"end": ENDS[:4]} if buffer.timed else {}
+    buffer.insert([column.asnumpy()[1:5] for column in buffer.buffer], **flags)
+    other.insert([column.asnumpy()[1:5].copy() for column in other.buffer], **flags)
+    same_states(buffer, other)
+    if "reservoir" not in kind:
+        assert before == [6, 7, 2, 3, 4, 5]
+        assert numbers_of(buffer) == [6, 7, 7, 2, 3, 4]
+
+
+@pytest.mark.parametrize("call", ["python", "graph"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
+    buffer, other = filled(KINDS[kind], backend, fill), filled(KINDS[kind], "native", fill)
+    flags = {"end": ENDS} if buffer.timed else {}
+    if call == "python":
+        buffer.insert(list(buffer.buffer), **flags)
+    elif buffer.timed:
+        Inserts(buffer).own_rows_and_ends(Tensor(ENDS))
+    else:
+        Inserts(buffer).own_rows()
+    other.insert([column.asnumpy().copy() for column in other.buffer], **flags)
+    same_states(buffer, other)
+    if "reservoir" not in kind:
+        assert numbers_of(buffer) == [4, 5, 6, 7, 2, 3]
+
+
+@pytest.mark.parametrize("call", ["python", "graph"])
+@pytest.mark.parametrize("kind", ["prioritized", "prioritized sequences"])
+def test_the_buffers_own_priorities(kind: str, backend: str, call: str):
+    def with_priorities(buffer: Any) -> None:
+        ends = {"end": [False] * 6} if buffer.timed else {}
+        buffer.insert(rows(range(6)), priority=np.arange(1, 7, dtype=np.float32), **ends)
+
+    buffer = filled(KINDS[kind], backend, with_priorities)
+    handles = np.arange(5, -1, -1)
+    if call == "python":
+        dead = buffer.update_priorities(handles, buffer.priorities)
+    else:
+        dead = Inserts(buffer).own_priorities(Tensor(handles))
+    assert int(dead) == (1 if buffer.timed else 0)  # the newest row is no start of a sequence of two
+    assert buffer.priorities.asnumpy().tolist() == [6, 5, 4, 3, 2, 6 if buffer.timed else 1]
+    buffer.check_valid()
+
+
+def test_priorities_of_an_insertion_that_are_the_buffers(backend: str):
+    def with_priorities(buffer: Any) -> None:
+        buffer.insert(rows(range(6)), priority=np.arange(1, 7, dtype=np.float32))
+        buffer.insert(rows([6, 7]), priority=np.array([8, 9], np.float32))
+
+    buffer = filled(KINDS["prioritized"], backend, with_priorities)
+    buffer.insert(rows(range(6)), priority=buffer.priorities)
+    assert buffer.priorities.asnumpy().tolist() == [5, 6, 8, 9, 3, 4]
+    buffer.check_valid()
+
+
+@pytest.mark.host_memory("views of the buffer's memory")
+@pytest.mark.parametrize("kind", ["limits", "sequences"])
+def test_handles_that_lie_in_the_buffer(kind: str):
+    """The counts, which a deletion moves: 1 row was deleted and 2 handles were dead, and these are the rows to go."""
+    buffer, other = (filled(KINDS[kind], "native", fill) for _ in range(2))
+    for each in (buffer, other):
+        each.delete(np.array([3, 0, 1]))
+    handles = buffer.counts.asnumpy()
+    assert handles.tolist() == [0, 0, 0, 1, 2]
+    assert int(buffer.delete(handles)) == int(other.delete(handles.copy()))
+    same_states(buffer, other)
