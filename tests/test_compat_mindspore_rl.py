@@ -1,7 +1,5 @@
 """The replay buffers with MindSpore RL's constructors, in trainers of its manner."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -214,15 +212,3 @@ def test_a_checkpoint_goes_on_with_the_same_draws(tmp_path: Any):
     ms.load_checkpoint(str(tmp_path / "agent.ckpt"), second)
     assert check_rows(*first.replay.sample()) == check_rows(*second.replay.sample())
     assert np.array_equal(first.replay.buffer[1].asnumpy(), second.replay.buffer[1].asnumpy())
-
-
-def test_the_migration_page_runs():
-    page = (Path(__file__).resolve().parent.parent / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
-    first, program, *snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert "import mindspore_rl" in first  # that package is not needed here
-    assert "mindspore_rl.algorithm" in program
-    assert len(snippets) == 2
-    namespace: dict[str, Any] = {}
-    exec("\n".join(snippets), namespace)
-    assert namespace["states"].shape == (64, 4)
-    assert namespace["buffer"].capacity == 100_000

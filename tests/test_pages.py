@@ -61,7 +61,6 @@ def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def blocks_of_all() -> list[Any]:
     marks: dict[str, Any] = {
         "datasets": pytest.mark.filterwarnings("ignore"),  # Minari warns that a dataset names no author
-        "mindspore_rl": pytest.mark.xfail(raises=NameError, reason="its last block needs `config` of the one before"),
     }
     pages = [path for path in PAGES if blocks_of(path.stem, TEXTS[path])]
     return [pytest.param(path, id=path.stem, marks=marks.get(path.stem, ())) for path in pages]
