@@ -5,7 +5,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, ops
 from mindspore.ops.functional import isconstant
 
 from ..columns import type_name
@@ -13,28 +13,6 @@ from ..ops import random
 from .timed import TimedCell
 
 _numbers = itertools.count()
-
-
-class Chained(nn.Cell):
-    """What a compiled body gets from methods that give the buffer: its methods, for the next call in a chain.
-
-    The compiler would take the buffer itself, returned as ``self``, for an object of Python, and leave its next method
-    to Python while the graph runs. Reading an attribute does not keep the call before it, so there are none.
-
-    Args:
-        buffer (GraphBodies): The buffer.
-    """
-
-    def __init__(self, buffer: "GraphBodies") -> None:
-        super().__init__()
-        self.__dict__["_chain_of"] = buffer
-
-    def __getattr__(self, name: str) -> Any:
-        buffer = self.__dict__.get("_chain_of")
-        if hasattr(getattr(type(buffer), name, None), "__wrapped__"):
-            # A new one each time: the compiler ties what came before a call to the graph that it made of the method.
-            return getattr(buffer, name)
-        return super().__getattr__(name)
 
 
 class GraphBodies(TimedCell):
@@ -50,7 +28,6 @@ class GraphBodies(TimedCell):
         self._check_keys = ops.constexpr(self._check_keys_in_graph, name=f"CheckKeys{next(_numbers)}")
         self._check_index = ops.constexpr(self._check_index_in_graph, name=f"CheckIndex{next(_numbers)}")
         self._constant = ops.constexpr(self._constant_in_graph, name=f"Constant{next(_numbers)}")
-        self.__dict__["_chained"] = Chained(self)  # a Cell's own way would make it a child, with the same Parameters
 
     def _check_keys_in_graph(self, keys: tuple[str, ...]) -> bool:
         self.columns.in_order(dict.fromkeys(keys))
@@ -117,7 +94,7 @@ class GraphBodies(TimedCell):
         else:
             self._no_episodes_graph(end, final)
             self._insert_rows(*rows)
-        return self._chained
+        return self
 
     def _rows_of(self, rows):
         return 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
@@ -167,7 +144,7 @@ class GraphBodies(TimedCell):
             self._forget_rows()
         else:
             self._forget_cursors()
-        return self._chained
+        return self
 
     def _size_graph(self):
         return self.count + self._zero
