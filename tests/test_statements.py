@@ -4,7 +4,7 @@ import mindspore as ms
 import pytest
 from bodies import Body, compiled, ints, make_buffer, row
 from checks import cursors
-from mindspore import Tensor, nn
+from mindspore import nn
 
 from mindspore_replay import ReplayBuffer
 
