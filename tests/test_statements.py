@@ -219,3 +219,56 @@ class SetsAttribute(Body):
 def test_an_attribute_set_in_the_same_body(mode: str, backend: str):
     cell = SetsAttribute(make_buffer(backend))
     assert int(compiled(cell, mode)(*row(10))) == 1
+
+
+class InsertTwice(Body):
+    def construct(self, x, y):
+        self.buffer.insert([x, y]).insert([x, y])
+        return self.buffer.size()
+
+
+class ResetAndInsert(Body):
+    def construct(self, x, y):
+        self.buffer.reset().insert([x, y])
+        return self.buffer.size()
+
+
+class Named(Body):
+    def construct(self, x, y):
+        memory = self.buffer.add([x, y])
+        return memory.size()
+
+
+class InLoop(Body):
+    def construct(self, x, y):
+        turns = 0
+        while turns < 2:
+            self.buffer.advance().insert([x, y])
+            turns = turns + 1
+        return self.buffer.size()
+
+
+class InBranch(Body):
+    def construct(self, x, y):
+        if y > 0:
+            self.buffer.reset().insert([x, y])
+        return self.buffer.size()
+
+
+@pytest.mark.parametrize("body", [InsertTwice, ResetAndInsert, Named, InLoop, InBranch])
+def test_chained_calls_are_refused(mode: str, backend: str, body: type[Body]):
+    buffer = make_buffer(backend, weighted=True)
+    with pytest.raises(RuntimeError, match="cannot be chained"):
+        compiled(body(buffer), mode)(*row(1))
+    assert buffer.size() == 0
+
+
+class Returned(Body):
+    def construct(self, x, y):
+        return self.buffer.insert([x, y])
+
+
+def test_a_compiled_body_may_return_the_buffer(mode: str, backend: str):
+    returned = compiled(Returned(make_buffer(backend)), mode)(*row(1))
+    assert returned.size() == 1
+    assert returned.insert([[1.0, 1.0], 1]).size() == 2

@@ -115,7 +115,7 @@ class ElasticReplayBuffer(ReplayBuffer):
         else:
             self._check_window(window)
             ops.assign(self.window, ops.reshape(ops.cast(window, ms.int64), (1,)))
-        return self
+        return self._returned
 
     def _newest_rows(self):
         """The range of the rows in the window."""

@@ -156,7 +156,7 @@ class LimitedCell(SavedCell):
         elif isconstant(steps) or not isinstance(steps, int):
             self._check_steps(steps)
         self._advance_by(ops.reshape(ops.cast(steps, ms.int64), ()))
-        return self
+        return self._returned
 
     def _info_graph(self, indices):
         priority, uses, staleness = self._info_of(self._handles_graph(indices))

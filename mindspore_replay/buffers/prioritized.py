@@ -204,7 +204,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         else:
             self._no_episodes_graph(end, final)
             self._insert_with(given, *rows)
-        return self
+        return self._returned
 
     def _sample_windows(self, given_beta):
         return self._finished(
