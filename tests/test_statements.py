@@ -258,7 +258,7 @@ class InBranch(Body):
 @pytest.mark.parametrize("body", [InsertTwice, ResetAndInsert, Named, InLoop, InBranch])
 def test_chained_calls_are_refused(mode: str, backend: str, body: type[Body]):
     buffer = make_buffer(backend, weighted=True)
-    with pytest.raises(RuntimeError, match="cannot be chained"):
+    with pytest.raises((AttributeError, ValueError), match=r"no attribute '|object is not callable"):
         compiled(body(buffer), mode)(*row(1))
     assert buffer.size() == 0
 
@@ -268,7 +268,6 @@ class Returned(Body):
         return self.buffer.insert([x, y])
 
 
-def test_a_compiled_body_may_return_the_buffer(mode: str, backend: str):
-    returned = compiled(Returned(make_buffer(backend)), mode)(*row(1))
-    assert returned.size() == 1
-    assert returned.insert([[1.0, 1.0], 1]).size() == 2
+def test_insert_gives_the_rows_stored_in_a_compiled_body(mode: str, backend: str):
+    step = compiled(Returned(make_buffer(backend)), mode)
+    assert [int(step(*row(number))) for number in (1, 2)] == [1, 2]

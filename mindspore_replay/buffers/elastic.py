@@ -115,7 +115,7 @@ class ElasticReplayBuffer(ReplayBuffer):
         else:
             self._check_window(window)
             ops.assign(self.window, ops.reshape(ops.cast(window, ms.int64), (1,)))
-        return self._returned
+        return self._size_graph()
 
     def _newest_rows(self):
         """The range of the rows in the window."""
@@ -139,7 +139,7 @@ class ElasticReplayBuffer(ReplayBuffer):
             window (Union[int, Tensor]): From `sample_size` to `capacity`; a Tensor ``[]`` or ``[1]``.
 
         Returns:
-            ElasticReplayBuffer: The buffer itself.
+            ElasticReplayBuffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
 
         Raises:
             TypeError: If `window` is no int.

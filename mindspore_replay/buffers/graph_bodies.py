@@ -10,20 +10,22 @@ from mindspore.ops.functional import isconstant
 
 from ..columns import type_name
 from ..ops import random
-from .chaining import end_of_chain
 from .timed import TimedCell
 
 _numbers = itertools.count()
 
 
 class GraphBodies(TimedCell):
-    """The bodies of the methods of `ReplayBuffer` for the compiler, which says for each what it does."""
+    """The bodies of the methods of `ReplayBuffer` for the compiler, which says for each what it does.
+
+    Those that return the buffer in Python return the rows stored then. To the compiler a returned buffer would be any
+    object of Python: the next method in a chain would be left to Python while the graph runs, out of order or failing.
+    """
 
     def _make_graph_constants(self) -> None:
         # Constants of the graph bodies: a Tensor made inside a compiled body would leave the graph.
         self._all_rows = Tensor(random.ALL_ROWS, ms.int64)
         self._zero = Tensor(0, ms.int32)
-        self._returned = end_of_chain(self)
         # The compiler caches such checks by name, and each buffer has its own.
         self._check_rows = ops.constexpr(self._check_in_graph, name=f"CheckRows{next(_numbers)}")
         self._check_width = ops.constexpr(self._check_width_in_graph, name=f"CheckWidth{next(_numbers)}")
@@ -96,7 +98,7 @@ class GraphBodies(TimedCell):
         else:
             self._no_episodes_graph(end, final)
             self._insert_rows(*rows)
-        return self._returned
+        return self._size_graph()
 
     def _rows_of(self, rows):
         return 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
@@ -146,7 +148,7 @@ class GraphBodies(TimedCell):
             self._forget_rows()
         else:
             self._forget_cursors()
-        return self._returned
+        return self._size_graph()
 
     def _size_graph(self):
         return self.count + self._zero

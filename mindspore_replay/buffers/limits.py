@@ -156,7 +156,7 @@ class LimitedCell(SavedCell):
         elif isconstant(steps) or not isinstance(steps, int):
             self._check_steps(steps)
         self._advance_by(ops.reshape(ops.cast(steps, ms.int64), ()))
-        return self._returned
+        return self._size_graph()
 
     def _info_graph(self, indices):
         priority, uses, staleness = self._info_of(self._handles_graph(indices))
@@ -215,7 +215,7 @@ class LimitedCell(SavedCell):
             steps (Union[int, Tensor]): By how much, at least 0. Default: ``1``.
 
         Returns:
-            The buffer itself.
+            The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
 
         Raises:
             RuntimeError: If the buffer keeps no weights.

@@ -14,7 +14,6 @@ from ..columns import TYPES, check_bool, check_number, check_seed, check_size, n
 from ..ops import random
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows, exact_counts
-from .chaining import end_of_chain
 from .prioritized import PrioritizedReplayBuffer, as_priority
 from .replay import ReplayBuffer
 from .saving import NamedCell, hold_locks
@@ -103,7 +102,6 @@ class MixedReplay(Remembered, NamedCell):
                 parameter.name = prefix + parameter.name
                 load_in_place(parameter)
         self._make_operators(counts)
-        self._returned = end_of_chain(self)
 
     def _own_state(self) -> dict[str, Parameter]:
         return {"ratios": self.ratios, "random_state": self.random_state} if self.adjustable else {}
@@ -327,7 +325,7 @@ class MixedReplay(Remembered, NamedCell):
             ops.assign(self.ratios, ops.select(ok, given, self.ratios))
         else:
             ops.assign(self.ratios, ops.stack([ops.cast(ratio, ms.float64) for ratio in self._check_ratios(ratios)]))
-        return self._returned
+        return ops.reshape(self.ratios, (-1,))
 
     # Methods, with the bodies that Python runs.
 

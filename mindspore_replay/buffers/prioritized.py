@@ -204,7 +204,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         else:
             self._no_episodes_graph(end, final)
             self._insert_with(given, *rows)
-        return self._returned
+        return self._size_graph()
 
     def _sample_windows(self, given_beta):
         return self._finished(
@@ -269,7 +269,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             end, final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
 
         Returns:
-            PrioritizedReplayBuffer: The buffer itself.
+            PrioritizedReplayBuffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
 
         Raises:
             TypeError: If `exp` is no list, tuple or dict, or a column has another dtype; all such columns are listed.

@@ -284,7 +284,7 @@ class ReplayBuffer(GraphBodies):
                 sequences and whole episodes it is the last step. Needs `views`. Default: ``False``.
 
         Returns:
-            ReplayBuffer: The buffer itself.
+            ReplayBuffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
 
         Raises:
             TypeError: If `exp` is no list, tuple or dict, or a column has another dtype; all such columns are listed.
@@ -446,7 +446,7 @@ class ReplayBuffer(GraphBodies):
         buffer with weights.
 
         Returns:
-            ReplayBuffer: The buffer itself.
+            ReplayBuffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
         """
         with self._lock:
             if self.weighted or self._host.compiled:
