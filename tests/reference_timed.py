@@ -253,7 +253,7 @@ def sample_of(twin: TimedTwin, handle: int, views: Views) -> dict[str, Any]:
 
     def frames(last: int) -> np.ndarray:
         window = twin.window(handle, last - max(views.frames, 1) + 1, max(views.frames, 1))
-        stack = np.stack([zeros if row is None or window[-1] is None else row.observation for row in window])
+        stack = np.stack([zeros if row is None else row.observation for row in window])
         return stack if views.frames else stack[0]
 
     fields["observation"] = frames(0)

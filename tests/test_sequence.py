@@ -510,7 +510,9 @@ def test_sweep(length: int):
             ):
                 story_buffer(length, stride, capacity, envs, burn_in, pad_end, False)
             continue
-        buffer, twin = story_buffer(length, stride, capacity, envs, burn_in, pad_end, prioritized)
+        starts = capacity if pad_end else capacity - (length - 1) * envs  # as many as there can be
+        draws = min(2, starts)
+        buffer, twin = story_buffer(length, stride, capacity, envs, burn_in, pad_end, prioritized, draws)
         for steps in ADD:
             buffer.reset()
             twin.reset()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from checkpoint_cases import BUFFERS, insert, rows
 from mindspore import Tensor
+from mindspore.graph import jit_trace
 
 from mindspore_replay import MixedReplay
 from mindspore_replay.ops import tracing
@@ -32,6 +33,12 @@ WEIGHTED: dict[str, Callable[[Any], Any]] = {
     "update_priorities": lambda buffer: buffer.update_priorities([23], 2.0),
     "end_episodes": lambda buffer: buffer.end_episodes(),
 }
+
+
+@pytest.fixture(autouse=True)
+def _frames_without_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MindSpore notes the source of each frame when it traces, and fails where there is none, as below pytest-xdist."""
+    monkeypatch.setattr(jit_trace, "_get_caller_lines", lambda: ([__file__], [1]))
 
 
 def assert_refused(function: Callable[[], Any]) -> None:

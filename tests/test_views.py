@@ -412,7 +412,7 @@ def check_frames(buffer: Any, frames: Frames, steps: list[int], ended: list[bool
         np.testing.assert_array_equal(stacks[0], frames.stacks[handle])
         expected = frames.next_stacks[handle]
         if ended[handle]:  # its next observation was not stored
-            expected = np.zeros_like(frames.stacks[handle])
+            expected = np.concatenate([frames.stacks[handle][1:], frames.zeros()[None]])
         np.testing.assert_array_equal(next_stacks[0], expected)
     assert len(legal_handles(buffer)) == drawn
 

@@ -152,13 +152,12 @@ class SampleLayout:
         frames = self._stacks.get(name, 1)
         stacked = (frames,) if name in self._stacks else ()
         column = self.columns.names.index(name)
-        kind = STACK if stacked else WINDOW
         if self.steps is None:
-            return Output(kind, column, first=first - frames + 1, length=frames, lead=stacked)
+            return Output(WINDOW, column, first=first - frames + 1, length=frames, lead=stacked)
         begin, steps = self.steps.first - frames + 1, self.steps.length
         if not stacked:
             return Output(WINDOW, column, first=begin, length=steps, lead=(steps,))
-        return Output(kind, column, first=begin, runs=steps, length=frames, lead=(steps, frames))
+        return Output(STACK, column, first=begin, runs=steps, length=frames, lead=(steps, frames))
 
 
 def past_of(outputs: Sequence[Output]) -> int:

@@ -58,8 +58,9 @@ class KernelError(RuntimeError):
     """A kernel refused its arguments, or found that it could not do its work. It changed nothing."""
 
     def __init__(self, kernel: str, status: int) -> None:
-        what = f"failed: {_FAILURES[status]}" if status in _FAILURES else f"refused its arguments with status {status}"
-        super().__init__(f"The kernel '{kernel}' {what}.")
+        did = "failed" if status in _FAILURES else "refused its arguments"
+        why = f": {_FAILURES[status]}" if status in _FAILURES else ""
+        super().__init__(f"The kernel '{kernel}' {did} with status {status}{why}.")
         self.status = status
 
 

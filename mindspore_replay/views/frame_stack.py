@@ -12,9 +12,9 @@ class FrameStack(Shown):
 
     In a sample the observation is ``[B, k, *F]``, the newest frame last, with zeros before the first step of the
     episode. A field with the stack of the next observation comes after the columns; its newest frame is the observation
-    of the next row. After the last row of an episode there is no next row, and the whole stack is zeros; see ``final``
-    of `ReplayBuffer.insert` for what to store at an end. In a sample of windows each step has its stack,
-    ``[B, T, k, *F]``, and there is no next observation; the whole stack is zeros where the mask is ``False``.
+    of the next row, or zeros after the last row of an episode. See ``final`` of `ReplayBuffer.insert` for what to store
+    at an end. In a sample of windows each step has its stack, ``[B, T, k, *F]``, all zeros where the mask is ``False``,
+    and there is no next observation.
 
     Args:
         k (int): Frames of a stack, at least 1.
