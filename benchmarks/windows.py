@@ -16,7 +16,8 @@ from measuring import MICRO, arguments, measure, once, show
 from mindspore import Tensor, nn
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, ReplayBuffer, SequenceReplayBuffer
-from mindspore_replay.ops.ring import NativeGather
+from mindspore_replay.ops import native
+from mindspore_replay.ops.ring import row_shapes
 
 REPEAT = 20
 SEQUENCES, STEPS, WIDTH = 256, 80, 17
@@ -66,14 +67,14 @@ class Gather(nn.Cell):
     def __init__(self, buffer: SequenceReplayBuffer) -> None:
         super().__init__()
         self.buffer = buffer
-        self.gather = NativeGather(buffer.types)
+        self.gather = native.custom("replay_gather_rows", row_shapes(len(buffer.types)), tuple(buffer.types))
         starts = np.random.default_rng(0).integers(0, buffer.capacity - STEPS, (REPEAT, SEQUENCES, 1))
         self.slots = tuple(Tensor(slots.reshape(-1)) for slots in starts + np.arange(STEPS))
 
     def construct(self, x):
         for i in range(REPEAT):
             x = x + 1
-            self.gather(self.buffer.buffer, self.slots[i])
+            self.gather(*self.buffer.buffer, self.slots[i])
         return x
 
 

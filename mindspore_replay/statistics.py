@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .ops.weights import COUNTS
+from .ops.rows import COUNTS
 
 #: Rows that are looked at together: few enough to stay in the cache.
 _BLOCK = 1 << 16

@@ -19,9 +19,9 @@ from kernel_pairs import ROOT, HostMemory, Library, Pair, TorchMemory
 
 import mindspore_replay
 from mindspore_replay.columns import Columns
-from mindspore_replay.ops import windows
+from mindspore_replay.ops import plan as plans
+from mindspore_replay.ops.plan import Output, SamplePlan
 from mindspore_replay.ops.sum_tree import initial_weights, tree_size
-from mindspore_replay.ops.windows import Output, SamplePlan
 
 PACKAGE = Path(mindspore_replay.__file__).parent
 DTYPES = ("float32", "int32", "uint8", "int64", "float64", "float16", "int8", "int16")
@@ -248,24 +248,25 @@ def test_buffers_with_weights(pair: Pair):
 
 
 OUTPUTS = {
-    "sequences": [Output(windows.WINDOW, 0, length=5, lead=(5,)), Output(windows.MASK, length=5, lead=(5,))],
+    "sequences": [Output(plans.WINDOW, 0, length=5, lead=(5,)), Output(plans.MASK, length=5, lead=(5,))],
     "stacks": [
-        *(Output(windows.STACK, 3, first=-2, runs=5, length=3, lead=(5, 3)), Output(windows.LENGTH)),
-        Output(windows.STACK, 0, anchor=windows.FROM_LAST, first=-1, length=3, lead=(3,)),
+        *(Output(plans.STACK, 3, first=-2, runs=5, length=3, lead=(5, 3)), Output(plans.LENGTH)),
+        Output(plans.STACK, 0, anchor=plans.FROM_LAST, first=-1, length=3, lead=(3,)),
     ],
     "returns": [
-        *(Output(windows.RETURN, 1), Output(windows.DISCOUNT, 2), Output(windows.CHAIN), Output(windows.WINDOW, 0)),
-        Output(windows.WINDOW, 0, anchor=windows.FROM_LAST, first=1),
+        *(Output(plans.RETURN, 1), Output(plans.DISCOUNT, 2), Output(plans.CHAIN), Output(plans.WINDOW, 0)),
+        Output(plans.WINDOW, 0, anchor=plans.FROM_LAST, first=1),
     ],
-    "goals": [Output(windows.GOAL, 3, 4), Output(windows.RELABELLED), Output(windows.WINDOW, 2)],
+    "goals": [Output(plans.GOAL, 3, 4), Output(plans.RELABELLED), Output(plans.WINDOW, 2)],
 }
 
 
 def plan_of(case: Case, kind: str, draws: int) -> SamplePlan:
     rng = case.rng
-    strategy = windows.STRATEGIES[rng.integers(1, 5)] if kind == "goals" else "none"
+    strategy = plans.STRATEGIES[rng.integers(1, 5)] if kind == "goals" else "none"
+    draw = "rank" if case.uniform else "priority"
     return SamplePlan(
-        draws, not case.uniform, bool(rng.integers(2)), bool(rng.integers(2)), [None, 1, 3][rng.integers(3)],
+        draws, draw, bool(rng.integers(2)), bool(rng.integers(2)), [None, 1, 3][rng.integers(3)],
         bool(rng.integers(2)), 0.01, 3, bool(rng.integers(2)), 0.9, strategy, 0.7, tuple(OUTPUTS[kind]),
     )  # fmt: skip
 

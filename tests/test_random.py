@@ -7,14 +7,51 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_frequencies, assert_uniform_without_replacement, uniform
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 from reference import ReferenceRing, below, draw_rows, initial_key, random_bits, signed
 
 from mindspore_replay.buffers.state import overwrite
-from mindspore_replay.ops import random
+from mindspore_replay.ops import native, random
 from mindspore_replay.ops.eager import wait_for_work
 
 INT64 = range(-(2**63), 2**63)
+
+
+@ms.jit_class
+class CompositeBits:
+    """``(state) -> bits [n] int64``. Changes the state."""
+
+    def __init__(self, n: int) -> None:
+        self.bits = random.Bits(n)
+
+    def __call__(self, state):
+        bits, advanced = self.bits(state)
+        ops.assign(state, advanced)
+        return bits
+
+
+@ms.jit_class
+class CompositeDraw:
+    """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
+
+    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
+        self.draw = random.DrawUniform(n, capacity, replace, ordered)
+
+    def __call__(self, state, head, count, sample_range):
+        slots, _ = self.draw(state, head, count, sample_range)
+        return slots
+
+
+@ms.jit_class
+class NativeDraw:
+    """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
+
+    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
+        self.options = Tensor(np.array([capacity, replace, ordered], np.int64))
+        self.draw = native.custom("replay_draw_uniform", lambda *_: (n,), ms.int64)
+
+    def __call__(self, state, head, count, sample_range):
+        return self.draw(state, head, count, sample_range, self.options)
 
 
 class Held(nn.Cell):
@@ -52,11 +89,13 @@ class HeldBelow(Held):
 
 
 def make_bits(backend: str, n: int) -> HeldBits:
-    return HeldBits({"native": random.NativeRandomBits, "composite": random.CompositeRandomBits}[backend](n))
+    if backend == "native":
+        return HeldBits(native.custom("replay_random_bits", lambda *_: (n,), ms.int64))
+    return HeldBits(CompositeBits(n))
 
 
 def make_draw(backend: str, *args: Any) -> HeldDraw:
-    return HeldDraw({"native": random.NativeDraw, "composite": random.CompositeDraw}[backend](*args))
+    return HeldDraw({"native": NativeDraw, "composite": CompositeDraw}[backend](*args))
 
 
 # Hand-worked: the published outputs of SplitMix64 for seed 0.

@@ -10,11 +10,25 @@ from reference import ReferenceRing, stack
 
 from mindspore_replay.buffers.state import overwrite
 from mindspore_replay.columns import TYPES, Columns
-from mindspore_replay.ops import ring
+from mindspore_replay.ops import insert, native, ring
 from mindspore_replay.ops.eager import wait_for_work
+from mindspore_replay.ops.rows import weight_factors
+from mindspore_replay.ops.state import State
 
 CAPACITY = 5
 SHAPES = [(), (3,), (1,), (2, 2), (), (5,), (17,), (), (1, 2), (3,), (), (4,), (2,)]
+
+
+@ms.jit_class
+class NativeGather:
+    """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]``."""
+
+    def __init__(self, columns: Columns) -> None:
+        shapes = ring.row_shapes(len(columns))
+        self.gather = native.custom("replay_gather_rows", shapes, tuple(columns.types))
+
+    def __call__(self, columns, slots):
+        return self.gather(*columns, slots)
 
 
 class Ring(nn.Cell):
@@ -27,22 +41,23 @@ class Ring(nn.Cell):
         self.head = Parameter(Tensor(0, ms.int32), name="head", requires_grad=False)
         self.count = Parameter(Tensor(0, ms.int32), name="count", requires_grad=False)
         self.serials = Parameter(Tensor([0, 0], ms.int64), name="serials", requires_grad=False)
-        given = self.columns.types
+        nothing = Parameter(Tensor([0, 0], ms.int64), name="nothing", requires_grad=False)
+        cursors = {"head": self.head, "count": self.count, "serials": self.serials, "random_state": nothing}
+        state, factors = State(self.buffer, cursors), weight_factors(0.0, 0.0)
         if backend == "native":
-            self.write, self.read = ring.NativeRingWrite(), ring.NativeRingRead(given)
-            self.gather = ring.NativeGather(given)
+            self.write = insert.NativeInsert(state, self.columns, factors, None)
+            self.read, self.gather = ring.NativeRead(state, self.columns), NativeGather(self.columns)
         else:
-            self.write = ring.CompositeRingWrite(CAPACITY, shapes)
-            self.read = ring.CompositeRingRead(CAPACITY, self.columns)
-            self.gather = ring.CompositeGather(self.columns)
+            self.write = insert.CompositeInsert(state, self.columns, factors, None)
+            self.read, self.gather = ring.CompositeRead(state, self.columns), ring.Gather(self.columns)
 
     @ms.jit
     def insert(self, *rows):
-        return self.write(self.buffer, self.head, self.count, self.serials, rows)
+        return self.write(rows, None, None)
 
     @ms.jit
     def get_item(self, index):
-        return self.read(self.buffer, self.head, self.count, index)
+        return self.read(index)
 
     @ms.jit
     def at(self, slots):

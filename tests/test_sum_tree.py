@@ -6,17 +6,70 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_frequencies
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 from reference_weighted import draw_slot
 
 from mindspore_replay.buffers.state import overwrite
 from mindspore_replay.ops import native, sum_tree
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.ops.sum_tree import build_weights, initial_weights
+from mindspore_replay.ops.state import State
+from mindspore_replay.ops.sum_tree import CompositeTree, LastOfEach, build_weights, initial_weights
 
 CAPACITIES = [1, 2, 3, 5, 7, 63, 64, 65, 1000, 2**20]
 TINY = 1e-300  # MindSpore takes still smaller numbers for 0
 N = 24  # slots set and targets looked up by a call
+
+
+@ms.jit_class
+class CompositeSet:
+    """``(weights, slots [n] int64, values [n] float64)``: sets weights, of duplicates the last."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.tree = CompositeTree(capacity)
+        self.last_of_each = LastOfEach()
+        self.check = ops.Assert()
+
+    def __call__(self, weights, slots, values):
+        inside = ops.all(ops.logical_and(slots >= 0, slots < self.capacity))
+        ok = ops.logical_and(inside, ops.all(ops.logical_and(ops.isfinite(values), values >= 0)))
+        self.check(ok, (slots, values))
+        slots = ops.select(ok, slots, ops.zeros_like(slots))
+        last, exists, counted = self.last_of_each(slots, ops.logical_and(ok, slots >= 0))
+        tree = self.tree.view(weights)
+        values = ops.select(exists, ops.gather(values, last, 0), ops.gather(tree, slots, 0))
+        tree = self.tree.write(weights, tree, slots, values, counted, slots)
+        return ops.reshape(self.tree.positive(tree), (1,))
+
+
+@ms.jit_class
+class CompositeFind:
+    """``(weights, targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``(0, total]``."""
+
+    def __init__(self, capacity: int) -> None:
+        self.tree = CompositeTree(capacity)
+        self.check = ops.Assert()
+
+    def __call__(self, weights, targets):
+        tree = self.tree.view(weights)
+        total = self.tree.total(tree)
+        ok = ops.all(ops.logical_and(targets > 0, targets <= total))
+        self.check(ok, (targets, total))
+        slots = ops.cast(self.tree.descend(tree, targets, ok), ms.int64)
+        self.tree.view.done(weights, slots)
+        return slots
+
+
+@ms.jit_class
+class NativeOnTree:
+    """``(weights, *given) -> output``: a kernel on a tree."""
+
+    def __init__(self, kernel: str, capacity: int, shape: Any, dtype: Any) -> None:
+        self.capacity = Tensor([capacity], ms.int64)
+        self.run = native.custom(kernel, shape, dtype)
+
+    def __call__(self, weights, *given):
+        return self.run(weights, self.capacity, *given)
 
 
 class Held(nn.Cell):
@@ -26,29 +79,37 @@ class Held(nn.Cell):
         super().__init__()
         self.capacity = capacity
         self.weights = Parameter(Tensor(initial_weights(capacity)), name="weights", requires_grad=False)
-        kind = {"native": "Native", "composite": "Composite"}[backend]
-        self.set = getattr(sum_tree, f"{kind}TreeSet")(capacity)
-        self.find = getattr(sum_tree, f"{kind}TreeDescend")(capacity)
-        self.sums = getattr(sum_tree, f"{kind}TreeSums")(capacity)
-        self.summary = getattr(sum_tree, f"{kind}TreeSummary")(capacity)
+        self.head = Parameter(Tensor(0, ms.int32), name="head", requires_grad=False)
+        self.count = Parameter(Tensor(0, ms.int32), name="count", requires_grad=False)
+        column = Parameter(Tensor(np.zeros(capacity, np.uint8)), name="column", requires_grad=False)
+        nothing = Parameter(Tensor(np.zeros(2, np.int64)), name="nothing", requires_grad=False)
+        cursors = {"head": self.head, "count": self.count, "serials": nothing, "random_state": nothing}
+        state = State((column,), {**cursors, "weights": self.weights})
+        if backend == "native":
+            self.set = NativeOnTree("replay_tree_set", capacity, lambda *_: (1,), ms.float64)
+            self.find = NativeOnTree("replay_tree_descend", capacity, lambda *shapes: shapes[2], ms.int64)
+            self.sums, self.summary = sum_tree.NativeSums(state), sum_tree.NativeSummary(state)
+        else:
+            self.set, self.find = CompositeSet(capacity), CompositeFind(capacity)
+            self.sums, self.summary = sum_tree.CompositeSums(state), sum_tree.CompositeSummary(state)
 
     @ms.jit
     def write(self, slots, values):
         self.set(self.weights, slots, values)
-        return self.summary(self.weights)
+        return self.summary()
 
     @ms.jit
-    def read(self, targets, head, count, ranges):
-        return self.find(self.weights, targets), self.sums(self.weights, head, count, ranges)
+    def read(self, targets, ranges):
+        return self.find(self.weights, targets), self.sums(ranges)
 
     @ms.jit
     def write_twice(self, slots, first, second):
-        before = self.summary(self.weights)
+        before = self.summary()
         self.set(self.weights, slots, first)
-        between = self.summary(self.weights)
+        between = self.summary()
         found = self.find(self.weights, between[:1] * 0.5)
         self.set(self.weights, slots, second)
-        return before, between, found, self.summary(self.weights)
+        return before, between, found, self.summary()
 
     def put(self, leaves: np.ndarray) -> None:
         wait_for_work()
@@ -71,8 +132,10 @@ class Held(nn.Cell):
         filled = np.concatenate([targets, np.full(N - len(targets), TINY)])
         slices = np.zeros((N, 2), np.int64)
         slices[: len(ranges)] = np.reshape(ranges, (-1, 2))
-        rows = Tensor(self.capacity if count is None else count, ms.int32)
-        slots, sums = self.read(Tensor(filled), Tensor(head, ms.int32), rows, Tensor(slices))
+        wait_for_work()
+        overwrite(self.head, np.int32(head))
+        overwrite(self.count, np.int32(self.capacity if count is None else count))
+        slots, sums = self.read(Tensor(filled), Tensor(slices))
         return slots.asnumpy()[: len(targets)].tolist(), sums.asnumpy()[: len(ranges)].tolist()
 
 

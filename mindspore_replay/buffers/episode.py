@@ -9,7 +9,7 @@ from mindspore import Tensor, ops
 
 from ..columns import check_bool, check_size
 from ..ops import groups as groups_op
-from ..ops import native, timeline, windows
+from ..ops import native, plan, timeline
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.random import ALL_ROWS
 from .layout import SampleLayout, Steps
@@ -93,15 +93,14 @@ class EpisodeReplayBuffer(ReplayBuffer):
         longest = self.max_episode_length
         return timeline.WindowRule(0, longest, longest, True, self.num_envs, longest)
 
-    def _bookkeeping(self, layout: SampleLayout) -> dict[str, windows.Output]:
-        return {"lengths": windows.Output(windows.LENGTH), "mask": layout.mask()}
+    def _bookkeeping(self, layout: SampleLayout) -> dict[str, plan.Output]:
+        return {"lengths": plan.Output(plan.LENGTH), "mask": layout.mask()}
 
-    def _make_operators(self) -> None:
-        super()._make_operators()
+    def _make_window_operators(self, rule: timeline.WindowRule) -> None:
+        super()._make_window_operators(rule)
+        given = self._graph_state, self.columns, rule
         self._groups: Any = (
-            groups_op.NativeSampleGroups(self._rule, self.columns)
-            if self._direct
-            else groups_op.CompositeSampleGroups(self.capacity, self._rule, self.columns)
+            groups_op.NativeSampleGroups(*given) if self._direct else groups_op.CompositeSampleGroups(*given)
         )
         self._check_groups = ops.constexpr(self._check_groups_in_graph, name=f"CheckGroups{next(_numbers)}")
 
@@ -115,9 +114,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
         return self._groups_of(column, ordered, groups, size_in_group)
 
     def _groups_of(self, column, ordered, groups, size):
-        return self._groups(
-            self.buffer, self._ring_state(), self._marks(), self.random_state, column, ordered, groups, size
-        )
+        return self._groups(column, ordered, groups, size)
 
     def _sample_graph(self, *, as_dict=False):
         if as_dict:

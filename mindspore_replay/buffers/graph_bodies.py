@@ -53,20 +53,10 @@ class GraphBodies(TimedCell):
         return True
 
     def _insert_rows(self, *rows):
-        if self.weighted:
-            return self._write(self.buffer, self._ring_state(), self._marks(), self.max_priority, rows)
-        return self._write(self.buffer, self.head, self.count, self.serials, rows)
+        return self._write(rows, self.max_priority if self.weighted else None, None)
 
     def _read_rows(self, index):
-        return self._read(self.buffer, self.head, self.count, index)
-
-    def _sample_between(self, bounds):
-        if self.timed:
-            batch = self._windows_between(bounds)
-            return batch[:1] + batch[2:]
-        if self.weighted:
-            return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, bounds)
-        return self._sample(self.buffer, self.head, self.count, self.random_state, bounds)
+        return self._read(index)
 
     def _checked_rows(self, exp):
         if isinstance(exp, dict):
@@ -137,17 +127,8 @@ class GraphBodies(TimedCell):
     def _rows_graph(self):
         return self._read_rows(ops.arange(self.capacity))
 
-    def _forget_cursors(self):
-        ops.assign(self.head, self._zero)
-        ops.assign(self.count, self._zero)
-        ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
-        return self._zero
-
     def _reset_graph(self):
-        if self.weighted:
-            self._forget_rows()
-        else:
-            self._forget_cursors()
+        self._forget_rows()
         return self._size_graph()
 
     def _size_graph(self):

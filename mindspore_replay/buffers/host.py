@@ -209,7 +209,7 @@ class CompiledHost:
         self._insert = graph_of(buffer._insert_rows)
         self._sample = graph_of(buffer._sample_between, self._tells)
         self._read = graph_of(buffer._read_rows)
-        self._reset = graph_of(buffer._forget_rows if buffer.weighted else buffer._forget_cursors)
+        self._reset = graph_of(buffer._forget_rows)
 
     def count(self) -> int:
         """Rows stored."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..columns import Columns
-from ..ops.windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, RETURN, STACK, WINDOW, Output
+from ..ops.plan import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, RETURN, STACK, WINDOW, Output
 
 
 class Steps(NamedTuple):

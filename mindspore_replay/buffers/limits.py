@@ -10,10 +10,12 @@ from mindspore import Parameter, Tensor, ops
 from mindspore.ops.functional import isconstant
 
 from ..columns import Columns, check_bool, check_size, numpy_type, one_int, zeros_parameter
-from ..ops import sum_tree
-from ..ops import weights as row_weights
+from ..ops import rows as row_marks
+from ..ops import sum_tree, updates
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.outputs import share
+from ..ops.state import State
+from ..ops.timeline import WindowRule
 from .saving import SavedCell
 from .state import check_times, check_weights, overwrite, state_parameter
 
@@ -41,10 +43,15 @@ class LimitedCell(SavedCell):
     """
 
     _host: Any
+    #: The buffer's Parameters as its operators take them.
+    _graph_state: State
+    #: Which windows are legal; ``None`` where samples are single rows.
+    _rule: WindowRule | None = None
     limiter: Any
     _write: Any
     _read: Any
     _sample: Any
+    _update: Any
     _delete: Any
     _advance: Any
     _forget: Any
@@ -63,7 +70,7 @@ class LimitedCell(SavedCell):
         self.max_staleness = (
             None
             if max_staleness is None
-            else check_size(name, "max_staleness", max_staleness, row_weights.LAST_CLOCK, minimum=0)
+            else check_size(name, "max_staleness", max_staleness, row_marks.LAST_CLOCK, minimum=0)
         )
         limited = self.max_use is not None or self.max_staleness is not None
         self.weighted = check_bool(name, "weighted", weighted) or limited
@@ -75,38 +82,37 @@ class LimitedCell(SavedCell):
         self.use_counts = zeros_parameter("use_counts", (self.capacity,), ms.int32)
         self.insertion_clocks = zeros_parameter("insertion_clocks", (self.capacity,), ms.int64)
         self.clock = state_parameter("clock", np.zeros(2, np.int64))
-        self.counts = state_parameter("counts", np.zeros(len(row_weights.COUNTS), np.int64))
+        self.counts = state_parameter("counts", np.zeros(len(row_marks.COUNTS), np.int64))
         overwrite(self.weights, sum_tree.initial_weights(self.capacity))
 
+    @property
+    def _factors(self) -> Tensor:
+        """How a priority becomes a weight, as the operators take it."""
+        return row_marks.weight_factors(self.alpha, self.epsilon)
+
     def _make_weight_operators(self) -> None:
-        native, capacity = self.backend == "native", self.capacity
-        self._make_row_operators(native, row_weights.weight_factors(self.alpha, self.epsilon))
-        self._info: Any = row_weights.NativeInfo() if native else row_weights.CompositeInfo(capacity)
-        self._summary: Any = (sum_tree.NativeTreeSummary if native else sum_tree.CompositeTreeSummary)(capacity)
-        self._sums: Any = (sum_tree.NativeTreeSums if native else sum_tree.CompositeTreeSums)(capacity)
+        state, given = self._graph_state, (self._graph_state, self._factors, self._rule)
+        if self.backend == "native":
+            self._delete = updates.NativeDelete(*given)
+            self._advance = updates.NativeAdvance(*given, self.max_staleness)
+            self._info: Any = updates.NativeInfo(state)
+            self._summary: Any = sum_tree.NativeSummary(state)
+            self._sums: Any = sum_tree.NativeSums(state)
+        else:
+            self._delete = updates.CompositeDelete(*given)
+            self._advance = updates.CompositeAdvance(*given, self.max_staleness)
+            self._info = updates.CompositeInfo(state)
+            self._summary = sum_tree.CompositeSummary(state)
+            self._sums = sum_tree.CompositeSums(state)
         number = next(_numbers)
         self._check_handles = ops.constexpr(self._check_handles_in_graph, name=f"CheckHandles{number}")
         self._check_steps = ops.constexpr(self._check_steps_in_graph, name=f"CheckSteps{number}")
         self._check_steps_tensor = ops.constexpr(self._check_steps_tensor_in_graph, name=f"CheckStepsTensor{number}")
 
-    def _make_row_operators(self, native: bool, factors: Tensor) -> None:
-        """The operators that change what is known of rows."""
-        capacity, staleness = self.capacity, self.max_staleness
-        if native:
-            self._write = row_weights.NativeInsert(factors)
-            self._delete = row_weights.NativeDelete()
-            self._advance = row_weights.NativeAdvance(staleness)
-            self._forget = row_weights.NativeReset()
-        else:
-            self._write = row_weights.CompositeInsert(capacity, self.columns, factors)
-            self._delete = row_weights.CompositeDelete(capacity)
-            self._advance = row_weights.CompositeAdvance(capacity, staleness)
-            self._forget = row_weights.CompositeReset(capacity)
-
     # Bodies for the compiler.
 
     def _check_steps_in_graph(self, steps: Any) -> bool:
-        check_size(type(self).__name__, "steps", steps, row_weights.LAST_CLOCK, minimum=0)
+        check_size(type(self).__name__, "steps", steps, row_marks.LAST_CLOCK, minimum=0)
         return True
 
     def _check_steps_tensor_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
@@ -116,26 +122,6 @@ class LimitedCell(SavedCell):
     def _check_handles_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
         self._handles(np.zeros(shape, numpy_type(dtype)))
         return True
-
-    def _ring_state(self):
-        return self.head, self.count, self.serials
-
-    def _marks(self):
-        return self._marks_in_time() if self.timed else self._marks_of_rows()
-
-    def _marks_of_rows(self):
-        return (
-            self.weights,
-            self.priorities,
-            self.max_priority,
-            self.use_counts,
-            self.insertion_clocks,
-            self.clock,
-            self.counts,
-        )
-
-    def _marks_in_time(self):
-        return (*self._marks_of_rows(), self.steps, self.flags)
 
     def _handles_graph(self, indices):
         if not self.weighted:
@@ -165,23 +151,23 @@ class LimitedCell(SavedCell):
 
     def _forget_rows(self):
         """Graph body of `reset`; a class with more state begins that anew too."""
-        self._forget(self.buffer[0], self._ring_state(), self._marks())
+        self._forget()
 
     def _delete_handles(self, handles):
-        return self._delete(self.buffer[0], self._ring_state(), self._marks(), handles)
+        return self._delete(handles)
 
     def _advance_by(self, steps):
-        self._advance(self.buffer[0], self._ring_state(), self._marks(), steps)
+        self._advance(steps)
         return steps
 
     def _info_of(self, handles):
-        return self._info(self.buffer[0], self._ring_state(), self._marks_of_rows(), handles)
+        return self._info(handles)
 
     def _eligible_rows(self):
-        return self._summary(self.weights)[2]
+        return self._summary()[2]
 
     def _eligible_between(self, ranges):
-        return self._sums(self.weights, self.head, self.count, ranges)
+        return self._sums(ranges)
 
     # Methods, with the bodies that Python runs.
 
@@ -228,7 +214,7 @@ class LimitedCell(SavedCell):
             steps = one_int(type(self).__name__, "steps", steps.asnumpy())
         with self._lock:
             wait_for_work()
-            most = row_weights.LAST_CLOCK - int(self.clock.asnumpy()[0])
+            most = row_marks.LAST_CLOCK - int(self.clock.asnumpy()[0])
             self._host.advance(check_size(type(self).__name__, "steps", steps, most, minimum=0))
         return self
 

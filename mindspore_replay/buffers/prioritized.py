@@ -10,11 +10,9 @@ from mindspore import Tensor, ops
 from mindspore.ops.functional import isconstant
 
 from ..columns import check_bool, check_number, check_size, numpy_type
-from ..ops import native
-from ..ops import weights as row_weights
+from ..ops import native, updates
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.outputs import share
-from ..ops.sample import CompositeSamplePrioritized, NativeSamplePrioritized
 from .replay import ReplayBuffer
 from .state import state_parameter
 from .weighted_host import CompiledPrioritizedHost, NativePrioritizedHost, check_length
@@ -138,22 +136,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _beta_step(self) -> float:
         return (1 - self.first_beta) / self.beta_steps if self.prioritized and self.beta_steps else 0.0
 
-    def _make_weighted_sample(self) -> None:
-        options = self.ordered, self.max_use, self.normalize == "buffer", self._beta_step()
-        factors = row_weights.weight_factors(self.alpha, self.epsilon)
-        self._update: Any
-        if self.backend == "native":
-            self._update = row_weights.NativeUpdate(factors)
-            self._sample = NativeSamplePrioritized(self.sample_size, *options, self.columns.types)
-        else:
-            self._update = row_weights.CompositeUpdate(self.capacity, factors)
-            self._sample = CompositeSamplePrioritized(self.sample_size, self.capacity, *options, self.columns)
-        self._host = NativePrioritizedHost(self) if self._direct else CompiledPrioritizedHost(self)
+    def _make_host(self) -> Any:
+        if self.timed:
+            return super()._make_host()
+        return NativePrioritizedHost(self) if self._direct else CompiledPrioritizedHost(self)
 
-    def _make_operators(self) -> None:
-        super()._make_operators()
+    def _make_weight_operators(self) -> None:
+        super()._make_weight_operators()
         if not self.prioritized:
             return
+        given = self._graph_state, self._factors, self._rule
+        self._update = (
+            updates.NativeUpdatePriorities(*given)
+            if self.backend == "native"
+            else updates.CompositeUpdatePriorities(*given)
+        )
         self._start_beta = Tensor(np.array([self.first_beta]))
         number = next(_numbers)
         self._check_priority = ops.constexpr(self._check_priority_in_graph, name=f"CheckPriority{number}")
@@ -191,7 +188,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return ops.cast(priority, ms.float32)
 
     def _insert_with(self, priority, *rows):
-        return self._write(self.buffer, self._ring_state(), self._marks(), priority, rows)
+        return self._write(rows, priority, None)
 
     def _insert_graph(self, exp, *, priority=None, end=False, final=False):
         if priority is not None and not self.prioritized:
@@ -206,22 +203,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._insert_with(given, *rows)
         return self._size_graph()
 
-    def _sample_windows(self, given_beta):
-        return self._finished(
-            self._sample(
-                self.buffer, self._ring_state(), self._marks(), self.random_state, self._all_rows, self.beta, given_beta
-            )
-        )
-
     def _sample_now(self):
-        if self.timed:
-            return self._sample_windows(None)
-        return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, self.beta, None)
+        return self._finished(self._sample(self._all_rows, self.beta, None))
 
     def _sample_with(self, beta):
-        if self.timed:
-            return self._sample_windows(beta)
-        return self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, self.beta, beta)
+        return self._finished(self._sample(self._all_rows, self.beta, beta))
 
     def _sample_graph(self, beta=None, *, as_dict=False):
         if as_dict:
@@ -238,7 +224,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return self._sample_with(ops.cast(beta, ms.float64))
 
     def _update_with(self, handles, priority):
-        return self._update(self.buffer[0], self._ring_state(), self._marks(), handles, priority)
+        return self._update(handles, priority)
 
     def _update_graph(self, indices, priorities):
         if not self.prioritized:
@@ -249,7 +235,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _forget_rows(self):
         if self.prioritized:
             ops.assign(self.beta, self._start_beta)
-        self._forget(self.buffer[0], self._ring_state(), self._marks())
+        self._forget()
 
     # Methods, with the bodies that Python runs.
 

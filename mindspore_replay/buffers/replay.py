@@ -12,9 +12,9 @@ import numpy as np
 from mindspore import Tensor
 
 from ..columns import Columns, check_bool, check_seed, check_size, type_name
-from ..ops import native, random, ring
+from ..ops import insert, native, random, ring, sample, updates
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.sample import CompositeSample, CompositeSampleWeighted, NativeSample, NativeSampleWeighted
+from ..ops.state import State
 from .graph_bodies import GraphBodies
 from .host import CompiledHost, NativeHost
 from .state import load_in_place, overwrite, state_parameter
@@ -160,43 +160,47 @@ class ReplayBuffer(GraphBodies):
         for key, parameter in self._state().items():
             parameter.name = prefix + key
             load_in_place(parameter)
+        self._graph_state = self._operator_state()
 
     def _make_own_state(self) -> None:
         """A place for the Parameters of a class that adds some."""
 
-    def _make_weighted_sample(self) -> None:
-        draw = self.replace, self.ordered, self.max_use
-        if self.backend == "native":
-            self._sample = NativeSampleWeighted(self.sample_size, *draw, self.columns.types)
-        else:
-            self._sample = CompositeSampleWeighted(self.sample_size, self.capacity, *draw, self.columns)
-        self._host = NativeWeightedHost(self) if self._direct else CompiledWeightedHost(self)
-
-    def _make_read(self) -> None:
-        native_here, columns = self.backend == "native", self.columns
-        self._read = (
-            ring.NativeRingRead(columns.types) if native_here else ring.CompositeRingRead(self.capacity, columns)
-        )
+    def _operator_state(self) -> State:
+        """The Parameters as the operators take them."""
+        return State(self.buffer, self._state())
 
     def _make_operators(self) -> None:
-        columns, draw = self.columns, (self.sample_size, self.capacity, self.replace, self.ordered)
-        native_here = self.backend == "native"
-        self._make_read()
+        self._make_ring_operators()
         if self.weighted:
             self._make_weight_operators()
-            if self.timed:
-                self._host = NativeTimedHost(self) if self._direct else CompiledTimedHost(self)
-            else:
-                self._make_weighted_sample()
-        elif native_here:
-            self._write = ring.NativeRingWrite()
-            self._sample = NativeSample(*draw, columns.types)
-        else:
-            self._write = ring.CompositeRingWrite(self.capacity, columns.shapes)
-            self._sample = CompositeSample(*draw, columns)
-        if not self.weighted:
-            self._host = NativeHost(self) if self._direct else CompiledHost(self)
+        if self._rule is not None:
+            self._make_window_operators(self._rule)
         self._make_graph_constants()
+        self._host: Any = self._make_host()
+
+    def _make_ring_operators(self) -> None:
+        """The operators that every buffer has."""
+        state, columns = self._graph_state, self.columns
+        native_here = self.backend == "native"
+        self._forget = (
+            updates.NativeReset(state, self._rule) if native_here and self.weighted else updates.CompositeReset(state)
+        )
+        if native_here:
+            self._read = ring.NativeRead(state, columns)
+            self._write = insert.NativeInsert(state, columns, self._factors, self._rule)
+            self._sample = sample.NativeSample(state, self._plan(), columns, self._rule)
+        else:
+            self._read = ring.CompositeRead(state, columns)
+            self._write = insert.CompositeInsert(state, columns, self._factors, self._rule)
+            self._sample = sample.CompositeSample(state, self._plan(), columns, self._rule)
+
+    def _make_host(self) -> Any:
+        """How calls from Python are done."""
+        if self.timed:
+            return NativeTimedHost(self) if self._direct else CompiledTimedHost(self)
+        if self.weighted:
+            return NativeWeightedHost(self) if self._direct else CompiledWeightedHost(self)
+        return NativeHost(self) if self._direct else CompiledHost(self)
 
     @property
     def _has_handles(self) -> bool:

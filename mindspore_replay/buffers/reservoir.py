@@ -9,8 +9,12 @@ from mindspore import Parameter, Tensor, ops
 
 from ..columns import Columns, zeros_parameter
 from ..ops.eager import graph_body
+from ..ops.plan import WINDOW, Output, SamplePlan
 from ..ops.reservoir import CompositeReservoirInsert, FindRows, NativeReservoirInsert
-from ..ops.sample import CompositeSample, CompositeSampleWeighted, NativeSample, NativeSampleWeighted
+from ..ops.ring import CompositeRead, NativeRead
+from ..ops.sample import CompositeSample, NativeSample
+from ..ops.state import State
+from ..ops.updates import CompositeReset, NativeReset
 from .host import CompiledHost, NativeHost
 from .replay import ReplayBuffer
 from .state import check_reservoir, check_slots, check_weights, state_parameter
@@ -93,67 +97,59 @@ class ReservoirReplayBuffer(ReplayBuffer):
             # Operators on weights name rows by their slots: to them this is a ring that was never full.
             self.slot_serials = state_parameter("slot_serials", np.zeros(2, np.int64))
 
-    def _make_operators(self) -> None:
-        native_here, columns = self.backend == "native", self.columns
-        n, capacity, replace = self.sample_size, self.capacity, self.replace
-        drawn = Columns(type(self).__name__, (*columns.shapes, ()), (*columns.types, ms.int64))
-        self._make_read()
-        self._host: Any
-        if self.weighted:
-            self._make_weight_operators()
-            draw = replace, False, self.max_use
-            if native_here:
-                self._sample = NativeSampleWeighted(n, *draw, drawn.types)
-            else:
-                self._sample = CompositeSampleWeighted(n, capacity, *draw, drawn)
-            self._host = CompiledWeightedHost(self)
-        elif native_here:
-            self._sample = NativeSample(n, capacity, replace, False, drawn.types)
-        else:
-            self._sample = CompositeSample(n, capacity, replace, False, drawn)
-        if not self.weighted:
-            self._host = NativeReservoirHost(self, drawn) if self._direct else CompiledHost(self)
-        insert: Any = (
-            NativeReservoirInsert(self.weighted) if native_here else CompositeReservoirInsert(capacity, columns)
+    def _operator_state(self) -> State:
+        parameters = self._state()
+        return State(
+            self.buffer, {**parameters, "serials": parameters["slot_serials"]} if self.weighted else parameters
         )
-        self._write = insert
-        self._find = FindRows(capacity)
+
+    @property
+    def _drawn(self) -> Columns:
+        """The columns of a sample: the buffer's, and the serial numbers."""
+        return Columns(type(self).__name__, (*self.columns.shapes, ()), (*self.columns.types, ms.int64))
+
+    def _plan(self) -> SamplePlan:
+        # The rows' handles are their serial numbers, which are drawn as a column, and those of the slots are not given.
+        handles = Output(WINDOW, len(self.columns))
+        return super()._plan()._replace(outputs=(handles, *self._outputs))
+
+    def _make_ring_operators(self) -> None:
+        given = self._graph_state, self.columns
+        drawn = State((*self.buffer, self.row_serials), vars(self._graph_state)), self._plan(), self._drawn, None
+        self._find = FindRows(self._graph_state, self.serials)
         self._nothing = Tensor([0, 0], ms.int64)
-        self._make_graph_constants()
+        native_here = self.backend == "native"
+        self._forget = (
+            NativeReset(self._graph_state, None) if native_here and self.weighted else CompositeReset(self._graph_state)
+        )
+        if native_here:
+            self._read = NativeRead(*given)
+            self._write = NativeReservoirInsert(*given, self.serials)
+            self._sample = NativeSample(*drawn)
+        else:
+            self._read = CompositeRead(*given)
+            self._write = CompositeReservoirInsert(*given, self.serials)
+            self._sample = CompositeSample(*drawn)
+
+    def _make_host(self) -> Any:
+        if self.weighted:
+            return CompiledWeightedHost(self)
+        return NativeReservoirHost(self, self._drawn) if self._direct else CompiledHost(self)
 
     # Bodies for the compiler.
 
-    def _ring_state(self):
-        return (self.head, self.count, self.slot_serials) if self.weighted else (self.head, self.count)
-
-    def _insert_rows(self, *rows):
-        marks = self._marks() if self.weighted else ()
-        return self._write(
-            self.buffer, self._ring_state(), marks, self.row_serials, self.serials, self.random_state, rows
-        )
-
-    def _sample_between(self, bounds):
-        columns = self.buffer + (self.row_serials,)
-        if self.weighted:
-            batch = self._sample(columns, self._ring_state(), self._marks(), self.random_state, bounds)[1:]
-        else:
-            batch = self._sample(columns, self.head, self.count, self.random_state, bounds)
-        return batch[-1:] + batch[:-1]
-
-    def _slots_of(self, handles):
-        return self._find(self.row_serials, self.serials, self.random_state, handles)
-
     def _delete_handles(self, handles):
-        return self._delete(self.buffer[0], self._ring_state(), self._marks(), self._slots_of(handles))
+        return self._delete(self._find(handles))
 
     def _info_of(self, handles):
-        return self._info(self.buffer[0], self._ring_state(), self._marks(), self._slots_of(handles))
+        return self._info(self._find(handles))
 
     def _forget_rows(self):
-        self._forget(self.buffer[0], self._ring_state(), self._marks())
-        ops.assign(self.slot_serials, self._nothing)
-        ops.assign(self.clock, self._nothing)
-        ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
+        self._forget()
+        if self.weighted:
+            ops.assign(self.slot_serials, self._nothing)
+            ops.assign(self.clock, self._nothing)
+            ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
 
     def _sample_graph(self, *, as_dict=False, with_indices=False):
         return self._drawn_graph(self._all_rows, as_dict, with_indices)

@@ -6,7 +6,7 @@ from typing import Any
 from mindspore import Tensor
 
 from ..columns import check_bool, check_size
-from ..ops import timeline, windows
+from ..ops import plan, timeline
 from ..ops.eager import graph_body
 from ..ops.random import ALL_ROWS
 from .layout import SampleLayout, Steps
@@ -118,7 +118,7 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
     def _window_rule(self, layout: SampleLayout, past: int) -> timeline.WindowRule:
         return timeline.WindowRule(past, self.sequence_length, self.stride, self.pad_end, self.num_envs, 0)
 
-    def _bookkeeping(self, layout: SampleLayout) -> dict[str, windows.Output]:
+    def _bookkeeping(self, layout: SampleLayout) -> dict[str, plan.Output]:
         return {"mask": layout.mask()}
 
     # Bodies for the compiler.

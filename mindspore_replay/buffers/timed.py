@@ -10,7 +10,7 @@ from mindspore import Tensor, ops
 
 from ..arguments import positional_arguments
 from ..columns import numpy_type, zeros_parameter
-from ..ops import timeline, windows
+from ..ops import plan, timeline, updates, windows
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.outputs import share
 from .layout import SampleLayout, past_of
@@ -36,8 +36,9 @@ class TimedCell(LimitedCell):
     replace: bool
     ordered: bool
     _width: int
-    _update: Any
     _end_all: Any
+    #: Gives rewards for other goals to what a sample gives; ``None`` where it gives no other goals.
+    _finish: Any = None
     #: Whether rows know their episode.
     timed = False
     #: Whether samples are drawn by priority.
@@ -62,7 +63,7 @@ class TimedCell(LimitedCell):
         """Which rows a sample may start at."""
         return timeline.WindowRule(past, 2 if layout.needs_next else 1, 1, True, self.num_envs, 0)
 
-    def _bookkeeping(self, layout: SampleLayout) -> dict[str, windows.Output]:
+    def _bookkeeping(self, layout: SampleLayout) -> dict[str, plan.Output]:
         """What a sample gives before its columns, beside handles and importance weights."""
         return {}
 
@@ -70,14 +71,15 @@ class TimedCell(LimitedCell):
         name = type(self).__name__
         if not isinstance(views, (list, tuple)):
             raise TypeError(f"For '{name}', 'views' must be a list or tuple of views, but got {views!r}.")
-        layout = self._layout_of(views)
-        if layout is None:
-            return
-        self.timed = self.weighted = True
+        windows_of = self._layout_of(views)
+        layout = SampleLayout(name, self.columns) if windows_of is None else windows_of
         self._layout = layout
         fields = layout.outputs()
         self._fields = tuple(fields)
         self._outputs = (*self._bookkeeping(layout).values(), *fields.values(), *layout.hidden())
+        if windows_of is None:
+            return
+        self.timed = self.weighted = True
         self._rule = self._window_rule(layout, past_of(self._outputs))
         needed = (self._rule.past + max(self._rule.future, layout.chain)) * self.num_envs
         if needed > self.capacity:
@@ -89,7 +91,7 @@ class TimedCell(LimitedCell):
     @property
     def _most_starts(self) -> int:
         """The most rows that can ever be drawn at a time, so the largest sample."""
-        unfinished = 0 if not self.timed or self._rule.pad_end else self._rule.future - 1
+        unfinished = 0 if self._rule is None or self._rule.pad_end else self._rule.future - 1
         return self.capacity - unfinished * self.num_envs
 
     def _check_order(self) -> None:
@@ -107,11 +109,12 @@ class TimedCell(LimitedCell):
                 f"sequences that capacity={self.capacity} rows can hold, but got {self.sample_size}."
             )
 
-    def _plan(self) -> windows.SamplePlan:
-        layout, hindsight = self._layout, self._layout.hindsight
-        return windows.SamplePlan(
+    def _plan(self) -> plan.SamplePlan:
+        layout = self._layout
+        hindsight = layout.hindsight
+        return plan.SamplePlan(
             n=self.sample_size,
-            prioritized=self.prioritized,
+            draw="priority" if self.prioritized else "rank" if self.weighted else "uniform",
             replace=self.replace,
             ordered=self.ordered,
             max_use=self.max_use,
@@ -122,8 +125,13 @@ class TimedCell(LimitedCell):
             gamma=layout.gamma,
             strategy=hindsight.strategy if hindsight else "none",
             ratio=hindsight.ratio if hindsight else 0.0,
-            outputs=self._outputs,
+            outputs=(*self._bookkeeping_outputs(), *self._outputs),
         )
+
+    def _bookkeeping_outputs(self) -> tuple[plan.Output, ...]:
+        """What a sample gives first: handles in a buffer with weights, and importance weights of draws by priority."""
+        kinds = (plan.HANDLE,) * self.weighted + (plan.WEIGHT,) * self.prioritized
+        return tuple(map(plan.Output, kinds))
 
     def _beta_step(self) -> float:
         """By how much each sample moves beta."""
@@ -133,32 +141,15 @@ class TimedCell(LimitedCell):
         self.steps = zeros_parameter("steps", (self.capacity,), ms.int64)
         self.flags = zeros_parameter("flags", (self.capacity,), ms.uint8)
 
-    def _make_row_operators(self, native: bool, factors: Tensor) -> None:
-        if not self.timed:
-            super()._make_row_operators(native, factors)
-            return
-        rule, capacity, columns, staleness = self._rule, self.capacity, self.columns, self.max_staleness
-        if native:
-            self._write = timeline.NativeInsertTimed(factors, rule)
-            self._update = timeline.NativeUpdateTimed(factors, rule)
-            self._delete = timeline.NativeDeleteTimed(rule)
-            self._advance = timeline.NativeAdvanceTimed(staleness, rule)
-            self._forget = timeline.NativeResetTimed(rule)
-            self._end_all = timeline.NativeEndEpisodes(factors, rule, self._last_flags())
-            self._sample = windows.NativeSampleWindows(self._plan(), rule, columns)
-        else:
-            self._write = timeline.CompositeInsertTimed(capacity, columns, factors, rule)
-            self._update = timeline.CompositeUpdateTimed(capacity, factors, rule)
-            self._delete = timeline.CompositeDeleteTimed(capacity, rule)
-            self._advance = timeline.CompositeAdvanceTimed(capacity, staleness, rule)
-            self._forget = timeline.CompositeResetTimed(capacity)
-            self._end_all = timeline.CompositeEndEpisodes(capacity, factors, rule, self._last_flags())
-            self._sample = windows.CompositeSampleWindows(self._plan(), capacity, rule, columns)
+    def _make_window_operators(self, rule: timeline.WindowRule) -> None:
+        given = self._graph_state, self._factors, rule, self._last_flags()
+        self._end_all = (
+            updates.NativeEndEpisodes(*given) if self.backend == "native" else updates.CompositeEndEpisodes(*given)
+        )
         self._finish = windows.Relabel(self._layout, self._fields) if self._layout.hindsight else None
         # One flag for all rows, or none; and what makes the flag of a final row, which is also an end.
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, 1))
         self._final_bits = Tensor([timeline.END | timeline.FINAL], ms.uint8)
-        self._no_beta = Tensor(np.zeros(1))
         number = next(_numbers)
         self._check_flag = ops.constexpr(self._check_flag_in_graph, name=f"CheckFlag{number}")
         self._check_one_step = ops.constexpr(self._check_one_step_in_graph, name=f"CheckOneStep{number}")
@@ -201,25 +192,26 @@ class TimedCell(LimitedCell):
             raise RuntimeError("For 'insert', 'end' and 'final' need a buffer with views, or of sequences or episodes.")
 
     def _insert_timed(self, ends, *rows):
-        return self._write(self.buffer, self._ring_state(), self._marks(), self.max_priority, ends, rows)
+        return self._write(rows, self.max_priority, ends)
 
     def _insert_timed_with(self, priority, ends, *rows):
-        return self._write(self.buffer, self._ring_state(), self._marks(), priority, ends, rows)
+        return self._write(rows, priority, ends)
 
     def _finished(self, batch):
         """The outputs of a sample, with rewards for other goals."""
-        return batch if self._finish is None else batch[:2] + self._finish_outputs(*batch[2:])
+        if self._finish is None:
+            return batch
+        first = 1 + self.prioritized
+        return batch[:first] + self._finish_outputs(*batch[first:])
 
     def _finish_outputs(self, *outputs):
         return self._finish(*outputs)
 
-    def _windows_between(self, bounds):
-        return self._finished(
-            self._sample(self.buffer, self._ring_state(), self._marks(), self.random_state, bounds, self._no_beta, None)
-        )
+    def _sample_between(self, bounds):
+        return self._finished(self._sample(bounds, None, None))
 
     def _end_open_episodes(self):
-        return self._end_all(self.buffer[0], self._ring_state(), self._marks())
+        return self._end_all()
 
     def _update_graph(self, indices, priorities):
         raise RuntimeError("'update_priorities' needs a PrioritizedReplayBuffer.")
@@ -301,7 +293,7 @@ class TimedCell(LimitedCell):
             )
 
     def _eligible(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        if not self.timed:
+        if self._rule is None:
             return super()._eligible(state)
         return timeline.legal_starts(state, self._rule)
 

@@ -11,6 +11,7 @@ from mindspore import Parameter, Tensor
 from ..columns import type_name
 from ..ops import native
 from ..ops.outputs import Outputs, share
+from ..ops.state import MARKS, RING, TIME
 from .host import CompiledHost, NativeHost, graph_of, row_specs
 from .state import overwrite
 
@@ -90,7 +91,8 @@ class NativeWeightedHost(NativeHost):
         self._delete = self._on_marks(self._delete_kernel, "int64", self._result)
         self._advance = self._on_marks(self._advance_kernel, self._steps, staleness, np.zeros(1, np.int64))
         self._reset = self._on_marks(self._reset_kernel, self._result)
-        self._info = MarksCall("replay_info", self._marks[:11], ["int64", "float32", "int32", "int64"])
+        known = (buffer.buffer[0], *buffer._graph_state.those(RING + MARKS))
+        self._info = MarksCall("replay_info", known, ["int64", "float32", "int32", "int64"])
         self._sums = native.DirectCall(
             "replay_tree_sums",
             [self._weights.shape, (1,), (), (), (1, 2), (1,)],
@@ -100,7 +102,7 @@ class NativeWeightedHost(NativeHost):
         self._sum = np.zeros(1)
 
     def _state_of(self, buffer: Any) -> tuple[Parameter, ...]:
-        return (*super()._state_of(buffer), *buffer._marks())
+        return (*super()._state_of(buffer), *buffer._graph_state.those(MARKS + TIME))
 
     def _make_sample(self, buffer: Any) -> None:
         self._outputs = Outputs([(self._lead, np.int64), *row_specs(self._columns, self._lead)])

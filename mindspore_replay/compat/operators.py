@@ -7,9 +7,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import check_bool, check_seed, check_size, type_name
-from ..ops import random, ring
+from ..ops import native, random, ring
 from ..ops.eager import graph_body
-from ..ops.sample import CompositeSample, NativeSample
 from .base import RingOperator
 
 
@@ -45,9 +44,11 @@ class BufferAppend(RingOperator):
     def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
         self.serials = self._parameter("serials", np.zeros(2, np.int64))
-        native_here = self.backend == "native"
+        self.native = self.backend == "native"
         self.write: Any = (
-            ring.NativeRingWrite() if native_here else ring.CompositeRingWrite(self.capacity, self.columns.shapes)
+            native.custom("replay_ring_write", lambda *_: (), ms.int32)
+            if self.native
+            else ring.RingWrite(self.capacity, self.columns.shapes)
         )
         self.check_rows = self._check_in_graph(self._check_rows, "Rows")
 
@@ -57,6 +58,8 @@ class BufferAppend(RingOperator):
 
     def _append(self, buffer, exp, count, head):
         ops.assign(head, head * ops.cast(count > 0, ms.int32))
+        if self.native:
+            return self.write(*buffer, head, count, self.serials, *exp)
         return ops.cast(self.write(buffer, head, count, self.serials, exp), ms.int32)
 
     def _call_graph(self, buffer, exp, count, head):
@@ -103,12 +106,13 @@ class BufferGetItem(RingOperator):
 
     def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
-        native_here = self.backend == "native"
+        self.native = self.backend == "native"
         self.read: Any = (
-            ring.NativeRingRead(self.columns.types)
-            if native_here
-            else ring.CompositeRingRead(self.capacity, self.columns)
+            native.custom("replay_ring_read", ring.row_shapes(len(self.columns)), tuple(self.columns.types))
+            if self.native
+            else ring.RingRead(self.capacity, self.columns)
         )
+        self.single = ring.SingleRow(self.columns)
         self.check_index = self._check_in_graph(self._check_index, "Index")
 
     def _check_index(self, dtype: Any, shape: tuple[int, ...]) -> bool:
@@ -119,13 +123,18 @@ class BufferGetItem(RingOperator):
             )
         return True
 
+    def _row(self, buffer, count, head, index):
+        if self.native:
+            return self.single(self.read(*buffer, head, count, index))
+        return self.read(buffer, head, count, index)
+
     def _call_graph(self, buffer, count, head, index):
         self._checked(buffer, count, head)
         if isinstance(index, Tensor):
             self.check_index(index.dtype, index.shape)
         elif not isinstance(index, int):
             raise TypeError("For 'BufferGetItem', 'index' must be an int or a Tensor.")
-        return self.read(buffer, head, count, ops.reshape(ops.cast(index, ms.int64), ()))
+        return self._row(buffer, count, head, ops.reshape(ops.cast(index, ms.int64), ()))
 
     @graph_body(_call_graph)
     def __call__(self, buffer: Any, count: Tensor, head: Tensor, index: Any) -> tuple[Tensor, ...]:
@@ -138,7 +147,7 @@ class BufferGetItem(RingOperator):
                 f"For 'BufferGetItem', 'index' must be in [-{stored}, {stored}), since {stored} rows are stored, but "
                 f"got {number}."
             )
-        return self.read(buffer, head, count, Tensor(number, ms.int64))
+        return self._row(buffer, count, head, Tensor(number, ms.int64))
 
 
 @ms.jit_class
@@ -183,16 +192,26 @@ class BufferSample(RingOperator):
         self.random_state = self._parameter(
             "random_state", random.initial_state(check_seed("BufferSample", seed or None))
         )
-        draw = self.batch_size, self.capacity, not check_bool("BufferSample", "unique", unique), False
-        native_here = self.backend == "native"
-        self.sample: Any = (
-            NativeSample(*draw, self.columns.types) if native_here else CompositeSample(*draw, self.columns)
-        )
+        replace = not check_bool("BufferSample", "unique", unique)
+        self.native = self.backend == "native"
+        if self.native:
+            shapes = tuple((self.batch_size, *shape) for shape in self.columns.shapes)
+            self.options = Tensor(np.array([self.capacity, replace, False], np.int64))
+            self.sample: Any = native.custom("replay_sample_uniform", lambda *_: shapes, tuple(self.columns.types))
+        else:
+            self.draw = random.DrawUniform(self.batch_size, self.capacity, replace, False)
+            self.gather = ring.Gather(self.columns)
         self.all_rows = Tensor(random.ALL_ROWS, ms.int64)
+
+    def _rows(self, buffer, count, head):
+        if self.native:
+            return self.sample(*buffer, head, count, self.random_state, self.all_rows, self.options)
+        slots, _ = self.draw(self.random_state, head, count, self.all_rows)
+        return self.gather(buffer, slots)
 
     def _call_graph(self, buffer, count, head):
         self._checked(buffer, count, head)
-        return self.sample(buffer, head, count, self.random_state, self.all_rows)
+        return self._rows(buffer, count, head)
 
     @graph_body(_call_graph)
     def __call__(self, buffer: Any, count: Tensor, head: Tensor) -> tuple[Tensor, ...]:
@@ -202,4 +221,4 @@ class BufferSample(RingOperator):
             raise RuntimeError(
                 f"For 'BufferSample', a sample needs batch_size={self.batch_size} rows, but {stored} are stored."
             )
-        return self.sample(buffer, head, count, self.random_state, self.all_rows)
+        return self._rows(buffer, count, head)

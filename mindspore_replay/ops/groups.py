@@ -11,80 +11,60 @@ from ..columns import Columns
 from . import native
 from .in_place import InPlace
 from .random import AnyBits, Below, Shuffle
-from .ring import CompositeGather
+from .ring import Gather
+from .state import MARKS, RING, TIME, State
 from .timeline import WindowRule
 
 
 @ms.jit_class
-class NativeSampleGroups:
-    """``(columns, ring, marks, state, key, ordered, groups, size) -> mask [G, L], rows``; changes the random state.
-
-    `key` is the number of the column that tells groups; it and what follows are known where the graph is made.
-    """
-
-    def __init__(self, rule: WindowRule, columns: Columns) -> None:
-        self.rule = rule.tensor()
-        self.options = tuple(Tensor(np.array([i // 2, i % 2]), ms.int64) for i in range(2 * len(columns)))
-        k = len(columns)
-        types = (ms.bool_, *columns.types)
-        self.sample = native.custom(
-            "replay_sample_groups",
-            lambda *shapes: (shapes[-1], *((*shapes[-1], *shape[1:]) for shape in shapes[:k])),
-            types,
-        )
-
-    def __call__(self, columns, ring, marks, state, key, ordered, groups, size):
-        options = self.options[2 * key + int(ordered)]
-        template = ops.zeros((groups, size), ms.int8)
-        return self.sample(*columns, *ring, *marks, self.rule, state, options, template)
-
-
-@ms.jit_class
 class CompositeSampleGroups:
-    """``(columns, ring, marks, state, key, ordered, groups, size) -> mask [G, L], rows``; changes the random state.
+    """``(key, ordered, groups, size) -> mask [G, L], rows``; changes the random state.
 
     `key` is the number of the column that tells groups; it and what follows are known where the graph is made.
     """
 
-    def __init__(self, capacity: int, rule: WindowRule, columns: Columns) -> None:
+    def __init__(self, state: State, columns: Columns, rule: WindowRule) -> None:
+        self.state = state
+        capacity = state.capacity
         self.capacity, self.streams = capacity, rule.streams
         self.rows = Tensor(np.arange(capacity), ms.int64)
         self.bits = AnyBits()
         self.below = Below()
         self.shuffle = Shuffle()
-        self.gather = CompositeGather(columns)
-        self.views = InPlace((), np.int64), InPlace((), np.float64)
+        self.gather = Gather(columns)
+        self.steps, self.weights = InPlace((), np.int64), InPlace((), np.float64)
         self.ones = tuple((1,) * len(shape) for shape in columns.shapes)
         self.largest = Tensor(np.iinfo(np.int64).max, ms.int64)
         self.end = Tensor(capacity**2, ms.int64)
         self.zeros = tuple(Tensor(np.zeros((), dtype)) for dtype in columns.numpy_types)
         self.check = ops.Assert()
 
-    def slot_of(self, row, ring):
-        return ops.floor_mod(row + ops.cast(ring[0], ms.int64), self.capacity)
+    def slot_of(self, row):
+        return ops.floor_mod(row + ops.cast(self.state.head, ms.int64), self.capacity)
 
-    def by_group(self, columns, ring, marks, key):
+    def by_group(self, key):
         """Rows in the order of their groups, as ``group * C + row``; those that may not be drawn at the end."""
         rows = self.rows
-        slots = self.slot_of(rows, ring)
-        first = rows - ops.gather(self.views[0](marks[7]), slots, 0) * self.streams
-        weight = ops.gather(self.views[1](marks[0]), self.slot_of(ops.maximum(first, 0), ring), 0)
-        drawable = ops.logical_and(rows < ops.cast(ring[1], ms.int64), ops.logical_and(first >= 0, weight > 0))
-        values = ops.cast(self.gather(columns, slots)[key], ms.int64)
+        slots = self.slot_of(rows)
+        first = rows - ops.gather(self.steps(self.state.steps), slots, 0) * self.streams
+        weight = ops.gather(self.weights(self.state.weights), self.slot_of(ops.maximum(first, 0)), 0)
+        drawable = ops.logical_and(rows < ops.cast(self.state.count, ms.int64), ops.logical_and(first >= 0, weight > 0))
+        values = ops.cast(self.gather(self.state.columns, slots)[key], ms.int64)
         values = ops.select(drawable, values, self.largest)
         order = ops.sort(values)[0]
         new = ops.cast(ops.concat((values[:1] == values[:1], order[1:] != order[:-1])), ms.int64)
         group = ops.gather(ops.cumsum(new, 0) - 1, ops.searchsorted(order, values), 0)
         return ops.sort(ops.select(drawable, group * self.capacity + rows, self.end + rows))[0]
 
-    def __call__(self, columns, ring, marks, state, key, ordered, groups, size):
-        order = self.by_group(columns, ring, marks, key)
+    def __call__(self, key, ordered, groups, size):
+        random_state = self.state.random_state
+        order = self.by_group(key)
         drawable = ops.searchsorted(order, ops.reshape(self.end, (1,)))
         last = ops.gather(order, ops.maximum(drawable - 1, 0), 0)
         count = ops.select(drawable > 0, ops.floor_divide(last, self.capacity) + 1, drawable)[0]
         ok = count >= groups
         self.check(ok, (count,))
-        bits, after = self.bits(state, groups)
+        bits, after = self.bits(random_state, groups)
         index = ops.arange(groups)
         ranks = self.shuffle(index, index + self.below(bits, ops.maximum(count - index, 1)))
         begins = ops.searchsorted(order, ranks * self.capacity)
@@ -106,10 +86,33 @@ class CompositeSampleGroups:
         mask = column < ops.expand_dims(kept, 1)
         places = ops.select(mask, ops.expand_dims(begins, 1) + chosen, ops.zeros_like(chosen))
         rows = ops.floor_mod(ops.gather(order, places, 0), self.capacity)
-        batch = self.gather(columns, self.slot_of(rows, ring))
+        batch = self.gather(self.state.columns, self.slot_of(rows))
         outputs = (mask,)
-        for i in range(len(columns)):
+        for i in range(len(self.ones)):
             inside = ops.reshape(mask, (groups, size, *self.ones[i]))
             outputs = outputs + (ops.select(inside, batch[i], self.zeros[i]),)
-        ops.assign(state, ops.select(ok, after, state))  # a check that failed does not stop what follows it
+        ops.assign(
+            random_state, ops.select(ok, after, random_state)
+        )  # a check that failed does not stop what follows it
         return outputs
+
+
+@ms.jit_class
+class NativeSampleGroups:
+    """As `CompositeSampleGroups`."""
+
+    def __init__(self, state: State, columns: Columns, rule: WindowRule) -> None:
+        self.inputs = (*state.columns, *state.those(RING + MARKS + TIME), rule.tensor(), state.random_state)
+        self.options = tuple(Tensor(np.array([i // 2, i % 2]), ms.int64) for i in range(2 * len(columns)))
+        k = len(columns)
+        types = (ms.bool_, *columns.types)
+        self.sample = native.custom(
+            "replay_sample_groups",
+            lambda *shapes: (shapes[-1], *((*shapes[-1], *shape[1:]) for shape in shapes[:k])),
+            types,
+        )
+
+    def __call__(self, key, ordered, groups, size):
+        options = self.options[2 * key + int(ordered)]
+        template = ops.zeros((groups, size), ms.int8)
+        return self.sample(*self.inputs, options, template)

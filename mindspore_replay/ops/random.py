@@ -13,8 +13,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from . import native
-
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 _MASK = (1 << 64) - 1
@@ -102,30 +100,6 @@ class AnyBits:
 
     def __call__(self, state, n):
         return self.bits(state[0], state[1] + ops.arange(n)), ops.stack((state[0], state[1] + n))
-
-
-@ms.jit_class
-class CompositeRandomBits:
-    """``(state) -> bits [n] int64``. Changes the state."""
-
-    def __init__(self, n: int) -> None:
-        self.bits = Bits(n)
-
-    def __call__(self, state):
-        bits, advanced = self.bits(state)
-        ops.assign(state, advanced)
-        return bits
-
-
-@ms.jit_class
-class NativeRandomBits:
-    """``(state) -> bits [n] int64``. Changes the state."""
-
-    def __init__(self, n: int) -> None:
-        self.bits = native.custom("replay_random_bits", lambda *_: (n,), ms.int64)
-
-    def __call__(self, state):
-        return self.bits(state)
 
 
 @ms.jit_class
@@ -226,8 +200,11 @@ class Ranks:
 
 
 @ms.jit_class
-class CompositeDraw:
-    """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
+class DrawUniform:
+    """``(state, head, count, sample_range [2]) -> slots [n] int64, ok``: each row of the range is equally likely.
+
+    Not `ok`, and the graph fails, if there are fewer than n. Changes the state.
+    """
 
     def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
         self.capacity = _constant(capacity)
@@ -250,18 +227,6 @@ class CompositeDraw:
         rows = self.ranks(bits, size) + first
         ops.assign(state, ops.select(enough, advanced, state))  # a check that failed does not stop what follows it
         slots = ops.floor_mod(rows + head, self.capacity)
-        if self.ordered:
-            return slots
-        return ops.select(size < self.capacity, slots, rows)
-
-
-@ms.jit_class
-class NativeDraw:
-    """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
-
-    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
-        self.options = Tensor(np.array([capacity, replace, ordered], np.int64))
-        self.draw = native.custom("replay_draw_uniform", lambda *_: (n,), ms.int64)
-
-    def __call__(self, state, head, count, sample_range):
-        return self.draw(state, head, count, sample_range, self.options)
+        if not self.ordered:
+            slots = ops.select(size < self.capacity, slots, rows)
+        return slots, enough

@@ -11,13 +11,14 @@ Reference:
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 from ..columns import Columns
 from . import native
 from .in_place import InPlace
 from .random import BitsAt, MixBits, UnitInterval
-from .ring import CompositeGather
+from .ring import Gather
+from .state import MARKS, State
 from .sum_tree import CompositeTree, LastOfEach
 
 
@@ -46,16 +47,25 @@ class ReservoirSlots:
 
 @ms.jit_class
 class FindRows:
-    """``(row_serials, serials, state, handles [n]) -> slots [n]``, C for rows that are not stored, -1 for none."""
+    """``(handles [n]) -> slots [n]``, C for rows that are not stored, -1 for none.
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.slots = ReservoirSlots(capacity)
+    Args:
+        state (State): The state.
+        serials (Parameter): The `serials` of the stream.
+    """
+
+    def __init__(self, state: State, serials: Parameter) -> None:
+        self.state, self.serials = state, serials
+        self.capacity = state.capacity
+        self.slots = ReservoirSlots(state.capacity)
         self.view = InPlace((), np.int64)
 
-    def __call__(self, row_serials, serials, state, handles):
+    def __call__(self, handles):
+        serials, row_serials = self.serials, self.state.row_serials
         known = ops.logical_and(handles >= serials[1], handles < serials[0])
-        slots, kept = self.slots(serials, state, ops.select(known, handles, ops.zeros_like(handles) + serials[1]))
+        slots, kept = self.slots(
+            serials, self.state.random_state, ops.select(known, handles, ops.zeros_like(handles) + serials[1])
+        )
         stored = ops.logical_and(ops.logical_and(known, kept), ops.gather(self.view(row_serials), slots, 0) == handles)
         none = ops.zeros_like(slots)
         slots = ops.select(stored, slots, ops.select(handles < 0, none - 1, none + self.capacity))
@@ -65,32 +75,37 @@ class FindRows:
 
 @ms.jit_class
 class CompositeReservoirInsert:
-    """``(columns, ring, marks, row_serials, serials, state, rows)``: inserts rows. Changes all but the state.
+    """``(rows, priority, ends) -> rows stored``: inserts rows. Changes all but the random state.
 
-    `ring` and `marks` are those of `ops/weights.py`; without weights `marks` is empty, and `ring` is ``(head, count)``.
+    `priority` and `ends` are for rings; a row has priority and weight 1.
 
     Args:
-        capacity (int): ``C``.
+        state (State): The state. With weights its `serials` are those of a ring that was never full, whose rows are the
+            slots.
         columns (Columns): The columns.
+        serials (Parameter): The `serials` of the stream.
     """
 
-    def __init__(self, capacity: int, columns: Columns) -> None:
-        self.capacity = Tensor(capacity, ms.int64)
-        self.slots = ReservoirSlots(capacity)
+    def __init__(self, state: State, columns: Columns, serials: Parameter) -> None:
+        self.state, self.serials = state, serials
+        self.weighted = state.weights is not None
+        self.capacity = Tensor(state.capacity, ms.int64)
+        self.slots = ReservoirSlots(state.capacity)
         self.last_of_each = LastOfEach()
-        self.rows_at = CompositeGather(columns)
+        self.rows_at = Gather(columns)
         self.shapes = columns.shapes
         self.inserted = Tensor([1, 0], ms.int64)
-        self.tree = CompositeTree(capacity)
+        self.tree = CompositeTree(state.capacity)
         self.one = Tensor(1.0, ms.float64)
         self.first_priority = Tensor(1.0, ms.float32)
         self.no_uses = Tensor(0, ms.int32)
-        self.views = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
+        self.priorities, self.uses, self.numbers = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
-    def __call__(self, columns, ring, marks, row_serials, serials, state, rows):
+    def __call__(self, rows, priority, ends):
+        serials, columns = self.serials, self.state.columns
         n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
         serial = serials[0] + ops.arange(n)
-        slots, kept = self.slots(serials, state, serial)
+        slots, kept = self.slots(serials, self.state.random_state, serial)
         # Of several rows for one slot the last stays; rows that are not kept write what lies in slot 0, or comes there.
         last, exists, counted = self.last_of_each(slots, kept)
         old = self.rows_at(columns, slots)
@@ -98,23 +113,23 @@ class CompositeReservoirInsert:
             new = ops.gather(ops.reshape(rows[i], (n, *self.shapes[i])), last, 0)
             written = ops.reshape(exists, (n, *(1 for _ in self.shapes[i])))
             ops.scatter_update(columns[i], slots, ops.cast(ops.select(written, new, old[i]), columns[i].dtype))
-        self.replace(self.views[2], row_serials, slots, exists, ops.gather(serial, last, 0))
+        self.replace(self.numbers, self.state.row_serials, slots, exists, ops.gather(serial, last, 0))
         count = ops.minimum(serials[0] - serials[1] + n, self.capacity)
         ops.assign(serials, serials + self.inserted * n)
-        ops.assign(ring[1], ops.cast(count, ms.int32))
-        if len(marks) > 0:
-            self.mark(marks, slots, exists, counted)
-            ops.assign(ring[2], self.inserted * count)
+        ops.assign(self.state.count, ops.cast(count, ms.int32))
+        if self.weighted:
+            self.mark(slots, exists, counted)
+            ops.assign(self.state.serials, self.inserted * count)
         return count
 
-    def mark(self, marks, slots, exists, counted):
+    def mark(self, slots, exists, counted):
         """The rows in these slots are new ones, of priority and weight 1."""
-        tree = self.tree.view(marks[0])
+        tree = self.tree.view(self.state.weights)
         weight = ops.select(exists, self.one, ops.gather(tree, slots, 0))
-        self.tree.write(marks[0], tree, slots, weight, counted, slots)
-        self.replace(self.views[0], marks[1], slots, exists, self.first_priority)
-        self.replace(self.views[1], marks[3], slots, exists, self.no_uses)
-        self.replace(self.views[2], marks[4], slots, exists, marks[5][0])
+        self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
+        self.replace(self.priorities, self.state.priorities, slots, exists, self.first_priority)
+        self.replace(self.uses, self.state.use_counts, slots, exists, self.no_uses)
+        self.replace(self.numbers, self.state.insertion_clocks, slots, exists, self.state.clock[0])
 
     def replace(self, view, parameter, slots, exists, new):
         """Writes what is new to the slots for which it exists."""
@@ -124,17 +139,15 @@ class CompositeReservoirInsert:
 
 @ms.jit_class
 class NativeReservoirInsert:
-    """``(columns, ring, marks, row_serials, serials, state, rows)``: inserts rows. Changes all but the state.
+    """As `CompositeReservoirInsert`."""
 
-    `ring` and `marks` are those of `ops/weights.py`; without weights `marks` is empty, and `ring` is ``(head, count)``.
-
-    Args:
-        weighted (bool): Whether there are weights.
-    """
-
-    def __init__(self, weighted: bool) -> None:
+    def __init__(self, state: State, columns: Columns, serials: Parameter) -> None:
+        weighted = state.weights is not None
+        slots = (state.serials, *state.those(MARKS)) if weighted else ()
+        stream = (state.row_serials, serials, state.random_state)
+        self.inputs = (*state.columns, state.head, state.count, *slots, *stream)
         kernel = "replay_reservoir_insert_weighted" if weighted else "replay_reservoir_insert"
         self.insert = native.custom(kernel, lambda *_: (), ms.int32)
 
-    def __call__(self, columns, ring, marks, row_serials, serials, state, rows):
-        return self.insert(*columns, *ring, *marks, row_serials, serials, state, *rows)
+    def __call__(self, rows, priority, ends):
+        return self.insert(*self.inputs, *rows)

@@ -5,7 +5,6 @@ column's shape.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import mindspore as ms
 from mindspore import Tensor, ops
@@ -13,10 +12,11 @@ from mindspore import Tensor, ops
 from ..columns import Columns, numpy_type
 from . import native
 from .in_place import InPlace
+from .state import State
 
 
 @ms.jit_class
-class CompositeRingWrite:
+class RingWrite:
     """``(columns, head, count, serials, rows)``: appends rows. Changes columns, head, count and serials."""
 
     def __init__(self, capacity: int, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -58,18 +58,7 @@ class CompositeRingWrite:
 
 
 @ms.jit_class
-class NativeRingWrite:
-    """``(columns, head, count, serials, rows)``: appends rows. Changes columns, head, count and serials."""
-
-    def __init__(self) -> None:
-        self.write = native.custom("replay_ring_write", lambda *_: (), ms.int32)
-
-    def __call__(self, columns, head, count, serials, rows):
-        return self.write(*columns, head, count, serials, *rows)
-
-
-@ms.jit_class
-class CompositeGather:
+class Gather:
     """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]`` or ``[]``."""
 
     def __init__(self, columns: Columns) -> None:
@@ -86,24 +75,13 @@ class CompositeGather:
 
 
 @ms.jit_class
-class NativeGather:
-    """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]``."""
-
-    def __init__(self, types: Sequence[Any]) -> None:
-        self.gather = native.custom("replay_gather_rows", _row_shapes(len(types)), tuple(types))
-
-    def __call__(self, columns, slots):
-        return self.gather(*columns, slots)
-
-
-@ms.jit_class
-class CompositeRingRead:
+class RingRead:
     """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
 
     def __init__(self, capacity: int, columns: Columns) -> None:
         self.size = Tensor(capacity, ms.int64)
         self.zero = Tensor(0, ms.int64)
-        self.gather = CompositeGather(columns)
+        self.gather = Gather(columns)
         self.check = ops.Assert()
 
     def __call__(self, columns, head, count, index):
@@ -116,19 +94,42 @@ class CompositeRingRead:
 
 
 @ms.jit_class
-class NativeRingRead:
-    """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
+class CompositeRead:
+    """``(index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
 
-    def __init__(self, types: Sequence[Any]) -> None:
-        self.read = native.custom("replay_ring_read", _row_shapes(len(types)), tuple(types))
+    def __init__(self, state: State, columns: Columns) -> None:
+        self.state = state
+        self.read = RingRead(state.capacity, columns)
 
-    def __call__(self, columns, head, count, index):
-        rows = self.read(*columns, head, count, index)
-        if ops.rank(index) > 0:
-            return rows
+    def __call__(self, index):
+        return self.read(self.state.columns, self.state.head, self.state.count, index)
+
+
+@ms.jit_class
+class NativeRead:
+    """As `CompositeRead`."""
+
+    def __init__(self, state: State, columns: Columns) -> None:
+        self.inputs = (*state.columns, state.head, state.count)
+        self.read = native.custom("replay_ring_read", row_shapes(len(columns)), tuple(columns.types))
+        self.single = SingleRow(columns)
+
+    def __call__(self, index):
+        rows = self.read(*self.inputs, index)
+        return rows if ops.rank(index) > 0 else self.single(rows)
+
+
+@ms.jit_class
+class SingleRow:
+    """``(rows) -> row``: what a kernel gave for an index ``[]``, with scalars of shape ``[]``."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.shapes = columns.shapes
+
+    def __call__(self, rows):
         single = ()
-        for i in range(len(columns)):
-            single = single + (rows[i] if ops.rank(columns[i]) > 1 else self.scalar(rows[i]),)
+        for i in range(len(self.shapes)):
+            single = single + (rows[i] if len(self.shapes[i]) > 0 else self.scalar(rows[i]),)
         return single
 
     def scalar(self, row):
@@ -138,7 +139,7 @@ class NativeRingRead:
         return ops.reshape(row, ())
 
 
-def _row_shapes(columns: int) -> Callable[..., tuple[tuple[int, ...], ...]]:
+def row_shapes(columns: int) -> Callable[..., tuple[tuple[int, ...], ...]]:
     """The shapes of rows gathered from the first `columns` inputs at the positions in the last input.
 
     A scalar is given as ``(1,)``: an operator with several outputs makes Python numbers of those with shape ``()``.

@@ -19,6 +19,7 @@ from mindspore import Tensor, ops
 from . import native
 from .in_place import InPlace
 from .random import SliceBound
+from .state import State
 
 FANOUT = 16
 
@@ -239,132 +240,59 @@ class CompositeTree:
 
 
 @ms.jit_class
-class CompositeTreeSet:
-    """``(weights, slots [n] int64, values [n] float64) -> positive [1]``: sets weights, of duplicates the last.
+class CompositeSums:
+    """``(ranges [m, 2] int64) -> sums [m] float64`` of the weights of logical rows, as slices."""
 
-    `positive` is how many weights are positive then. Changes weights.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.tree = CompositeTree(capacity)
-        self.last_of_each = LastOfEach()
-        self.check = ops.Assert()
-
-    def __call__(self, weights, slots, values):
-        inside = ops.all(ops.logical_and(slots >= 0, slots < self.capacity))
-        ok = ops.logical_and(inside, ops.all(ops.logical_and(ops.isfinite(values), values >= 0)))
-        self.check(ok, (slots, values))
-        slots = ops.select(ok, slots, ops.zeros_like(slots))
-        last, exists, counted = self.last_of_each(slots, ops.logical_and(ok, slots >= 0))
-        tree = self.tree.view(weights)
-        values = ops.select(exists, ops.gather(values, last, 0), ops.gather(tree, slots, 0))
-        tree = self.tree.write(weights, tree, slots, values, counted, slots)
-        return ops.reshape(self.tree.positive(tree), (1,))
-
-
-@ms.jit_class
-class NativeTreeSet:
-    """``(weights, slots [n] int64, values [n] float64) -> positive [1]``: sets weights, of duplicates the last.
-
-    `positive` is how many weights are positive then. Changes weights.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = Tensor([capacity], ms.int64)
-        self.set = native.custom("replay_tree_set", lambda *_: (1,), ms.float64)
-
-    def __call__(self, weights, slots, values):
-        return self.set(weights, self.capacity, slots, values)
-
-
-@ms.jit_class
-class CompositeTreeDescend:
-    """``(weights, targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``(0, total]``.
-
-    That is the first slot up to which the weights sum to the target or more. Its weight is never zero.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.tree = CompositeTree(capacity)
-        self.check = ops.Assert()
-
-    def __call__(self, weights, targets):
-        tree = self.tree.view(weights)
-        total = self.tree.total(tree)
-        ok = ops.all(ops.logical_and(targets > 0, targets <= total))
-        self.check(ok, (targets, total))
-        slots = ops.cast(self.tree.descend(tree, targets, ok), ms.int64)
-        self.tree.view.done(weights, slots)
-        return slots
-
-
-@ms.jit_class
-class NativeTreeDescend:
-    """``(weights, targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``(0, total]``.
-
-    That is the first slot up to which the weights sum to the target or more. Its weight is never zero.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = Tensor([capacity], ms.int64)
-        self.descend = native.custom("replay_tree_descend", lambda *shapes: shapes[2], ms.int64)
-
-    def __call__(self, weights, targets):
-        return self.descend(weights, self.capacity, targets)
-
-
-@ms.jit_class
-class CompositeTreeSums:
-    """``(weights, head, count, ranges [m, 2] int64) -> sums [m] float64`` of the weights of logical rows, as slices."""
-
-    def __init__(self, capacity: int) -> None:
-        self.tree = CompositeTree(capacity)
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.tree = CompositeTree(state.capacity)
         self.bound = SliceBound()
 
-    def __call__(self, weights, head, count, ranges):
-        count = ops.cast(count, ms.int64)
+    def __call__(self, ranges):
+        weights = self.state.weights
+        count = ops.cast(self.state.count, ms.int64)
         first = self.bound(ranges[:, 0], count)
         size = ops.maximum(self.bound(ranges[:, 1], count) - first, ops.zeros_like(first))
-        sums = self.tree.sum_rows(self.tree.view(weights), first, size, ops.cast(head, ms.int64))
+        sums = self.tree.sum_rows(self.tree.view(weights), first, size, ops.cast(self.state.head, ms.int64))
         self.tree.view.done(weights, sums)
         return sums
 
 
 @ms.jit_class
-class NativeTreeSums:
-    """``(weights, head, count, ranges [m, 2] int64) -> sums [m] float64`` of the weights of logical rows, as slices."""
+class NativeSums:
+    """As `CompositeSums`."""
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = Tensor([capacity], ms.int64)
-        self.sums = native.custom("replay_tree_sums", lambda *shapes: (shapes[4][0],), ms.float64)
+    def __init__(self, state: State) -> None:
+        self.inputs = (state.weights, Tensor([state.capacity], ms.int64), state.head, state.count)
+        self.sums = native.custom("replay_tree_sums", lambda *shapes: (shapes[-1][0],), ms.float64)
 
-    def __call__(self, weights, head, count, ranges):
-        return self.sums(weights, self.capacity, head, count, ranges)
+    def __call__(self, ranges):
+        return self.sums(*self.inputs, ranges)
 
 
 @ms.jit_class
-class CompositeTreeSummary:
-    """``(weights) -> [3] float64``: total, smallest positive weight (infinite if none), number of positive weights."""
+class CompositeSummary:
+    """``() -> [3] float64``: total, smallest positive weight (infinite if none), number of positive weights."""
 
-    def __init__(self, capacity: int) -> None:
-        self.tree = CompositeTree(capacity)
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.tree = CompositeTree(state.capacity)
 
-    def __call__(self, weights):
+    def __call__(self):
+        weights = self.state.weights
         tree = self.tree.view(weights)
-        parts = (self.tree.total(tree), self.tree.minimum(tree), self.tree.positive(tree))
-        summary = ops.stack(parts)
+        summary = ops.stack((self.tree.total(tree), self.tree.minimum(tree), self.tree.positive(tree)))
         self.tree.view.done(weights, summary)
         return summary
 
 
 @ms.jit_class
-class NativeTreeSummary:
-    """``(weights) -> [3] float64``: total, smallest positive weight (infinite if none), number of positive weights."""
+class NativeSummary:
+    """As `CompositeSummary`."""
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = Tensor([capacity], ms.int64)
+    def __init__(self, state: State) -> None:
+        self.inputs = (state.weights, Tensor([state.capacity], ms.int64))
         self.summary = native.custom("replay_tree_summary", lambda *_: (3,), ms.float64)
 
-    def __call__(self, weights):
-        return self.summary(weights, self.capacity)
+    def __call__(self):
+        return self.summary(*self.inputs)

@@ -1,161 +1,144 @@
-"""Samples of windows: starts are drawn, and what lies around them is gathered, natively in one launch.
+"""What a sample gives of what lies at the rows drawn, and around them where they are the starts of windows.
 
 Axes: ``B`` samples, ``T`` steps of a window, ``*F`` a column's shape.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns, numpy_type
-from . import native
 from .in_place import InPlace
+from .plan import (
+    CHAIN,
+    DISCOUNT,
+    FROM_LAST,
+    FROM_START,
+    GOAL,
+    HANDLE,
+    LENGTH,
+    MASK,
+    RELABELLED,
+    RETURN,
+    STACK,
+    WEIGHT,
+    Output,
+    SamplePlan,
+)
 from .random import Bits, Ranks, UnitInterval
-from .sample import CompositeDrawByRank, CompositeDrawByWeight
+from .ring import Gather
+from .rows import Handles
+from .state import State
 from .timeline import DELETED, END, FINAL, WindowRule
-from .weights import CompositeDeliver, Handles
-
-# Kinds of outputs, as csrc/windows.h has them.
-WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK = range(9)
-
-# Where positions are counted from: the start, or the last row of the chain of an n-step return.
-FROM_START, FROM_LAST = 0, 1
-
-#: By which row a sample gets another goal: none, or a strategy of hindsight.
-STRATEGIES = ("none", "future", "episode", "final", "random")
 
 
-class Output(NamedTuple):
-    """What a sample gives beside handles and importance weights.
+def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int, ...]:
+    """Where an operator has each output of a plan: behind these kinds come rows of all columns, or the others in turn.
 
     Args:
-        kind (int): ``WINDOW``: rows of a column. ``MASK``: whether there are such rows, bool. ``RETURN``: the
-            discounted sum of a column over the chain. ``DISCOUNT``: gamma^k over k rows of the chain, and 0 where the
-            last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal, bool. ``GOAL``: a
-            row of `other` if so, else of `column`. ``LENGTH``: steps of the episode from the start on, as far as
-            outputs reach, int32. ``CHAIN``: rows of the chain, int32. ``STACK``: as ``WINDOW``, but a run is of zeros
-            unless its last row is there.
-        column (int): A column, where the kind has one.
-        other (int): Another.
-        anchor (int): What positions are counted from.
-        first (int): The first position.
-        runs (int): Of windows, stacks and masks: runs of positions, each of which begins one later than the one before.
-        length (int): Positions of a run.
-        lead (tuple[int, ...]): The axes that `runs` and `length` make in the output, between ``B`` and ``*F``.
+        plan (SamplePlan): The plan.
+        first (Sequence[int]): Kinds of outputs.
+        by_column (bool): Whether rows of columns come behind them.
     """
-
-    kind: int
-    column: int = 0
-    other: int = 0
-    anchor: int = FROM_START
-    first: int = 0
-    runs: int = 1
-    length: int = 1
-    lead: tuple[int, ...] = ()
-
-    def shape(self, n: int, columns: Columns) -> tuple[int, ...]:
-        if self.kind in (WINDOW, STACK, RETURN, GOAL):
-            return (n, *self.lead, *columns.shapes[self.column])
-        return (n, *self.lead)
-
-    def dtype(self, columns: Columns) -> Any:
-        fixed = {MASK: ms.bool_, RELABELLED: ms.bool_, DISCOUNT: ms.float32, LENGTH: ms.int32, CHAIN: ms.int32}
-        return fixed[self.kind] if self.kind in fixed else columns.types[self.column]
-
-    def reach(self, chain: int) -> int:
-        """How many steps from the start on it may read."""
-        if self.kind not in (WINDOW, STACK, MASK):
-            return 1
-        return (chain - 1 if self.anchor == FROM_LAST else 0) + self.first + self.runs - 1 + self.length
-
-
-class SamplePlan(NamedTuple):
-    """How a sample of windows is drawn and what it gives.
-
-    Args:
-        n (int): ``B``.
-        prioritized (bool): Whether by weight; otherwise each legal start is equally likely, and weights are 0 and 1.
-        replace (bool), ordered (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
-        by_buffer (bool): Whether the smallest weight of the buffer is the measure of importance weights.
-        beta_step (float): By which beta moves.
-        chain (int): Rows of the longest n-step return, at least 1.
-        needs_next (bool): Whether the observation after a row is that of the next row.
-        gamma (float): Discount of one step.
-        strategy (str): One of `STRATEGIES`.
-        ratio (float): Share of samples with another goal.
-        outputs (tuple[Output, ...]): What it gives.
-    """
-
-    n: int
-    prioritized: bool
-    replace: bool
-    ordered: bool
-    max_use: int | None
-    by_buffer: bool
-    beta_step: float
-    chain: int
-    needs_next: bool
-    gamma: float
-    strategy: str
-    ratio: float
-    outputs: tuple[Output, ...]
-
-    def options(self) -> np.ndarray:
-        """Everything of it that is an int, as the kernel takes it."""
-        draw = [self.prioritized, self.replace, self.ordered, self.max_use or 0, self.by_buffer]
-        chain = [self.chain, self.needs_next, STRATEGIES.index(self.strategy)]
-        outputs = [number for output in self.outputs for number in output[:-1]]
-        return np.array([*draw, *chain, *outputs], np.int64)
-
-    def numbers(self) -> np.ndarray:
-        """The ratio, and the powers of gamma from 0 to `chain`."""
-        return np.array([self.ratio, *(self.gamma**step for step in range(self.chain + 1))])
-
-    def shapes(self, columns: Columns) -> tuple[tuple[int, ...], ...]:
-        """Shapes of handles, importance weights and outputs."""
-        return ((self.n,), (self.n,), *(output.shape(self.n, columns) for output in self.outputs))
-
-    def types(self, columns: Columns) -> tuple[Any, ...]:
-        return (ms.int64, ms.float32, *(output.dtype(columns) for output in self.outputs))
+    around = plan.around
+    return tuple(
+        first.index(output.kind)
+        if output.kind in (HANDLE, WEIGHT)
+        else len(first) + (output.column if by_column else around.index(output))
+        for output in plan.outputs
+    )
 
 
 @ms.jit_class
-class NativeSampleWindows:
-    """``(columns, ring, marks, state, sample_range [2], beta, given_beta) -> handles, importance weights, outputs``.
+class RowsDrawn:
+    """``(slots [n], importance weights [n], ok) -> outputs`` of a plan that gives nothing but the rows drawn."""
 
-    `beta` is a Parameter, float64 ``[1]``, that each sample moves by its step, up to 1; `given_beta` takes its place
-    where it is given. Counts deliveries. Changes the random state, marks and beta.
-    """
+    def __init__(self, state: State, plan: SamplePlan, columns: Columns) -> None:
+        self.state = state
+        self.handles = Handles(state) if any(output.kind == HANDLE for output in plan.outputs) else None
+        self.gather = Gather(columns)
+        self.places = places(plan, (HANDLE, WEIGHT), True)
 
-    def __init__(self, plan: SamplePlan, rule: WindowRule, columns: Columns) -> None:
-        self.rule = rule.tensor()
-        self.options = Tensor(plan.options())
-        self.numbers = Tensor(plan.numbers())
-        self.beta_step = Tensor(np.array([plan.beta_step]))
-        shapes = plan.shapes(columns)
-        self.sample = native.custom("replay_sample_windows", lambda *_: shapes, plan.types(columns))
-
-    def __call__(self, columns, ring, marks, state, sample_range, beta, given_beta):
-        given_beta = beta if given_beta is None else given_beta
-        return self.sample(
-            *columns, *ring, *marks, self.rule, state, sample_range, beta, given_beta, self.beta_step, self.numbers,
-            self.options,
-        )  # fmt: skip
+    def __call__(self, slots, importance, ok):
+        handles = None if self.handles is None else self.handles.of(slots)
+        given = (handles, importance) + self.gather(self.state.columns, slots)
+        outputs = ()
+        for place in self.places:
+            outputs = outputs + (given[place],)
+        return outputs
 
 
 @ms.jit_class
-class _CompositeOutput:
-    """What composite outputs are made of: rows around starts, and how far each start's episode reaches.
+class WindowsAround:
+    """``(starts [n], importance weights [n], ok) -> outputs`` of a plan that reaches over more than the rows drawn.
 
-    `around` is ``(slots [n], before [n], after [n], chain [n], goal slots [n], relabelled [n] bool)``, int64 but for
-    the last.
+    Changes the random state where goals are drawn, unless not `ok`.
     """
 
-    def __init__(self, output: Output, plan: SamplePlan, capacity: int, streams: int, columns: Columns) -> None:
+    def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule) -> None:
+        self.state, self.plan, self.rule = state, plan, rule
+        self.handles = Handles(state)
+        self.around = tuple(_Around(output, state, plan, rule.streams, columns) for output in plan.around)
+        self.places = places(plan, (HANDLE, WEIGHT), False)
+        self.reach = max(1, *(output.reach(plan.chain) for output in plan.around))
+        steps = max(self.reach, plan.chain + plan.needs_next)
+        self.ahead = Tensor(np.arange(steps)[None], ms.int64)
+        self.goals = _GoalRows(state, plan, rule.streams) if plan.strategy != "none" else None
+        self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
+
+    def __call__(self, starts, importance, ok):
+        slots = ops.cast(starts, ms.int64)
+        handles = self.handles.of(slots)
+        steps = ops.gather(self.steps(self.state.steps), slots, 0)
+        after, chain = self.extent(handles)
+        goals, relabelled = slots, slots < 0
+        if self.goals is not None:
+            goals, relabelled = self.goals(handles, slots, steps, ok)
+        before = ops.minimum(steps, self.rule.past)
+        given = (handles, importance)
+        for i in range(len(self.around)):
+            given = given + (self.around[i](slots, before, after, chain, goals, relabelled),)
+        outputs = ()
+        for place in self.places:
+            outputs = outputs + (given[place],)
+        self.steps.done(self.state.steps, outputs)
+        return outputs
+
+    def extent(self, handles):
+        """How many steps of its episode there are from each start on, and how many of them make its chain."""
+        window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
+        flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
+        ends = ops.bitwise_and(flags, END)
+        good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
+        broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))
+        there = self.up_to_first(broken)
+        after = ops.cumsum(ops.cast(there[:, : self.reach], ms.int64), 1)[:, self.reach - 1]
+        longest = self.plan.chain
+        broken = ops.logical_or(ops.logical_not(there), ops.bitwise_and(flags, FINAL) > 0)[:, :longest]
+        if self.plan.needs_next:
+            followed = ops.logical_or(ends[:, :longest] > 0, there[:, 1 : longest + 1])
+            broken = ops.logical_or(broken, ops.logical_not(followed))
+        chain = ops.cumsum(ops.cast(self.up_to_first(broken), ms.int64), 1)[:, longest - 1]
+        return after, ops.maximum(chain, ops.ones_like(chain))
+
+    def up_to_first(self, broken):
+        """Which steps come before the first that is broken."""
+        return ops.cumsum(ops.cast(broken, ms.int64), 1) == 0
+
+
+@ms.jit_class
+class _Around:
+    """``(slots, before, after, chain, goal slots, relabelled bool) -> output``, the arguments int64 ``[n]`` but for the
+    last: one output, of rows around starts, and of how far each start's episode reaches.
+    """
+
+    def __init__(self, output: Output, state: State, plan: SamplePlan, streams: int, columns: Columns) -> None:
+        self.state = state
         self.output = output
-        self.capacity, self.streams = capacity, streams
+        self.capacity, self.streams = state.capacity, streams
         self.out_shape = output.shape(plan.n, columns)
         self.out_type = output.dtype(columns)
         positions = output.first + np.arange(output.runs)[:, None] + np.arange(output.length)
@@ -179,8 +162,7 @@ class _CompositeOutput:
     def slots_at(self, slots, positions):
         return ops.floor_mod(ops.expand_dims(slots, 1) + positions * self.streams, self.capacity)
 
-    def __call__(self, columns, around):
-        slots, before, after, chain, goal_slots, relabelled = around
+    def __call__(self, slots, before, after, chain, goal_slots, relabelled):
         kind = self.output.kind
         if kind == LENGTH:
             return ops.cast(after, ms.int32)
@@ -189,11 +171,11 @@ class _CompositeOutput:
         if kind == RELABELLED:
             return relabelled
         if kind == RETURN:
-            return self.returns(columns, slots, chain)
+            return self.returns(slots, chain)
         if kind == DISCOUNT:
-            return self.discount(columns, slots, chain)
+            return self.discount(slots, chain)
         if kind == GOAL:
-            return self.goal(columns, slots, goal_slots, relabelled)
+            return self.goal(slots, goal_slots, relabelled)
         positions, until = self.positions, self.until
         if self.output.anchor == FROM_LAST:
             positions = positions + ops.expand_dims(chain - 1, 1)
@@ -201,38 +183,41 @@ class _CompositeOutput:
         inside = ops.logical_and(positions >= ops.expand_dims(-before, 1), until < ops.expand_dims(after, 1))
         if kind == MASK:
             return ops.reshape(inside, self.out_shape)
-        rows = ops.gather(self.view(columns[self.output.column]), self.slots_at(slots, positions), 0)
+        rows = ops.gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
         if not self.alone:
             rows = ops.select(ops.reshape(inside, (*inside.shape, *self.ones)), rows, self.zero)
         return ops.cast(ops.reshape(rows, self.out_shape), self.out_type)
 
-    def returns(self, columns, slots, chain):
-        rows = ops.gather(self.view(columns[self.output.column]), self.slots_at(slots, self.positions), 0)
+    def returns(self, slots, chain):
+        rows = ops.gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, self.positions), 0)
         powers = ops.reshape(self.powers[: self.last + 1], (1, -1, *self.ones))
         inside = ops.reshape(self.chain_index < ops.expand_dims(chain, 1), (-1, self.last + 1, *self.ones))
         terms = ops.select(inside, ops.cast(rows, ms.float64) * powers, self.none)
         return ops.cast(ops.cumsum(terms, 1)[:, self.last], self.out_type)
 
-    def discount(self, columns, slots, chain):
+    def discount(self, slots, chain):
         last = ops.floor_mod(slots + (chain - 1) * self.streams, self.capacity)
-        terminated = ops.gather(self.view(columns[self.output.column]), last, 0) != 0
+        terminated = ops.gather(self.view(self.state.columns[self.output.column]), last, 0) != 0
         return ops.cast(ops.masked_fill(ops.gather(self.powers, chain, 0), terminated, self.none), ms.float32)
 
-    def goal(self, columns, slots, goal_slots, relabelled):
-        own = ops.gather(self.view(columns[self.output.column]), slots, 0)
-        other = ops.gather(self.view(columns[self.output.other]), goal_slots, 0)
+    def goal(self, slots, goal_slots, relabelled):
+        own = ops.gather(self.view(self.state.columns[self.output.column]), slots, 0)
+        other = ops.gather(self.view(self.state.columns[self.output.other]), goal_slots, 0)
         rows = ops.select(ops.reshape(relabelled, (-1, *self.ones)), other, own)
         return ops.cast(rows, self.out_type)
 
 
 @ms.jit_class
 class _GoalRows:
-    """``(ring, marks, state, starts, ok) -> goal slots [n], relabelled [n] bool``, as csrc/windows.h has it.
+    """``(handles, slots, steps, ok) -> goal slots [n], relabelled [n] bool``, as csrc/windows.h has it.
 
-    `starts` is ``(handles, slots, steps)``, int64 ``[n]``. Changes the random state, unless not `ok`.
+    The first three are those of starts, int64 ``[n]``. Changes the random state, unless not `ok`.
     """
 
-    def __init__(self, plan: SamplePlan, capacity: int, streams: int) -> None:
+    def __init__(self, state: State, plan: SamplePlan, streams: int) -> None:
+        capacity = state.capacity
+        self.state = state
+        self.handles = Handles(state)
         self.n = plan.n
         self.strategy = plan.strategy
         self.capacity, self.streams = capacity, streams
@@ -241,14 +226,14 @@ class _GoalRows:
         self.unit = UnitInterval()
         self.ranks = Ranks(plan.n, True)
         self.rounds = (max(capacity // streams, 1)).bit_length()
-        self.views = InPlace((), np.int64), InPlace((), np.uint8)
+        self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
 
     def slot_at(self, slots, step):
         return ops.floor_mod(slots + step * self.streams, self.capacity)
 
-    def to_last(self, marks, newest, slots, steps):
+    def to_last(self, newest, slots, steps):
         """How many steps after each row the last stored one of its episode lies: along an episode steps go up by 1."""
-        view = self.views[0](marks[7])
+        view = self.steps(self.state.steps)
         low, high = ops.zeros_like(newest), newest
         for _ in range(self.rounds):
             middle = low + ops.floor_divide(high - low + 1, 2)
@@ -258,18 +243,18 @@ class _GoalRows:
             high = ops.maximum(high, low)
         return low
 
-    def __call__(self, ring, marks, state, starts, ok):
-        handles, slots, steps = starts
-        bits, advanced = self.bits(state)
+    def __call__(self, handles, slots, steps, ok):
+        random_state = self.state.random_state
+        bits, advanced = self.bits(random_state)
         relabelled = self.unit(bits[: self.n]) <= self.ratio
         bits = bits[self.n :]
-        view = self.views[1](marks[8])
+        view = self.flags(self.state.flags)
         if self.strategy == "random":
-            row = self.ranks(bits, ops.cast(ring[1], ms.int64))
-            goals = ops.floor_mod(row + ops.cast(ring[0], ms.int64), self.capacity)
+            row = self.ranks(bits, ops.cast(self.state.count, ms.int64))
+            goals = ops.floor_mod(row + ops.cast(self.state.head, ms.int64), self.capacity)
         else:
-            newest = ops.floor_divide(ring[2][0] - 1 - handles, self.streams)
-            last = self.to_last(marks, newest, slots, steps)
+            newest = ops.floor_divide(self.handles.next() - 1 - handles, self.streams)
+            last = self.to_last(newest, slots, steps)
             flags = ops.cast(ops.gather(view, self.slot_at(slots, last), 0), ms.int32)
             last = last - ops.cast(ops.bitwise_and(flags, FINAL) > 0, ms.int64)
             if self.strategy == "final":
@@ -277,81 +262,14 @@ class _GoalRows:
             else:
                 first = ops.zeros_like(last)
                 if self.strategy == "episode":
-                    oldest = ring[2][0] - ops.cast(ring[1], ms.int64)
-                    first = ops.minimum(steps, ops.floor_divide(handles - oldest, self.streams))
+                    earlier = ops.floor_divide(handles - self.handles.oldest(), self.streams)
+                    first = ops.minimum(steps, earlier)
                 step = self.ranks(bits, first + last + 1) - first
             goals = self.slot_at(slots, step)
         flags = ops.cast(ops.gather(view, goals, 0), ms.int32)
         relabelled = ops.logical_and(relabelled, ops.bitwise_and(flags, DELETED + FINAL) == 0)
-        ops.assign(state, ops.select(ok, advanced, state))
+        ops.assign(random_state, ops.select(ok, advanced, random_state))
         return goals, relabelled
-
-
-@ms.jit_class
-class CompositeSampleWindows:
-    """``(columns, ring, marks, state, sample_range [2], beta, given_beta) -> handles, importance weights, outputs``.
-
-    As `NativeSampleWindows`.
-    """
-
-    def __init__(self, plan: SamplePlan, capacity: int, rule: WindowRule, columns: Columns) -> None:
-        self.plan, self.rule = plan, rule
-        self.draw: Any
-        if plan.prioritized:
-            self.draw = CompositeDrawByWeight(plan.n, capacity, plan.ordered, plan.by_buffer, plan.beta_step)
-        else:
-            self.draw = CompositeDrawByRank(plan.n, capacity, plan.replace, plan.ordered)
-        self.ones = Tensor(np.ones(plan.n, np.float32))
-        self.handles = Handles(capacity)
-        self.deliver = CompositeDeliver(capacity, plan.max_use)
-        self.outputs = tuple(_CompositeOutput(output, plan, capacity, rule.streams, columns) for output in plan.outputs)
-        self.reach = max(1, *(output.reach(plan.chain) for output in plan.outputs))
-        steps = max(self.reach, plan.chain + plan.needs_next)
-        self.ahead = Tensor(np.arange(steps)[None], ms.int64)
-        self.goals = _GoalRows(plan, capacity, rule.streams) if plan.strategy != "none" else None
-        self.views = InPlace((), np.int64), InPlace((), np.uint8)
-
-    def __call__(self, columns, ring, marks, state, sample_range, beta, given_beta):
-        if self.plan.prioritized:
-            slots, importance, ok = self.draw(ring, marks, state, beta, given_beta)
-        else:
-            slots, ok = self.draw(ring, marks, state, sample_range)
-            importance = self.ones + 0
-        slots = ops.cast(slots, ms.int64)
-        handles = self.handles.of(slots, ring)
-        steps = ops.gather(self.views[0](marks[7]), slots, 0)
-        after, chain = self.extent(ring, marks, handles)
-        goals, relabelled = slots, slots < 0
-        if self.goals is not None:
-            goals, relabelled = self.goals(ring, marks, state, (handles, slots, steps), ok)
-        around = (slots, ops.minimum(steps, self.rule.past), after, chain, goals, relabelled)
-        fields = ()
-        for i in range(len(self.outputs)):
-            fields = fields + (self.outputs[i](columns, around),)
-        self.outputs[0].view.done(columns[self.plan.outputs[0].column], fields)
-        self.deliver(marks, slots, ok)
-        return (handles, importance, *fields)
-
-    def extent(self, ring, marks, handles):
-        """How many steps of its episode there are from each start on, and how many of them make its chain."""
-        window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams, ring)
-        flags = ops.cast(ops.gather(self.views[1](marks[8]), window, 0), ms.int32)
-        ends = ops.bitwise_and(flags, END)
-        good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
-        broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))
-        there = self.up_to_first(broken)
-        after = ops.cumsum(ops.cast(there[:, : self.reach], ms.int64), 1)[:, self.reach - 1]
-        longest = self.plan.chain
-        broken = ops.logical_or(ops.logical_not(there), ops.bitwise_and(flags, FINAL) > 0)[:, :longest]
-        if self.plan.needs_next:
-            followed = ops.logical_or(ends[:, :longest] > 0, there[:, 1 : longest + 1])
-            broken = ops.logical_or(broken, ops.logical_not(followed))
-        chain = ops.cumsum(ops.cast(self.up_to_first(broken), ms.int64), 1)[:, longest - 1]
-        return after, ops.maximum(chain, ops.ones_like(chain))
-
-    def up_to_first(self, broken):
-        """Which steps come before the first that is broken."""
-        return ops.cumsum(ops.cast(broken, ms.int64), 1) == 0
 
 
 @ms.jit_class

@@ -6,7 +6,7 @@ from typing import Any
 from ..arguments import Shown
 from ..buffers.layout import Hindsight
 from ..columns import check_number
-from ..ops.windows import STRATEGIES
+from ..ops.plan import STRATEGIES
 
 
 class HindsightRelabel(Shown):

@@ -1,0 +1,131 @@
+"""Appends rows to a ring. It costs O(1) a row, O(log C) with weights, and O(window) with windows.
+
+Axes: ``C`` capacity.
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import Columns
+from . import native
+from .in_place import InPlace
+from .ring import Gather, RingWrite
+from .starts import eligibility
+from .state import MARKS, RING, TIME, State
+from .sum_tree import FANOUT, CompositeTree
+from .timeline import WindowRule
+
+
+@ms.jit_class
+class CompositeInsert:
+    """``(rows, priority, ends) -> rows stored``: appends rows.
+
+    `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority` is float32 and `ends` uint8 flags, one for all
+    rows or one for each, shape ``[]`` or ``[n]``; ``None`` in a buffer without weights, or without windows.
+    """
+
+    def __init__(self, state: State, columns: Columns, factors: Tensor, rule: WindowRule | None) -> None:
+        self.state = state
+        self.ring = RingWrite(state.capacity, columns.shapes)
+        self.marks = None if state.weights is None else _Marks(state, columns, self.ring, factors, rule)
+
+    def __call__(self, rows, priority, ends):
+        if self.marks is not None:
+            return self.marks(rows, priority, ends)
+        return self.ring(self.state.columns, self.state.head, self.state.count, self.state.serials, rows)
+
+
+@ms.jit_class
+class _Marks:
+    """``(rows, priority, ends) -> rows stored``: appends rows, and what is known of them.
+
+    A check that failed does not stop what follows it: then what is there is written again.
+    """
+
+    def __init__(
+        self, state: State, columns: Columns, ring: RingWrite, factors: Tensor, rule: WindowRule | None
+    ) -> None:
+        self.state = state
+        self.ring = ring
+        self.rows = eligibility(state, factors, rule)
+        self.rows_at = Gather(columns)
+        self.shapes = columns.shapes
+        self.tree = CompositeTree(state.capacity)
+        self.ends = Tensor([0, state.capacity - 1], self.tree.index)
+        self.priorities, self.uses, self.clocks = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
+        self.check = ops.Assert()
+
+    def __call__(self, rows, priority, ends):
+        n = self.ring.rows_of(rows)
+        slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.tree.index)
+        ok, steps = self.rows.before_insertion(slots, n, ends, self.accepts(priority))
+        given = ops.reshape(priority, (-1,))
+        given = given[n - slots.shape[0] :] if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
+        tree = self.tree.view(self.state.weights)
+        weight = ops.select(ok, self.rows.first_weights(given), ops.gather(tree, slots, 0))
+        self.ring.write(self.state.columns, slots, self.new_or_old(ok, slots, n, rows))
+        self.tree.write(self.state.weights, tree, slots, weight, slots >= 0, self.touched(slots))
+        self.mark(slots, given, ok)
+        largest = ops.maximum(self.state.max_priority, ops.reduce_max(priority))
+        ops.assign(self.state.max_priority, ops.select(ok, largest, self.state.max_priority))
+        written = n * ops.cast(ok, ms.int64)
+        kept = self.ring.move(self.state.head, self.state.count, self.state.serials, written)
+        clock = self.state.clock
+        ops.assign(clock, ops.stack((clock[0], ops.maximum(clock[1], self.state.serials[0] - kept))))
+        self.rows.after_insertion(steps)
+        return kept
+
+    def accepts(self, priority):
+        """Whether these are priorities; fails the graph if not."""
+        ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
+        self.check(ok, (priority,))
+        return ok
+
+    def mark(self, slots, given, ok):
+        """Writes priorities, use counts and insertion clocks."""
+        given = ops.select(ok, given, ops.gather(self.priorities(self.state.priorities), slots, 0))
+        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        uses = ops.select(ok, ops.zeros_like(uses), uses)
+        clocks = ops.gather(self.clocks(self.state.insertion_clocks), slots, 0)
+        clocks = ops.select(ok, ops.zeros_like(clocks) + self.state.clock[0], clocks)
+        ops.scatter_update(self.state.priorities, slots, given)
+        ops.scatter_update(self.state.use_counts, slots, uses)
+        ops.scatter_update(self.state.insertion_clocks, slots, clocks)
+
+    def touched(self, slots):
+        """Slots below each node above these: of every 16 in a row one, and the ends."""
+        if slots.shape[0] <= FANOUT:
+            return slots
+        return ops.concat((slots[::FANOUT], slots[-1:], self.ends))
+
+    def new_or_old(self, ok, slots, n, rows):
+        """The newest rows of a batch; what lies in their slots if not `ok`."""
+        old = self.rows_at(self.state.columns, slots)
+        batches = ()
+        for i in range(len(self.shapes)):
+            batch = ops.reshape(rows[i], (n, *self.shapes[i]))[n - slots.shape[0] :]
+            batches = (*batches, ops.select(ok, batch, old[i]))
+        return batches
+
+
+@ms.jit_class
+class NativeInsert:
+    """As `CompositeInsert`."""
+
+    def __init__(self, state: State, columns: Columns, factors: Tensor, rule: WindowRule | None) -> None:
+        self.weighted, self.timed = state.weights is not None, rule is not None
+        inputs = (*state.columns, *state.those(RING + MARKS + TIME))
+        kernel = "replay_insert_weighted" if self.weighted else "replay_ring_write"
+        if rule is not None:
+            kernel = "replay_insert_timed"
+            inputs = (*inputs, rule.tensor())
+        self.inputs = (*inputs, factors) if self.weighted else inputs
+        self.insert = native.custom(kernel, lambda *_: (), ms.int32)
+
+    def __call__(self, rows, priority, ends):
+        if self.timed:
+            return self.insert(*self.inputs, priority, ends, *rows)
+        if self.weighted:
+            return self.insert(*self.inputs, priority, *rows)
+        return self.insert(*self.inputs, *rows)

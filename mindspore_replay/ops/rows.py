@@ -1,0 +1,177 @@
+"""What is known of each row of a buffer with weights, and how it is changed.
+
+Rows are named by handles. A handle is dead if its row is not stored any more, or was removed: deleted, used up or
+stale. These are parts of the operators in `insert.py`, `sample.py` and `updates.py`; each costs O(log C) a row. Axes:
+``C`` capacity.
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from .in_place import InPlace
+from .state import State
+from .sum_tree import CompositeTree, LastOfEach, index_type
+
+#: The last value of a learner's clock.
+LAST_CLOCK = 2**62
+#: What is counted of rows: deliveries; removals as used up, as stale, by hand; dead handles that were skipped.
+COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
+
+
+def weight_factors(alpha: float, epsilon: float) -> Tensor:
+    """The rule by which a priority becomes a weight, as the operators take it. Shape ``[2]``, float64."""
+    return Tensor(np.array([alpha, epsilon]))
+
+
+@ms.jit_class
+class WeightOf:
+    """``(priority float32) -> float64``: ``(priority + epsilon)^alpha``.
+
+    It is rounded to float32, so that power functions that differ in the last bits give the same.
+    """
+
+    def __init__(self, factors: Tensor) -> None:
+        self.alpha, self.epsilon = factors[0], factors[1]
+
+    def __call__(self, priority):
+        weight = ops.pow(ops.cast(priority, ms.float64) + self.epsilon, self.alpha)
+        return ops.cast(ops.cast(weight, ms.float32), ms.float64)
+
+
+@ms.jit_class
+class Handles:
+    """Handles of the rows of a ring, which are their serial numbers: of slots, and slots of them.
+
+    Handles are int64, slots int32 or int64.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.index = index_type(state.capacity)
+
+    def next(self):
+        """The handle of the row that is inserted next."""
+        return self.state.serials[0]
+
+    def oldest(self):
+        """The handle of the oldest row."""
+        return self.state.serials[0] - ops.cast(self.state.count, ms.int64)
+
+    def of(self, slots):
+        """The handles of the rows in slots, ``[n]``."""
+        row = ops.floor_mod(slots - self.state.head, self.state.capacity)
+        return ops.cast(row, ms.int64) + self.oldest()
+
+    def slots(self, handles):
+        """Slots, all in ``[0, C)``, and whether they hold the rows."""
+        stored = ops.logical_and(handles >= self.oldest(), handles < self.next())
+        slots = ops.floor_mod(handles - self.state.serials[1], self.state.capacity)
+        return ops.cast(slots, self.index), stored
+
+
+@ms.jit_class
+class Removal:
+    """``(slots [n], removed [n] bool) -> rows removed``, int32 ``[]``: their weights become zero.
+
+    The use count of a row that was removed is the bitwise complement of what it was.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.tree = CompositeTree(state.capacity)
+        self.last_of_each = LastOfEach()
+        self.zero = Tensor(0.0, ms.float64)
+        self.view = InPlace((), np.int32)
+
+    def __call__(self, slots, removed):
+        _, exists, counted = self.last_of_each(slots, removed)
+        uses = ops.gather(self.view(self.state.use_counts), slots, 0)
+        tree = self.tree.view(self.state.weights)
+        old = ops.gather(tree, slots, 0)
+        ops.scatter_update(self.state.use_counts, slots, ops.select(exists, -1 - uses, uses))
+        self.tree.write(self.state.weights, tree, slots, ops.masked_fill(old, exists, self.zero), counted, slots)
+        return ops.reduce_sum(ops.cast(counted, ms.int32))
+
+
+@ms.jit_class
+class Count:
+    """Counts what happened to rows, each int or int64 ``[]``."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.units = tuple(Tensor(unit) for unit in np.eye(len(COUNTS), dtype=np.int64))
+
+    def __call__(self, drawn=0, used_up=0, stale=0, deleted=0, dead=0):
+        happened = (drawn, used_up, stale, deleted, dead)  # as COUNTS has them
+        total = self.state.counts
+        for i in range(len(self.units)):
+            if isinstance(happened[i], Tensor):
+                total = total + self.units[i] * ops.cast(happened[i], ms.int64)
+        ops.assign(self.state.counts, total)
+
+
+@ms.jit_class
+class Named:
+    """``(handles [n], chosen [n] bool) -> int32 []``: how many of the chosen stand for a row, as -1 does not."""
+
+    def __call__(self, handles, chosen):
+        return ops.reduce_sum(ops.cast(ops.logical_and(chosen, handles >= 0), ms.int32))
+
+
+@ms.jit_class
+class Deliver:
+    """``(slots [n], ok)``: counts deliveries and removes rows that have had `max_use`, unless not `ok`."""
+
+    def __init__(self, state: State, max_use: int | None) -> None:
+        self.state = state
+        self.max_use = max_use
+        self.removal = Removal(state)
+        self.count = Count(state)
+
+    def __call__(self, slots, ok):
+        deliveries = ops.broadcast_to(ops.cast(ok, ms.int32), slots.shape)
+        use_counts = ops.scatter_add(self.state.use_counts, slots, deliveries)
+        used_up = 0
+        if self.max_use is not None:
+            uses = ops.gather(use_counts, slots, 0)
+            used_up = self.removal(slots, ops.logical_and(ok, uses >= self.max_use))
+        self.count(drawn=ops.cast(ok, ms.int64) * slots.shape[0], used_up=used_up)
+
+
+@ms.jit_class
+class Rows:
+    """Which rows are eligible where samples are single rows: those that are stored and were not removed.
+
+    `starts.py` has the same for windows.
+    """
+
+    def __init__(self, state: State, factors: Tensor) -> None:
+        self.state = state
+        self.weight_of = WeightOf(factors)
+        self.removal = Removal(state)
+        self.view = InPlace((), np.int32)
+
+    def live(self, handles, slots, stored):
+        """Which handles are those of eligible rows; `slots` and `stored` are those of the handles."""
+        return ops.logical_and(stored, ops.gather(self.view(self.state.use_counts), slots, 0) >= 0)
+
+    def remove(self, handles, slots, wanted):
+        """Removes rows. Gives how many were removed, and which handles were those of one that was there."""
+        live = self.live(handles, slots, wanted)
+        return self.removal(slots, live), live
+
+    def before_insertion(self, slots, n, ends, ok):
+        """Writes when in their episodes n new rows are, of which the newest land in these slots, unless not `ok`.
+
+        Gives whether they may be inserted, and their steps.
+        """
+        return ok, None
+
+    def first_weights(self, priority):
+        """The weights of new rows."""
+        return self.weight_of(priority)
+
+    def after_insertion(self, steps):
+        """Gives rows the weights that are right now that the new rows are there."""
+        return steps

@@ -1,0 +1,214 @@
+"""Which rows a window may start at. A legal start has its weight in the tree and every other row weighs zero, so a draw
+looks at nothing but what it draws.
+
+Rows of one insertion belong to the rule's `streams` environments in turn, and neighbours in time are that many slots
+apart. An insertion costs O(window) a row. Axes: ``C`` capacity.
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from .in_place import InPlace
+from .rows import Handles, Rows, WeightOf
+from .state import State
+from .sum_tree import CompositeTree, LastOfEach
+from .timeline import DELETED, END, FINAL, WindowRule
+
+
+@ms.jit_class
+class Legal:
+    """``(handles [n]) -> legal [n] bool``: whether windows may start at rows. Cost O(window) each."""
+
+    def __init__(self, state: State, rule: WindowRule) -> None:
+        self.state, self.rule = state, rule
+        self.handles = Handles(state)
+        self.offsets = Tensor(np.arange(-rule.past, rule.future)[None], ms.int64)
+        self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
+
+    def __call__(self, handles):
+        past, future, streams = self.rule.past, self.rule.future, self.rule.streams
+        oldest = self.handles.oldest()
+        slots, stored = self.handles.slots(handles)
+        steps = ops.gather(self.steps(self.state.steps), slots, 0)
+        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        serials = ops.expand_dims(handles, 1) + self.offsets * streams
+        window, exists = self.handles.slots(serials)
+        flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
+        good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
+        legal = ops.logical_and(stored, uses >= 0)
+        legal = ops.logical_and(legal, ops.bitwise_and(flags[:, past], FINAL) == 0)
+        if past > 0:
+            before = ops.minimum(steps, past)
+            legal = ops.logical_and(legal, handles - before * streams >= oldest)
+            outside = self.offsets[:, :past] < ops.expand_dims(-before, 1)
+            legal = ops.logical_and(legal, ops.all(ops.logical_or(outside, good[:, :past]), 1))
+        ends = ops.bitwise_and(flags[:, past:], END)
+        ended = ops.cumsum(ends, 1) - ends > 0  # before this step
+        legal = ops.logical_and(legal, ops.all(ops.logical_or(ended, good[:, past:]), 1))
+        starts = ops.floor_mod(steps, self.rule.stride) == 0
+        if not self.rule.pad_end:
+            legal = ops.logical_and(legal, ops.logical_not(ended[:, future - 1]))
+            starts = ops.logical_or(starts, ends[:, future - 1] > 0)
+        return ops.logical_and(legal, starts)
+
+
+@ms.jit_class
+class NextSteps:
+    """``(ends [n] uint8) -> steps [n] int64, ok``: the steps of rows that are about to be inserted.
+
+    Not `ok`, and the graph fails, if a row makes its episode longer than it may be.
+    """
+
+    def __init__(self, state: State, rule: WindowRule) -> None:
+        self.state, self.rule = state, rule
+        self.handles = Handles(state)
+        self.newest = Tensor(np.arange(rule.streams) - rule.streams, ms.int64)
+        self.none = Tensor(np.full((1, rule.streams), -1), ms.int64)
+        self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
+        self.check = ops.Assert()
+
+    def __call__(self, ends):
+        streams = self.rule.streams
+        slots, stored = self.handles.slots(self.handles.next() + self.newest)
+        flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
+        goes_on = ops.logical_and(stored, ops.bitwise_and(flags, END) == 0)
+        first = ops.gather(self.steps(self.state.steps), slots, 0) + 1
+        first = ops.expand_dims(ops.select(goes_on, first, ops.zeros_like(first)), 0)
+        ends = ops.reshape(ops.bitwise_and(ops.cast(ends, ms.int32), END), (-1, streams))
+        index = ops.broadcast_to(ops.expand_dims(ops.arange(ends.shape[0]), 1), ends.shape)
+        steps = first + index
+        if ends.shape[0] > 1:
+            # After an end steps count from it; an end in the row itself counts for the next.
+            last = ops.cummax(ops.select(ends > 0, index, ops.zeros_like(index) - 1), 0)[0]
+            last = ops.concat((self.none, last[:-1]), 0)
+            steps = ops.select(last >= 0, index - last - 1, steps)
+        ok = ops.all(ops.logical_or(ends > 0, steps < self.rule.max_length - 1)) if self.rule.max_length > 0 else None
+        if ok is not None:
+            self.check(ok, (steps,))
+        return ops.reshape(steps, (-1,)), ok
+
+
+@ms.jit_class
+class Complete:
+    """``(steps [n])``: gives starts the weight that is right now that the newest n rows are there."""
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule) -> None:
+        self.state, self.rule = state, rule
+        self.legal = Legal(state, rule)
+        self.handles = Handles(state)
+        self.weight_of = WeightOf(factors)
+        self.tree = CompositeTree(state.capacity)
+        self.last_of_each = LastOfEach()
+        # Starts that a new row may complete are so many steps before it.
+        before = np.arange(0, rule.future, rule.stride) if rule.pad_end else np.array([rule.future - 1])
+        self.before = Tensor(before[None], ms.int64)
+        self.view = InPlace((), np.float32)
+
+    def __call__(self, steps):
+        written, streams = steps.shape[0], self.rule.streams
+        serials = ops.expand_dims(self.handles.next() - written + ops.arange(written), 1)
+        before = self.before
+        if self.rule.pad_end:
+            before = before + ops.expand_dims(ops.floor_mod(steps, self.rule.stride), 1)
+        handles = ops.reshape(serials - before * streams, (-1,))
+        slots, stored = self.handles.slots(handles)
+        legal = self.legal(handles)
+        tree = self.tree.view(self.state.weights)
+        weight = self.weight_of(ops.gather(self.view(self.state.priorities), slots, 0))
+        weight = ops.select(legal, weight, ops.zeros_like(weight))
+        counted = stored
+        if self.rule.pad_end and written > streams:
+            last, exists, counted = self.last_of_each(slots, stored)
+            weight = ops.select(exists, ops.gather(weight, last, 0), ops.gather(tree, slots, 0))
+        else:
+            weight = ops.select(stored, weight, ops.gather(tree, slots, 0))
+        self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
+
+
+@ms.jit_class
+class Windows:
+    """Which rows are eligible where samples are windows: those that one may start at.
+
+    Its methods are those of `Rows`.
+    """
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule) -> None:
+        self.state, self.rule = state, rule
+        self.handles = Handles(state)
+        self.tree = CompositeTree(state.capacity)
+        self.last_of_each = LastOfEach()
+        self.legal = Legal(state, rule)
+        self.next_steps = NextSteps(state, rule)
+        self.complete = Complete(state, factors, rule)
+        self.oldest = Tensor(np.arange(rule.past * rule.streams), ms.int64) if rule.past else None
+        self.offsets = Tensor(np.arange(1 - rule.future, rule.past + 1)[None], ms.int64)
+        self.deleted = Tensor(DELETED, ms.uint8)
+        self.zero = Tensor(0.0, ms.float64)
+        self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
+
+    def live(self, handles, slots, stored):
+        return self.legal(handles)
+
+    def remove(self, handles, slots, wanted):
+        flags = ops.gather(self.flags(self.state.flags), slots, 0)
+        found = ops.logical_and(wanted, ops.bitwise_and(ops.cast(flags, ms.int32), DELETED) == 0)
+        _, marked, counted = self.last_of_each(slots, found)
+        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        removed = ops.logical_and(marked, uses >= 0)
+        ops.scatter_update(self.state.use_counts, slots, ops.select(removed, -1 - uses, uses))
+        ops.scatter_update(self.state.flags, slots, ops.select(marked, ops.bitwise_or(flags, self.deleted), flags))
+        self.close(handles, slots, found)
+        return ops.reduce_sum(ops.cast(counted, ms.int32)), found
+
+    def close(self, handles, slots, found):
+        """Takes the weight from the starts whose windows hold these rows."""
+        steps = self.steps(self.state.steps)
+        serials = ops.expand_dims(handles, 1) + self.offsets * self.rule.streams
+        starts, stored = self.handles.slots(serials)
+        # Along an episode steps go up by one.
+        same = ops.gather(steps, starts, 0) == ops.expand_dims(ops.gather(steps, slots, 0), 1) + self.offsets
+        closed = ops.logical_and(ops.logical_and(stored, same), ops.expand_dims(found, 1))
+        starts, closed = ops.reshape(starts, (-1,)), ops.reshape(closed, (-1,))
+        _, exists, counted = self.last_of_each(starts, closed)
+        tree = self.tree.view(self.state.weights)
+        weight = ops.masked_fill(ops.gather(tree, starts, 0), exists, self.zero)
+        self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
+
+    def before_insertion(self, slots, n, ends, ok):
+        written = slots.shape[0]
+        ends = ops.broadcast_to(ops.reshape(ends, (-1,)), (n,))
+        steps, fits = self.next_steps(ends)
+        if fits is not None:
+            ok = ops.logical_and(ok, fits)
+        steps = ops.select(ok, steps[n - written :], ops.gather(self.steps(self.state.steps), slots, 0))
+        ends = ops.select(ok, ends[n - written :], ops.gather(self.flags(self.state.flags), slots, 0))
+        ops.scatter_update(self.state.steps, slots, steps)
+        ops.scatter_update(self.state.flags, slots, ends)
+        return ok, steps
+
+    def first_weights(self, priority):
+        """Zeros, until the windows of new rows are complete."""
+        return ops.zeros_like(ops.cast(priority, ms.float64))
+
+    def after_insertion(self, steps):
+        if self.oldest is not None:
+            self.forget_past()
+        self.complete(steps)
+        return steps
+
+    def forget_past(self):
+        """Takes the weight from rows whose past has been overwritten."""
+        oldest = self.handles.oldest()
+        serials = oldest + self.oldest
+        slots, stored = self.handles.slots(serials)
+        past = ops.minimum(ops.gather(self.steps(self.state.steps), slots, 0), self.rule.past)
+        gone = ops.logical_and(stored, serials - past * self.rule.streams < oldest)
+        tree = self.tree.view(self.state.weights)
+        weight = ops.masked_fill(ops.gather(tree, slots, 0), gone, self.zero)
+        self.tree.write(self.state.weights, tree, slots, weight, gone, slots)
+
+
+def eligibility(state: State, factors: Tensor, rule: WindowRule | None) -> Rows | Windows:
+    """The part of an operator that knows which rows are eligible."""
+    return Rows(state, factors) if rule is None else Windows(state, factors, rule)

@@ -1,0 +1,292 @@
+"""What is done to rows that are stored: reweight, delete, age, look up, forget. Each operator costs O(log C) a row.
+
+Each exists as a composite and as a native operator, and takes the same arguments: the state, by which rule a priority
+becomes a weight, and which windows are legal, ``None`` for single rows. Axes: ``C`` capacity.
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from . import native
+from .in_place import InPlace
+from .rows import LAST_CLOCK, Count, Handles, Named, WeightOf
+from .starts import Complete, eligibility
+from .state import MARKS, RING, TIME, State
+from .sum_tree import CompositeTree, LastOfEach, initial_weights
+from .timeline import END, WindowRule
+
+
+@ms.jit_class
+class CompositeUpdatePriorities:
+    """``(handles [n], priority) -> dead handles``, int32 ``[]``. Changes what is known of rows.
+
+    `priority` is float32, one for all handles or one for each, shape ``[]`` or ``[n]``.
+    """
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None) -> None:
+        self.state = state
+        self.rows = eligibility(state, factors, rule)
+        self.weight_of = WeightOf(factors)
+        self.tree = CompositeTree(state.capacity)
+        self.handles = Handles(state)
+        self.last_of_each = LastOfEach()
+        self.view = InPlace((), np.float32)
+        self.check = ops.Assert()
+        self.count = Count(state)
+        self.named = Named()
+
+    def __call__(self, handles, priority):
+        ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
+        self.check(ok, (priority,))
+        slots, stored = self.handles.slots(handles)
+        live = self.rows.live(handles, slots, stored)
+        written = ops.logical_and(live, ok)
+        given = ops.broadcast_to(priority, slots.shape)
+        last, exists, counted = self.last_of_each(slots, written)
+        new = ops.gather(given, last, 0)
+        tree = self.tree.view(self.state.weights)
+        weight = ops.select(exists, self.weight_of(new), ops.gather(tree, slots, 0))
+        old = ops.gather(self.view(self.state.priorities), slots, 0)
+        ops.scatter_update(self.state.priorities, slots, ops.select(exists, new, old))
+        self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
+        largest = ops.reduce_max(ops.select(written, given, ops.zeros_like(given)))
+        ops.assign(self.state.max_priority, ops.maximum(self.state.max_priority, largest))
+        dead = ops.logical_not(live)
+        self.count(dead=self.named(handles, ops.logical_and(dead, ok)))
+        return ops.reduce_sum(ops.cast(dead, ms.int32))
+
+
+@ms.jit_class
+class CompositeDelete:
+    """``(handles [n]) -> rows removed``, int32 ``[]``. Changes what is known of rows."""
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None) -> None:
+        self.rows = eligibility(state, factors, rule)
+        self.handles = Handles(state)
+        self.count = Count(state)
+        self.named = Named()
+
+    def __call__(self, handles):
+        slots, stored = self.handles.slots(handles)
+        deleted, found = self.rows.remove(handles, slots, stored)
+        self.count(deleted=deleted, dead=self.named(handles, ops.logical_not(found)))
+        return deleted
+
+
+@ms.jit_class
+class CompositeAdvance:
+    """``(steps int64 []) -> now``: moves the clock and removes rows that became stale. Changes what is known of rows.
+
+    Rows lie in the order of their clocks, so it goes on from the oldest that was not stale, some at a time.
+    """
+
+    AT_ONCE = 64
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None, max_staleness: int | None) -> None:
+        self.state = state
+        self.max_staleness = max_staleness
+        self.rows = eligibility(state, factors, rule)
+        self.handles = Handles(state)
+        self.view = InPlace((), np.int64)
+        self.offsets = Tensor(np.arange(self.AT_ONCE), ms.int64)
+        self.zero = Tensor(0, ms.int64)
+        self.last = Tensor(LAST_CLOCK, ms.int64)
+        self.check = ops.Assert()
+        self.count = Count(state)
+
+    def __call__(self, steps):
+        clock = self.state.clock
+        now = clock[0] + steps
+        ok = ops.logical_and(steps >= self.zero, steps <= self.last - clock[0])
+        self.check(ok, (steps, clock[0]))
+        now = ops.select(ok, now, clock[0])
+        first = clock[1]
+        if self.max_staleness is not None:
+            stale = ops.cast(self.AT_ONCE, ms.int64)
+            while stale == self.AT_ONCE:
+                stale = self.remove_stale(first, now)
+                first = first + stale
+        ops.assign(clock, ops.stack((now, first)))
+        return now
+
+    def remove_stale(self, first, now):
+        """Removes some of the rows that became stale, from this handle on. Gives how many there were."""
+        handles = first + self.offsets
+        slots, stored = self.handles.slots(handles)
+        age = now - ops.gather(self.view(self.state.insertion_clocks), slots, 0)
+        stale = ops.logical_and(stored, age > self.max_staleness)
+        removed, _ = self.rows.remove(handles, slots, stale)
+        self.count(stale=removed)
+        return ops.reduce_sum(ops.cast(stale, ms.int64))
+
+
+@ms.jit_class
+class CompositeInfo:
+    """``(handles [n]) -> priority float32, use count int32, staleness int64``, each ``[n]``."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.handles = Handles(state)
+        self.priorities, self.uses, self.clocks = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
+
+    def __call__(self, handles):
+        slots, stored = self.handles.slots(handles)
+        priority = ops.gather(self.priorities(self.state.priorities), slots, 0)
+        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        uses = ops.select(uses < 0, -1 - uses, uses)
+        age = self.state.clock[0] - ops.gather(self.clocks(self.state.insertion_clocks), slots, 0)
+        self.priorities.done(self.state.priorities, (priority, uses, age))
+        return (
+            ops.select(stored, priority, ops.zeros_like(priority)),
+            ops.select(stored, uses, ops.zeros_like(uses) - 1),
+            ops.select(stored, age, ops.zeros_like(age) - 1),
+        )
+
+
+@ms.jit_class
+class CompositeReset:
+    """``() -> 0``: forgets all rows; serial numbers and counts go on. Costs O(1), and O(C) with weights."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.weighted = state.weights is not None
+        self.zeroed = state.those(("priorities", "use_counts", "insertion_clocks", *TIME))
+        self.empty = Tensor(initial_weights(state.capacity)) if self.weighted else None
+        self.one = Tensor(1.0, ms.float32)
+        self.zero = Tensor(0, ms.int32)
+
+    def __call__(self):
+        serials = self.state.serials
+        if self.weighted:
+            ops.assign(self.state.weights, self.empty)
+            for i in range(len(self.zeroed)):
+                ops.assign(self.zeroed[i], ops.zeros_like(self.zeroed[i]))
+            ops.assign(self.state.max_priority, self.one)
+            ops.assign(self.state.clock, ops.stack((serials[0] - serials[0], serials[0])))
+        ops.assign(serials, ops.stack((serials[0], serials[0])))
+        ops.assign(self.state.head, self.zero)
+        ops.assign(self.state.count, self.zero)
+        return self.zero + 0
+
+
+@ms.jit_class
+class CompositeEndEpisodes:
+    """``() -> episodes``, int32 ``[]``: ends those that go on. Changes what is known of rows.
+
+    Args:
+        flags (int): What the flags of their last rows are to say.
+    """
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule, flags: int) -> None:
+        self.state = state
+        self.last_flags = Tensor(flags, ms.uint8)
+        self.newest = Tensor(np.arange(rule.streams) - rule.streams, ms.int64)
+        self.handles = Handles(state)
+        self.complete = Complete(state, factors, rule)
+        self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
+
+    def __call__(self):
+        slots, stored = self.handles.slots(self.handles.next() + self.newest)
+        flags = ops.gather(self.flags(self.state.flags), slots, 0)
+        ended = ops.logical_and(stored, ops.bitwise_and(ops.cast(flags, ms.int32), END) == 0)
+        steps = ops.gather(self.steps(self.state.steps), slots, 0)
+        ops.scatter_update(self.state.flags, slots, ops.select(ended, ops.bitwise_or(flags, self.last_flags), flags))
+        self.complete(steps)
+        return ops.reduce_sum(ops.cast(ended, ms.int32))
+
+
+@ms.jit_class
+class _OnMarks:
+    """A kernel that takes no rows: one column, by which it is told apart from those on other buffers; what is known of
+    rows; the rule of windows, if there is one; then what it is called with.
+
+    Args:
+        state (State): The state.
+        kernel (str): Its name, for windows with ``_timed`` in the place of another ending.
+        rule (Union[WindowRule, None]): Which windows are legal.
+        fixed (tuple[Tensor, ...]): What it takes before what it is called with.
+    """
+
+    def __init__(
+        self, state: State, kernel: str, rule: WindowRule | None, fixed: tuple[Tensor, ...], shape: tuple[int, ...],
+        dtype: object = ms.int32,
+    ) -> None:  # fmt: skip
+        marks = (state.columns[0], *state.those(RING + MARKS + TIME))
+        self.inputs = (*marks, *(() if rule is None else (rule.tensor(),)), *fixed)
+        self.run = native.custom(kernel, lambda *_: shape, dtype)
+
+    def __call__(self, *given):
+        return self.run(*self.inputs, *given)
+
+
+@ms.jit_class
+class NativeUpdatePriorities:
+    """As `CompositeUpdatePriorities`."""
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None) -> None:
+        kernel = "replay_update_priorities" if rule is None else "replay_update_timed"
+        self.update = _OnMarks(state, kernel, rule, (factors,), (1,))
+
+    def __call__(self, handles, priority):
+        return ops.reshape(self.update(handles, priority), ())
+
+
+@ms.jit_class
+class NativeDelete:
+    """As `CompositeDelete`."""
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None) -> None:
+        self.delete = _OnMarks(state, "replay_delete" if rule is None else "replay_delete_timed", rule, (), (1,))
+
+    def __call__(self, handles):
+        return ops.reshape(self.delete(handles), ())
+
+
+@ms.jit_class
+class NativeAdvance:
+    """As `CompositeAdvance`."""
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None, max_staleness: int | None) -> None:
+        self.max_staleness = Tensor([-1 if max_staleness is None else max_staleness], ms.int64)
+        kernel = "replay_advance" if rule is None else "replay_advance_timed"
+        self.advance = _OnMarks(state, kernel, rule, (), (1,), ms.int64)
+
+    def __call__(self, steps):
+        return self.advance(steps, self.max_staleness)
+
+
+@ms.jit_class
+class NativeInfo:
+    """As `CompositeInfo`."""
+
+    def __init__(self, state: State) -> None:
+        self.inputs = (state.columns[0], *state.those(RING + MARKS))
+        types = ms.float32, ms.int32, ms.int64
+        self.info = native.custom("replay_info", lambda *shapes: (shapes[-1],) * 3, types)
+
+    def __call__(self, handles):
+        return self.info(*self.inputs, handles)
+
+
+@ms.jit_class
+class NativeReset:
+    """As `CompositeReset`, in a buffer with weights."""
+
+    def __init__(self, state: State, rule: WindowRule | None) -> None:
+        kernel = "replay_reset_weighted" if rule is None else "replay_reset_timed"
+        self.reset = _OnMarks(state, kernel, rule, (), ())
+
+    def __call__(self):
+        return self.reset()
+
+
+@ms.jit_class
+class NativeEndEpisodes:
+    """As `CompositeEndEpisodes`."""
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule, flags: int) -> None:
+        self.end = _OnMarks(state, "replay_end_episodes", rule, (factors, Tensor([flags], ms.uint8)), (1,))
+
+    def __call__(self):
+        return ops.reshape(self.end(), ())
