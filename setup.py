@@ -16,7 +16,7 @@ CUDA_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "--expt-relaxed-constexpr", "
 CUDA_FLAGS += ["-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall,-Wextra"]
 #: Kinds of GPUs that code is made for, by compute capability. For newer ones there is code that the driver translates.
 CUDA_KINDS = (70, 75, 80, 86, 89, 90)
-SOURCES = ("kernels", "weight_kernels", "time_kernels", "reservoir_kernels")
+SOURCES = ("kernels", "sample_kernels")
 
 
 class BuildKernels(build_ext):

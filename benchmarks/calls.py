@@ -16,8 +16,9 @@ from measuring import MICRO, arguments, measure, once, show
 from mindspore import Tensor, nn
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay.mindspore_api import share
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.ops.outputs import share
+from mindspore_replay.store.outputs import makers
 
 SHAPES, TYPES = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
 BATCH, PRIORITIZED_BATCH = 64, 256
@@ -33,11 +34,10 @@ def plain() -> dict[str, Callable[[], Any]]:
     """Insertion of one row and of 64, and a sample."""
     buffer = ReplayBuffer(sample_size=BATCH, capacity=CAPACITY, shapes=SHAPES, types=TYPES, seed=0, backend="native")
     buffer.insert(rows(CAPACITY))
-    host: Any = buffer._host
+    insertion = buffer._calls.insertion
     row = [np.ones(4, np.float32), 1, 1.0, np.ones(4, np.float32), False]
     batch = rows(BATCH)
-    call, _, _ = host._taken(row, 1)
-    call.locate(0, host._state)
+    insertion.row(row)
 
     def lock() -> None:
         with buffer._lock:
@@ -47,11 +47,10 @@ def plain() -> dict[str, Callable[[], Any]]:
         "insert 1 row": lambda: buffer.insert(row),
         "- wait for work in flight": wait_for_work,
         "- lock": lock,
-        "- take the row": lambda: host._taken(row, 1),
-        f"- addresses of {len(host._state)} Parameters": lambda: call.locate(0, host._state),
-        "- kernel": call,
+        "- take the row, kernel": lambda: insertion.row(row),
+        "- kernel": insertion._one,
         "insert 64 rows": lambda: buffer.insert(batch),
-        "- take the rows": lambda: host._taken(batch, 1),
+        "- know the rows": lambda: insertion.row.batch(batch),
         "sample 64 rows": buffer.sample,
     }
 
@@ -68,21 +67,27 @@ def prioritized() -> dict[str, Callable[[], Any]]:
     )
     rng = np.random.default_rng(0)
     buffer.insert(rows(PRIORITIZED_CAPACITY), priority=rng.random(PRIORITIZED_CAPACITY, np.float32))
-    host: Any = buffer._host
+    store, columns = buffer._calls, buffer.columns
     priorities = rng.random(PRIORITIZED_BATCH, np.float32)
     indices = buffer.sample()[0]
     buffer.update_priorities(indices, priorities)
-    made = host._outputs.make()
-    first = len(host._state) + 5
-    host._sample.locate(first, made)
+    call, give = store._sampling
+    specs = buffer._options.plan.specs(columns)
+    made = makers((shape, columns.numpy_type(dtype)) for shape, dtype in specs)
+    arrays = [make() for make in made]
+
+    def kernel() -> None:
+        call.bind("outputs", *arrays)
+        call()
+
     return {
         "sample 256 rows by priority": buffer.sample,
-        f"- addresses of {len(host._state)} Parameters ": lambda: host._sample.locate(0, host._state),
-        f"- {len(made)} arrays": host._outputs.make,
-        f"- {len(made)} Tensors of them": lambda: tuple(map(share, made)),
-        "- kernel ": lambda: (host._sample.locate(first, made), host._sample()),
+        "- arrays, kernel, Tensors": give,
+        f"- {len(made)} arrays": lambda: [make() for make in made],
+        f"- {len(made)} Tensors of them": lambda: tuple(map(share, arrays)),
+        "- kernel ": kernel,
         "update 256 priorities": lambda: buffer.update_priorities(indices, priorities),
-        "- kernel  ": host._update,
+        "- kernel  ": store._changing["update_priorities"],
         "sample 256 rows, update their priorities": lambda: buffer.update_priorities(buffer.sample()[0], priorities),
     }
 

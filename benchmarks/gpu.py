@@ -20,24 +20,18 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests"))
+sys.path += [str(ROOT), str(ROOT / "tests")]
 
-from kernel_pairs import Library, TorchMemory  # noqa: E402
+from kernel_pairs import Library, TorchMemory, in_order  # noqa: E402
+
+from mindspore_replay.store.tree import initial_weights  # noqa: E402
 
 CALLS = 50  # in a CUDA graph
 CARTPOLE = [("float32", (4,)), ("int32", ()), ("float32", ()), ("float32", (4,)), ("uint8", ())]
 ATARI = [("uint8", (84, 84, 4)), ("uint8", (84, 84, 4))]
-FANOUT = 16
-
-
-def tree_size(capacity: int) -> int:
-    """Numbers of a sum tree, as csrc/sum_tree.h lays it out."""
-    padded = -(-capacity // FANOUT) * FANOUT
-    nodes, above = capacity, 0
-    while above == 0 or nodes > 1:
-        nodes = -(-nodes // FANOUT)
-        above += -(-nodes // FANOUT) * FANOUT
-    return padded + 2 * above
+WHOLE = [0, 2**31 - 1]  # a range of rows
+UNIFORM, BY_PRIORITY = 0, 2  # draws, as csrc/outputs.h has them
+ROW, HANDLE, WEIGHT = 0, 9, 10  # kinds of outputs
 
 
 class Buffer:
@@ -47,30 +41,30 @@ class Buffer:
         library (Library): The kernels, and the memory that they reach.
         schema (list): Dtype and shape of one row of each column.
         capacity (int): ``C``.
-        weighted (bool): Whether rows have weights.
+        marked (bool): Whether rows have weights.
     """
 
     def __init__(
-        self, library: Library, schema: list[tuple[str, tuple[int, ...]]], capacity: int, weighted: bool
+        self, library: Library, schema: list[tuple[str, tuple[int, ...]]], capacity: int, marked: bool
     ) -> None:
-        self.library, self.schema, self.capacity = library, schema, capacity
+        self.library, self.schema = library, schema
+        self.groups = ("marks",) if marked else ()
         self.row_bytes = sum(np.dtype(dtype).itemsize * int(np.prod(shape)) for dtype, shape in schema)
         c = capacity
-        self.columns = [self.hold(dtype, (c, *shape)) for dtype, shape in schema]
-        self.cursors = [self.hold("int32", ()), self.hold("int32", (), c), self.hold("int64", (2,))]
-        self.random = self.hold("int64", (2,), 7)
-        marks = [("float64", (tree_size(c),)), ("float32", (c,)), ("float32", (1,)), ("int32", (c,)), ("int64", (c,))]
-        marks += [("int64", (2,)), ("int64", (5,))]
-        self.marks = [self.hold(*mark) for mark in marks] if weighted else []
-        self.beta, self.step = self.hold("float64", (1,), 0.4), self.hold("float64", (1,), 0)
-        self.factors = self.hold("float64", (2,), 0.6)
-        if weighted:
-            self.cursors[1] = self.hold("int32", ())
-            self.call("replay_reset_weighted", [self.columns[0], *self.cursors, *self.marks], [self.hold("int32", ())])
-            rows = [self.hold(dtype, (c, *shape)) for dtype, shape in schema]
-            priorities = self.put(np.random.default_rng(0).random(c).astype(np.float32) + 0.01)
-            inputs = [*self.columns, *self.cursors, *self.marks, self.factors, priorities, *rows]
-            self.call("replay_insert_weighted", inputs, [self.hold("int32", ())])
+        self.state = {
+            "columns": self.batch(c), "head": self.hold("int32", ()), "count": self.hold("int32", ()),
+            "serials": self.hold("int64", (2,)), "random_state": self.hold("int64", (2,), 7),
+            "beta": self.hold("float64", (1,), 0.4),
+        }  # fmt: skip
+        if marked:
+            self.state |= {
+                "weights": self.put(initial_weights(c)), "priorities": self.hold("float32", (c,)),
+                "max_priority": self.hold("float32", (1,), 1), "use_counts": self.hold("int32", (c,)),
+                "insertion_clocks": self.hold("int64", (c,)), "clock": self.hold("int64", (2,)),
+                "counts": self.hold("int64", (5,)), "weighting": self.hold("float64", (2,), 0.6),
+            }  # fmt: skip
+        self.insert(c)(None)
+        library.memory.wait()
 
     def put(self, array: np.ndarray) -> Any:
         return array.dtype.name, array.shape, self.library.memory.put(array)
@@ -78,45 +72,53 @@ class Buffer:
     def hold(self, dtype: str, shape: tuple[int, ...], value: Any = 0) -> Any:
         return self.put(np.full(shape, value, dtype))
 
-    def call(self, kernel: str, inputs: list[Any], outputs: list[Any]) -> None:
-        status = self.library.call(kernel, [*inputs, *outputs])
-        if status:
-            sys.exit(f"{kernel} was refused with status {status}")
-
     def batch(self, n: int) -> list[Any]:
         return [self.hold(dtype, (n, *shape)) for dtype, shape in self.schema]
 
-    def insert(self, n: int) -> Callable[[Any], None]:
-        """The insertion of n rows; what it gives takes a stream."""
-        arguments = [*self.columns, *self.cursors, *self.batch(n), self.hold("int32", ())]
-        return lambda stream: self.launch("replay_ring_write", arguments, stream)
+    def priorities(self, n: int) -> Any:
+        return self.put(np.random.default_rng(0).random(n).astype(np.float32) + 0.01)
 
-    def sample(self, n: int) -> Callable[[Any], None]:
-        whole = self.put(np.array([0, 2**31 - 1]))
-        options = self.put(np.array([self.capacity, 1, 0]))
-        arguments = [*self.columns, *self.cursors[:2], self.random, whole, options, *self.batch(n)]
-        return lambda stream: self.launch("replay_sample_uniform", arguments, stream)
+    def call(self, operator: str, **given: Any) -> Callable[[Any], None]:
+        """A call with these inputs and outputs; it takes a stream."""
+        arguments = [
+            value for _, value in in_order(self.library.operators[operator], self.groups, {**self.state, **given})
+        ]
+
+        def launch(stream: Any) -> None:
+            status = self.library.launch(f"replay_{operator}", arguments, stream)
+            if status:
+                sys.exit(f"{operator} was refused with status {status}")
+
+        return launch
+
+    def insert(self, n: int) -> Callable[[Any], None]:
+        given = {"priority": self.priorities(n)} if self.groups else {}
+        return self.call("insert", rows=self.batch(n), stored=self.hold("int32", (1,)), **given)
+
+    def sample(self, n: int, draw: int = UNIFORM, numbers: dict[int, Any] | None = None) -> Callable[[Any], None]:
+        """A sample of rows and of numbers, which are outputs by their kinds."""
+        plan = [draw, 1, 0, 0, 0, 0, 0, 0]
+        for column in range(len(self.schema)):
+            plan += [ROW, column, 0, 0, 0, 1, 1]
+        for kind in numbers or {}:
+            plan += [kind, 0, 0, 0, 0, 1, 1]
+        return self.call(
+            "sample", plan=self.put(np.array(plan)), numbers=self.put(np.array([0.0, 0.0, 1.0])),
+            sample_range=self.put(np.array(WHOLE)), given_beta=self.state["beta"],
+            outputs=[*self.batch(n), *(numbers or {}).values()],
+        )  # fmt: skip
 
     def sample_and_update(self, n: int) -> Callable[[Any], None]:
         """A prioritized sample and new priorities for its rows: two launches."""
-        handles, weights = self.hold("int64", (n,)), self.hold("float32", (n,))
-        priorities = self.put(np.random.default_rng(1).random(n).astype(np.float32) + 0.01)
-        options = self.hold("int64", (3,))
-        state = [*self.cursors, *self.marks]
-        draw = [*self.columns, *state, self.random, self.beta, self.beta, self.step, options, handles, weights]
-        draw += self.batch(n)
-        update = [self.columns[0], *state, self.factors, handles, priorities, self.hold("int32", (1,))]
+        handles, dead = self.hold("int64", (n,)), self.hold("int32", (1,))
+        sample = self.sample(n, BY_PRIORITY, {HANDLE: handles, WEIGHT: self.hold("float32", (n,))})
+        update = self.call("update_priorities", handles=handles, priority=self.priorities(n), dead=dead)
 
         def both(stream: Any) -> None:
-            self.launch("replay_sample_prioritized", draw, stream)
-            self.launch("replay_update_priorities", update, stream)
+            sample(stream)
+            update(stream)
 
         return both
-
-    def launch(self, kernel: str, arguments: list[Any], stream: Any) -> None:
-        status = self.library.launch(kernel, arguments, stream)
-        if status:
-            sys.exit(f"{kernel} was refused with status {status}")
 
 
 def workloads(library: Library, small: bool = False) -> dict[str, tuple[Callable[[Any], None], int]]:

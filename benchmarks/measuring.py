@@ -1,17 +1,34 @@
-"""What the benchmarks share: interleaved rounds, and their medians against limits."""
+"""What the benchmarks share: interleaved rounds, and their medians against limits.
+
+The timing functions are those of this checkout, so that a benchmark also runs on another version of the package.
+"""
 
 import argparse
 import json
 import platform
-from collections.abc import Mapping
+import re
+import runpy
+import statistics
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import mindspore as ms
 import numpy as np
 
 from mindspore_replay import kernel_status
-from mindspore_replay.cli.timing import MICRO, measure, once
 
-__all__ = ["MICRO", "arguments", "measure", "once", "show"]
+_timing = runpy.run_path(str(Path(__file__).resolve().parent.parent / "mindspore_replay" / "cli" / "timing.py"))
+MICRO: float = _timing["MICRO"]
+once: Callable[[Callable[[], Any], int], float] = _timing["once"]
+measure: Callable[[Mapping[str, Callable[[], float]], int], dict[str, list[float]]] = _timing["measure"]
+
+#: Makes what is timed: a function that gives seconds an operation.
+Case = Callable[[], Callable[[], float]]
+#: Seconds of every case in every round.
+Times = Mapping[str, list[float]]
+#: What is reported, by round.
+Figure = Callable[[Times], list[float]]
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -20,6 +37,46 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
     parser.add_argument("--json", help="also write the figures of every round to this file")
     return parser
+
+
+def only_argument(parser: argparse.ArgumentParser) -> None:
+    """The option that chooses figures."""
+    parser.add_argument("--only", default="", metavar="REGEX", help="only figures whose name matches (default: all)")
+
+
+def micro(name: str) -> Figure:
+    """Microseconds of a case."""
+    return lambda times: [seconds * MICRO for seconds in times[name]]
+
+
+def less(name: str, nothing: str) -> Figure:
+    """Microseconds by which a case takes longer than another."""
+    return lambda times: [(a - b) * MICRO for a, b in zip(times[name], times[nothing], strict=True)]
+
+
+def ratio(above: Figure, below: Figure) -> Figure:
+    """The ratio of two medians."""
+    return lambda times: [statistics.median(above(times)) / statistics.median(below(times))]
+
+
+class _Asked(dict):
+    """Stands for the times of cases, each another number, and knows afterwards which were asked for."""
+
+    def __missing__(self, name: str) -> list[float]:
+        self[name] = [len(self) + 1.0]
+        return self[name]
+
+
+def measure_figures(
+    cases: Mapping[str, Case], figures: Mapping[str, Figure], only: str, rounds: int
+) -> dict[str, list[float]]:
+    """The figures whose name matches, by round. Makes and times no case that none of them needs."""
+    chosen = {name: figure for name, figure in figures.items() if re.search(only, name)}
+    asked = _Asked()
+    for figure in chosen.values():
+        figure(asked)
+    times = measure({name: case() for name, case in cases.items() if name in asked}, rounds)
+    return {name: figure(times) for name, figure in chosen.items()}
 
 
 def show(report: Mapping[str, list[float]], limits: Mapping[str, float], path: str | None) -> None:

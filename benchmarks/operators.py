@@ -1,18 +1,18 @@
 """What each operator of a buffer costs, against its limits.
 
-    python benchmarks/operators.py [--rounds 31] [--only uniform|prioritized] [--json FILE]
+    python benchmarks/operators.py [--rounds 31] [--only REGEX] [--json FILE]
 
 Compiled figures are differences: a compiled body that repeats the operator less the same body without it, so that
 neither the call of the graph nor the loop is counted. Rounds are interleaved, and medians are printed with quartiles.
 Half of the rounds warm up: MindSpore tries out how many threads a graph is best run with for its first fifty calls.
 """
 
-import statistics
+import functools
 from collections.abc import Callable
 
 import mindspore as ms
 import numpy as np
-from measuring import MICRO, arguments, measure, once, show
+from measuring import MICRO, Case, Figure, arguments, less, measure_figures, micro, once, only_argument, ratio, show
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -24,6 +24,7 @@ BATCH = 64
 REPEAT = 50
 NETWORKS = 4  # of each kind: where a graph's memory happens to lie changes its time by some percent
 
+WIDE = (17, 6, 1, 17)  # widths of the columns of a million rows, float32
 WIDTHS = [(17,), (6,), (1,)]  # the columns of the prioritized buffers, float32
 DRAWS = 256
 SIZES = {"2^14": 1 << 14, "2^17": 1 << 17, "2^20": 1 << 20, "2^24": 1 << 24}
@@ -32,18 +33,19 @@ SIZES = {"2^14": 1 << 14, "2^17": 1 << 17, "2^20": 1 << 20, "2^24": 1 << 24}
 LIMITS = {
     "compiled insert, 1 row": 5.0,
     "compiled sample, 64 rows": 15.0,
-    "eager insert, 1 row, NumPy": 6.0,
-    "eager sample, 64 rows": 15.0,
+    "from Python: insert of one row": 6.0,
+    "from Python: sample of 64": 15.0,
     "DQN step: insert + sample + update / update": 1.05,
     "capacity 1e7 / 1e4: compiled insert": 1.5,
     "capacity 1e7 / 1e4: compiled sample": 1.5,
     "prioritized sample + update of 256, compiled": 100.0,
-    "prioritized sample + update of 256, eager": 130.0,
+    "from Python: sample + update of 256 by priority": 130.0,
     "insert 1 row with priority, compiled": 10.0,
     "prioritized sample + update of 256, composite": 1500.0,
 }
 
 
+@functools.cache
 def filled(capacity: int) -> ReplayBuffer:
     """A buffer whose every row was written, so that its memory is really there."""
     buffer = ReplayBuffer(sample_size=BATCH, capacity=capacity, shapes=SHAPES, types=TYPES, seed=0)
@@ -87,6 +89,7 @@ class WhileRepeat(Repeat):
         return x
 
 
+@functools.cache
 def filled_by_priority(capacity: int, backend: str) -> PrioritizedReplayBuffer:
     """A full prioritized buffer with random priorities."""
     types = ["float32"] * len(WIDTHS)
@@ -148,112 +151,152 @@ def compiled(body: Repeat, calls: int) -> Callable[[], float]:
     return lambda: once(lambda: body(start).asnumpy(), calls) / REPEAT
 
 
-def prioritized_cases() -> dict[str, Callable[[], float]]:
-    """What is timed of prioritized buffers in every round, each giving seconds an operation."""
-    timers = {}
-    for name, capacity in SIZES.items():
-        buffer = filled_by_priority(capacity, "native")
-        for operator in ("nothing", "insert", "sample + update"):
-            timers[f"by priority {operator} {name}"] = compiled(RepeatByPriority(buffer, operator), 2)
-        priorities = np.random.default_rng(0).random(DRAWS).astype(np.float32)
-        timers[f"eager sample + update {name}"] = lambda buffer=buffer, priorities=priorities: once(
-            lambda: buffer.update_priorities(buffer.sample()[0], priorities), 200
-        )
-    buffer = filled_by_priority(SIZES["2^20"], "composite")
-    for operator in ("nothing", "sample + update"):
-        timers[f"composite {operator} 2^20"] = compiled(RepeatByPriority(buffer, operator), 2)
-    return timers
+def by_priority(operator: str, size: str, backend: str = "native") -> Case:
+    """An operator of a prioritized buffer, or nothing, in a compiled loop."""
+    return lambda: compiled(RepeatByPriority(filled_by_priority(SIZES[size], backend), operator), 2)
 
 
-def uniform_cases() -> dict[str, Callable[[], float]]:
-    """What is timed of uniform buffers in every round, each giving seconds an operation."""
-    timers = {}
-    for capacity in (10_000, 100_000, 1_000_000, 10_000_000):
-        buffer = filled(capacity)
-        for operator in ("nothing", "insert", "sample"):
-            timers[f"loop {operator} {capacity}"] = compiled(Repeat(buffer, operator), 10)
-            if capacity == 100_000:
-                timers[f"while {operator} {capacity}"] = compiled(WhileRepeat(buffer, operator), 4)
-        timers[f"eager insert {capacity}"] = lambda buffer=buffer: once(lambda: buffer.insert(ROW), 500)
-        timers[f"eager sample {capacity}"] = lambda buffer=buffer: once(buffer.sample, 250)
-    row = [Tensor(value) for value in ROW]
-    batch = [Tensor(np.stack([value] * BATCH)) for value in ROW]
-    for i in range(NETWORKS):
-        pair = ("alone", Update(None), batch), ("with buffer", Update(filled(100_000)), row)
-        for kind, network, inputs in pair if i % 2 else reversed(pair):
-            timers[f"update {kind} {i}"] = lambda net=network, args=inputs: once(lambda: net(*args).asnumpy(), 25)
-    wide = [np.random.rand(1_000_000, width).astype(np.float32) for width in (17, 6, 1, 17)]
-    million = ReplayBuffer(
-        sample_size=BATCH, capacity=1_000_000, shapes=[(17,), (6,), (1,), (17,)], types=["float32"] * 4
-    )
-    timers["eager insert of 1e6 rows"] = lambda: once(lambda: million.insert(wide), 1)
-    copies = [array.copy() for array in wide]
-    timers["memcpy of 1e6 rows"] = lambda: once(lambda: [np.copyto(a, b) for a, b in zip(copies, wide, strict=True)], 1)
-    return timers
+def prioritized_from_python() -> Callable[[], float]:
+    """A sample, and the update of its priorities."""
+    buffer = filled_by_priority(SIZES["2^20"], "native")
+    priorities = np.random.default_rng(0).random(DRAWS).astype(np.float32)
+    return lambda: once(lambda: buffer.update_priorities(buffer.sample()[0], priorities), 200)
 
 
-def differences(times: dict[str, list[float]], operator: str, capacity: int | str, kind: str = "loop") -> list[float]:
-    """Microseconds of an operator in a compiled loop, by round."""
-    pairs = zip(times[f"{kind} {operator} {capacity}"], times[f"{kind} nothing {capacity}"], strict=True)
-    return [(with_it - without) * MICRO for with_it, without in pairs]
-
-
-def prioritized_figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
-    """What is reported of prioritized buffers, by round."""
-    kind, both = "by priority", "sample + update"
-    report = {
-        "prioritized sample + update of 256, compiled": differences(times, both, "2^20", kind),
-        "prioritized sample + update of 256, eager": [t * MICRO for t in times["eager sample + update 2^20"]],
-        "insert 1 row with priority, compiled": differences(times, "insert", "2^20", kind),
-        "prioritized sample + update of 256, composite": differences(times, both, "2^20", "composite"),
+def prioritized_cases() -> dict[str, Case]:
+    """What is timed of prioritized buffers in every round."""
+    cases: dict[str, Case] = {
+        f"by priority {operator} {size}": by_priority(operator, size)
+        for size in SIZES
+        for operator in ("nothing", "insert", "sample + update")
     }
-    for name in SIZES:
-        report[f"prioritized sample + update, compiled, {name}"] = differences(times, both, name, kind)
-        report[f"insert with priority, compiled, {name}"] = differences(times, "insert", name, kind)
-    return report
+    cases["from Python, by priority"] = prioritized_from_python
+    for operator in ("nothing", "sample + update"):
+        cases[f"composite {operator} 2^20"] = by_priority(operator, "2^20", "composite")
+    return cases
 
 
-def uniform_figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
-    """What is reported of uniform buffers, by round."""
-    micro = {name: [seconds * MICRO for seconds in values] for name, values in times.items()}
+def loop(kind: type[Repeat], operator: str, capacity: int, calls: int) -> Case:
+    """An operator of a uniform buffer, or nothing, in a compiled loop."""
+    return lambda: compiled(kind(filled(capacity), operator), calls)
 
-    def ratio(above: list[float], below: list[float]) -> list[float]:
-        return [statistics.median(above) / statistics.median(below)]
 
-    def updates(kind: str) -> list[float]:
-        return [value for i in range(NETWORKS) for value in micro[f"update {kind} {i}"]]
+def from_python(operator: str, capacity: int) -> Case:
+    """A call of a uniform buffer."""
 
-    report = {
-        "compiled insert, 1 row": differences(times, "insert", 100_000),
-        "compiled sample, 64 rows": differences(times, "sample", 100_000),
-        "eager insert, 1 row, NumPy": micro["eager insert 100000"],
-        "eager sample, 64 rows": micro["eager sample 100000"],
-        "DQN step: insert + sample + update / update": ratio(updates("with buffer"), updates("alone")),
-        "DQN update alone": updates("alone"),
-        "insert, 1 row, in a while loop": differences(times, "insert", 100_000, "while"),
-        "sample, 64 rows, in a while loop": differences(times, "sample", 100_000, "while"),
+    def case() -> Callable[[], float]:
+        buffer = filled(capacity)
+        if operator == "insert":
+            return lambda: once(lambda: buffer.insert(ROW), 500)
+        return lambda: once(buffer.sample, 250)
+
+    return case
+
+
+def update(with_buffer: bool) -> Callable[[], float]:
+    """A DQN update, of a buffer of its own or of a given batch."""
+    if with_buffer:
+        network, inputs = Update(filled.__wrapped__(100_000)), [Tensor(value) for value in ROW]
+    else:
+        network, inputs = Update(None), [Tensor(np.stack([value] * BATCH)) for value in ROW]
+    return lambda: once(lambda: network(*inputs).asnumpy(), 25)
+
+
+@functools.cache
+def wide_rows() -> list[np.ndarray]:
+    """A million rows."""
+    return [np.random.rand(1_000_000, width).astype(np.float32) for width in WIDE]
+
+
+def insert_a_million() -> Callable[[], float]:
+    """An insertion that replaces all rows."""
+    million = ReplayBuffer(
+        sample_size=BATCH, capacity=1_000_000, shapes=[(width,) for width in WIDE], types=["float32"] * 4
+    )
+    return lambda: once(lambda: million.insert(wide_rows()), 1)
+
+
+def copy_a_million() -> Callable[[], float]:
+    """memcpy of the same bytes."""
+    copies = [array.copy() for array in wide_rows()]
+    return lambda: once(lambda: [np.copyto(a, b) for a, b in zip(copies, wide_rows(), strict=True)], 1)
+
+
+def uniform_cases() -> dict[str, Case]:
+    """What is timed of uniform buffers in every round."""
+    cases: dict[str, Case] = {}
+    for capacity in (10_000, 100_000, 1_000_000, 10_000_000):
+        for operator in ("nothing", "insert", "sample"):
+            cases[f"loop {operator} {capacity}"] = loop(Repeat, operator, capacity, 10)
+            cases[f"while {operator} {capacity}"] = loop(WhileRepeat, operator, capacity, 4)
+        for operator in ("insert", "sample"):
+            cases[f"from Python: {operator} {capacity}"] = from_python(operator, capacity)
+    for i in range(NETWORKS):
+        for with_buffer in (False, True) if i % 2 else (True, False):
+            cases[f"update {with_buffer} {i}"] = functools.partial(update, with_buffer)
+    cases["insert of 1e6 rows"] = insert_a_million
+    cases["memcpy of 1e6 rows"] = copy_a_million
+    return cases
+
+
+def difference(operator: str, capacity: int | str, kind: str = "loop") -> Figure:
+    """Microseconds of an operator in a compiled loop."""
+    return less(f"{kind} {operator} {capacity}", f"{kind} nothing {capacity}")
+
+
+def updates(with_buffer: bool) -> Figure:
+    """Microseconds of a DQN update, of all networks."""
+    return lambda times: [t * MICRO for i in range(NETWORKS) for t in times[f"update {with_buffer} {i}"]]
+
+
+def prioritized_figures() -> dict[str, Figure]:
+    """What is reported of prioritized buffers."""
+    kind, both = "by priority", "sample + update"
+    figures = {
+        "prioritized sample + update of 256, compiled": difference(both, "2^20", kind),
+        "from Python: sample + update of 256 by priority": micro("from Python, by priority"),
+        "insert 1 row with priority, compiled": difference("insert", "2^20", kind),
+        "prioritized sample + update of 256, composite": difference(both, "2^20", "composite"),
+    }
+    for size in SIZES:
+        figures[f"prioritized sample + update, compiled, {size}"] = difference(both, size, kind)
+        figures[f"insert with priority, compiled, {size}"] = difference("insert", size, kind)
+    return figures
+
+
+def uniform_figures() -> dict[str, Figure]:
+    """What is reported of uniform buffers."""
+    figures = {
+        "compiled insert, 1 row": difference("insert", 100_000),
+        "compiled sample, 64 rows": difference("sample", 100_000),
+        "from Python: insert of one row": micro("from Python: insert 100000"),
+        "from Python: sample of 64": micro("from Python: sample 100000"),
+        "DQN step: insert + sample + update / update": ratio(updates(True), updates(False)),
+        "DQN update alone": updates(False),
+        "insert, 1 row, in a while loop": difference("insert", 100_000, "while"),
+        "sample, 64 rows, in a while loop": difference("sample", 100_000, "while"),
     }
     for operator in ("insert", "sample"):
-        small, large = (differences(times, operator, capacity) for capacity in (10_000, 10_000_000))
-        report[f"capacity 1e7 / 1e4: compiled {operator}"] = ratio(large, small)
+        small, large = (difference(operator, capacity) for capacity in (10_000, 10_000_000))
+        figures[f"capacity 1e7 / 1e4: compiled {operator}"] = ratio(large, small)
         for capacity in (10_000, 1_000_000, 10_000_000):
-            report[f"compiled {operator}, capacity {capacity:.0e}"] = differences(times, operator, capacity)
-            report[f"eager {operator}, capacity {capacity:.0e}"] = micro[f"eager {operator} {capacity}"]
-    report["eager insert of 1e6 rows / memcpy"] = ratio(times["eager insert of 1e6 rows"], times["memcpy of 1e6 rows"])
-    report["eager insert of 1e6 rows, 17+6+1+17 float32"] = micro["eager insert of 1e6 rows"]
-    return report
+            figures[f"compiled {operator}, capacity {capacity:.0e}"] = difference(operator, capacity)
+            figures[f"from Python: {operator}, capacity {capacity:.0e}"] = micro(f"from Python: {operator} {capacity}")
+    million = micro("insert of 1e6 rows")
+    figures["from Python: insert of 1e6 rows / memcpy"] = ratio(million, micro("memcpy of 1e6 rows"))
+    figures["from Python: insert of 1e6 rows, 17+6+1+17 float32"] = million
+    return figures
 
 
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=["uniform", "prioritized"], help="measure only one kind of buffer")
+    only_argument(parser)
     options = parser.parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
-    report = {}
-    if options.only != "prioritized":
-        report.update(uniform_figures(measure(uniform_cases(), options.rounds)))
-    if options.only != "uniform":
-        report.update(prioritized_figures(measure(prioritized_cases(), options.rounds)))
+    report = measure_figures(uniform_cases(), uniform_figures(), options.only, options.rounds)
+    filled.cache_clear()
+    wide_rows.cache_clear()
+    report |= measure_figures(prioritized_cases(), prioritized_figures(), options.only, options.rounds)
     show(report, LIMITS, options.json)
 
 

@@ -1,23 +1,21 @@
 """What samples of windows cost: sequences against a plain gather of as many rows, frame stacks against memcpy.
 
-    python benchmarks/windows.py [--rounds 31] [--json FILE]
+    python benchmarks/windows.py [--rounds 31] [--only REGEX] [--json FILE]
 
 Compiled figures are differences and rounds are interleaved, as `operators.py` says. The gather takes other rows at each
 repetition, as a sample does, so that neither finds its rows in a cache; memcpy goes through the frames in the same way.
 """
 
-import statistics
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from measuring import MICRO, arguments, measure, once, show
+from measuring import Case, Figure, arguments, less, measure_figures, micro, once, only_argument, ratio, show
 from mindspore import Tensor, nn
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, ReplayBuffer, SequenceReplayBuffer
-from mindspore_replay.ops import native
-from mindspore_replay.ops.ring import row_shapes
 
 REPEAT = 20
 SEQUENCES, STEPS, WIDTH = 256, 80, 17
@@ -31,13 +29,17 @@ LIMITS = {
 }
 
 
+def zeros(buffer: Any, n: int) -> list[np.ndarray]:
+    """n rows."""
+    return [np.zeros((n, *column.shape[1:]), ms.dtype_to_nptype(column.dtype)) for column in buffer.buffer]
+
+
 def filled(buffer: Any, rows: int, chunk: int = 1 << 16) -> Any:
     """The buffer after insertions of zeros, in episodes of equal length."""
     ends = np.arange(rows) % EPISODE == EPISODE - 1
     for begin in range(0, rows, chunk):
         n = min(chunk, rows - begin)
-        columns = zip(buffer.shapes, buffer.columns.numpy_types, strict=True)
-        buffer.insert([np.zeros((n, *shape), dtype) for shape, dtype in columns], end=ends[begin : begin + n])
+        buffer.insert(zeros(buffer, n), end=ends[begin : begin + n])
     return buffer
 
 
@@ -48,8 +50,7 @@ class Body(nn.Cell):
         super().__init__()
         self.buffer = buffer
         self.operator = operator
-        rows = tuple(np.zeros(shape, dtype) for shape, dtype in zip(buffer.shapes, buffer.columns.numpy_types))
-        self.row = tuple(Tensor(row) for row in rows)
+        self.row = tuple(Tensor(rows[0]) for rows in zeros(buffer, 1))
 
     def construct(self, x):
         for _ in range(REPEAT):
@@ -67,14 +68,13 @@ class Gather(nn.Cell):
     def __init__(self, buffer: SequenceReplayBuffer) -> None:
         super().__init__()
         self.buffer = buffer
-        self.gather = native.custom("replay_gather_rows", row_shapes(len(buffer.types)), tuple(buffer.types))
         starts = np.random.default_rng(0).integers(0, buffer.capacity - STEPS, (REPEAT, SEQUENCES, 1))
         self.slots = tuple(Tensor(slots.reshape(-1)) for slots in starts + np.arange(STEPS))
 
     def construct(self, x):
         for i in range(REPEAT):
             x = x + 1
-            self.gather(*self.buffer.buffer, self.slots[i])
+            self.buffer.get_item(self.slots[i])
         return x
 
 
@@ -100,86 +100,103 @@ class Copies:
         np.copyto(target, self.source[self.begin : self.begin + target.size])
 
 
-def sequences(capacity: int, **options: Any) -> SequenceReplayBuffer:
+@functools.cache
+def sequences(**options: Any) -> SequenceReplayBuffer:
+    """A full buffer of 2^20 steps."""
     buffer = SequenceReplayBuffer(
         sample_size=SEQUENCES,
-        capacity=capacity,
+        capacity=1 << 20,
         shapes=[(WIDTH,)],
         types=["float32"],
         sequence_length=STEPS,
         seed=0,
         **options,
     )
+    return filled(buffer, 1 << 20)
+
+
+@functools.cache
+def narrow_sequences(capacity: int) -> SequenceReplayBuffer:
+    """A full buffer of narrow steps."""
+    buffer = SequenceReplayBuffer(
+        sample_size=32, capacity=capacity, shapes=[(4,)], types=["float32"], sequence_length=STEPS, seed=0
+    )
     return filled(buffer, capacity)
 
 
-def cases() -> dict[str, Callable[[], float]]:
-    """What is timed in every round, each giving seconds an operation."""
-    timers = {}
-    million = sequences(1 << 20)
-    timers["gather"] = compiled(Gather(million))
-    for operator in ("nothing", "sample", "insert"):
-        timers[f"sequences {operator}"] = compiled(Body(million, operator))
-    timers["sequences eager"] = lambda: once(million.sample, 20)
-    for capacity in (10_000, 10_000_000):
-        small = SequenceReplayBuffer(
-            sample_size=32, capacity=capacity, shapes=[(4,)], types=["float32"], sequence_length=STEPS, seed=0
-        )
-        filled(small, capacity)
-        for operator in ("nothing", "sample"):
-            timers[f"sequences {operator} {capacity}"] = compiled(Body(small, operator))
-    by_priority = sequences(1 << 20, prioritized=True, burn_in=40, stride=40, pad_end=True)
-    timers["by priority"] = compiled(Body(by_priority, "sample"))
-    episodes = EpisodeReplayBuffer(
+def episodes() -> EpisodeReplayBuffer:
+    """A full buffer of episodes."""
+    buffer = EpisodeReplayBuffer(
         sample_size=32, capacity=1 << 20, shapes=[(WIDTH,)], types=["float32"], max_episode_length=EPISODE, seed=0
     )
-    filled(episodes, 1 << 20)
-    timers["episodes"] = compiled(Body(episodes, "sample"))
+    return filled(buffer, 1 << 20)
+
+
+@functools.cache
+def atari() -> ReplayBuffer:
+    """A full buffer of frames."""
     shapes, types, names = [(SIDE, SIDE), (), ()], ["uint8", "int32", "float32"], ["observation", "action", "reward"]
-    atari = ReplayBuffer(
+    buffer = ReplayBuffer(
         sample_size=32, capacity=FRAMES, shapes=shapes, types=types, names=names, views=[FrameStack(STACK)], seed=0
     )
-    filled(atari, FRAMES, 1 << 12)
+    return filled(buffer, FRAMES, 1 << 12)
+
+
+def memcpy() -> Callable[[], float]:
+    """memcpy of a sample of stacks."""
+    copies = Copies(atari(), 32 * 2 * STACK)
+    return lambda: once(copies, 20)
+
+
+def cases() -> dict[str, Case]:
+    """What is timed in every round."""
+
+    def body(make: Callable[[], Any], operator: str) -> Case:
+        return lambda: compiled(Body(make(), operator))
+
+    made: dict[str, Case] = {
+        "gather": lambda: compiled(Gather(sequences())),
+        "sequences from Python": lambda: functools.partial(once, sequences().sample, 20),
+        "by priority": body(lambda: sequences(prioritized=True, burn_in=40, stride=40, pad_end=True), "sample"),
+        "episodes": body(episodes, "sample"),
+        "memcpy": memcpy,
+    }
     for operator in ("nothing", "sample", "insert"):
-        timers[f"atari {operator}"] = compiled(Body(atari, operator))
-    copies = Copies(atari, 32 * 2 * STACK)
-    timers["memcpy"] = lambda: once(copies, 20)
-    return timers
+        made[f"sequences {operator}"] = body(sequences, operator)
+        made[f"atari {operator}"] = body(atari, operator)
+        for capacity in (10_000, 10_000_000):
+            made[f"sequences {operator} {capacity}"] = body(functools.partial(narrow_sequences, capacity), operator)
+    return made
 
 
-def figures(times: dict[str, list[float]]) -> dict[str, list[float]]:
-    """What is reported, by round."""
-
-    def less(name: str, nothing: str) -> list[float]:
-        return [(a - b) * MICRO for a, b in zip(times[name], times[nothing], strict=True)]
-
-    def ratio(above: list[float], below: list[float]) -> list[float]:
-        return [statistics.median(above) / statistics.median(below)]
-
+def figures() -> dict[str, Figure]:
+    """What is reported."""
     sample, gather = less("sequences sample", "sequences nothing"), less("gather", "sequences nothing")
-    stacks, memcpy = less("atari sample", "atari nothing"), [seconds * MICRO for seconds in times["memcpy"]]
+    stacks = less("atari sample", "atari nothing")
     small, large = (less(f"sequences sample {c}", f"sequences nothing {c}") for c in (10_000, 10_000_000))
     return {
         "sample of 256 sequences of 80 / plain gather": ratio(sample, gather),
         "sample of 256 sequences of 80, compiled": sample,
         "plain gather of 256 x 80 rows, compiled": gather,
-        "sample of 256 sequences of 80, eager": [seconds * MICRO for seconds in times["sequences eager"]],
+        "from Python: sample of 256 sequences of 80": micro("sequences from Python"),
         "insert into sequences, compiled": less("sequences insert", "sequences nothing"),
         "sample of 256 prioritized 40 + 80, compiled": less("by priority", "sequences nothing"),
         "sample of 32 episodes of 500, compiled": less("episodes", "sequences nothing"),
         "sample of 32 sequences of 80 x 4, capacity 1e4": small,
         "sample of 32 sequences of 80 x 4, capacity 1e7": large,
-        "sample of 32 stacks of 4 + 1 frames / memcpy": ratio(stacks, memcpy),
+        "sample of 32 stacks of 4 + 1 frames / memcpy": ratio(stacks, micro("memcpy")),
         "sample of 32 stacks of 4 + 1 frames, compiled": stacks,
-        "memcpy of the same bytes": memcpy,
+        "memcpy of the same bytes": micro("memcpy"),
         "insert a frame, compiled": less("atari insert", "atari nothing"),
     }
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0]).parse_args()
+    parser = arguments(__doc__.splitlines()[0])
+    only_argument(parser)
+    options = parser.parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
-    show(figures(measure(cases(), options.rounds)), LIMITS, options.json)
+    show(measure_figures(cases(), figures(), options.only, options.rounds), LIMITS, options.json)
 
 
 if __name__ == "__main__":

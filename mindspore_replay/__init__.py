@@ -1,29 +1,64 @@
 """Device-side experience replay for MindSpore, in its compiled graph."""
 
-from ._version import __version__
-from .buffers.elastic import ElasticReplayBuffer
-from .buffers.episode import EpisodeReplayBuffer
-from .buffers.mixed import MixedReplay
-from .buffers.prioritized import PrioritizedReplayBuffer
-from .buffers.replay import ReplayBuffer
-from .buffers.reservoir import ReservoirReplayBuffer
-from .buffers.sequence import SequenceReplayBuffer
-from .checkpoint import TrainingCheckpoint, load, save
-from .config import create_buffer, get_buffer_cls, load_config
-from .limiter import RateLimiter
-from .monitor import ReplayMonitor
-from .ops import statement_hook
-from .ops.status import KernelStatus, kernel_status
-from .prefetch import Prefetch
-from .priorities import sequence_priorities
-from .vector import VectorRows
-from .views.frame_stack import FrameStack
-from .views.hindsight import HindsightRelabel
-from .views.n_step import NStep
-from .writers import JSONLinesWriter, TensorBoardWriter, TerminalWriter
+import importlib
+from typing import TYPE_CHECKING, Any
 
-UniformReplayBuffer = ReplayBuffer
-PriorityReplayBuffer = PrioritizedReplayBuffer
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .buffers.elastic import ElasticReplayBuffer
+    from .buffers.episode import EpisodeReplayBuffer
+    from .buffers.mixed import MixedReplay
+    from .buffers.prioritized import PrioritizedReplayBuffer
+    from .buffers.prioritized import PrioritizedReplayBuffer as PriorityReplayBuffer
+    from .buffers.replay import ReplayBuffer
+    from .buffers.replay import ReplayBuffer as UniformReplayBuffer
+    from .buffers.reservoir import ReservoirReplayBuffer
+    from .buffers.sequence import SequenceReplayBuffer
+    from .checkpoint import TrainingCheckpoint, load, save
+    from .config import create_buffer, get_buffer_cls, load_config
+    from .limiter import RateLimiter
+    from .monitor import ReplayMonitor
+    from .ops.status import KernelStatus, kernel_status
+    from .prefetch import Prefetch
+    from .priorities import sequence_priorities
+    from .vector import VectorRows
+    from .views.frame_stack import FrameStack
+    from .views.hindsight import HindsightRelabel
+    from .views.n_step import NStep
+    from .writers import JSONLinesWriter, TensorBoardWriter, TerminalWriter
+
+#: The module of each public name, and its name there where that is another.
+_PLACES = {
+    "ElasticReplayBuffer": "buffers.elastic",
+    "EpisodeReplayBuffer": "buffers.episode",
+    "FrameStack": "views.frame_stack",
+    "HindsightRelabel": "views.hindsight",
+    "JSONLinesWriter": "writers",
+    "KernelStatus": "ops.status",
+    "MixedReplay": "buffers.mixed",
+    "NStep": "views.n_step",
+    "Prefetch": "prefetch",
+    "PrioritizedReplayBuffer": "buffers.prioritized",
+    "PriorityReplayBuffer": "buffers.prioritized:PrioritizedReplayBuffer",
+    "RateLimiter": "limiter",
+    "ReplayBuffer": "buffers.replay",
+    "ReplayMonitor": "monitor",
+    "ReservoirReplayBuffer": "buffers.reservoir",
+    "SequenceReplayBuffer": "buffers.sequence",
+    "TensorBoardWriter": "writers",
+    "TerminalWriter": "writers",
+    "TrainingCheckpoint": "checkpoint",
+    "UniformReplayBuffer": "buffers.replay:ReplayBuffer",
+    "VectorRows": "vector",
+    "create_buffer": "config",
+    "get_buffer_cls": "config",
+    "kernel_status": "ops.status",
+    "load": "checkpoint",
+    "load_config": "config",
+    "save": "checkpoint",
+    "sequence_priorities": "priorities",
+}
 
 __all__ = [
     "ElasticReplayBuffer",
@@ -57,4 +92,16 @@ __all__ = [
     "sequence_priorities",
 ]
 
-statement_hook.install()
+
+def __getattr__(name: str) -> Any:
+    """Loads what needs MindSpore when it is asked for: `mindspore_replay.store` does without."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, own = _PLACES[name].partition(":")
+    value = getattr(importlib.import_module(f".{module}", __name__), own or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,7 +12,7 @@ import numpy as np
 
 from .buffers.saving import NamedCell
 from .buffers.state import load_in_place, overwrite, state_parameter
-from .columns import check_size
+from .store.checks import check_size
 
 logger = logging.getLogger("mindspore_replay.limiter")
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .buffers.saving import SavedCell
-from .columns import check_size
 from .statistics import Histogram, Statistics, statistics_of
+from .store.checks import check_size
 from .writers import Writer
 
 _LAST_STEP = 2**62  # more than any run takes

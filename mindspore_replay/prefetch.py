@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .buffers.mixed import MixedReplay
 from .buffers.replay import ReplayBuffer
-from .columns import check_size
+from .store.checks import check_size
 
 
 class PrefetchStatistics(NamedTuple):
@@ -206,4 +206,4 @@ def _runs_graphs(buffer: Any) -> bool:
     """Whether a sample called from Python runs a compiled graph."""
     if not isinstance(buffer, ReplayBuffer):
         return isinstance(buffer, MixedReplay)
-    return buffer._host.compiled or getattr(buffer._host, "_finish", None) is not None
+    return not buffer._direct or buffer._finish_now is not None

@@ -9,7 +9,7 @@ from reference import ReferenceRing
 from reference_weighted import UniformTwin
 
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.ops.sum_tree import build_weights
+from mindspore_replay.store.tree import build_weights
 
 
 def assert_rows(got: Iterable[Any], expected: Iterable[Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import mindspore as ms
 
-from mindspore_replay.ops import native
+from mindspore_replay.store import library
 
 _FOLDER = "MINDSPORE_REPLAY_EMULATED_KERNELS"
 _RUNTIME = Path(__file__).parent / "csrc" / "emulated_runtime.cc"
@@ -21,8 +21,9 @@ _RUNTIME = Path(__file__).parent / "csrc" / "emulated_runtime.cc"
 _NVCC = '#!/bin/sh\necho "Cuda compilation tools, release 11.6, V11.6.124"\n'
 
 if _FOLDER in os.environ:
-    native._FOLDER = Path(os.environ[_FOLDER])
-    native._library_for.cache_clear()
+    library._FOLDER = Path(os.environ[_FOLDER])
+    library.library_for.cache_clear()
+    library.table.cache_clear()
 
 
 def _read(*command: str | Path) -> str:
@@ -72,6 +73,6 @@ def build(folder: Path, kernels: Path) -> dict[str, str]:
     package = folder / "package"
     package.mkdir()
     (package / "_kernels_cuda.so").symlink_to(kernels)
-    (package / "_kernels.so").symlink_to(native._FOLDER / "_kernels.so")
+    (package / "_kernels.so").symlink_to(library._FOLDER / "_kernels.so")
     path = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     return {"CUDA_HOME": str(folder / "cuda"), "LD_LIBRARY_PATH": path, _FOLDER: str(package), "GLOG_v": "3"}

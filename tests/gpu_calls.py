@@ -49,13 +49,13 @@ def drive(name: str, buffer: Any, ends: bool) -> None:
         buffer.insert(batch, end=batch[3]) if ends else buffer.insert(batch)
         told(f"{name}: size", buffer.size())
     told(f"{name}: rows", buffer.get_item([0, 5, -1]))
-    draw = buffer._host.sample  # without the look at the rows before it, which takes MindSpore's operators
+    draw = buffer._calls.sample  # without the look at the rows before it, which takes MindSpore's operators
     if buffer.prioritized:
-        drawn = [draw(None) for _ in range(3)]
+        drawn = [draw() for _ in range(3)]
         told(f"{name}: dead", buffer.update_priorities(drawn[0][0], np.linspace(0.1, 2, 8, dtype=np.float32)))
-        drawn += [draw(0.5)]
+        drawn += [draw(beta=0.5)]
     else:
-        drawn = [draw((0, 2**31 - 1)) for _ in range(3)] + [draw((3, -2))]
+        drawn = [draw() for _ in range(3)] + [draw((3, -2))]
     for batch in drawn:
         told(f"{name}: sample", batch)
     if buffer.weighted:
@@ -102,6 +102,6 @@ else:  # what fails in a graph is told by the next call, and the graph goes on
         few.replay.size()
         heard = False
     except RuntimeError as error:
-        heard = "'replay_sample_prioritized' failed in a graph that ran before this call" in str(error)
+        heard = "'replay_sample' failed in a graph that ran before this call" in str(error)
     again = few(*map(ms.Tensor, rows(3, 3)))[0].asnumpy()
     print("failed", heard, bool(np.all((again >= 0) & (again < 6))))

@@ -1,16 +1,19 @@
 """Two kernel libraries side by side: the same calls on the same state, and every byte of what they leave compared."""
 
 import ctypes
+import itertools
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mindspore_replay.store.signatures import COLUMNS, INPUT, OUTPUT, OUTPUTS, ROWS, STATE, Item, Signature, parse
+
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("kernels", "weight_kernels", "time_kernels", "reservoir_kernels")
+SOURCES = ("kernels", "sample_kernels")
 
 #: An argument: its dtype in the kernels' words, its shape, and its memory, which is a NumPy array on the host.
 Host = np.ndarray
@@ -67,20 +70,25 @@ class TorchMemory:
 
 
 class Library:
-    """The kernels of a library, called on memory that it can reach."""
+    """The kernels of a library, called on memory that it can reach; `operators` are their signatures."""
 
     def __init__(self, path: Path, memory: Any) -> None:
         self._handle = ctypes.CDLL(str(path))
         self.memory = memory
         self._take_failure = getattr(self._handle, "replay_take_failure", None)
+        self._handle.replay_signature.restype = ctypes.c_char_p
+        lines = itertools.takewhile(bool, map(self._handle.replay_signature, itertools.count()))
+        self.operators = parse(line.decode() for line in lines)[1]
 
     def call(self, kernel: str, arguments: Sequence[tuple[str, tuple[int, ...], Any]]) -> int:
         """The status of a call when it is done. An argument is a dtype, a shape and its memory."""
         status = self.launch(kernel, arguments)
         self.memory.wait()
-        if status == 0 and self._take_failure is not None:
-            status = self._take_failure(ctypes.byref(ctypes.c_char_p()))
-        return status
+        return status or self.failure()
+
+    def failure(self) -> int:
+        """The status of the first call that was refused after it had returned, since this was asked; 0 for none."""
+        return 0 if self._take_failure is None else self._take_failure(ctypes.byref(ctypes.c_char_p()))
 
     def launch(self, kernel: str, arguments: Sequence[tuple[str, tuple[int, ...], Any]], stream: Any = None) -> int:
         """What a call on a stream, an address, returns before its kernel is done."""
@@ -92,6 +100,14 @@ class Library:
         dtypes = (ctypes.c_char_p * size)(*(dtype.encode() for dtype, _, _ in arguments))
         place = ctypes.c_void_p(stream)
         return getattr(self._handle, kernel)(size, addresses, ndims, pointers, dtypes, place, None)
+
+
+def in_order(signature: Signature, groups: Collection[str], values: Mapping[str, Any]) -> Iterable[tuple[Item, Any]]:
+    """The arguments of an operator, each with its value; one of the state that is not given stands for its name."""
+    for item in signature.present(groups):
+        value = values.get(item.name, item.name) if item.role == STATE else values[item.name]
+        for one in value if isinstance(value, list) else [value]:
+            yield item, one
 
 
 class Pair:
@@ -116,25 +132,42 @@ class Pair:
         return self._state[name][1]
 
     def run(
-        self, kernel: str, inputs: Sequence[str | Host], outputs: Sequence[tuple[str, tuple[int, ...]]]
-    ) -> tuple[int, list[Host]]:
-        """Calls a kernel of both, on state by its name and on other arrays; the status and what it gives.
+        self,
+        operator: str,
+        groups: Collection[str],
+        columns: Sequence[str] = (),
+        outputs: Sequence[tuple[str, tuple[int, ...]]] = (),
+        **given: Any,
+    ) -> tuple[int, dict[str, Host]]:
+        """Calls a kernel of both; the status and what it gives, by name.
+
+        Args:
+            operator (str): Its name in the table.
+            groups (Collection[str]): Groups of the state that there are.
+            columns (Sequence[str]): Names of the columns in the state.
+            outputs (Sequence[tuple[str, tuple[int, ...]]]): Dtypes and shapes of a sample's outputs.
+            given (Any): The inputs: arrays, lists of them for rows, or names of state that they are themselves.
 
         Raises:
             AssertionError: If status, state or outputs are not the same.
         """
-        mine, others = [], []
-        for value in inputs:
+        signature = self._ours.operators[operator]
+        kernel = signature.kernel
+        shapes = self._outputs(signature, columns, outputs, given)
+        given_or_made = {COLUMNS: list(columns), **given, **shapes}
+        mine, others, made = [], [], []
+        for item, value in in_order(signature, groups, given_or_made):
             if isinstance(value, str):
                 dtype, array, held = self._state[value]
+            elif item.role == OUTPUT:
+                dtype, shape = value
+                array = np.zeros(shape, np.uint8 if dtype == "bool" else dtype)
+                held = self._other.memory.put(array)
+                made.append((item.name, array, held))
             else:
                 dtype, array, held = value.dtype.name, value, self._other.memory.put(value)
             mine.append((dtype, array.shape, array))
             others.append((dtype, array.shape, held))
-        made = [np.zeros(shape, np.uint8 if dtype == "bool" else dtype) for dtype, shape in outputs]
-        mine += [(dtype, shape, array) for (dtype, shape), array in zip(outputs, made)]
-        given = [self._other.memory.put(array) for array in made]
-        others += [(dtype, shape, held) for (dtype, shape), held in zip(outputs, given)]
         status = self._ours.call(kernel, mine)
         got = self._other.call(kernel, others)
         assert got == status, f"{kernel}: status {got}, expected {status}"
@@ -142,12 +175,40 @@ class Pair:
             self._same(f"{kernel}: {name}", array, self._other.memory.get(held))
             if not self._exact:
                 self._state[name] = dtype, array, self._other.memory.put(array)
-        for i, (array, held) in enumerate(zip(made, given)):
+        for name, array, held in made:
             if status == 0:
-                self._same(f"{kernel}: output {i}", array, self._other.memory.get(held))
-            elif "sample" in kernel or "draw" in kernel:  # one that is refused gives zeros
-                assert np.all(np.isin(self._other.memory.get(held), (0, -1))), f"{kernel}: output {i} of a refused call"
-        return status, made
+                self._same(f"{kernel}: {name}", array, self._other.memory.get(held))
+            elif operator.startswith("sample"):  # one that is refused gives zeros, and handles of no row
+                assert np.all(np.isin(self._other.memory.get(held), (0, -1))), f"{kernel}: an output of a refused call"
+        return status, {name: array for name, array, _ in made}
+
+    def _outputs(
+        self, signature: Signature, columns: Sequence[str], outputs: Sequence[Any], given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Dtype and shape of what an operator gives, by name."""
+        sizes: dict[str, int] = {}
+        for item in signature.items:
+            if item.role == INPUT and item.name in given and item.name != ROWS:
+                shape = np.atleast_1d(self._array(given[item.name])).shape
+                for extent, size in zip(item.extents, shape):
+                    sizes[extent.lstrip("2")] = size // 2 if extent == "2m" else size
+        found: dict[str, Any] = {}
+        for item in signature.items:
+            if item.role != OUTPUT:
+                continue
+            if item.name == OUTPUTS:
+                found[item.name] = list(outputs)
+            elif item.name == ROWS:
+                held = [self._state[name] for name in columns]
+                lead = [sizes[extent] for extent in item.extents]
+                found[item.name] = [(dtype, (*lead, *array.shape[1:])) for dtype, array, _ in held]
+            else:
+                shape = tuple(int(extent) if extent.isdigit() else sizes[extent] for extent in item.extents)
+                found[item.name] = item.dtype, shape
+        return found
+
+    def _array(self, value: Any) -> Host:
+        return self[value] if isinstance(value, str) else value
 
     def _same(self, what: str, expected: Host, got: Host) -> None:
         if not self._exact and expected.dtype.kind == "f":

@@ -202,7 +202,7 @@ class ReservoirTwin(UniformTwin):
         return min(self.inserted - self.base, self.capacity)
 
     def oldest_fresh(self) -> int:
-        return 0
+        return self.base
 
 
 class PrioritizedTwin(UniformTwin):

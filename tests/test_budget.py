@@ -123,4 +123,5 @@ def test_the_budget_is_whole(script: ModuleType) -> None:
     assert set(made["tools"]) == set(TOOLS)
     assert min(made["instructions"].values()) > 0
     source = (SCRIPT.parents[1] / "tests" / "csrc" / "budget.cc").read_text(encoding="utf-8")
-    assert all(f'"{name.partition(":")[0]}' in source for name in made["instructions"])
+    for kernel in {name.partition(":")[0] for name in made["instructions"]}:
+        assert f'"{kernel}"' in source or f'"{kernel.removeprefix("replay_")}"' in source

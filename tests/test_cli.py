@@ -245,7 +245,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
     assert re.search(r"^  GPU: .+", text, re.MULTILINE)
     for backend in ("native", "composite"):
         assert f"  {backend} backend: insert and sample work, in a graph and from Python\n" in text
-    assert "  calls from Python: by an extension module\n" in text
+    assert "  calls from Python: of the kernels\n" in text
     assert re.search(
         r"^  CUDA kernels, for GPUs: (built, and they load|the CUDA kernel library .+)$", text, re.MULTILINE
     )

@@ -8,7 +8,8 @@ import pytest
 from mindspore import Tensor
 
 from mindspore_replay import ReplayBuffer
-from mindspore_replay.columns import TYPES, Batch, Columns, numpy_type, type_name
+from mindspore_replay.columns import TYPES, Columns, numpy_type
+from mindspore_replay.store.schema import Batch, type_name
 
 NAMES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NAMES += ["float16", "float32", "float64", "bfloat16"]
@@ -72,7 +73,7 @@ def test_bytes_of_a_buffer():
 
 
 def test_columns_start_as_zeros():
-    x, y = columns([(2,), ()], ["float32", "bool"]).allocate(3)
+    x, y = ReplayBuffer(sample_size=1, capacity=3, shapes=[(2,), ()], types=["float32", "bool"]).buffer
     assert (x.shape, x.dtype, y.shape, y.dtype) == ((3, 2), ms.float32, (3,), ms.uint8)
     assert x.asnumpy().tolist() == [[0, 0]] * 3
     assert y.asnumpy().tolist() == [0] * 3

@@ -15,7 +15,7 @@ from mindspore import Tensor, nn, ops
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.compat import Patch, install, operators, uninstall
-from mindspore_replay.ops.statement_hook import find_parser
+from mindspore_replay.mindspore_api import find_parser
 
 OPERATIONS = "mindspore.ops.operations"
 QUEUES = ("Create", "Put", "Get", "Close", "Clear", "Size")

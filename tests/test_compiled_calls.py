@@ -31,7 +31,11 @@ from mindspore_replay import (
     load,
     save,
 )
+from mindspore_replay.buffers.compiled import CompiledCalls
 from mindspore_replay.ops import groups, native
+from mindspore_replay.ops.operator import Operator
+from mindspore_replay.store import KernelError, Store
+from mindspore_replay.store.library import Library, library_for
 
 pytestmark = pytest.mark.host_memory("compares with kernels that are called directly")
 
@@ -169,8 +173,7 @@ def operation(buffer: Any, inserted: int, rng: np.random.Generator) -> list[Call
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_calls(kind: str):
     twins = Twins(lambda: make(kind))
-    assert not twins.direct._host.compiled or kind == "reservoir, weighted"  # it has no direct calls
-    assert twins.compiled._host.compiled
+    assert (type(twins.direct._calls), type(twins.compiled._calls)) == (Store, CompiledCalls)
     assert twins.compiled.backend == "native"
     outcomes = set()
     for call in operations(twins.direct, np.random.default_rng(len(kind))):
@@ -248,8 +251,8 @@ def test_groups_are_drawn_by_the_composite_operator():
         )
 
     twins = Twins(make_one)
-    assert isinstance(twins.direct._groups, groups.NativeSampleGroups)
-    assert isinstance(twins.compiled._groups, groups.CompositeSampleGroups)
+    assert isinstance(twins.direct._graph._groups, Operator)
+    assert isinstance(twins.compiled._graph._groups, groups.CompositeSampleGroups)
     numbers = np.arange(16)
     batch = [(numbers % 5).astype(np.int32), numbers.astype(np.float32)]
     assert twins.both(lambda b: b.sample_groups("group", 2, 3))[0] is RuntimeError
@@ -302,7 +305,7 @@ def test_save_and_load(kind: str, tmp_path: Path):
     with elsewhere():
         save(twins.compiled, tmp_path / "compiled.safetensors")
         again = load(tmp_path / "direct.safetensors", backend="native")
-        assert again._host.compiled
+        assert type(again._calls) is CompiledCalls
         other = make(kind, seed=9)
         other.insert(rows(other, 5, 0), **more)
         load(tmp_path / "compiled.safetensors", buffer=other)
@@ -350,7 +353,7 @@ def test_bfloat16():
 # Failures that a device finds after the call.
 
 
-class Library:
+class FailingLibrary:
     """Stands in for the CUDA library: gives each failure once."""
 
     def __init__(self, *failures: tuple[int, bytes]) -> None:
@@ -374,8 +377,8 @@ FAILURES = {
 
 
 def on_device(library: Any) -> Any:
-    own = native._library_for("CPU").path
-    return mock.patch.object(native, "_library", return_value=native._Library(own, library, ""))
+    own = library_for("CPU").path
+    return mock.patch.object(native, "_library", return_value=Library(own, library, ""))
 
 
 @pytest.mark.usefixtures("away")
@@ -385,7 +388,7 @@ def test_a_failure_in_words(status: int):
         f"^The kernel 'replay_some' failed in a graph that ran before this call: {FAILURES[status]}. That call of the "
         "kernel changed nothing and gave zeros.$"
     )
-    with on_device(Library((status, b"replay_some"))):
+    with on_device(FailingLibrary((status, b"replay_some"))):
         with pytest.raises(RuntimeError, match=message):
             native.raise_earlier_failure()
         native.raise_earlier_failure()
@@ -401,16 +404,16 @@ def test_kernels_on_the_cpu_fail_at_once():
 @pytest.mark.parametrize("kind", ["uniform", "weighted", "prioritized", "sequences, prioritized"])
 def test_a_sample_that_fails_on_the_device_is_told_of_at_once(kind: str):
     """And with no look at the rows before it."""
-    with on_device(Library()):
+    with on_device(FailingLibrary()):
         buffer = make(kind).insert(rows(make(kind), 12, 0))
         buffer._need_rows = None  # type: ignore[assignment]
         buffer.sample()
     with (
-        on_device(Library((0, b""), (2, b"replay_sample"))),
+        on_device(FailingLibrary((0, b""), (2, b"replay_sample"))),
         pytest.raises(RuntimeError, match="a sample needs sample_size"),
     ):
         buffer.sample()
-    with on_device(Library((0, b""), (4, b"replay_sample"))), pytest.raises(native.KernelError, match="status 4"):
+    with on_device(FailingLibrary((0, b""), (4, b"replay_sample"))), pytest.raises(KernelError, match="status 4"):
         buffer.sample()
 
 
@@ -434,11 +437,11 @@ def test_each_call_tells_of_a_failure_before_it_runs_a_graph():
     buffer = make("prioritized").insert(rows(make("prioritized"), 3, 0))
     before = buffer.state_dict()
     for name, call in CALLS.items():
-        library = Library((2, b"replay_sample_prioritized"))
+        library = FailingLibrary((2, b"replay_sample"))
         with on_device(library), pytest.raises(RuntimeError, match="fewer rows are eligible"):
             call(buffer)
         assert library.failures == [], name
         assert same_states(before, buffer), name
-    with on_device(Library()):
+    with on_device(FailingLibrary()):
         for call in CALLS.values():
             call(buffer)

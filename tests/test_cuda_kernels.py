@@ -12,23 +12,49 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 import pytest
 from kernel_pairs import ROOT, HostMemory, Library, Pair, TorchMemory
 
 import mindspore_replay
-from mindspore_replay.columns import Columns
-from mindspore_replay.ops import plan as plans
-from mindspore_replay.ops.plan import Output, SamplePlan
-from mindspore_replay.ops.sum_tree import initial_weights, tree_size
+from mindspore_replay.store import windows
+from mindspore_replay.store.tree import initial_weights
+from mindspore_replay.store.windows import Output
 
 PACKAGE = Path(mindspore_replay.__file__).parent
 DTYPES = ("float32", "int32", "uint8", "int64", "float64", "float16", "int8", "int16")
 SHAPES: tuple[tuple[int, ...], ...] = ((), (), (3,), (4,), (2, 5), (84,), (33, 7), (1100,))
-STATE = ("head", "count", "serials", "weights", "priorities", "max_priority", "use_counts", "clocks", "clock", "counts")
-TIME = ("steps", "flags", "rule")
-TOO_FEW_ROWS, INDEX_OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 2, 3, 4, 5
+#: What windows are made of: a reward, a flag, a goal with another like it, and what tells groups.
+EPISODES = [((3,), "float32"), ((), "float32"), ((), "uint8"), ((2, 2), "int16"), ((2, 2), "int16"), ((), "int8")]
+#: Groups of state beside the ring, by what a buffer is.
+BUFFERS: dict[str, tuple[str, ...]] = {
+    "rows": (), "reservoir": ("reservoir",), "marks": ("marks",), "marks in a reservoir": ("marks", "reservoir"),
+    "episodes": ("marks", "time"),
+}  # fmt: skip
+UNIFORM, BY_RANK, BY_PRIORITY = range(3)
+BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, TOO_MANY = range(1, 7)
+FIXED = {
+    windows.MASK: "bool", windows.RELABELLED: "bool", windows.DISCOUNT: "float32", windows.LENGTH: "int32",
+    windows.CHAIN: "int32", windows.HANDLE: "int64", windows.WEIGHT: "float32",
+}  # fmt: skip
+NUMBERS = [Output(windows.HANDLE), Output(windows.WEIGHT)]
+OUTPUTS = {
+    "sequences": [*NUMBERS, Output(windows.WINDOW, 0, length=5, lead=(5,)), Output(windows.MASK, length=5, lead=(5,))],
+    "stacks": [
+        *(Output(windows.STACK, 3, first=-2, runs=5, length=3, lead=(5, 3)), Output(windows.LENGTH)),
+        *(Output(windows.STACK, 0, anchor=windows.FROM_LAST, first=-1, length=3, lead=(3,)), Output(windows.WEIGHT)),
+    ],
+    "returns": [
+        *(Output(windows.RETURN, 1), Output(windows.DISCOUNT, 2), Output(windows.CHAIN), Output(windows.WINDOW, 0)),
+        *(Output(windows.WINDOW, 0, anchor=windows.FROM_LAST, first=1), *NUMBERS),
+    ],
+    "goals": [
+        Output(windows.GOAL, 3, 4),
+        Output(windows.HANDLE),
+        Output(windows.RELABELLED),
+        Output(windows.WINDOW, 2),
+    ],
+}
 
 
 def gpu_library() -> Library:
@@ -54,59 +80,47 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 class Case:
     """A buffer's state in both libraries, and random calls on it."""
 
-    def __init__(self, pair: Pair, seed: int, weighted: bool, timed: bool = False) -> None:
-        self.pair = pair
+    def __init__(self, pair: Pair, seed: int, groups: tuple[str, ...] = (), kind: str = "") -> None:
+        self.pair, self.groups, self.kind = pair, groups, kind
         self.rng = rng = np.random.default_rng(seed)
         self.capacity = c = int(rng.choice([1, 3, 17, 64, 300, 2500]))
         self.schema = [(SHAPES[rng.integers(len(SHAPES))], str(rng.choice(DTYPES))) for _ in range(rng.integers(1, 5))]
-        if timed:  # what windows are made of: a reward, a flag, and a goal with another like it
-            self.schema = [((3,), "float32"), ((), "float32"), ((), "uint8"), ((2, 2), "int16"), ((2, 2), "int16")]
+        if "time" in groups:
+            self.schema = EPISODES
         self.columns = [f"column{i}" for i in range(len(self.schema))]
         for name, (shape, dtype) in zip(self.columns, self.schema):
             pair.hold(name, self.noise((c, *shape), dtype))
-        for name in ("head", "count"):
-            pair.hold(name, np.zeros((), np.int32))
-        pair.hold("serials", np.zeros(2, np.int64))
-        pair.hold("random", np.array([rng.integers(-(2**62), 2**62), 0]))
-        self.state = [*self.columns, "head", "count"]
-        self.one = ["column0"]
-        if weighted:
-            for name, array in {
-                "weights": initial_weights(c), "priorities": np.zeros(c, np.float32),
-                "max_priority": np.ones(1, np.float32), "use_counts": np.zeros(c, np.int32),
-                "clocks": np.zeros(c, np.int64), "clock": np.zeros(2, np.int64),
-                "counts": np.zeros(5, np.int64), "beta": np.array([0.4]),
-            }.items():  # fmt: skip
-                pair.hold(name, array)
-            self.state = [*self.columns, *STATE]
-            self.one = ["column0", *STATE]
-            self.uniform = bool(rng.integers(2))
-            self.factors = np.array([0.0 if self.uniform else 0.6, 1e-6])
-        if timed:
-            self.streams = int(min(c, rng.choice([1, 1, 2, 5])))
-            rule = np.array(
-                [rng.integers(4), rng.integers(1, 7), 1, rng.integers(2), self.streams, rng.choice([0, 40])]
-            )
-            pair.hold("steps", np.zeros(c, np.int64))
-            pair.hold("flags", np.zeros(c, np.uint8))
-            pair.hold("rule", rule)
-            self.state += TIME
-            self.one += TIME
+        alpha = rng.choice([0.0, 0.6])
+        self.draw = UNIFORM if "marks" not in groups else BY_PRIORITY if alpha else BY_RANK
+        self.streams = int(min(c, rng.choice([1, 1, 2, 5]))) if "time" in groups else 1
+        rule = [rng.integers(4), rng.integers(1, 7), 1, rng.integers(2), self.streams, rng.choice([0, 40])]
+        arrays: dict[str, np.ndarray] = {
+            "head": np.zeros((), np.int32), "count": np.zeros((), np.int32), "serials": np.zeros(2, np.int64),
+            "random_state": np.array([rng.integers(-(2**62), 2**62), 0]), "row_serials": np.full(c, -1),
+            "weights": initial_weights(c), "priorities": np.zeros(c, np.float32),
+            "max_priority": np.ones(1, np.float32), "use_counts": np.zeros(c, np.int32),
+            "insertion_clocks": np.zeros(c, np.int64), "clock": np.zeros(2, np.int64),
+            "counts": np.zeros(5, np.int64), "weighting": np.array([alpha, 1e-6]), "beta": np.array([0.4]),
+            "steps": np.zeros(c, np.int64), "flags": np.zeros(c, np.uint8), "window_rule": np.array(rule),
+        }  # fmt: skip
+        for name, array in arrays.items():
+            pair.hold(name, array)
 
     def noise(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         if dtype.startswith("float"):
             return self.rng.standard_normal(shape).astype(dtype)
-        return self.rng.integers(0, 100, shape).astype(dtype)
-
-    def rows(self, n: int) -> list[np.ndarray]:
-        return [self.noise((n, *shape), dtype) for shape, dtype in self.schema]
-
-    def batch(self, n: int) -> list[tuple[str, tuple[int, ...]]]:
-        return [(dtype, (n, *shape)) for shape, dtype in self.schema]
+        return self.rng.integers(*((-3, 4) if dtype == "int8" else (0, 100)), shape).astype(dtype)
 
     def some(self) -> int:
         """A number of rows, now and then more than there is room for, or more than one block takes."""
-        return int(self.rng.choice([1, 2, 5, self.capacity, 2 * self.capacity + 3, 700]))
+        n = int(self.rng.choice([1, 2, 5, self.capacity, 2 * self.capacity + 3, 700]))
+        return max(n // self.streams, 1) * self.streams
+
+    def rows(self, n: int) -> list[Any]:
+        """Rows of a batch; now and then the buffer's own."""
+        if n == self.capacity and self.rng.integers(2):
+            return self.columns
+        return [self.noise((n, *shape), dtype) for shape, dtype in self.schema]
 
     def range(self) -> np.ndarray:
         whole = np.array([0, 2**31 - 1])
@@ -125,202 +139,202 @@ class Case:
             values[0] = 0
         return values
 
+    def run(self, operator: str, **given: Any) -> int:
+        return self.pair.run(operator, self.groups, self.columns, **given)[0]
 
-def all_statuses(seen: set[int], *expected: int) -> None:
-    """That the cases came to what they are for."""
-    assert seen >= {0, *expected}, seen
+    def insert(self) -> int:
+        n = self.some()
+        given: dict[str, Any] = {"rows": self.rows(n)}
+        if "marks" in self.groups:
+            given["priority"] = self.priorities(n) if self.rng.random() < 0.8 else "max_priority"
+        if "time" in self.groups:
+            ends = (self.rng.random(n if self.rng.integers(2) else 1) < 0.15).astype(np.uint8)
+            ends[ends > 0] = self.rng.choice([1, 1, 3], int(ends.sum()))
+            given["ends"] = ends
+        return self.run("insert", **given)
 
+    def read(self) -> int:
+        n, count = self.some(), max(int(self.pair["count"]), 0)
+        index = self.rng.integers(-count, max(count, 1), n)
+        if self.rng.random() < 0.2:
+            index[-1] = self.rng.choice([count, -count - 1])
+        return self.pair.run("read", (), self.columns, index=index)[0]
 
-def test_rings(pair: Pair):
-    seen = set()
-    for seed in range(12):
-        case = Case(pair, seed, weighted=False)
-        for _ in range(12):
-            n = case.some()
-            pair.run("replay_ring_write", [*case.state, "serials", *case.rows(n)], [("int32", ())])
-            count = int(pair["count"])
-            index = case.rng.integers(-count, count, n)
-            if case.rng.random() < 0.2:
-                index[-1] = case.rng.choice([count, -count - 1])
-            status, _ = pair.run("replay_ring_read", [*case.state, index], case.batch(n))
-            seen.add(status)
-            slots = case.rng.integers(0, case.capacity, n)
-            pair.run("replay_gather_rows", [*case.columns, slots], case.batch(n))
-            options = np.array([case.capacity, case.rng.integers(2), case.rng.integers(2)])
-            draws = int(case.rng.integers(1, count + 2))
-            bounds = case.range()
-            status, _ = pair.run("replay_sample_uniform", [*case.state, "random", bounds, options], case.batch(draws))
-            seen.add(status)
-            pair.run("replay_draw_uniform", ["random", "head", "count", bounds, options], [("int64", (draws,))])
-            pair.run("replay_random_bits", ["random"], [("int64", (n,))])
-    all_statuses(seen, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE)
+    def update(self) -> int:
+        """Writes over some of the columns."""
+        first = int(self.rng.integers(len(self.columns)))
+        handles = self.handles(self.some())
+        rows = self.rows(len(handles))[first:]
+        return self.pair.run("update", self.groups, self.columns[first:], handles=handles, rows=rows)[0]
 
+    def outputs(self) -> list[Output]:
+        if self.kind:
+            return OUTPUTS[self.kind]
+        outputs = [Output(windows.WINDOW, int(c)) for c in self.rng.permutation(len(self.columns))]
+        outputs += [Output(windows.WINDOW, 0)] * int(self.rng.integers(2))
+        for number in NUMBERS:
+            for _ in range(self.rng.choice([0, 1, 1, 2])):
+                outputs.insert(int(self.rng.integers(len(outputs) + 1)), number)
+        return outputs
 
-def test_a_shuffle_of_more_than_a_block_holds(pair: Pair):
-    case = Case(pair, 5, weighted=False)
-    pair.hold("count", np.int32(0)[...])
-    for count, draws in ((5000, 5000), (100_000, 3000), (2048, 2048), (2049, 2049)):
-        pair.hold("big_count", np.array(count, np.int32))
-        pair.hold("big_head", np.array(17, np.int32))
-        options = np.array([count, 0, 0])
-        status, (slots,) = pair.run(
-            "replay_draw_uniform",
-            ["random", "big_head", "big_count", np.array([0, count]), options],
-            [("int64", (draws,))],
+    def sample(self) -> int:
+        rng, pair = self.rng, self.pair
+        marked = "marks" in self.groups
+        eligible = (
+            int((pair["weights"][: self.capacity] > 0).sum()) if marked else min(int(pair["count"]), self.capacity)
         )
-        assert status == 0
-        assert len(set(slots.tolist())) == draws
-    assert case.capacity > 0
+        n = int(rng.integers(1, max(eligible, 0) + 2))
+        draw = self.draw if rng.random() < 0.95 else int(rng.integers(3))
+        max_use = [0, 1, 3][rng.integers(3)] if marked else 0
+        outputs = self.outputs()
+        strategy = rng.integers(1, 5) if self.kind == "goals" else 0
+        plan = [draw, rng.integers(2), rng.integers(2), max_use, rng.integers(2), 3, rng.integers(2), strategy]
+        for output in outputs:
+            plan += output[:-1]
+        given_beta = "beta" if rng.random() < 0.7 else np.array([rng.choice([0.0, 1.0, 2.0])])
+        status, _ = pair.run(
+            "sample", self.groups, self.columns, [self.array(output, n) for output in outputs],
+            plan=np.array(plan), numbers=np.array([0.01, 0.7, 1, 0.9, 0.81, 0.729]), beta="beta",
+            sample_range=self.range(), given_beta=given_beta,
+        )  # fmt: skip
+        return status
+
+    def sample_groups(self) -> int:
+        rng = self.rng
+        options = np.array([rng.choice([1, 2, 2, 5, 5, 5, 5, 6]), rng.integers(2)])
+        template = np.zeros((rng.integers(1, 8), rng.choice([1, 3, 50])), np.int8)
+        return self.run("sample_groups", options=options, template=template)
+
+    def array(self, output: Output, n: int) -> tuple[str, tuple[int, ...]]:
+        if output.kind in FIXED:
+            return FIXED[output.kind], (n, *output.lead)
+        shape, dtype = self.schema[output.column]
+        return dtype, (n, *output.lead, *shape)
+
+    def change(self) -> int:
+        """Changes what is known of rows, and looks at it."""
+        rng, capacity = self.rng, self.capacity
+        handles: Any = self.handles(self.some())
+        priorities: Any = self.priorities(len(handles))
+        if rng.random() < 0.1:
+            handles, priorities = "insertion_clocks", "priorities"
+        status = self.run("update_priorities", handles=handles, priority=priorities)
+        self.run("delete", handles=self.handles(3))
+        if rng.random() < 0.3:
+            self.run("delete", handles=self.handles(700))
+        limit = np.array([rng.choice([-1, -1, 3] if "reservoir" in self.groups else [-1, 3, 10])])
+        self.run("advance", ticks=np.array([rng.choice([0, 1, 2, -1])]), max_staleness=limit)
+        self.run("info", handles=self.handles(50))
+        self.run("sums", ranges=rng.integers(-capacity, capacity + 2, 10))
+        self.run("summary")
+        if "time" in self.groups and rng.random() < 0.3:
+            self.run("end_episodes", flag=np.array([rng.choice([1, 3])], np.uint8))
+        return status
+
+    def step(self) -> set[int]:
+        """One call of each kernel; the statuses that came."""
+        seen = {self.insert(), self.read(), self.sample()}
+        if "time" in self.groups:
+            seen.add(self.sample_groups())
+        if "marks" in self.groups:
+            seen.add(self.change())
+        self.update()
+        if self.rng.random() < 0.1:
+            self.run("reset")
+        return seen
 
 
-def test_sum_trees(pair: Pair):
-    rng = np.random.default_rng(3)
+def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 14) -> set[int]:
+    """Calls of all kernels on some buffers; the statuses that came."""
     seen = set()
-    for capacity in (1, 16, 17, 256, 257, 5000):
-        pair.hold("weights", initial_weights(capacity))
-        size = np.array([capacity])
-        for _ in range(8):
-            n = int(rng.integers(1, 2 * capacity + 2))
-            slots, values = rng.integers(0, capacity, n), np.where(rng.random(n) < 0.2, 0, rng.random(n))
-            if rng.random() < 0.2:
-                slots[0] = capacity
-            if rng.random() < 0.2:
-                values[-1] = np.nan
-            status, _ = pair.run("replay_tree_set", ["weights", size, slots, values], [("float64", (1,))])
-            seen.add(status)
-            total = float(pair.run("replay_tree_summary", ["weights", size], [("float64", (3,))])[1][0][0])
-            targets = (1 - rng.random(n)) * total
-            if rng.random() < 0.2:
-                targets[:] = 2 * total + 1
-            status, _ = pair.run("replay_tree_descend", ["weights", size, targets], [("int64", (n,))])
-            head, count = np.array(rng.integers(capacity), np.int32), np.array(rng.integers(capacity + 1), np.int32)
-            ranges = rng.integers(-capacity, capacity + 2, (5, 2))
-            pair.run("replay_tree_sums", ["weights", size, head, count, ranges], [("float64", (5,))])
-    all_statuses(seen, INDEX_OUT_OF_RANGE, BAD_WEIGHT)
-
-
-def update_and_look(case: Case, kernel_of: dict[str, str], seen: set[int]) -> None:
-    """What rows with weights have in common."""
-    pair, rng = case.pair, case.rng
-    handles = case.handles(case.some())
-    status, _ = pair.run(
-        kernel_of["update"], [*case.one, case.factors, handles, case.priorities(len(handles))], [("int32", (1,))]
-    )
-    seen.add(status)
-    pair.run(kernel_of["delete"], [*case.one, case.handles(3)], [("int32", (1,))])
-    if rng.random() < 0.3:
-        pair.run(kernel_of["delete"], [*case.one, case.handles(700)], [("int32", (1,))])
-    staleness = np.array([rng.choice([-1, 3, 10])])
-    pair.run(kernel_of["advance"], [*case.one, np.array([rng.integers(3)]), staleness], [("int64", (1,))])
-    info = [("float32", handles.shape), ("int32", handles.shape), ("int64", handles.shape)]
-    pair.run("replay_info", [*case.one[: 1 + len(STATE)], handles], info)
-    if rng.random() < 0.1:
-        pair.run(kernel_of["reset"], case.one, [("int32", ())])
-
-
-def test_buffers_with_weights(pair: Pair):
-    seen = set()
-    kernels = {"update": "replay_update_priorities", "delete": "replay_delete", "advance": "replay_advance"}
-    kernels["reset"] = "replay_reset_weighted"
-    for seed in range(16):
-        case = Case(pair, seed, weighted=True)
+    for seed in range(cases):
+        case = Case(pair, seed, groups, kind)
         for _ in range(10):
-            n = case.some()
-            inputs = [*case.state, case.factors, case.priorities(n), *case.rows(n)]
-            status, _ = pair.run("replay_insert_weighted", inputs, [("int32", ())])
-            seen.add(status)
-            draws = int(case.rng.integers(1, max(int(pair["count"]), 1) + 2))
-            ordered, max_use = case.rng.integers(2), case.rng.choice([0, 1, 3])
-            rows = case.batch(draws)
-            if case.uniform:
-                options = np.array([case.rng.integers(2), ordered, max_use])
-                inputs = [*case.state, "random", case.range(), options]
-                status, _ = pair.run("replay_sample_weighted", inputs, [("int64", (draws,)), *rows])
-            else:
-                options = np.array([ordered, max_use, case.rng.integers(2)])
-                given = "beta" if case.rng.random() < 0.7 else np.array([case.rng.choice([0.0, 1.0, 2.0])])
-                inputs = [*case.state, "random", "beta", given, np.array([0.01]), options]
-                outputs = [("int64", (draws,)), ("float32", (draws,)), *rows]
-                status, _ = pair.run("replay_sample_prioritized", inputs, outputs)
-            seen.add(status)
-            update_and_look(case, kernels, seen)
-    all_statuses(seen, TOO_FEW_ROWS, BAD_WEIGHT)
+            seen |= case.step()
+    return seen
 
 
-OUTPUTS = {
-    "sequences": [Output(plans.WINDOW, 0, length=5, lead=(5,)), Output(plans.MASK, length=5, lead=(5,))],
-    "stacks": [
-        *(Output(plans.STACK, 3, first=-2, runs=5, length=3, lead=(5, 3)), Output(plans.LENGTH)),
-        Output(plans.STACK, 0, anchor=plans.FROM_LAST, first=-1, length=3, lead=(3,)),
-    ],
-    "returns": [
-        *(Output(plans.RETURN, 1), Output(plans.DISCOUNT, 2), Output(plans.CHAIN), Output(plans.WINDOW, 0)),
-        Output(plans.WINDOW, 0, anchor=plans.FROM_LAST, first=1),
-    ],
-    "goals": [Output(plans.GOAL, 3, 4), Output(plans.RELABELLED), Output(plans.WINDOW, 2)],
-}
-
-
-def plan_of(case: Case, kind: str, draws: int) -> SamplePlan:
-    rng = case.rng
-    strategy = plans.STRATEGIES[rng.integers(1, 5)] if kind == "goals" else "none"
-    draw = "rank" if case.uniform else "priority"
-    return SamplePlan(
-        draws, draw, bool(rng.integers(2)), bool(rng.integers(2)), [None, 1, 3][rng.integers(3)],
-        bool(rng.integers(2)), 0.01, 3, bool(rng.integers(2)), 0.9, strategy, 0.7, tuple(OUTPUTS[kind]),
-    )  # fmt: skip
+@pytest.mark.parametrize("buffer", [name for name in BUFFERS if name != "episodes"])
+def test_buffers_of_rows(pair: Pair, buffer: str):
+    expected = {BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE} | (
+        {BAD_WEIGHT} if "marks" in BUFFERS[buffer] else set()
+    )
+    seen = drive(pair, BUFFERS[buffer])
+    assert seen >= {0, *expected}, seen
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_buffers_of_episodes(pair: Pair, kind: str):
+    seen = drive(pair, BUFFERS["episodes"], kind, cases=10)
+    assert seen >= {0, TOO_FEW_ROWS, BAD_WEIGHT, TOO_LONG}, seen
+
+
+def test_samples_of_groups(pair: Pair):
     seen = set()
-    kernels = {"update": "replay_update_timed", "delete": "replay_delete_timed", "advance": "replay_advance_timed"}
-    kernels["reset"] = "replay_reset_timed"
     for seed in range(10):
-        case = Case(pair, seed, weighted=True, timed=True)
-        columns = Columns("X", [s for s, _ in case.schema], [getattr(ms, t) for _, t in case.schema], None)
-        for _ in range(10):
-            n = max(case.some() // case.streams, 1) * case.streams
-            ends = (case.rng.random(n if case.rng.integers(2) else 1) < 0.15).astype(np.uint8)
-            ends[ends > 0] = case.rng.choice([1, 1, 3], int(ends.sum()))
-            inputs = [*case.state, case.factors, case.priorities(n), ends, *case.rows(n)]
-            status, _ = pair.run("replay_insert_timed", inputs, [("int32", ())])
-            seen.add(status)
-            eligible = int((pair["weights"][: case.capacity] > 0).sum())
-            plan = plan_of(case, kind, int(case.rng.integers(1, eligible + 2)))
-            numbers, options = plan.numbers(), plan.options()
-            inputs = [*case.state, "random", case.range(), "beta", "beta", np.array([0.01]), numbers, options]
-            types = [str(t).lower().replace("_", "") for t in plan.types(columns)]
-            status, _ = pair.run("replay_sample_windows", inputs, list(zip(types, plan.shapes(columns))))
-            seen.add(status)
-            update_and_look(case, kernels, seen)
-            if case.rng.random() < 0.3:
-                flags = np.array([case.rng.choice([1, 3])], np.uint8)
-                pair.run("replay_end_episodes", [*case.one, case.factors, flags], [("int32", (1,))])
-    all_statuses(seen, TOO_FEW_ROWS, BAD_WEIGHT, TOO_LONG)
+        case = Case(pair, seed, BUFFERS["episodes"], "sequences")
+        for _ in range(3):
+            case.insert()
+            seen |= {case.sample_groups() for _ in range(8)}
+    assert seen == {0, BAD_ARGUMENTS, TOO_FEW_ROWS}
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_reservoirs(pair: Pair, weighted: bool):
-    for seed in range(8):
-        case = Case(pair, seed, weighted)
-        pair.hold("row_serials", np.full(case.capacity, -1))
-        pair.hold("stream", np.zeros(2, np.int64))
-        kernel = "replay_reservoir_insert" + "_weighted" * weighted
-        for _ in range(8):
-            inputs = [*case.state, "row_serials", "stream", "random", *case.rows(case.some())]
-            status, _ = pair.run(kernel, inputs, [("int32", ())])
-            assert status == 0
-        assert int(pair["stream"][0]) > case.capacity
+@pytest.mark.parametrize("buffer", ["rows", "marks"])
+def test_a_shuffle_of_more_than_a_block_holds(pair: Pair, buffer: str):
+    case = Case(pair, 5, BUFFERS[buffer])
+    case.capacity, case.columns, case.schema = 100_000, ["slots"], [((), "int64")]
+    pair.hold("slots", np.arange(case.capacity))
+    pair.hold("weights", initial_weights(case.capacity))
+    pair.hold("weighting", np.array([0.0, 1e-6]))
+    for name in ("priorities", "use_counts", "insertion_clocks"):
+        pair.hold(name, np.zeros(case.capacity, pair[name].dtype))
+    given = {"priority": "max_priority"} if "marks" in case.groups else {}
+    assert case.run("insert", rows=[np.arange(case.capacity)], **given) == 0
+    for draws in (2048, 2049, 5000):
+        plan = np.array([BY_RANK if given else UNIFORM, 0, 0, 0, 0, 0, 0, 0, *Output(windows.WINDOW)[:-1]])
+        status, made = pair.run(
+            "sample", case.groups, case.columns, [("int64", (draws,))], plan=plan, numbers=np.array([0.0, 0.0, 1.0]),
+            beta="beta", sample_range=np.array([17, 90_000]), given_beta="beta",
+        )  # fmt: skip
+        assert status == 0
+        assert len(set(made["outputs"].tolist())) == draws
 
 
-def test_columns_beyond_what_a_launch_takes(pair: Pair, emulated: Path):
+def test_sound_states_only(pair: Pair):
+    """State that contradicts itself is refused by all that go by it."""
+    wrong: dict[str, list[Any]] = {
+        "head": [-1, 10**6], "count": [-1, 10**6], "serials": [[5, 9], [-1, -2]], "clock": [[0, -1], [0, 10**6]],
+        "window_rule": [[-1, 1, 1, 0, 1, 0], [0, 0, 1, 0, 1, 0], [0, 1, 1, 0, 10**6, 0]],
+    }  # fmt: skip
+    for groups in BUFFERS.values():
+        for name, values in wrong.items():
+            if (name == "clock" and "marks" not in groups) or (name == "window_rule" and "time" not in groups):
+                continue
+            for value in values:
+                case = Case(pair, 3, groups, "sequences" if "time" in groups else "")
+                case.insert()
+                pair.hold(name, np.array(value, pair[name].dtype))
+                refused = name != "serials" or bool(groups)  # a ring of rows alone knows none by its serial number
+                assert (BAD_ARGUMENTS in case.step()) >= refused, (groups, name, value)
+
+
+def test_what_a_launch_does_not_take(emulated: Path):
     library = Library(emulated, HostMemory())
-    columns = [("uint8", (2,), np.zeros(2, np.uint8)) for _ in range(41)]
-    slots = [("int64", (1,), np.zeros(1, np.int64))]
-    rows = [("uint8", (1,), np.zeros(1, np.uint8)) for _ in range(41)]
-    assert library.call("replay_gather_rows", [*columns, *slots, *rows]) == 6
-    assert library.call("replay_gather_rows", [*columns[:40], *slots, *rows[:40]]) == 0
+    column, row = ("uint8", (2,), np.zeros(2, np.uint8)), ("uint8", (1,), np.zeros(1, np.uint8))
+
+    def number(dtype: str, *values: float) -> tuple[str, tuple[int, ...], np.ndarray]:
+        return dtype, (len(values),), np.array(values, dtype)
+
+    cursors = [("int32", (), np.array(value, np.int32)) for value in (0, 2)]
+    ring = [*cursors, number("int64", 2, 0), number("int64", 7, 0)]
+    for k in (40, 41):
+        inputs = [*[column] * k, *ring, number("int64", 0)]
+        assert library.call("replay_read", [*inputs, *[row] * k]) == (TOO_MANY if k > 40 else 0)
+    for m in (48, 49):
+        plan = [0, 1, 0, 0, 0, 0, 0, 0] + m * list(Output(windows.WINDOW)[:-1])
+        rest = [number("float64", 0, 0, 1), number("float64", 1), number("int64", 0, 2), number("float64", 1)]
+        inputs = [column, *ring, number("int64", *plan), *rest]
+        assert library.call("replay_sample", [*inputs, *[row] * m]) == (TOO_MANY if m > 48 else 0)
 
 
 def exports(path: Path) -> set[str]:
@@ -334,7 +348,7 @@ def test_the_library_that_nvcc_builds():
     note = path.with_suffix(".txt")
     assert path.exists(), note.read_text(encoding="utf-8") if note.exists() else "nothing was built"
     ctypes.CDLL(str(path))
-    cpu_only = {"replay_sample_groups", "replay_hold", "replay_let_go"}
+    cpu_only = {"replay_hold", "replay_let_go"}
     assert exports(path) == exports(PACKAGE / "_kernels.so") - cpu_only | {"replay_take_failure"}
 
 
@@ -342,14 +356,11 @@ def test_the_workloads_of_the_benchmark(emulated: Path, monkeypatch: pytest.Monk
     """Each is called and does what it is for; the times are a GPU's matter."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     gpu = importlib.import_module("gpu")
-    assert [gpu.tree_size(capacity) for capacity in (1, 16, 17, 5000, 1 << 20)] == [
-        tree_size(capacity) for capacity in (1, 16, 17, 5000, 1 << 20)
-    ]
     library = Library(emulated, HostMemory())
     for function, moved in gpu.workloads(library, small=True).values():
         function(None)
         assert moved > 0
-        assert library.call("replay_random_bits", [("int64", (2,), np.zeros(2, np.int64))] * 2) == 0
+        assert library.failure() == 0
 
 
 def test_what_the_page_says():
@@ -358,7 +369,7 @@ def test_what_the_page_says():
     statuses = {int(value) for value in re.findall(r"^  k\w+ = (\d+),", sources["status.h"], re.MULTILINE)}
     table = page.split("| status | what it says |")[1].split("\n\n")[0]
     assert {int(value) for value in re.findall(r"^\| (\d+)", table, re.MULTILINE)} == statuses - {0}
-    limits = {"rows.cuh": "kMostColumns", "time_kernels.cu": "kMostOutputs", "shuffle.cuh": "kMostInBlock"}
+    limits = {"device.cuh": "kMostColumns", "sample_kernels.cu": "kMostOutputs", "shuffle.cuh": "kMostInBlock"}
     columns, outputs, draws = (re.findall(rf"{name} = (\d+);", sources[file])[0] for file, name in limits.items())
     assert f"takes {columns} columns and {outputs} outputs" in page
     assert f"draw of more than {draws} rows" in page
@@ -369,7 +380,7 @@ class WrongLibrary(Library):
 
     def call(self, kernel: str, arguments: Any) -> int:
         status = super().call(kernel, arguments)
-        if kernel == "replay_ring_write" and status == 0:
+        if kernel == "replay_insert" and status == 0:
             arguments[0][2].view(np.uint8).flat[-1] ^= 1
         return status
 
@@ -377,6 +388,6 @@ class WrongLibrary(Library):
 def test_one_wrong_bit_is_seen():
     ours = Library(PACKAGE / "_kernels.so", HostMemory())
     pair = Pair(ours, WrongLibrary(PACKAGE / "_kernels.so", HostMemory()))
-    case = Case(pair, 0, weighted=False)
-    with pytest.raises(AssertionError, match="replay_ring_write: column0"):
-        pair.run("replay_ring_write", [*case.state, "serials", *case.rows(1)], [("int32", ())])
+    case = Case(pair, 0)
+    with pytest.raises(AssertionError, match="replay_insert: column0"):
+        case.insert()

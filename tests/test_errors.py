@@ -471,8 +471,8 @@ def test_no_dict_in_a_graph(buffer: ReplayBuffer):
 
 # A failed operator. MindSpore waits three seconds before it tells, and the graph cannot be called again.
 FAILED = {
-    ("native", "get_item"): r"function\(replay_ring_read\) is 3",
-    ("native", "sample"): r"function\(replay_sample_uniform\) is 2",
+    ("native", "get_item"): r"function\(replay_read\) is 3",
+    ("native", "sample"): r"function\(replay_sample\) is 2",
     ("composite", "get_item"): "assert failed",
     ("composite", "sample"): "assert failed",
 }

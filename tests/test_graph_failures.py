@@ -13,7 +13,7 @@ from mindspore import Tensor
 
 import mindspore_replay
 from mindspore_replay import EpisodeReplayBuffer, PrioritizedReplayBuffer, SequenceReplayBuffer
-from mindspore_replay.ops import native
+from mindspore_replay.store import library
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
@@ -30,24 +30,55 @@ def table() -> dict[tuple[str, int], str]:
     return {(kernel, int(status)): cells[3].strip() for cells in rows for kernel, status in MESSAGE.findall(cells[2])}
 
 
-def statuses_in(source: str) -> set[int]:
-    return {number for name, number in STATUSES.items() if f"replay::{name}" in source}
-
-
-def failures_of_kernels() -> set[tuple[str, int]]:
-    """What the kernels return, by their sources; of the functions around them only `DrawUniform` gives a status."""
-    found = set()
-    for path in SOURCES.glob("*kernels.cc"):
-        around, *kernels = re.split(r"MINDSPORE_REPLAY_KERNEL\(", path.read_text(encoding="utf-8"))
-        assert "DrawUniform" in around or not statuses_in(around), path.name
-        for kernel in kernels:
-            statuses = statuses_in(kernel) | (statuses_in(around) if "DrawUniform(" in kernel else set())
-            found |= {(re.match(r"\w+", kernel)[0], status) for status in statuses}
+def parts_of(path: Path) -> dict[str, str]:
+    """The text of each kernel, function and struct of a source, by its name."""
+    found = {}
+    for part in re.split(r"^};?$", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        kernel = re.search(r"^MINDSPORE_REPLAY_KERNEL\((\w+)\) {(.*)", part, re.DOTALL | re.MULTILINE)
+        other = re.search(r"^(?:struct (\w+)|(?!using|constexpr)[a-zA-Z].*?\b(\w+)\()", part, re.MULTILINE)
+        if kernel:
+            found[f"kernel {kernel[1]}"] = kernel[2]
+        elif other:
+            found[other[1] or other[2]] = part
     return found
 
 
+def reachable(name: str, parts: dict[str, str], seen: set[str]) -> set[int]:
+    """The statuses in a part and in all that it mentions."""
+    seen.add(name)
+    words = set(re.findall(r"\w+", parts[name]))
+    found = {number for status, number in STATUSES.items() if status in words}
+    for other in sorted(words & set(parts) - seen):
+        found |= reachable(other, parts, seen)
+    return found
+
+
+def failures_of_kernels() -> set[tuple[str, int]]:
+    """What the kernels return, by their sources and the header of draws, the only one that gives a status."""
+    giving = [
+        path.name for path in SOURCES.glob("*.h") if re.search(rf"return ({'|'.join(STATUSES)});", path.read_text())
+    ]
+    assert giving == ["draws.h"]
+    found = set()
+    for path in SOURCES.glob("*kernels.cc"):
+        kernels, draws = parts_of(path), parts_of(SOURCES / "draws.h")
+        named = [name for name in kernels if name.startswith("kernel ")]
+        assert named, path.name
+        for name in named:
+            kernel = name.replace("kernel ", "replay_")
+            found |= {(kernel, status) for status in reachable(name, draws | kernels, set())}
+    return found
+
+
+def test_each_kernel_is_looked_at():
+    names = [name for path in SOURCES.glob("*kernels.cc") for name in parts_of(path)]
+    found = {name.replace("kernel ", "replay_") for name in names if name.startswith("kernel ")}
+    kernels = {operator.kernel for operator in library.table("CPU")[1].values()}
+    assert found == {kernel for kernel in kernels if hasattr(library.library_for("CPU").handle, kernel)}
+
+
 def test_the_table_has_every_failure_of_a_kernel():
-    assert set(STATUSES.values()) == set(native._FAILURES)
+    assert set(STATUSES.values()) == set(library.FAILURES)
     assert set(table()) == failures_of_kernels()
 
 
@@ -98,28 +129,26 @@ def group(buffer: Any) -> Callable[[Tensor], Any]:
     return lambda value: buffer.sample_groups("y", 2, 2)
 
 
-CASES: dict[tuple[str, int], tuple[Callable[[], Any], Callable[[Any], Callable[[Tensor], Any]], float]] = {
-    ("replay_sample_uniform", 2): (lambda: make_buffer("native"), draw, 0.0),
-    ("replay_ring_read", 3): (lambda: make_buffer("native"), read, 0.0),
-    ("replay_sample_weighted", 2): (lambda: make_buffer("native", weighted=True), draw, 0.0),
-    ("replay_sample_prioritized", 2): (lambda: prioritized().reset(), draw, 0.0),
-    ("replay_sample_prioritized", 4): (prioritized, draw_with_beta, 1.5),
-    ("replay_sample_windows", 2): (lambda: sequences().reset(), draw, 0.0),
-    ("replay_sample_windows", 4): (sequences, draw_with_beta, 1.5),
-    ("replay_sample_groups", 2): (episodes, group, 0.0),
-    ("replay_insert_timed", 4): (sequences, put, -1.0),
-    ("replay_insert_timed", 5): (episodes, put_without, 0.0),
-    ("replay_insert_weighted", 4): (prioritized, put, -1.0),
-    ("replay_update_priorities", 4): (prioritized, update, np.nan),
-    ("replay_update_timed", 4): (sequences, update, np.nan),
+#: By name: kernel and status, the buffer, what is done in a graph, and the number that it is given.
+CASES: dict[str, tuple[tuple[str, int], Callable[[], Any], Callable[[Any], Callable[[Tensor], Any]], float]] = {
+    "uniform": (("replay_sample", 2), lambda: make_buffer("native"), draw, 0.0),
+    "position": (("replay_read", 3), lambda: make_buffer("native"), read, 0.0),
+    "weighted": (("replay_sample", 2), lambda: make_buffer("native", weighted=True), draw, 0.0),
+    "prioritized": (("replay_sample", 2), lambda: prioritized().reset(), draw, 0.0),
+    "beta": (("replay_sample", 4), prioritized, draw_with_beta, 1.5),
+    "sequences": (("replay_sample", 2), lambda: sequences().reset(), draw, 0.0),
+    "sequences, beta": (("replay_sample", 4), sequences, draw_with_beta, 1.5),
+    "groups": (("replay_sample_groups", 2), episodes, group, 0.0),
+    "sequences, priority": (("replay_insert", 4), sequences, put, -1.0),
+    "episode": (("replay_insert", 5), episodes, put_without, 0.0),
+    "priority": (("replay_insert", 4), prioritized, put, -1.0),
+    "other priority": (("replay_update_priorities", 4), prioritized, update, np.nan),
+    "sequences, other priority": (("replay_update_priorities", 4), sequences, update, np.nan),
 }
-
-#: Operators that no buffer calls with what comes from a user.
-INNER = {"replay_draw_uniform", "replay_gather_rows", "replay_tree_set", "replay_tree_descend"}
 
 
 def test_every_failure_of_a_buffer_is_provoked():
-    assert set(CASES) == {failure for failure in table() if failure[0] not in INNER}
+    assert {failure for failure, *_ in CASES.values()} == set(table())
 
 
 def finished(result: Any) -> list[np.ndarray]:
@@ -128,9 +157,9 @@ def finished(result: Any) -> list[np.ndarray]:
 
 
 @pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
-@pytest.mark.parametrize("failure", CASES, ids=str)
-def test_a_failure_in_a_graph_is_in_the_table(failure: tuple[str, int]):
-    make, body, value = CASES[failure]
+@pytest.mark.parametrize("case", CASES)
+def test_a_failure_in_a_graph_is_in_the_table(case: str):
+    failure, make, body, value = CASES[case]
     buffer = make()
     before = buffer.state_dict()
     call = ms.jit(body(buffer))
@@ -144,5 +173,5 @@ def test_a_failure_in_a_graph_is_in_the_table(failure: tuple[str, int]):
 
 
 def test_an_error_of_a_kernel_that_python_calls_has_words():
-    message = "The kernel 'replay_sample_uniform' failed with status 2: fewer rows are eligible than a sample needs."
-    assert str(native.KernelError("replay_sample_uniform", native.TOO_FEW_ROWS)) == message
+    message = "The kernel 'replay_sample' failed with status 2: fewer rows are eligible than a sample needs."
+    assert str(library.KernelError("replay_sample", library.TOO_FEW_ROWS)) == message

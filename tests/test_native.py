@@ -15,8 +15,12 @@ from mindspore import Tensor
 from mindspore.common.initializer import Zero
 
 import mindspore_replay
-from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status
+from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status, mindspore_api
 from mindspore_replay.ops import native
+from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, library
+from mindspore_replay.store.call import Array, Call, kept
+from mindspore_replay.store.tree import build_weights
+from mindspore_replay.store.windows import WINDOW
 
 PACKAGE = Path(mindspore_replay.__file__).parent
 
@@ -62,10 +66,10 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where libraries are looked for: a folder without any."""
-    monkeypatch.setattr(native, "_FOLDER", tmp_path)
-    native._library_for.cache_clear()
+    monkeypatch.setattr(library, "_FOLDER", tmp_path)
+    library.library_for.cache_clear()
     yield tmp_path
-    native._library_for.cache_clear()
+    library.library_for.cache_clear()
 
 
 def test_ascend_has_no_native_kernels(target: Callable[[str], None]):
@@ -88,10 +92,10 @@ CUDA = {
 
 @pytest.mark.parametrize("case", CUDA)
 def test_a_gpu_without_its_library(case: str, folder: Path, target: Callable[[str], None]):
-    library, note, reason = CUDA[case]
+    content, note, reason = CUDA[case]
     path = folder / "_kernels_cuda.so"
-    if library is not None:
-        path.write_bytes(library)
+    if content is not None:
+        path.write_bytes(content)
     if note is not None:
         (folder / "_kernels_cuda.txt").write_text(note, encoding="utf-8")
     reason = reason.format(path=path)
@@ -140,25 +144,30 @@ except TypeError as error:
     print(error)
 """
 
+MODULE = "its Python module was not built: install Python's headers (python3-dev) and install this package again"
+
 LIBRARIES = {
     "none": (None, None, "the kernel library was not built: there is no {path}"),
     "not built": (None, "no C++ compiler was found\n", "the kernel library was not built: no C++ compiler was found"),
     "broken": (b"not a library", None, "the kernel library does not load: {path}: file too short"),
+    "no module": ((PACKAGE / "_kernels.so").read_bytes(), None, MODULE),
 }
 
 
 @pytest.mark.host_memory("the library for the CPU")
 @pytest.mark.parametrize("case", LIBRARIES)
 def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: str):
-    """A copy of the package without its library: same draws, and the reason in the status and in the error."""
-    library, note, reason = LIBRARIES[case]
+    """A copy of the package without its library, or the module that calls it: same draws, and the reason is told."""
+    content, note, reason = LIBRARIES[case]
     copy = tmp_path / "mindspore_replay"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_kernels*", "__pycache__"))
     path = copy / "_kernels.so"
-    if library is not None:
-        path.write_bytes(library)
+    if content is not None:
+        path.write_bytes(content)
     if note is not None:
         (copy / "_kernels.txt").write_text(note, encoding="utf-8")
+    if case == "no module":  # an empty file: one that is missing might be found in an editable installation
+        next(copy.glob("_calls*.so")).write_bytes(b"")
     script = tmp_path / "main.py"
     script.write_text(SCRIPT, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -179,53 +188,94 @@ def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: 
     )
 
 
-@pytest.mark.host_memory("calls kernels directly")
-def test_a_kernel_that_refuses_raises():
-    call = native.DirectCall("replay_random_bits", [(2,), (4,)], ["int64", "float32"])
-    state, bits = np.zeros(2, np.int64), np.zeros(4, np.float32)
-    call.addresses[:] = [state.ctypes.data, bits.ctypes.data]
-    with pytest.raises(RuntimeError, match=r"^The kernel 'replay_random_bits' refused its arguments with status 1.$"):
-        call()
-    assert state.tolist() == [0, 0]
+@pytest.mark.host_memory("the library for the CPU")
+def test_a_store_without_the_library_says_why(folder: Path):
+    plan = SamplePlan(1, "uniform", (Output(WINDOW, 0),))
+    with pytest.raises(RuntimeError, match=rf"^For 'Mine', the kernel library was not built: there is no {folder}/_k"):
+        Store(Schema("Mine", [()], ["int32"]), Options(4, plan, cls_name="Mine"))
+
+
+def tree_call(**given: Any) -> Call:
+    """A call that sums weights of a ring of four rows, of which the oldest lies in slot 1."""
+    options = Options(4, SamplePlan(1, "rank", (Output(WINDOW, 0),)), weighting=(1.0, 0.0))
+    store = Store(Schema("Store", [()], ["int32"]), options, address_of=mindspore_api.address)
+    store.insert([np.arange(5, dtype=np.int32)], priority=np.array([9, 2, 4, 8, 1], np.float32))
+    return store._call("sums", **given)
 
 
 @pytest.mark.host_memory("calls kernels directly")
-def test_a_direct_call():
-    call = native.DirectCall("replay_random_bits", [(2,), (1,)], ["int64", "int64"])
-    state, bits = np.zeros(2, np.int64), np.zeros(3, np.int64)
-    call.addresses[:] = [state.ctypes.data, bits.ctypes.data]
-    call.set_leading(range(1, 2), 3)
+def test_a_call():
+    ranges, sums = np.array([[0, 4], [0, 1], [-1, 9]]), np.zeros(3)
+    call = tree_call(ranges=kept(ranges), sums=kept(sums))
     call()
-    assert state.tolist() == [0, 3]
-    assert bits.astype(np.uint64).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert sums.tolist() == [15, 2, 1]
+    ranges[:] = [[1, 3], [2, 2], [-9, 9]]
+    assert call.direct.run() == library.OK
+    assert sums.tolist() == [12, 0, 15]
 
 
 @pytest.mark.host_memory("calls kernels directly")
-@pytest.mark.parametrize("make", ["Call", "_CtypesCall"])
-def test_kernels_are_called_by_the_extension_and_by_ctypes(make: str, monkeypatch: pytest.MonkeyPatch):
-    if make == "_CtypesCall":
-        monkeypatch.setattr(native, "extension", None)
-    call = native.DirectCall("replay_random_bits", [(2,), (4,)], ["int64", "int64"])
-    assert type(call.locate.__self__).__name__ == make
-    state, bits = Tensor(np.array([7, 0])), Tensor(np.zeros(4, np.int64))
-    call.locate(0, (state,))
-    call.locate(1, [bits])
+def test_arguments_are_bound_to_arrays_and_tensors():
+    call = tree_call(ranges=Array((2, 2), "int64"), sums=Array((2,), "float64"))
+    ranges, sums = Tensor(np.array([[0, 4], [0, 1]])), Tensor(np.zeros(2))
+    call.bind("ranges", ranges)
+    call.bind("sums", sums)
     call()
-    assert len(set(bits.asnumpy().tolist())) == 4
-    assert state.asnumpy().tolist() == [7, 4]
-    more = np.zeros(4, np.int64)
-    call.locate(0, (state, more))
+    assert sums.asnumpy().tolist() == [15, 2]
+    more = np.zeros(2)
+    call.bind("sums", more)
     call()
-    assert state.asnumpy().tolist() == [7, 8]
-    assert not set(more.tolist()) & set(bits.asnumpy().tolist())
-    for wrong in (np.zeros(8, np.int64)[::2], Tensor(shape=(4,), dtype=ms.int64, init=Zero())):
+    assert more.tolist() == [15, 2]
+    for wrong in (np.zeros(4)[::2], Tensor(shape=(2,), dtype=ms.float64, init=Zero())):
         with pytest.raises((BufferError, ValueError)):
-            call.locate(1, (wrong,))
-    call.set_leading(range(1, 2), 3)
-    with pytest.raises((IndexError, ValueError)):
-        call.locate(1, (state, bits))
+            call.bind("sums", wrong)
+    with pytest.raises(IndexError):
+        call.bind("sums", more, more)
     with pytest.raises((AttributeError, TypeError)):
-        call.locate(0, (None,))
-    call.set_leading(range(1), 3)
-    with pytest.raises(native.KernelError, match="status 1"):
+        call.bind("sums", None)
+    given = np.zeros(2)
+    call.bind_vector("sums", given)
+    call()
+    assert given.tolist() == [15, 2]
+    assert more.tolist() == [15, 2]
+
+
+REFUSED: dict[str, dict[str, Array]] = {
+    "another dtype": {"sums": kept(np.zeros(2, np.float32))},
+    "another length": {"sums": kept(np.zeros(3))},
+    "another capacity": {"priorities": kept(np.ones(5, np.float32))},
+    "a tree of another capacity": {"weights": kept(build_weights(np.ones(17)))},
+}
+
+
+@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_kernel_that_refuses_raises(case: str):
+    call = tree_call(**{"ranges": kept(np.array([[0, 4], [0, 1]])), "sums": kept(np.zeros(2)), **REFUSED[case]})
+    with pytest.raises(library.KernelError, match=r"^The kernel 'replay_sums' refused its arguments with status 1.$"):
         call()
+    assert call.direct.run() == 1
+
+
+@pytest.mark.host_memory("calls kernels directly")
+def test_a_leading_axis_that_does_not_fit_is_refused():
+    sums = np.zeros(2)
+    call = tree_call(ranges=kept(np.array([[0, 4], [0, 1]])), sums=kept(sums))
+    call.set_leading("ranges", 1)
+    with pytest.raises(library.KernelError, match="status 1"):
+        call()
+    assert sums.tolist() == [0, 0]
+    call.set_leading("sums", 1)
+    call()
+    assert sums.tolist() == [15, 0]
+
+
+@pytest.mark.host_memory("calls kernels directly")
+def test_a_kernel_that_fails_raises_in_words():
+    store = make_buffer(backend="native")._calls
+    message = r"^The kernel 'replay_sample' failed with status 2: fewer rows are eligible than a sample needs.$"
+    with pytest.raises(library.KernelError, match=message) as raised:
+        store.sample()
+    assert raised.value.status == library.TOO_FEW_ROWS
+    with pytest.raises(library.KernelError, match=r"'replay_read' failed with status 3: an index is out of range"):
+        store.read(np.array([0]))

@@ -9,31 +9,46 @@ import pytest
 from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
-from mindspore_replay.ops.native import address
-from mindspore_replay.ops.outputs import Outputs, share
+from mindspore_replay.mindspore_api import address, share
+from mindspore_replay.store.library import TOO_FEW_ROWS
+from mindspore_replay.store.outputs import makers
 
 pytestmark = pytest.mark.host_memory("what kernels that are called directly write to")
 
 LARGE = (1 << 9, 1 << 10)  # of float32: 2 MB
+FLOAT32 = np.dtype(np.float32)
 
 
 def test_a_loop_stays_in_the_same_block():
-    outputs = Outputs([(LARGE, np.float32)])
-    assert len({address(share(outputs.make()[0])) for _ in range(20)}) == 1
+    (make,) = makers([(LARGE, FLOAT32)])
+    assert len({address(share(make())) for _ in range(20)}) == 1
 
 
 def test_small_outputs_are_new_each_time():
-    outputs = Outputs([((4,), np.float32)])
-    assert outputs._blocks == [None]
-    first, second = share(outputs.make()[0]), share(outputs.make()[0])
+    (make,) = makers([((4,), FLOAT32)])
+    first, second = share(make()), share(make())
     assert address(first) != address(second)
 
 
+@pytest.mark.parametrize(("rows", "kept"), [(127, 0), (128, 1)])
+def test_memory_is_kept_from_128_kilobytes_on(rows: int, kept: int):
+    (make,) = makers([((rows, 256), FLOAT32)])
+    make()
+    assert len(getattr(make, "_blocks", [])) == kept
+
+
+def test_each_output_has_blocks_of_its_own():
+    first, second = makers([(LARGE, FLOAT32), (LARGE, np.dtype(np.int32))])
+    one, other = first(), second()
+    assert (one.shape, one.dtype, other.shape, other.dtype) == (LARGE, np.float32, LARGE, np.int32)
+    assert not np.shares_memory(one, other)
+
+
 def test_no_more_blocks_are_kept_than_drawn_ahead():
-    outputs = Outputs([(LARGE, np.float32)])
-    held = [share(outputs.make()[0]) for _ in range(10)]
+    (make,) = makers([(LARGE, FLOAT32)])
+    held = [share(make()) for _ in range(10)]
     assert len(set(map(address, held))) == 10
-    assert len(outputs._blocks[0]) == 4  # type: ignore[arg-type]
+    assert len(make._blocks) == 4  # type: ignore[attr-defined]
 
 
 class Same(nn.Cell):
@@ -58,14 +73,13 @@ class Same(nn.Cell):
     ids=["tensor", "array", "view", "part", "reshaped", "parameter", "graph", "list"],
 )
 def test_memory_that_something_refers_to_is_not_used_again(keep: Callable[[Tensor], Any]):
-    outputs = Outputs([(LARGE, np.float32)])
-    tensor = share(outputs.make()[0])
-    assert outputs._blocks[0] is not None
-    outputs._blocks[0][0][...] = 1
+    (make,) = makers([(LARGE, FLOAT32)])
+    tensor = share(make())
+    make._blocks[0][...] = 1  # type: ignore[attr-defined]
     kept = keep(tensor)
     del tensor
     for _ in range(3):
-        outputs.make()[0][...] = 2
+        make()[...] = 2
     values = kept[0] if isinstance(kept, list) else kept
     assert float(np.asarray(values if isinstance(values, np.ndarray) else values.asnumpy()).min()) == 1
 
@@ -81,3 +95,30 @@ def test_batches_keep_their_rows_while_others_are_drawn():
     for batch, rows in zip(batches, drawn):
         np.testing.assert_array_equal(batch.asnumpy(), rows)
         assert all((row == row[0, 0]).all() for row in rows)
+
+
+def test_a_call_gives_what_is_made_of_its_arrays_and_uses_their_memory_again():
+    buffer = ReplayBuffer(sample_size=8, capacity=8, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
+    buffer.insert([np.zeros((8, 200, 200), np.float32)])
+    store = buffer._calls
+    assert len({address(store.sample()[0]) for _ in range(20)}) == 1  # Tensors, each gone before the next
+    call, _ = store._sampling
+    (make,) = makers([((8, 200, 200), FLOAT32)])
+    for share_, kind in ((share, Tensor), (None, np.ndarray)):
+        give = call.giving("outputs", [make], share_)
+        addresses = set()
+        for _ in range(20):
+            (given,) = give()
+            assert type(given) is kind
+            addresses.add(given.ctypes.data if kind is np.ndarray else address(given))
+            del given
+        assert len(addresses) == 1
+
+
+def test_a_call_that_fails_gives_its_status_and_keeps_no_memory():
+    buffer = ReplayBuffer(sample_size=8, capacity=8, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
+    call, _ = buffer._calls._sampling
+    (make,) = makers([((8, 200, 200), FLOAT32)])
+    give = call.giving("outputs", [make], share)
+    assert [give() for _ in range(6)] == [TOO_FEW_ROWS] * 6
+    assert len(make._blocks) == 1  # type: ignore[attr-defined]

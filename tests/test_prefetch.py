@@ -155,10 +155,9 @@ def hindsight() -> ReplayBuffer:
     return buffer.insert([np.arange(30, dtype=np.float32)] * 3, end=np.arange(30) % 6 == 5)
 
 
-@pytest.mark.parametrize("kind", ["mixed", "composite", "weighted reservoir", "hindsight"])
+@pytest.mark.parametrize("kind", ["mixed", "composite", "hindsight"])
 def test_samples_that_run_graphs_are_not_drawn_ahead(kind: str):
-    reservoir = lambda: filled(ReservoirReplayBuffer, weighted=True)  # noqa: E731
-    makers = {**MAKERS, "weighted reservoir": reservoir, "hindsight": hindsight}
+    makers = {**MAKERS, "hindsight": hindsight}
     with Prefetch(makers[kind](), 3) as batches:
         assert batches.depth == 0
         batches.sample()

@@ -1,4 +1,4 @@
-"""Random bits and uniform draws: native and composite against the twin, to the last bit, and their distribution."""
+"""Random bits and uniform draws: kernels and composite bodies against the twin, to the last bit; their distribution."""
 
 import itertools
 from typing import Any
@@ -11,8 +11,11 @@ from mindspore import Parameter, Tensor, nn, ops
 from reference import ReferenceRing, below, draw_rows, initial_key, random_bits, signed
 
 from mindspore_replay.buffers.state import overwrite
-from mindspore_replay.ops import native, random
+from mindspore_replay.ops import random
 from mindspore_replay.ops.eager import wait_for_work
+from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
+from mindspore_replay.store.random import ALL_ROWS, initial_state
+from mindspore_replay.store.windows import HANDLE
 
 INT64 = range(-(2**63), 2**63)
 
@@ -42,18 +45,6 @@ class CompositeDraw:
         return slots
 
 
-@ms.jit_class
-class NativeDraw:
-    """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
-
-    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
-        self.options = Tensor(np.array([capacity, replace, ordered], np.int64))
-        self.draw = native.custom("replay_draw_uniform", lambda *_: (n,), ms.int64)
-
-    def __call__(self, state, head, count, sample_range):
-        return self.draw(state, head, count, sample_range, self.options)
-
-
 class Held(nn.Cell):
     """An operator with the Parameters that it works on."""
 
@@ -81,6 +72,35 @@ class HeldDraw(Held):
     def construct(self, bounds):
         return self.operator(self.state, self.head, self.count, bounds)
 
+    def draw(self, bounds: Any) -> list[int]:
+        return self(Tensor(np.asarray(bounds, np.int64))).asnumpy().tolist()
+
+    def counter(self) -> list[int]:
+        return self.state.asnumpy().tolist()
+
+
+class KernelDraw:
+    """The kernel on a ring without MindSpore, whose samples are handles and nothing else."""
+
+    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
+        plan = SamplePlan(n, "uniform", (Output(HANDLE),), replace=replace, ordered=ordered)
+        self.capacity = capacity
+        self.store = Store(Schema("Store", [()], ["uint8"]), Options(capacity, plan))
+        self.put(state=[0, 0])
+
+    def put(self, **values: Any) -> None:
+        arrays = self.store.arrays
+        for name, value in values.items():
+            arrays["random_state" if name == "state" else name][...] = value
+        arrays["serials"][:] = [int(arrays["head"]) + int(arrays["count"]), 0]
+
+    def draw(self, bounds: Any) -> list[int]:
+        (handles,) = self.store.sample(tuple(bounds))
+        return (handles % self.capacity).tolist()
+
+    def counter(self) -> list[int]:
+        return self.store.arrays["random_state"].tolist()
+
 
 class HeldBelow(Held):
     @ms.jit
@@ -88,14 +108,10 @@ class HeldBelow(Held):
         return self.operator(bits, n)
 
 
-def make_bits(backend: str, n: int) -> HeldBits:
+def make_draw(backend: str, n: int, capacity: int, replace: bool, ordered: bool) -> Any:
     if backend == "native":
-        return HeldBits(native.custom("replay_random_bits", lambda *_: (n,), ms.int64))
-    return HeldBits(CompositeBits(n))
-
-
-def make_draw(backend: str, *args: Any) -> HeldDraw:
-    return HeldDraw({"native": NativeDraw, "composite": CompositeDraw}[backend](*args))
+        return KernelDraw(n, capacity, replace, ordered)
+    return HeldDraw(CompositeDraw(n, capacity, replace, ordered))
 
 
 # Hand-worked: the published outputs of SplitMix64 for seed 0.
@@ -107,20 +123,20 @@ def test_the_twin_gives_the_published_numbers():
     assert initial_key(0) == SPLITMIX_0[0]
 
 
-def test_known_numbers(backend: str):
-    held = make_bits(backend, 4)
+def test_known_numbers():
+    held = HeldBits(CompositeBits(4))
     assert held().asnumpy().astype(np.uint64).tolist() == SPLITMIX_0
     assert held.state.asnumpy().tolist() == [0, 4]
 
 
 def test_initial_state():
-    assert random.initial_state(0).tolist() == [signed(0xE220A8397B1DCDAF), 0]
-    assert random.initial_state(2**64 - 1).tolist() == [signed(initial_key(2**64 - 1)), 0]
-    assert random.initial_state(1).tolist() != random.initial_state(2).tolist()
+    assert initial_state(0).tolist() == [signed(0xE220A8397B1DCDAF), 0]
+    assert initial_state(2**64 - 1).tolist() == [signed(initial_key(2**64 - 1)), 0]
+    assert initial_state(1).tolist() != initial_state(2).tolist()
 
 
-def test_random_bits_equal_the_twin(backend: str):
-    held = make_bits(backend, 7)
+def test_random_bits_equal_the_twin():
+    held = HeldBits(CompositeBits(7))
     generator = np.random.default_rng(1)
     for key in [0, 1, -1, INT64[0], INT64[-1], *generator.integers(INT64[0], INT64[-1], 20)]:
         for counter in (0, 1, 2**31 - 3, 2**32 - 3, 2**40, 2**62):
@@ -163,12 +179,12 @@ def test_a_draw_by_hand(backend: str):
     """Bits 0xE220..., 0x6E78..., 0x06C4..., 0xF88B... are 0.883, 0.431, 0.026, 0.971 of 2^64."""
     with_replacement = make_draw(backend, 4, 10, True, True)
     with_replacement.put(head=0, count=10)
-    assert with_replacement(Tensor(random.ALL_ROWS)).asnumpy().tolist() == [8, 4, 0, 9]
+    assert with_replacement.draw(ALL_ROWS) == [8, 4, 0, 9]
     without = make_draw(backend, 4, 4, False, True)
     without.put(head=0, count=4)
     # [0 1 2 3], swap 0 with 0 + int(0.883 * 4) = 3: [3 1 2 0]; 1 with 1 + int(0.431 * 3) = 2: [3 2 1 0];
     # 2 with 2 + int(0.026 * 2) = 2; 3 with 3.
-    assert without(Tensor(random.ALL_ROWS)).asnumpy().tolist() == [3, 2, 1, 0]
+    assert without.draw(ALL_ROWS) == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -188,21 +204,20 @@ def test_draws_equal_the_twin(backend: str, draws: int, capacity: int, replace: 
             start, stop = None, None
         key, counter = int(generator.integers(INT64[0], INT64[-1])), int(generator.integers(2**40))
         held.put(state=[key, counter], head=head, count=count)
-        bounds = [random.ALL_ROWS[0] if start is None else start, random.ALL_ROWS[1] if stop is None else stop]
-        slots = held(Tensor(bounds, ms.int64)).asnumpy().tolist()
+        bounds = [ALL_ROWS[0] if start is None else start, ALL_ROWS[1] if stop is None else stop]
+        slots = held.draw(bounds)
         rows = range(count)[start:stop]
         drawn = draw_rows(key % 2**64, counter, rows, draws, replace)
         whole_ring = not ordered and len(rows) == capacity
         assert slots == (drawn if whole_ring else [(head + row) % capacity for row in drawn])
-        assert held.state.asnumpy().tolist() == [key, counter + draws]
+        assert held.counter() == [key, counter + draws]
 
 
 def draw_many(backend: str, draws: int, rows: int, replace: bool, batches: int) -> list[list[int]]:
     """Batches of logical rows of a ring whose head is not slot 0."""
     held = make_draw(backend, draws, rows + 3, replace, True)
-    held.put(state=random.initial_state(5), head=rows, count=rows)
-    bounds = Tensor(random.ALL_ROWS)
-    return [[(slot - rows) % (rows + 3) for slot in held(bounds).asnumpy().tolist()] for _ in range(batches)]
+    held.put(state=initial_state(5), head=rows, count=rows)
+    return [[(slot - rows) % (rows + 3) for slot in held.draw(ALL_ROWS)] for _ in range(batches)]
 
 
 def test_with_replacement_each_row_and_each_pair_is_equally_likely(backend: str):

@@ -5,59 +5,44 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Parameter, Tensor, nn
+from mindspore import ParameterTuple, Tensor, nn
 from reference import ReferenceRing, stack
 
-from mindspore_replay.buffers.state import overwrite
+from mindspore_replay.buffers.state import overwrite, parameter_on
 from mindspore_replay.columns import TYPES, Columns
-from mindspore_replay.ops import insert, native, ring
+from mindspore_replay.ops import ring
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.ops.rows import weight_factors
+from mindspore_replay.ops.operators import Operators
 from mindspore_replay.ops.state import State
+from mindspore_replay.store import Options, Output, SamplePlan
+from mindspore_replay.store.state import make
+from mindspore_replay.store.windows import WINDOW
 
 CAPACITY = 5
 SHAPES = [(), (3,), (1,), (2, 2), (), (5,), (17,), (), (1, 2), (3,), (), (4,), (2,)]
 
 
-@ms.jit_class
-class NativeGather:
-    """``(columns, slots) -> rows`` of the columns' own types. `slots` is int64, ``[n]``."""
-
-    def __init__(self, columns: Columns) -> None:
-        shapes = ring.row_shapes(len(columns))
-        self.gather = native.custom("replay_gather_rows", shapes, tuple(columns.types))
-
-    def __call__(self, columns, slots):
-        return self.gather(*columns, slots)
-
-
 class Ring(nn.Cell):
-    """The operators of one backend on a ring of their own."""
+    """The operators of one backend on a ring of their own; rows in slots are gathered by the composite one."""
 
     def __init__(self, backend: str, shapes: list[Any], types: list[str]) -> None:
         super().__init__()
         self.columns = Columns("Ring", shapes, types)
-        self.buffer = self.columns.allocate(CAPACITY)
-        self.head = Parameter(Tensor(0, ms.int32), name="head", requires_grad=False)
-        self.count = Parameter(Tensor(0, ms.int32), name="count", requires_grad=False)
-        self.serials = Parameter(Tensor([0, 0], ms.int64), name="serials", requires_grad=False)
-        nothing = Parameter(Tensor([0, 0], ms.int64), name="nothing", requires_grad=False)
-        cursors = {"head": self.head, "count": self.count, "serials": self.serials, "random_state": nothing}
-        state, factors = State(self.buffer, cursors), weight_factors(0.0, 0.0)
-        if backend == "native":
-            self.write = insert.NativeInsert(state, self.columns, factors, None)
-            self.read, self.gather = ring.NativeRead(state, self.columns), NativeGather(self.columns)
-        else:
-            self.write = insert.CompositeInsert(state, self.columns, factors, None)
-            self.read, self.gather = ring.CompositeRead(state, self.columns), ring.Gather(self.columns)
+        options = Options(CAPACITY, SamplePlan(1, "uniform", (Output(WINDOW, 0),)))
+        parameters = {name: parameter_on(name, array) for name, array in make(self.columns, options).items()}
+        self.buffer = ParameterTuple([parameters[f"column.{name}"] for name in self.columns.names])
+        self.head, self.count, self.serials = (parameters[name] for name in ("head", "count", "serials"))
+        state = State(self.buffer, parameters, options)
+        self.operators = Operators(state, self.columns, options, backend == "native", False)
+        self.gather = ring.Gather(self.columns)
 
     @ms.jit
     def insert(self, *rows):
-        return self.write(rows, None, None)
+        return self.operators.insert(rows, None, None)
 
     @ms.jit
     def get_item(self, index):
-        return self.read(index)
+        return self.operators.read(index)
 
     @ms.jit
     def at(self, slots):
@@ -94,12 +79,16 @@ def rings() -> dict[str, Ring]:
     return {}
 
 
-@pytest.fixture
-def cells(backend: str, rings: dict[str, Ring]) -> Ring:
+def ring_of(backend: str, rings: dict[str, Ring]) -> Ring:
     if backend not in rings:
         types = types_of(backend)
         rings[backend] = Ring(backend, SHAPES[: len(types)], types)
     return rings[backend]
+
+
+@pytest.fixture
+def cells(backend: str, rings: dict[str, Ring]) -> Ring:
+    return ring_of(backend, rings)
 
 
 def random_row(columns: Columns, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -168,7 +157,8 @@ def test_read_equals_the_twin(cells: Ring, n: int | None):
         cells.assert_like(twin)
 
 
-def test_gather_equals_the_twin(cells: Ring):
+def test_gather_equals_the_twin(rings: dict[str, Ring]):
+    cells = ring_of("composite", rings)
     generator = np.random.default_rng(20)
     twin = ReferenceRing(CAPACITY)
     twin.insert([random_row(cells.columns, generator) for _ in range(CAPACITY + 2)])
@@ -203,3 +193,13 @@ def test_the_comparison_rejects_a_wrong_wrap(cells: Ring):
     twin.insert(rows)
     with pytest.raises(AssertionError):
         cells.assert_like(twin)
+
+
+def test_a_ring_of_one_column_gives_tuples(backend: str):
+    cells = Ring(backend, [(3,)], ["float32"])
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    cells.insert(Tensor(rows))
+    for index, expected in ((1, rows[1]), ([1, -1], rows[[1, 3]]), ([2], rows[[2]])):
+        got = cells.get_item(Tensor(index, ms.int64))
+        assert type(got) is tuple
+        assert_bits(got, (expected,))

@@ -35,7 +35,8 @@ from mindspore import Tensor
 from reference_timed import PrioritizedTimedTwin, Rule, TimedTwin
 
 from mindspore_replay import SequenceReplayBuffer
-from mindspore_replay.ops.sum_tree import build_weights
+from mindspore_replay.store.state import eligible
+from mindspore_replay.store.tree import build_weights
 
 PLAIN: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0, "prioritized": True}
 KINDS: dict[str, dict[str, Any]] = {"uniform": {}, "prioritized": PLAIN}
@@ -794,7 +795,7 @@ def tampered(state: dict[str, Any], key: str, place: Any, value: Any) -> dict[st
 
 def fitting(buffer: Any, state: dict[str, Any]) -> dict[str, Any]:
     """The state with the weights that would be right for such rows."""
-    state["weights"] = build_weights(np.where(buffer._eligible(state), 1.0, 0.0))
+    state["weights"] = build_weights(np.where(eligible(buffer._options, state), 1.0, 0.0))
     return state
 
 

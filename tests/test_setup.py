@@ -54,7 +54,7 @@ def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path)
     kinds.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
     assert [argument for argument in arguments if argument.startswith("-gencode")] == kinds
     assert ("--threads" in arguments) == (version == "CUDA 13")
-    assert sum(argument.endswith(".cu") for argument in arguments) == 4
+    assert sum(argument.endswith(".cu") for argument in arguments) == 2
     assert {"--fmad=false", "-shared", "static"} <= set(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Rows from Python: the fast ways of `Staging` and the careful one store the same, or refuse the same."""
+"""Rows from Python: the fast ways of `Insertion` and the careful one store the same, or refuse the same."""
 
 from typing import Any
 
@@ -6,30 +6,35 @@ import numpy as np
 import pytest
 
 from mindspore_replay import ReplayBuffer
-from mindspore_replay.buffers.staging import Staging
-from mindspore_replay.columns import Columns
+from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, library
+from mindspore_replay.store.windows import WINDOW
 
 pytestmark = pytest.mark.host_memory("rows on their way to kernels that are called directly")
 
 SHAPES, TYPES = [(2,), (), (), (), ()], ["float32", "int32", "float32", "bool", "float16"]
+CLOSER = -1  # the status with which a row is left for a closer look
 
 
-@pytest.fixture(params=["extension", "python"])
-def staging(request: pytest.FixtureRequest) -> Staging:
-    """With the extension module, which must be there, and without."""
-    made = Staging(Columns("Buffer", SHAPES, TYPES))
-    assert made._at_once is not None
-    if request.param == "python":
-        made._at_once = None
-    return made
+def make(shapes: list[Any], types: list[str], num_envs: int = 1) -> Store:
+    plan = SamplePlan(1, "uniform", tuple(Output(WINDOW, i) for i in range(len(types))))
+    return Store(Schema("Buffer", shapes, types), Options(30, plan, num_envs=num_envs))
 
 
-def staged(staging: Staging) -> list[Any]:
-    return [place.staged.tolist() for place in staging._places]
+@pytest.fixture
+def store() -> Store:
+    return make(SHAPES, TYPES)
+
+
+def staged(store: Store) -> list[Any]:
+    return [array.tolist() for array in store.insertion._staged]
+
+
+def newest(store: Store) -> list[Any]:
+    return [array.tolist() for array in store.read(np.array(-1))]
 
 
 def row(**others: Any) -> list[Any]:
-    fields = {"a": np.array([1, 2], np.float32), "b": 3, "c": 0.5, "d": True, "e": 0.25}
+    fields = {"a": np.array([1, 2], np.float32), "b": 3, "c": 0.5, "d": True, "e": np.array(0.25, np.float16)}
     return list({**fields, **others}.values())
 
 
@@ -37,14 +42,36 @@ def row(**others: Any) -> list[Any]:
     "others",
     [
         {},
-        {"b": np.int32(3), "c": np.float32(0.5), "d": np.bool_(True), "e": np.float16(0.25)},
-        {"b": np.int64(3), "c": np.float64(0.5)},
         {"b": np.array(3, np.int32), "c": np.array(0.5, np.float32), "d": np.array(True)},
+        {"a": np.array([9, 1, 2], np.float32)[1:]},
     ],
 )
-def test_a_plain_row_is_taken_at_once(staging: Staging, others: dict[str, Any]):
-    assert staging.row(row(**others))
-    assert staged(staging) == [[1, 2], 3, 0.5, True, 0.25]
+def test_a_plain_row_is_taken_at_once(store: Store, others: dict[str, Any]):
+    for stored, given in enumerate((row(**others), tuple(row(**others)))):
+        for array in store.insertion._staged:
+            array[...] = 0
+        assert store.insertion.row(given) == library.OK
+        assert staged(store) == newest(store) == [[1, 2], 3, 0.5, True, 0.25]
+        assert store.count() == stored + 1
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"b": np.int32(3), "c": np.float32(0.5), "d": np.bool_(True), "e": np.float16(0.25)},
+        {"b": np.int64(3), "c": np.float64(0.5)},
+        {"a": [1.0, 2.0]},
+        {"a": np.array([1, 9, 2], np.float32)[::2]},
+        {"a": np.array([1, 2], ">f4")},
+        {"e": 0.25},
+    ],
+)
+def test_other_right_rows_are_stored_the_same_after_a_closer_look(store: Store, others: dict[str, Any]):
+    assert store.insertion.row(row(**others)) == CLOSER
+    assert store.count() == 0
+    store.insert(row(**others))
+    assert newest(store) == [[1, 2], 3, 0.5, True, 0.25]
+    assert store.count() == 1
 
 
 @pytest.mark.parametrize(
@@ -67,28 +94,37 @@ def test_a_plain_row_is_taken_at_once(staging: Staging, others: dict[str, Any]):
         {"e": np.float64("nan")},
     ],
 )
-def test_anything_else_asks_for_a_closer_look(staging: Staging, others: dict[str, Any]):
-    assert not staging.row(row(**others))
+def test_anything_else_asks_for_a_closer_look(store: Store, others: dict[str, Any]):
+    assert store.insertion.row(row(**others)) == CLOSER
+    assert store.count() == 0
 
 
 @pytest.mark.parametrize(
     "dtype", ["bool", "float32", "float64", *(f"{sign}int{8 << i}" for sign in ("", "u") for i in range(4))]
 )
-def test_the_extension_takes_each_dtype(dtype: str):
-    staging = Staging(Columns("Buffer", [(), (2,)], [dtype] * 2))
+def test_each_dtype_is_taken_at_once(dtype: str):
+    store = make([(), (2,)], [dtype] * 2)
+    take = store.insertion.row
     one = np.dtype(dtype).type(1)
     for number in ({"b": True, "f": 1.0}.get(np.dtype(dtype).kind, 1), np.array(one)):
-        for place in staging._places:
-            place.staged[...] = 0
-        assert staging._at_once([number, np.array([one, 0], dtype)])
-        assert staged(staging) == [one, [one, 0]]
+        for array in store.insertion._staged:
+            array[...] = 0
+        assert take([number, np.array([one, 0], dtype)]) == library.OK
+        assert staged(store) == newest(store) == [one, [one, 0]]
+    stored = store.count()
     wrong = "float32" if dtype != "float32" else "float64"
-    assert not staging._at_once([np.array(1, wrong), np.array([one, 0], dtype)])
-    assert not staging._at_once([np.array(one), np.array([one, 0], np.dtype(dtype).newbyteorder(">"))]) or (
-        np.dtype(dtype).itemsize == 1
-    )
-    assert not staging._at_once([np.array(one)])
-    assert not staging._at_once(np.array([one, one]))
+    assert take([np.array(1, wrong), np.array([one, 0], dtype)]) == CLOSER
+    turned = np.array([one, 0], np.dtype(dtype).newbyteorder(">"))
+    assert take([np.array(one), turned]) == (library.OK if np.dtype(dtype).itemsize == 1 else CLOSER)
+    assert take([np.array(one)]) == CLOSER
+    assert take(np.array([one, one])) == CLOSER
+    assert store.count() == stored + (np.dtype(dtype).itemsize == 1)
+
+
+def test_a_row_is_one_argument(store: Store):
+    with pytest.raises(TypeError, match=r"^a row is one argument$"):
+        store.insertion.row(row(), row())
+    assert store.count() == 0
 
 
 def test_python_numbers_are_rounded_and_overflow_as_arrays_do():
@@ -106,9 +142,10 @@ def batch(n: int) -> list[np.ndarray]:
     return [np.arange(n * int(np.prod(s))).reshape(n, *s).astype(t) for s, t in zip(SHAPES, TYPES)]
 
 
-def test_a_plain_batch_is_known(staging: Staging):
-    assert staging.batch(batch(6), 3) == 6
-    assert staging.batch(tuple(batch(1)), 1) == 1
+def test_a_plain_batch_is_known(store: Store):
+    assert store.insertion.row.batch(batch(6)) == store.insertion._rows_of(tuple(batch(6))) == 6
+    assert make(SHAPES, TYPES, num_envs=3).insertion._rows_of(tuple(batch(6))) == 6
+    assert store.insertion.row.batch(tuple(batch(1))) == 1
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -127,11 +164,18 @@ def read_only(array: np.ndarray) -> np.ndarray:
         lambda a: [a[0].tolist(), *a[1:]],
         lambda a: [a[0], a[1].reshape(6, 1), *a[2:]],
         lambda a: [x[:0] for x in a],
-        lambda a: [x[:5] for x in a],  # no multiple of num_envs
+        lambda a: a[:4],
+        lambda a: [x[0] for x in a],
     ],
 )
-def test_any_other_batch_asks_for_a_closer_look(staging: Staging, change: Any):
-    assert staging.batch(change(batch(6)), 3) == 0
+def test_any_other_batch_asks_for_a_closer_look(store: Store, change: Any):
+    assert store.insertion.row.batch(change(batch(6))) == 0
+
+
+def test_a_batch_that_is_no_multiple_of_num_envs_asks_for_a_closer_look():
+    insertion = make(SHAPES, TYPES, num_envs=3).insertion
+    assert insertion.row.batch(batch(5)) == 5
+    assert insertion._rows_of(tuple(batch(5))) == 0
 
 
 def test_a_batch_is_stored_the_same_however_it_lies():

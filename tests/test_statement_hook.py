@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mindspore_replay import kernel_status
+from mindspore_replay.mindspore_api import find_parser
 from mindspore_replay.ops import statement_hook
 
-PARSER = statement_hook.find_parser()
+PARSER = find_parser()
 
 
 def statement(source: str) -> ast.stmt:

@@ -1,4 +1,7 @@
-"""The tree of weights: set, descend, sums of ranges and summary, against linear scans, and native against composite."""
+"""The tree of weights: set, descend, sums of ranges and summary, against linear scans and trees made from scratch.
+
+Kernels set and sum; that they find the slots of points is tested in tests/csrc and by what buffers draw.
+"""
 
 from typing import Any
 
@@ -6,14 +9,20 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_frequencies
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 from reference_weighted import draw_slot
 
-from mindspore_replay.buffers.state import overwrite
-from mindspore_replay.ops import native, sum_tree
+from mindspore_replay.buffers.state import overwrite, parameter_on
+from mindspore_replay.columns import Columns
+from mindspore_replay.ops import sum_tree
 from mindspore_replay.ops.eager import wait_for_work
+from mindspore_replay.ops.operator import Operator
 from mindspore_replay.ops.state import State
-from mindspore_replay.ops.sum_tree import CompositeTree, LastOfEach, build_weights, initial_weights
+from mindspore_replay.ops.sum_tree import CompositeTree, LastOfEach
+from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
+from mindspore_replay.store.state import make
+from mindspore_replay.store.tree import FANOUT, build_weights, initial_weights, levels
+from mindspore_replay.store.windows import WINDOW
 
 CAPACITIES = [1, 2, 3, 5, 7, 63, 64, 65, 1000, 2**20]
 TINY = 1e-300  # MindSpore takes still smaller numbers for 0
@@ -60,37 +69,26 @@ class CompositeFind:
         return slots
 
 
-@ms.jit_class
-class NativeOnTree:
-    """``(weights, *given) -> output``: a kernel on a tree."""
-
-    def __init__(self, kernel: str, capacity: int, shape: Any, dtype: Any) -> None:
-        self.capacity = Tensor([capacity], ms.int64)
-        self.run = native.custom(kernel, shape, dtype)
-
-    def __call__(self, weights, *given):
-        return self.run(weights, self.capacity, *given)
+def options_of(capacity: int) -> Options:
+    """Priorities are weights."""
+    return Options(capacity, SamplePlan(1, "rank", (Output(WINDOW, 0),)), weighting=(1.0, 0.0))
 
 
 class Held(nn.Cell):
-    """A tree with the operators of one backend."""
+    """A tree of which this backend reads the sums; the composite operators set weights and find slots."""
 
     def __init__(self, backend: str, capacity: int) -> None:
         super().__init__()
         self.capacity = capacity
-        self.weights = Parameter(Tensor(initial_weights(capacity)), name="weights", requires_grad=False)
-        self.head = Parameter(Tensor(0, ms.int32), name="head", requires_grad=False)
-        self.count = Parameter(Tensor(0, ms.int32), name="count", requires_grad=False)
-        column = Parameter(Tensor(np.zeros(capacity, np.uint8)), name="column", requires_grad=False)
-        nothing = Parameter(Tensor(np.zeros(2, np.int64)), name="nothing", requires_grad=False)
-        cursors = {"head": self.head, "count": self.count, "serials": nothing, "random_state": nothing}
-        state = State((column,), {**cursors, "weights": self.weights})
+        columns, options = Columns("Tree", [()], ["uint8"]), options_of(capacity)
+        parameters = {name: parameter_on(name, array) for name, array in make(columns, options).items()}
+        self.weights, self.head, self.count = (parameters[name] for name in ("weights", "head", "count"))
+        self.serials, self.clock = parameters["serials"], parameters["clock"]
+        state = State([parameters["column.0"]], parameters, options)
+        self.set, self.find = CompositeSet(capacity), CompositeFind(capacity)
         if backend == "native":
-            self.set = NativeOnTree("replay_tree_set", capacity, lambda *_: (1,), ms.float64)
-            self.find = NativeOnTree("replay_tree_descend", capacity, lambda *shapes: shapes[2], ms.int64)
-            self.sums, self.summary = sum_tree.NativeSums(state), sum_tree.NativeSummary(state)
+            self.sums, self.summary = (Operator(name, state, options.groups, columns) for name in ("sums", "summary"))
         else:
-            self.set, self.find = CompositeSet(capacity), CompositeFind(capacity)
             self.sums, self.summary = sum_tree.CompositeSums(state), sum_tree.CompositeSummary(state)
 
     @ms.jit
@@ -133,8 +131,11 @@ class Held(nn.Cell):
         slices = np.zeros((N, 2), np.int64)
         slices[: len(ranges)] = np.reshape(ranges, (-1, 2))
         wait_for_work()
-        overwrite(self.head, np.int32(head))
-        overwrite(self.count, np.int32(self.capacity if count is None else count))
+        count = self.capacity if count is None else count
+        for parameter, value in zip(
+            (self.head, self.count, self.serials, self.clock), (head, count, [head + count, 0], [0, head])
+        ):
+            overwrite(parameter, np.array(value))
         slots, sums = self.read(Tensor(filled), Tensor(slices))
         return slots.asnumpy()[: len(targets)].tolist(), sums.asnumpy()[: len(ranges)].tolist()
 
@@ -214,9 +215,9 @@ def test_set_with_duplicates(backend: str, capacity: int):
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_descend_equals_a_scan(backend: str, capacity: int):
+def test_descend_equals_a_scan(capacity: int):
     """Exact weights: the slot is that of a linear scan, for targets at random, on every border and just beside."""
-    held, generator = hold(backend, capacity), np.random.default_rng(capacity)
+    held, generator = hold("composite", capacity), np.random.default_rng(capacity)
     for _ in range(3):
         leaves = sparse_integers(capacity, generator)
         held.put(leaves)
@@ -241,7 +242,7 @@ def test_reads_between_writes_in_one_graph(backend: str):
     before, between, found, after = held.write_twice(Tensor(slots), *(Tensor(value) for value in values))
     for summary, written in ((before, np.full(N, 0.1)), (between, values[0]), (after, values[1])):
         leaves[slots] = written
-        root = sum_tree.levels(65)[-1]
+        root = levels(65)[-1]
         expected = build_weights(leaves)[[root.sums, root.minima, -1]]
         assert summary.asnumpy().tolist() == expected.tolist()
         if summary is between:
@@ -262,21 +263,32 @@ def adversarial_leaves(capacity: int) -> list[np.ndarray]:
     return [tenths, huge, huge[::-1].copy(), first, last, shrinking]
 
 
+def descend(tree: np.ndarray, capacity: int, target: float) -> int:
+    """The slot on which a point of the total falls, found node by node from the root."""
+    node = 0
+    for level in reversed(levels(capacity)):
+        prefix = np.cumsum(tree[level.children :][FANOUT * node : FANOUT * (node + 1)])
+        target = min(target, prefix[-1])
+        child = int(np.searchsorted(prefix, target))
+        target -= prefix[child - 1] if child else 0.0
+        node = FANOUT * node + child
+    return node
+
+
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_no_target_falls_on_a_weight_of_zero(capacity: int):
-    """Native and composite agree on every border, however the sums are rounded."""
-    pair = hold("native", capacity), hold("composite", capacity)
+    """However the sums are rounded; and each falls where the nodes of the tree lead it."""
+    held = hold("composite", capacity)
     for leaves in adversarial_leaves(capacity):
-        for held in pair:
-            held.put(leaves)
-        total = total_of(pair[0])
+        held.put(leaves)
+        total = total_of(held)
         prefix = np.cumsum(leaves)
         picked = prefix[np.linspace(0, capacity - 1, N // 3).astype(int)]
         targets = np.array([TINY, total, *picked, *np.nextafter(picked, 0), *np.nextafter(picked, np.inf)])
         targets = targets[(targets >= TINY) & (targets <= total)][:N]
-        slots = [held.look(targets)[0] for held in pair]
-        assert slots[0] == slots[1]
-        assert (leaves[slots[0]] > 0).all()
+        slots, _ = held.look(targets)
+        assert slots == [descend(held.tree(), capacity, target) for target in targets]
+        assert (leaves[slots] > 0).all()
 
 
 def total_of(held: Held) -> float:
@@ -285,9 +297,9 @@ def total_of(held: Held) -> float:
     return float(held.update(slots, np.full(N, held.leaves()[0]))[0])
 
 
-def test_points_of_the_total_fall_by_weight(backend: str):
+def test_points_of_the_total_fall_by_weight():
     """Frequencies of uniform targets are the weights' shares; those of other weights are refused."""
-    held, generator = hold(backend, 7), np.random.default_rng(0)
+    held, generator = hold("composite", 7), np.random.default_rng(0)
     leaves = np.array([4.0, 0, 1, 2, 0, 0.25, 1])
     held.put(leaves)
     drawn = [slot for _ in range(500) for slot in held.look((1 - generator.random(N)) * leaves.sum())[0]]
@@ -319,30 +331,43 @@ def test_sums_of_ranges_equal_slices(backend: str, capacity: int):
 
 
 class Updates:
-    """Calls of the native kernel on a tree in NumPy's memory."""
+    """A full ring without MindSpore whose rows are given weights by a kernel. Handles are slots."""
 
-    def __init__(self, capacity: int, n: int) -> None:
-        self.tree = initial_weights(capacity)
-        self.slots, self.values, self.positive = np.zeros(n, np.int64), np.zeros(n), np.zeros(())
-        size = np.array([capacity])
-        self.arguments = self.tree, size, self.slots, self.values, self.positive
-        shapes, types = [a.shape for a in self.arguments], [a.dtype.name for a in self.arguments]
-        self.call = native.DirectCall("replay_tree_set", shapes, types)
-        self.call.addresses[:] = [a.ctypes.data for a in self.arguments]
+    def __init__(self, capacity: int) -> None:
+        self.store = Store(Schema("Store", [()], ["uint8"]), options_of(capacity))
+        self.store.insert([np.zeros(capacity, np.uint8)], priority=0.0)
+        self.tree = self.store.arrays["weights"]
 
     def set(self, slots: Any, values: Any) -> None:
-        self.slots[:], self.values[:] = slots, values
-        self.call()
+        dead = self.store.update_priorities(np.asarray(slots, np.int64), np.asarray(values, np.float32))
+        assert int(dead) == 0
+
+
+@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_a_kernel_sets_with_duplicates(capacity: int):
+    """The last of several values for one slot stays, also if it is zero."""
+    updates, generator, leaves = Updates(capacity), np.random.default_rng(capacity), np.zeros(capacity)
+    assert updates.tree.tobytes() == initial_weights(capacity).tobytes()
+    for step in range(12):
+        slots = generator.integers(0, min(capacity, 40), N) if step % 2 else generator.integers(0, capacity, N)
+        values = np.where(generator.random(N) < 0.3, 0.0, generator.random(N) * 10.0 ** generator.integers(-9, 9))
+        values = values.astype(np.float32)
+        for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
+            leaves[slot] = value
+        updates.set(slots, values)
+        assert updates.tree.tobytes() == build_weights(leaves).tobytes()
 
 
 @pytest.mark.host_memory("calls kernels directly")
 def test_ten_million_updates_leave_no_trace():
     """The tree is that of its leaves, to the last bit; a total that is moved by differences is not."""
     capacity, n, generator = 1000, 2000, np.random.default_rng(1)
-    updates, leaves, moved = Updates(capacity, n), np.zeros(capacity), 0.0
+    updates, leaves, moved = Updates(capacity), np.zeros(capacity), 0.0
     for step in range(5000):
         slots = generator.integers(0, capacity, n)
         values = generator.random(n) * (10.0 ** (step % 13 - 6)) * (generator.random(n) > 0.1)
+        values = values.astype(np.float32)
         before = leaves.copy()
         leaves[slots] = values
         moved += float((leaves - before).sum())
@@ -354,72 +379,51 @@ def test_ten_million_updates_leave_no_trace():
 @pytest.mark.host_memory("calls kernels directly")
 def test_updates_one_by_one_leave_no_trace():
     """Single updates in a small tree take the other way through it: only the nodes above one slot are computed."""
-    updates, generator, leaves = Updates(300, 1), np.random.default_rng(2), np.zeros(300)
+    updates, generator, leaves = Updates(300), np.random.default_rng(2), np.zeros(300)
     for _ in range(20_000):
-        slot, value = int(generator.integers(300)), float(generator.random() * 10.0 ** generator.integers(-6, 6))
+        slot = int(generator.integers(300))
+        value = np.float32(generator.random() * 10.0 ** generator.integers(-6, 6))
         leaves[slot] = value
-        updates.set(slot, value)
+        updates.set([slot], [value])
     assert updates.tree.tobytes() == build_weights(leaves).tobytes()
 
 
-BAD = {
-    "negative": ([0, 1], [1.0, -1e-300], 4),
-    "NaN": ([0, 1], [np.nan, 1.0], 4),
-    "infinite": ([0, 1], [1.0, np.inf], 4),
-    "slot too large": ([0, 7], [1.0, 1.0], 3),
-    "negative slot": ([-1, 0], [1.0, 1.0], 3),
-}
-
-
 @pytest.mark.host_memory("calls kernels directly")
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_value_leaves_the_tree_as_it_was(case: str):
+@pytest.mark.parametrize(
+    ("values", "bad"),
+    [([1.0, -1e-30], r"-1\.\d*e-30"), ([np.nan, 1.0], "nan"), ([1.0, np.inf], "inf"), ([-np.inf, 1.0], "-inf")],
+)
+def test_a_bad_value_leaves_the_tree_as_it_was(values: list[float], bad: str):
     """Also where a good value comes first."""
-    slots, values, status = BAD[case]
-    updates = Updates(7, 2)
+    updates = Updates(7)
     updates.set([3, 4], [1.0, 2.0])
-    before = updates.tree.copy()
-    with pytest.raises(RuntimeError, match=f"replay_tree_set.*status {status}"):
-        updates.set(slots, values)
-    assert updates.tree.tobytes() == before.tobytes()
+    before = updates.store.state_dict()
+    with pytest.raises(ValueError, match=rf"^For 'Store', a priority must be finite and at least 0, but got {bad}.$"):
+        updates.set([0, 1], values)
+    for name, array in updates.store.state_dict().items():
+        assert array.tobytes() == before[name].tobytes()
     updates.set([3, 4], [0.0, 2.0])
     assert updates.tree.tobytes() == build_weights(np.array([0, 0, 0, 0, 2.0, 0, 0])).tobytes()
 
 
+BAD = {"NaN": ([0, 1], [np.nan, 1.0]), "slot too large": ([0, 7], [1.0, 1.0])}
+
+
 # A failed operator. MindSpore waits three seconds before it tells, and the graph cannot be called again.
-@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
-@pytest.mark.parametrize(
-    ("backend", "case"), [("native", "NaN"), ("composite", "NaN"), ("composite", "slot too large")]
-)
-def test_a_bad_value_fails_the_operator_in_a_graph(backend: str, case: str):
-    slots, values, status = BAD[case]
-    held = Held(backend, 7)
+@pytest.mark.parametrize("case", ["NaN", "slot too large"])
+def test_a_bad_value_fails_the_operator_in_a_graph(case: str):
+    slots, values = BAD[case]
+    held = Held("composite", 7)
     held.put(np.array([0, 2.0, 0, 0, 0, 3, 0]))
     before = held.tree()
-    message = {"native": rf"function\(replay_tree_set\) is {status}", "composite": "assert failed"}[backend]
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match="assert failed"):
         held.update(np.resize(slots, N), np.resize(values, N))
     assert held.tree().tobytes() == before.tobytes()
 
 
-@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
-@pytest.mark.parametrize("target", [0.0, 5.5, -1e-300, np.nan, np.inf])
-def test_a_target_outside_the_total_fails_the_operator(target: float):
-    held = hold("native", 7)
-    held.put(np.array([0, 2.0, 0, 0, 0, 3, 0]))
-    with pytest.raises(RuntimeError, match=r"function\(replay_tree_descend\) is 3"):
-        held.find(held.weights, Tensor([5.0, target], ms.float64)).asnumpy()
-
-
-@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
-def test_an_empty_tree_has_no_target():
-    held = hold("native", 7)
-    with pytest.raises(RuntimeError, match=r"function\(replay_tree_descend\) is 3"):
-        held.find(held.weights, Tensor([0.0], ms.float64)).asnumpy()
-
-
-def test_a_target_beyond_the_total_fails_the_composite_operator_in_a_graph():
+@pytest.mark.parametrize("target", [0.0, 5.5])
+def test_a_target_outside_the_total_fails_the_operator_in_a_graph(target: float):
     held = Held("composite", 7)
     held.put(np.array([0, 2.0, 0, 0, 0, 3, 0]))
     with pytest.raises(RuntimeError, match="assert failed"):
-        held.look([1.0, 5.5])
+        held.look([1.0, target])

@@ -14,7 +14,7 @@ from mindspore import Tensor, ops
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.buffers import replay
-from mindspore_replay.ops import native
+from mindspore_replay.store import Store
 
 pytestmark = pytest.mark.host_memory("threads that call kernels directly")
 
@@ -292,9 +292,6 @@ def test_a_lost_write_is_found(cls: type[PrioritizedReplayBuffer], message: str)
 def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
     """Operators of PyNative mode are in flight when a call returns; a graph that writes has ended, on the CPU."""
     matrix = Tensor(np.eye(1000, dtype=np.float32))
-    known: dict[int, int] = {}
-    look_up = native.address
-    monkeypatch.setattr(native, "address", lambda parameter: known.get(id(parameter)) or look_up(parameter))
     buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["float32"], seed=0, backend="native")
     column = buffer.buffer[0]
 
@@ -307,8 +304,6 @@ def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
         return value in column.asnumpy()
 
     assert all(insert_behind_a_late_write(value) for value in (1.0, 2.0, 3.0))
-    # To look an address up waits too.
-    known.update({id(parameter): look_up(parameter) for parameter in buffer.get_parameters()})
     monkeypatch.setattr(replay, "wait_for_work", lambda: None)
     assert not all(insert_behind_a_late_write(value) for value in range(4, 24))
 
@@ -360,5 +355,5 @@ def test_a_state_beside_a_graph_is_whole():
 
 
 def test_without_keeping_kernels_out_states_are_torn(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(native, "kernels_kept_out", lambda _column: contextlib.nullcontext())
+    monkeypatch.setattr(Store, "kernels_kept_out", lambda _store: contextlib.nullcontext())
     assert torn_states(150) > 0

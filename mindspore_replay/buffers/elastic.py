@@ -1,18 +1,19 @@
 """Uniform experience replay from the newest rows."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import check_size, numpy_type, one_int
+from ..columns import numpy_type
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.random import ALL_ROWS
+from ..store.checks import check_size, one_int
+from ..store.options import Options
 from .replay import ReplayBuffer
-from .state import overwrite, state_parameter
+from .state import overwrite
 
 _numbers = itertools.count()
 
@@ -81,9 +82,9 @@ class ElasticReplayBuffer(ReplayBuffer):
             views, seed, backend,
         )  # fmt: skip
 
-    def _make_own_state(self) -> None:
-        window = self.capacity if self._first_window is None else self._checked_window(self._first_window)
-        self.window = state_parameter("window", np.array([window], np.int64))
+    def _made_for(self, seed: int) -> Options:
+        first = self._first_window
+        return super()._made_for(seed)._replace(window=self.capacity if first is None else self._checked_window(first))
 
     def _make_operators(self) -> None:
         super()._make_operators()
@@ -170,10 +171,7 @@ class ElasticReplayBuffer(ReplayBuffer):
             RuntimeError: If the window holds fewer than `sample_size` eligible rows; `can_sample` tells. In a graph the
                 operator fails with a RuntimeError.
         """
-        with self._lock:
-            wait_for_work()
-            newest = self._usual_bounds()
-        return self._draw_between(newest, as_dict, with_indices)
+        return self._draw_between(None, as_dict, with_indices)
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
@@ -182,13 +180,3 @@ class ElasticReplayBuffer(ReplayBuffer):
         From Python, also whether the `limiter` lets them be sampled now; a graph does not ask it.
         """
         return super().can_sample()
-
-    def _usual_bounds(self) -> tuple[int, int]:
-        return -int(self.window.asnumpy()[0]), ALL_ROWS[1]
-
-    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        super()._check_state(state)
-        if not 1 <= state["window"][0] <= self.capacity:
-            raise ValueError(
-                f"For '{type(self).__name__}', 'window' must be in [1, {self.capacity}], but got {state['window'][0]}."
-            )

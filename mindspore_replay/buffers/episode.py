@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import check_bool, check_size
-from ..ops import groups as groups_op
-from ..ops import native, plan, timeline
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.random import ALL_ROWS
+from ..store.checks import check_bool, check_size
+from ..store.library import TOO_FEW_ROWS, KernelError
+from ..store.windows import LENGTH, Output, WindowRule
 from .layout import SampleLayout, Steps
 from .replay import ReplayBuffer
 
@@ -88,20 +87,16 @@ class EpisodeReplayBuffer(ReplayBuffer):
         layout = SampleLayout(type(self).__name__, self.columns, Steps(0, self.max_episode_length))
         return self._shaped(layout, views)
 
-    def _window_rule(self, layout: SampleLayout, past: int) -> timeline.WindowRule:
+    def _window_rule(self, layout: SampleLayout, past: int) -> WindowRule:
         # A whole episode is a sequence that starts at its first step and may be padded at its end.
         longest = self.max_episode_length
-        return timeline.WindowRule(0, longest, longest, True, self.num_envs, longest)
+        return WindowRule(0, longest, longest, True, self.num_envs, longest)
 
-    def _bookkeeping(self, layout: SampleLayout) -> dict[str, plan.Output]:
-        return {"lengths": plan.Output(plan.LENGTH), "mask": layout.mask()}
+    def _bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
+        return {"lengths": Output(LENGTH), "mask": layout.mask()}
 
-    def _make_window_operators(self, rule: timeline.WindowRule) -> None:
-        super()._make_window_operators(rule)
-        given = self._graph_state, self.columns, rule
-        self._groups: Any = (
-            groups_op.NativeSampleGroups(*given) if self._direct else groups_op.CompositeSampleGroups(*given)
-        )
+    def _make_window_operators(self) -> None:
+        super()._make_window_operators()
         self._check_groups = ops.constexpr(self._check_groups_in_graph, name=f"CheckGroups{next(_numbers)}")
 
     # Bodies for the compiler.
@@ -114,12 +109,12 @@ class EpisodeReplayBuffer(ReplayBuffer):
         return self._groups_of(column, ordered, groups, size_in_group)
 
     def _groups_of(self, column, ordered, groups, size):
-        return self._groups(column, ordered, groups, size)
+        return self._graph.sample_groups(column, ordered, groups, size)
 
     def _sample_graph(self, *, as_dict=False):
         if as_dict:
             raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
-        return self._sample_between(self._all_rows)
+        return self._sample_in(self._all_rows)
 
     # Methods, with the bodies that Python runs.
 
@@ -141,7 +136,7 @@ class EpisodeReplayBuffer(ReplayBuffer):
                 operator fails with a RuntimeError.
         """
         names = self._dict_names(self._bookkeeping_names) if as_dict else ()
-        batch = self._draw(None, ALL_ROWS)
+        batch = self._draw(None, None)
         return dict(zip(names, batch)) if as_dict else batch
 
     @graph_body(_sample_groups_graph)
@@ -173,18 +168,18 @@ class EpisodeReplayBuffer(ReplayBuffer):
         options = self._group_options(key, groups, size_in_group, ordered)
         with self._lock:
             wait_for_work()
-            if self._host.compiled:  # a graph of the composite operator that failed could not be called again
+            if not self._direct:  # a graph of the composite operator that failed could not be called again
                 self._need_groups(key, options)
             try:
-                return self._host.sample_groups(*options)
-            except native.KernelError as error:
-                if error.status == native.TOO_FEW_ROWS:
+                return self._calls.sample_groups(*options)
+            except KernelError as error:
+                if error.status == TOO_FEW_ROWS:
                     self._need_groups(key, options)
                 raise
 
     def _need_groups(self, key: str, options: tuple[int, bool, int, int]) -> None:
         column, _, groups, _ = options
-        slots = (int(self.head.asnumpy()) + np.arange(self._host.count())) % self.capacity
+        slots = (int(self.head.asnumpy()) + np.arange(self._calls.count())) % self.capacity
         first = np.arange(slots.size) - self.steps.asnumpy()[slots] * self.num_envs
         drawable = (first >= 0) & (self.weights.asnumpy()[slots[np.maximum(first, 0)]] > 0)
         found = np.unique(self.buffer[column].asnumpy()[slots[drawable]]).size

@@ -6,10 +6,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
-from mindspore.ops.functional import isconstant
 
 from ..columns import type_name
-from ..ops import random
+from ..mindspore_api import isconstant
+from ..store.random import ALL_ROWS
 from .timed import TimedCell
 
 _numbers = itertools.count()
@@ -24,7 +24,7 @@ class GraphBodies(TimedCell):
 
     def _make_graph_constants(self) -> None:
         # Constants of the graph bodies: a Tensor made inside a compiled body would leave the graph.
-        self._all_rows = Tensor(random.ALL_ROWS, ms.int64)
+        self._all_rows = Tensor(ALL_ROWS, ms.int64)
         self._zero = Tensor(0, ms.int32)
         # The compiler caches such checks by name, and each buffer has its own.
         self._check_rows = ops.constexpr(self._check_in_graph, name=f"CheckRows{next(_numbers)}")
@@ -53,10 +53,16 @@ class GraphBodies(TimedCell):
         return True
 
     def _insert_rows(self, *rows):
-        return self._write(rows, self.max_priority if self.weighted else None, None)
+        return self._insert_with(self.max_priority if self.weighted else None, *rows)
+
+    def _insert_with(self, priority, *rows):
+        """Inserts rows, before which come their flags if rows know their episode."""
+        if self.timed:
+            return self._graph.insert(rows[1:], priority, rows[0])
+        return self._graph.insert(rows, priority, None)
 
     def _read_rows(self, index):
-        return self._read(index)
+        return self._graph.read(index)
 
     def _checked_rows(self, exp):
         if isinstance(exp, dict):
@@ -84,7 +90,7 @@ class GraphBodies(TimedCell):
     def _insert_graph(self, exp, *, end=False, final=False):
         rows = self._checked_rows(exp)
         if self.timed:
-            self._insert_timed(self._ends_graph(end, final, self._rows_of(rows)), *rows)
+            self._insert_rows(self._ends_graph(end, final, self._rows_of(rows)), *rows)
         else:
             self._no_episodes_graph(end, final)
             self._insert_rows(*rows)
@@ -108,7 +114,7 @@ class GraphBodies(TimedCell):
             raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
         if with_indices and not self._has_handles:
             raise RuntimeError("For 'sample', 'with_indices' needs a buffer made with weighted=True or a limit.")
-        batch = self._sample_between(bounds)
+        batch = self._sample_in(bounds)
         return batch[1:] if self._has_handles and not with_indices else batch
 
     def _bounds_graph(self, sample_range):

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..columns import Columns
-from ..ops.plan import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, RETURN, STACK, WINDOW, Output
+from ..store.schema import Schema
+from ..store.windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, RETURN, STACK, WINDOW, Output
 
 
 class Steps(NamedTuple):
@@ -46,7 +46,7 @@ class SampleLayout:
         steps (Union[Steps, None]): The steps of a window; ``None`` for single rows.
     """
 
-    def __init__(self, cls_name: str, columns: Columns, steps: Steps | None = None) -> None:
+    def __init__(self, cls_name: str, columns: Schema, steps: Steps | None = None) -> None:
         self.cls_name = cls_name
         self.columns = columns
         self.steps = steps

@@ -1,23 +1,21 @@
 """Rows that are not drawn any more: used up, stale, deleted. What a buffer keeps of each row for that."""
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, ops
-from mindspore.ops.functional import isconstant
+from mindspore import Tensor, ops
 
-from ..columns import Columns, check_bool, check_size, numpy_type, one_int, zeros_parameter
-from ..ops import rows as row_marks
-from ..ops import sum_tree, updates
+from ..columns import Columns, numpy_type
+from ..mindspore_api import isconstant, share
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.outputs import share
-from ..ops.state import State
-from ..ops.timeline import WindowRule
+from ..ops.operators import Operators
+from ..store.checks import check_bool, check_size, one_int
+from ..store.inputs import as_handles
+from ..store.state import LAST_CLOCK
+from ..store.windows import WindowRule
 from .saving import SavedCell
-from .state import check_times, check_weights, overwrite, state_parameter
 
 _numbers = itertools.count()
 
@@ -42,24 +40,13 @@ class LimitedCell(SavedCell):
             as stale, by `delete`, and dead handles skipped. Shape ``[5]``, int64.
     """
 
-    _host: Any
-    #: The buffer's Parameters as its operators take them.
-    _graph_state: State
+    #: The operators of compiled graphs.
+    _graph: Operators
     #: Which windows are legal; ``None`` where samples are single rows.
     _rule: WindowRule | None = None
     limiter: Any
-    _write: Any
-    _read: Any
-    _sample: Any
-    _update: Any
-    _delete: Any
-    _advance: Any
-    _forget: Any
-    backend: str
     columns: Columns
     timed: bool
-    steps: Parameter
-    flags: Parameter
     #: How a priority becomes a weight: (priority + epsilon)^alpha. Without priorities every weight is 1.
     alpha = 0.0
     epsilon = 0.0
@@ -68,42 +55,12 @@ class LimitedCell(SavedCell):
         name = type(self).__name__
         self.max_use = None if max_use is None else check_size(name, "max_use", max_use)
         self.max_staleness = (
-            None
-            if max_staleness is None
-            else check_size(name, "max_staleness", max_staleness, row_marks.LAST_CLOCK, minimum=0)
+            None if max_staleness is None else check_size(name, "max_staleness", max_staleness, LAST_CLOCK, minimum=0)
         )
         limited = self.max_use is not None or self.max_staleness is not None
         self.weighted = check_bool(name, "weighted", weighted) or limited
 
-    def _make_weights(self) -> None:
-        self.weights = zeros_parameter("weights", (sum_tree.tree_size(self.capacity),), ms.float64)
-        self.priorities = zeros_parameter("priorities", (self.capacity,), ms.float32)
-        self.max_priority = state_parameter("max_priority", np.float32(1))
-        self.use_counts = zeros_parameter("use_counts", (self.capacity,), ms.int32)
-        self.insertion_clocks = zeros_parameter("insertion_clocks", (self.capacity,), ms.int64)
-        self.clock = state_parameter("clock", np.zeros(2, np.int64))
-        self.counts = state_parameter("counts", np.zeros(len(row_marks.COUNTS), np.int64))
-        overwrite(self.weights, sum_tree.initial_weights(self.capacity))
-
-    @property
-    def _factors(self) -> Tensor:
-        """How a priority becomes a weight, as the operators take it."""
-        return row_marks.weight_factors(self.alpha, self.epsilon)
-
     def _make_weight_operators(self) -> None:
-        state, given = self._graph_state, (self._graph_state, self._factors, self._rule)
-        if self.backend == "native":
-            self._delete = updates.NativeDelete(*given)
-            self._advance = updates.NativeAdvance(*given, self.max_staleness)
-            self._info: Any = updates.NativeInfo(state)
-            self._summary: Any = sum_tree.NativeSummary(state)
-            self._sums: Any = sum_tree.NativeSums(state)
-        else:
-            self._delete = updates.CompositeDelete(*given)
-            self._advance = updates.CompositeAdvance(*given, self.max_staleness)
-            self._info = updates.CompositeInfo(state)
-            self._summary = sum_tree.CompositeSummary(state)
-            self._sums = sum_tree.CompositeSums(state)
         number = next(_numbers)
         self._check_handles = ops.constexpr(self._check_handles_in_graph, name=f"CheckHandles{number}")
         self._check_steps = ops.constexpr(self._check_steps_in_graph, name=f"CheckSteps{number}")
@@ -112,7 +69,7 @@ class LimitedCell(SavedCell):
     # Bodies for the compiler.
 
     def _check_steps_in_graph(self, steps: Any) -> bool:
-        check_size(type(self).__name__, "steps", steps, row_marks.LAST_CLOCK, minimum=0)
+        check_size(type(self).__name__, "steps", steps, LAST_CLOCK, minimum=0)
         return True
 
     def _check_steps_tensor_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
@@ -151,23 +108,23 @@ class LimitedCell(SavedCell):
 
     def _forget_rows(self):
         """Graph body of `reset`; a class with more state begins that anew too."""
-        self._forget()
+        self._graph.reset()
 
     def _delete_handles(self, handles):
-        return self._delete(handles)
+        return self._graph.delete(handles)
 
     def _advance_by(self, steps):
-        self._advance(steps)
+        self._graph.advance(steps)
         return steps
 
     def _info_of(self, handles):
-        return self._info(handles)
+        return self._graph.info(handles)
 
     def _eligible_rows(self):
-        return self._summary()[2]
+        return self._graph.summary()[2]
 
     def _eligible_between(self, ranges):
-        return self._sums(ranges)
+        return self._graph.sums(ranges)
 
     # Methods, with the bodies that Python runs.
 
@@ -191,7 +148,7 @@ class LimitedCell(SavedCell):
         handles = self._handles(indices).reshape(-1)
         with self._lock:
             wait_for_work()
-            return share(self._host.delete(handles))
+            return share(self._calls.delete(handles))
 
     @graph_body(_advance_graph)
     def advance(self, steps: int = 1) -> "LimitedCell":
@@ -214,8 +171,8 @@ class LimitedCell(SavedCell):
             steps = one_int(type(self).__name__, "steps", steps.asnumpy())
         with self._lock:
             wait_for_work()
-            most = row_marks.LAST_CLOCK - int(self.clock.asnumpy()[0])
-            self._host.advance(check_size(type(self).__name__, "steps", steps, most, minimum=0))
+            most = LAST_CLOCK - int(self.clock.asnumpy()[0])
+            self._calls.advance(check_size(type(self).__name__, "steps", steps, most, minimum=0))
         return self
 
     @graph_body(_info_graph)
@@ -240,7 +197,7 @@ class LimitedCell(SavedCell):
         handles = self._handles(indices)
         with self._lock:
             wait_for_work()
-            parts = self._host.info(handles.reshape(-1))
+            parts = self._calls.info(handles.reshape(-1))
         priority, uses, staleness = (Tensor(part.reshape(handles.shape)) for part in parts)
         return priority, uses, staleness
 
@@ -249,31 +206,6 @@ class LimitedCell(SavedCell):
 
     def _handles(self, indices: Any) -> np.ndarray:
         return as_handles(type(self).__name__, indices)
-
-    def _eligible(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Which slots hold a row that may be drawn, found from scratch. Shape ``[C]``, bool."""
-        stored = np.zeros(self.capacity, bool)
-        stored[(int(state["head"]) + np.arange(int(state["count"]))) % self.capacity] = True
-        return stored & (state["use_counts"] >= 0)
-
-    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        super()._check_state(state)
-        if self.weighted:
-            eligible = self._eligible(state)
-            check_times(type(self).__name__, self.capacity, state)
-            check_weights(type(self).__name__, self.capacity, state, eligible, self.alpha, self.epsilon)
-
-
-def as_handles(cls_name: str, indices: Any) -> np.ndarray:
-    """Handles as int64 ``[]`` or ``[n]``, or a clear error."""
-    handles = indices.asnumpy() if isinstance(indices, Tensor) else np.asarray(indices)
-    if handles.dtype.kind not in "iu":
-        raise TypeError(f"For '{cls_name}', 'indices' must hold ints, but got {handles.dtype.name}.")
-    if handles.ndim > 1 or handles.size == 0:
-        raise ValueError(
-            f"For '{cls_name}', 'indices' must have shape [] or [n], n at least 1, but got {list(handles.shape)}."
-        )
-    return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
 
 
 def need_weights(cls_name: str, weighted: bool, method: str) -> None:

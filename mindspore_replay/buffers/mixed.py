@@ -10,15 +10,18 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from ..arguments import Remembered
-from ..columns import TYPES, check_bool, check_number, check_seed, check_size, numpy_type
-from ..ops import random
+from ..columns import TYPES, numpy_type
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows, exact_counts
-from .prioritized import PrioritizedReplayBuffer, as_priority
+from ..store.checks import check_bool, check_number, check_seed, check_size
+from ..store.inputs import as_priority, check_length
+from ..store.random import initial_state
+from ..store.schema import type_name
+from ..store.state import fitting
+from .prioritized import PrioritizedReplayBuffer
 from .replay import ReplayBuffer
 from .saving import NamedCell, hold_locks
-from .state import check_layout, load_in_place, overwrite, state_parameter
-from .weighted_host import check_length
+from .state import load_in_place, overwrite, state_parameter
 
 _numbers = itertools.count()
 _SMALLEST_RATIO, _LARGEST_RATIO = 1e-30, 1e30
@@ -96,7 +99,7 @@ class MixedReplay(Remembered, NamedCell):
         self._set_rewards(rewards)
         if self.adjustable:
             self.ratios = state_parameter("ratios", ratios)
-            self.random_state = state_parameter("random_state", random.initial_state(check_seed(name, seed)))
+            self.random_state = state_parameter("random_state", initial_state(check_seed(name, seed)))
             prefix = f"{name}_{next(_numbers)}."
             for parameter in (self.ratios, self.random_state):
                 parameter.name = prefix + parameter.name
@@ -138,7 +141,8 @@ class MixedReplay(Remembered, NamedCell):
             prefix = f"source_{i}."
             for key in [key for key in own if key.startswith(prefix)]:
                 part[key[len(prefix) :]] = own.pop(key)
-        arrays = check_layout(type(self).__name__, own, self._own_state())
+        expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in self._own_state().items()}
+        arrays = fitting(type(self).__name__, own, expected)
         self._check_state(arrays)
         checked = [buffer._checked(part) for buffer, part in zip(self.sources, parts)]
         for buffer, part in zip(self.sources, checked):

@@ -1,25 +1,24 @@
 """Prioritized experience replay."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
-from mindspore.ops.functional import isconstant
 
-from ..columns import check_bool, check_number, check_size, numpy_type
-from ..ops import native, updates
+from ..columns import numpy_type
+from ..mindspore_api import isconstant, share
+from ..ops import native
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.outputs import share
+from ..store.checks import check_bool, check_number, check_size
+from ..store.inputs import as_priority, check_length, one_number
+from ..store.options import Options
 from .replay import ReplayBuffer
-from .state import state_parameter
-from .weighted_host import CompiledPrioritizedHost, NativePrioritizedHost, check_length
 
 _numbers = itertools.count()
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
-_INFINITY = np.float32(np.inf).view(np.uint32)
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -129,28 +128,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {normalize!r}.")
         self.normalize = normalize
 
-    def _make_own_state(self) -> None:
-        if self.prioritized:
-            self.beta = state_parameter("beta", np.array([self.first_beta]))
-
     def _beta_step(self) -> float:
         return (1 - self.first_beta) / self.beta_steps if self.prioritized and self.beta_steps else 0.0
 
-    def _make_host(self) -> Any:
-        if self.timed:
-            return super()._make_host()
-        return NativePrioritizedHost(self) if self._direct else CompiledPrioritizedHost(self)
+    def _made_for(self, seed: int) -> Options:
+        return super()._made_for(seed)._replace(beta=self.first_beta if self.prioritized else None)
 
     def _make_weight_operators(self) -> None:
         super()._make_weight_operators()
         if not self.prioritized:
             return
-        given = self._graph_state, self._factors, self._rule
-        self._update = (
-            updates.NativeUpdatePriorities(*given)
-            if self.backend == "native"
-            else updates.CompositeUpdatePriorities(*given)
-        )
         self._start_beta = Tensor(np.array([self.first_beta]))
         number = next(_numbers)
         self._check_priority = ops.constexpr(self._check_priority_in_graph, name=f"CheckPriority{number}")
@@ -187,9 +174,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._check_priority_number(priority)
         return ops.cast(priority, ms.float32)
 
-    def _insert_with(self, priority, *rows):
-        return self._write(rows, priority, None)
-
     def _insert_graph(self, exp, *, priority=None, end=False, final=False):
         if priority is not None and not self.prioritized:
             raise RuntimeError("For 'insert', 'priority' needs a buffer made with prioritized=True.")
@@ -197,17 +181,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         n = self._rows_of(rows)
         given = self.max_priority if priority is None else self._priority_graph(priority, n)
         if self.timed:
-            self._insert_timed_with(given, self._ends_graph(end, final, n), *rows)
+            self._insert_with(given, self._ends_graph(end, final, n), *rows)
         else:
             self._no_episodes_graph(end, final)
             self._insert_with(given, *rows)
         return self._size_graph()
-
-    def _sample_now(self):
-        return self._finished(self._sample(self._all_rows, self.beta, None))
-
-    def _sample_with(self, beta):
-        return self._finished(self._sample(self._all_rows, self.beta, beta))
 
     def _sample_graph(self, beta=None, *, as_dict=False):
         if as_dict:
@@ -216,15 +194,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _by_weight_graph(self, beta):
         if beta is None:
-            return self._sample_now()
+            return self._sample_in(self._all_rows)
         if isinstance(beta, Tensor):
             self._check_beta_tensor(beta.dtype, beta.shape)
         elif isconstant(beta) or not isinstance(beta, (int, float)):
             self._check_beta(beta)
-        return self._sample_with(ops.cast(beta, ms.float64))
+        return self._sample_with(self._all_rows, ops.cast(beta, ms.float64))
 
     def _update_with(self, handles, priority):
-        return self._update(handles, priority)
+        return self._graph.update_priorities(handles, priority)
 
     def _update_graph(self, indices, priorities):
         if not self.prioritized:
@@ -235,7 +213,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _forget_rows(self):
         if self.prioritized:
             ops.assign(self.beta, self._start_beta)
-        self._forget()
+        self._graph.reset()
 
     # Methods, with the bodies that Python runs.
 
@@ -271,7 +249,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             given = as_priority(type(self).__name__, priority)
         if not (end is False and final is False):
             self._need_episodes("end")
-        return self._store(exp, *((given, end, final) if self.timed else (self.num_envs, given)))
+        return self._insert(exp, given, end, final)
 
     #: `insert` under a name that MindSpore's parser never takes for a list's method.
     add = insert
@@ -339,7 +317,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         self._need_priorities("update_priorities")
         name = type(self).__name__
-        plain = not self._host.compiled and native.is_vector(priorities, ms.float32, _FLOAT32)
+        plain = self._direct and native.is_vector(priorities, ms.float32, _FLOAT32)
         handles = (
             indices if plain and native.is_vector(indices, ms.int64, _INT64) else self._handles(indices).reshape(-1)
         )
@@ -347,42 +325,4 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         check_length(name, given, handles.shape[0])
         with self._lock:
             wait_for_work()
-            try:
-                return share(self._host.update(handles, given))
-            except native.KernelError as error:
-                if error.status == native.BAD_WEIGHT:
-                    as_priority(name, priorities)  # says which is wrong
-                raise
-
-    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        super()._check_state(state)
-        if self.prioritized and not 0 <= state["beta"][0] <= 1:
-            raise ValueError(f"For '{type(self).__name__}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
-
-
-def one_number(cls_name: str, beta: np.ndarray) -> Any:
-    """The only element of an array, or a clear error."""
-    if beta.shape not in ((), (1,)) or beta.dtype.kind not in "iuf":
-        raise TypeError(
-            f"For '{cls_name}', 'beta' must be one number, but got shape {list(beta.shape)} of {beta.dtype.name}."
-        )
-    return beta.reshape(())[()]
-
-
-def as_priority(cls_name: str, priority: Any) -> np.ndarray:
-    """Priorities as float32 ``[]`` or ``[n]``, or a clear error."""
-    given = priority.asnumpy() if isinstance(priority, Tensor) else np.asarray(priority)
-    if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
-        raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {given.dtype.name}.")
-    if given.ndim > 1 or given.size == 0:
-        raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(given.shape)}.")
-    if given.dtype != np.float32:
-        with np.errstate(over="ignore"):
-            given = given.astype(np.float32)
-    given = np.asarray(given, order="C")
-    # As unsigned integers, the bits of numbers from 0 on are smaller than those of infinity, and all others larger.
-    if given.view(np.uint32).max() >= _INFINITY:
-        bad = given[~(np.isfinite(given) & (given >= 0))]
-        if bad.size:
-            raise ValueError(f"For '{cls_name}', a priority must be finite and at least 0, but got {bad[0]}.")
-    return given
+            return share(self._calls.update_priorities(handles, given))

@@ -9,17 +9,23 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor
+from mindspore import ParameterTuple, Tensor
 
-from ..columns import Columns, check_bool, check_seed, check_size, type_name
-from ..ops import insert, native, random, ring, sample, updates
+from .. import mindspore_api
+from ..columns import Columns
+from ..ops import native
 from ..ops.eager import graph_body, wait_for_work
+from ..ops.operators import Operators
 from ..ops.state import State
+from ..store import state
+from ..store.checks import check_bool, check_seed, check_size
+from ..store.library import TOO_FEW_ROWS, KernelError
+from ..store.options import Options
+from ..store.random import ALL_ROWS
+from ..store.store import Store
+from .compiled import CompiledCalls
 from .graph_bodies import GraphBodies
-from .host import CompiledHost, NativeHost
-from .state import load_in_place, overwrite, state_parameter
-from .timed_host import CompiledTimedHost, NativeTimedHost
-from .weighted_host import CompiledWeightedHost, NativeWeightedHost
+from .state import parameter_on
 
 _numbers = itertools.count()
 
@@ -140,72 +146,53 @@ class ReplayBuffer(GraphBodies):
         self._direct = native.direct_calls(self.backend)
         if self.backend == "composite":
             self.columns.check_composite()
-        self._make_state(check_seed(name, seed))
+        self._options = self._made_for(check_seed(name, seed))
+        self._make_state()
         self._make_operators()
         self._lock = threading.RLock()
 
-    def _make_state(self, seed: int) -> None:
-        self.buffer = self.columns.allocate(self.capacity)
-        self.head = state_parameter("head", np.int32(0))
-        self.count = state_parameter("count", np.int32(0))
-        self.serials = state_parameter("serials", np.zeros(2, np.int64))
-        self.random_state = state_parameter("random_state", random.initial_state(seed))
-        if self.weighted:
-            self._make_weights()
-        if self.timed:
-            self._make_time()
-        self._make_own_state()
+    def _made_for(self, seed: int) -> Options:
+        """What the store under the buffer is made for."""
+        return Options(
+            capacity=self.capacity,
+            plan=self._plan(),
+            num_envs=self.num_envs,
+            seed=seed,
+            weighting=(self.alpha, self.epsilon) if self.weighted else None,
+            rule=self._rule,
+            max_staleness=self.max_staleness,
+            end_flags=self._last_flags(),
+            cls_name=type(self).__name__,
+        )
+
+    def _make_state(self) -> None:
+        if self._direct:
+            self._calls = Store(
+                self.columns, self._options, share=mindspore_api.share, address_of=mindspore_api.address
+            )
+        arrays = self._calls.arrays if self._direct else state.make(self.columns, self._options)
         # A buffer outside of a Cell gets no prefix from its owner, and a graph that holds two needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
-        for key, parameter in self._state().items():
-            parameter.name = prefix + key
-            load_in_place(parameter)
-        self._graph_state = self._operator_state()
-
-    def _make_own_state(self) -> None:
-        """A place for the Parameters of a class that adds some."""
-
-    def _operator_state(self) -> State:
-        """The Parameters as the operators take them."""
-        return State(self.buffer, self._state())
+        parameters = {name: parameter_on(name, array) for name, array in arrays.items()}
+        columns = [parameter for name, parameter in parameters.items() if name.startswith("column.")]
+        self.buffer = ParameterTuple(columns)
+        for name, parameter in parameters.items():
+            if not name.startswith("column."):
+                setattr(self, name, parameter)
+            parameter.name = prefix + name
 
     def _make_operators(self) -> None:
-        self._make_ring_operators()
+        by_kernel = self.backend == "native"
+        graph_state = State(self.buffer, self._state(), self._options)
+        self._graph = Operators(graph_state, self.columns, self._options, by_kernel, self._direct)
         if self.weighted:
             self._make_weight_operators()
-        if self._rule is not None:
-            self._make_window_operators(self._rule)
-        self._make_graph_constants()
-        self._host: Any = self._make_host()
-
-    def _make_ring_operators(self) -> None:
-        """The operators that every buffer has."""
-        state, columns = self._graph_state, self.columns
-        native_here = self.backend == "native"
-        self._forget = (
-            updates.NativeReset(state, self._rule) if native_here and self.weighted else updates.CompositeReset(state)
-        )
-        if native_here:
-            self._read = ring.NativeRead(state, columns)
-            self._write = insert.NativeInsert(state, columns, self._factors, self._rule)
-            self._sample = sample.NativeSample(state, self._plan(), columns, self._rule)
-        else:
-            self._read = ring.CompositeRead(state, columns)
-            self._write = insert.CompositeInsert(state, columns, self._factors, self._rule)
-            self._sample = sample.CompositeSample(state, self._plan(), columns, self._rule)
-
-    def _make_host(self) -> Any:
-        """How calls from Python are done."""
         if self.timed:
-            return NativeTimedHost(self) if self._direct else CompiledTimedHost(self)
-        if self.weighted:
-            return NativeWeightedHost(self) if self._direct else CompiledWeightedHost(self)
-        return NativeHost(self) if self._direct else CompiledHost(self)
-
-    @property
-    def _has_handles(self) -> bool:
-        """Whether what is drawn comes with handles."""
-        return self.weighted
+            self._make_window_operators()
+        self._make_graph_constants()
+        if not self._direct:
+            self._calls = CompiledCalls(self)
+        self._finish_now = ms.jit(self._finish_outputs) if self._direct and self._finish is not None else None
 
     @property
     def _bookkeeping_names(self) -> tuple[str, ...]:
@@ -218,10 +205,8 @@ class ReplayBuffer(GraphBodies):
         """Of each column of a sample the shape without its first axis, and the dtype."""
         if self.timed:
             outputs, columns = self._layout.outputs(), self.columns
-            return {
-                k: (output.shape(1, columns)[1:], type_name(output.dtype(columns))) for k, output in outputs.items()
-            }
-        return dict(zip(self.columns.names, zip(self.shapes, map(type_name, self.types))))
+            return {k: (output.shape(1, columns)[1:], output.dtype(columns)) for k, output in outputs.items()}
+        return dict(zip(self.columns.names, zip(self.shapes, self.columns.dtypes)))
 
     @property
     def _gives_handles(self) -> bool:
@@ -238,9 +223,13 @@ class ReplayBuffer(GraphBodies):
         super(ReplayBuffer, twin).__init__()
         own = vars(self).keys() - vars(twin).keys()
         twin.__dict__.update({key: value for key, value in vars(self).items() if key in own})
-        twin._params.update(self._params)
+        for name, parameter in self.parameters_and_names(expand=False):
+            twin.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         twin.__dict__["limiter"] = self.limiter
         twin.sample_size = sample_size
+        twin._options = self._options._replace(plan=self._options.plan._replace(n=sample_size))
+        if twin._direct:
+            twin._calls = self._calls.resized(twin._options)
         twin._make_operators()
         return twin
 
@@ -300,7 +289,7 @@ class ReplayBuffer(GraphBodies):
             exp = self.columns.in_order(exp)
         if not (end is False and final is False):
             self._need_episodes("end")
-        return self._store(exp, *((None, end, final) if self.timed else (self.num_envs,)))
+        return self._insert(exp, None, end, final)
 
     #: `insert` under a name that MindSpore's parser never takes for a list's method.
     add = insert
@@ -324,14 +313,14 @@ class ReplayBuffer(GraphBodies):
         positions = self._positions(index)
         with self._lock:
             wait_for_work()
-            count = self._host.count()
+            count = self._calls.count()
             outside = positions[(positions < -count) | (positions >= count)]
             if outside.size:
                 raise IndexError(
                     f"For '{type(self).__name__}', 'index' must be in [-{count}, {count}), since {count} rows are "
                     f"stored, but got {outside.flat[0]}."
                 )
-            return self._host.read(positions.astype(np.int64))
+            return self._calls.read(positions.astype(np.int64))
 
     @graph_body(GraphBodies._rows_graph)
     def rows(self) -> tuple[Tensor, ...]:
@@ -345,14 +334,14 @@ class ReplayBuffer(GraphBodies):
         """
         with self._lock:
             wait_for_work()
-            stored = self._host.count()
+            stored = self._calls.count()
             if stored < self.capacity:
                 raise RuntimeError(
                     f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
                     "stored. Wait until full() is true; of the rows stored until then, get_item(range(len(buffer))) "
                     "gives a batch, and datasets.to_npz makes a file."
                 )
-            return self._host.read(np.arange(self.capacity))
+            return self._calls.read(np.arange(self.capacity))
 
     @graph_body(GraphBodies._sample_graph)
     def sample(
@@ -381,7 +370,7 @@ class ReplayBuffer(GraphBodies):
         if with_indices and not self._has_handles:
             self._need_weights("sample(with_indices=True)")
         names = self._dict_names(self._bookkeeping_names if with_indices else ()) if as_dict else ()
-        batch = self._draw(bounds, random.ALL_ROWS if bounds is None else bounds)
+        batch = self._draw(bounds, None)
         if self._has_handles and not with_indices:
             batch = batch[1:]
         return dict(zip(names, batch)) if as_dict else batch
@@ -395,10 +384,10 @@ class ReplayBuffer(GraphBodies):
             raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
         return (*bookkeeping, *(self._fields if self.timed else self.columns.names))
 
-    def _store(self, exp: Any, *how: Any) -> "ReplayBuffer":
+    def _insert(self, exp: Any, priority: np.ndarray | None, end: Any, final: Any) -> "ReplayBuffer":
         with self._lock if self.limiter is None else self._turn_to_insert(exp):
             wait_for_work()
-            self._host.insert(exp, *how)
+            self._calls.insertion(exp, priority, end, final)
         return self
 
     @contextlib.contextmanager
@@ -418,20 +407,25 @@ class ReplayBuffer(GraphBodies):
             return contextlib.nullcontext()
         return self.limiter._counting("sample", self.sample_size, None, stop)
 
-    def _draw(self, bounds: tuple[int, int] | None, how: Any) -> tuple[Tensor, ...]:
+    def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Tensor, ...]:
         with self._lock if self.limiter is None else self._turn_to_sample():
             wait_for_work()
-            if self._host.checks_first:
+            if not self._direct and self._calls.checks_first:
                 self._need_rows(bounds)
             try:
-                return self._host.sample(how)
-            except native.KernelError as error:
-                if error.status != native.TOO_FEW_ROWS:
+                batch = self._calls.sample(bounds, beta)
+            except KernelError as error:
+                if error.status != TOO_FEW_ROWS:
                     raise
-                raise self._too_few(self._host.eligible(bounds)) from None
+                raise self._too_few(self._calls.eligible(bounds)) from None
+            return batch if self._finish_now is None else self._finished_now(batch)
+
+    def _finished_now(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        first = len(self._bookkeeping_outputs())
+        return (*batch[:first], *self._finish_now(*batch[first:]))  # type: ignore[misc]
 
     def _need_rows(self, bounds: tuple[int, int] | None) -> None:
-        rows = self._host.eligible(bounds)
+        rows = self._calls.eligible(bounds)
         if rows < self.sample_size:
             raise self._too_few(rows)
 
@@ -439,7 +433,7 @@ class ReplayBuffer(GraphBodies):
         what = "eligible rows" if self.weighted else "rows"
         return RuntimeError(
             f"For '{type(self).__name__}', a sample needs sample_size={self.sample_size} {what}, but got {rows} in the "
-            f"range to draw from, of {self._host.count()} stored. Wait until can_sample() is true."
+            f"range to draw from, of {self._calls.count()} stored. Wait until can_sample() is true."
         )
 
     @graph_body(GraphBodies._reset_graph)
@@ -453,14 +447,8 @@ class ReplayBuffer(GraphBodies):
             ReplayBuffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
         """
         with self._lock:
-            if self.weighted or self._host.compiled:
-                wait_for_work()
-                self._host.reset()
-                return self
-            with self._alone() as state:
-                overwrite(self.head, np.int32(0))
-                overwrite(self.count, np.int32(0))
-                overwrite(self.serials, np.repeat(state["serials"][:1], 2))
+            wait_for_work()
+            self._calls.reset()
         return self
 
     @graph_body(GraphBodies._size_graph)
@@ -487,11 +475,7 @@ class ReplayBuffer(GraphBodies):
         """Whether the rows for a sample are stored."""
         with self._lock:
             wait_for_work()
-            return bool(self._host.eligible(self._usual_bounds()) >= self.sample_size)
-
-    def _usual_bounds(self) -> tuple[int, int] | None:
-        """The logical rows that are drawn from where no `sample_range` is given; ``None`` for all."""
-        return None
+            return bool(self._calls.eligible() >= self.sample_size)
 
     @graph_body(GraphBodies._len_graph)
     def __len__(self) -> int:
@@ -501,7 +485,7 @@ class ReplayBuffer(GraphBodies):
     def _count(self) -> int:
         with self._lock:
             wait_for_work()
-            return self._host.count()
+            return self._calls.count()
 
     def _positions(self, index: Any) -> np.ndarray:
         positions = np.asarray(index.asnumpy() if isinstance(index, Tensor) else index)
@@ -516,12 +500,12 @@ class ReplayBuffer(GraphBodies):
     def _bounds(self, sample_range: Any) -> tuple[int, int]:
         try:
             start, stop = sample_range
-            start = random.ALL_ROWS[0] if start is None else operator.index(start)
-            stop = random.ALL_ROWS[1] if stop is None else operator.index(stop)
+            start = ALL_ROWS[0] if start is None else operator.index(start)
+            stop = ALL_ROWS[1] if stop is None else operator.index(stop)
         except (TypeError, ValueError):
             raise TypeError(
                 f"For '{type(self).__name__}', 'sample_range' must be (start, stop), each an int or None, "
                 f"but got {sample_range!r}."
             ) from None
-        last = random.ALL_ROWS[1]
+        last = ALL_ROWS[1]
         return max(-last, min(start, last)), max(-last, min(stop, last))

@@ -1,24 +1,13 @@
 """A uniform sample of everything that ever came."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import mindspore as ms
-import numpy as np
-from mindspore import Parameter, Tensor, ops
+from mindspore import Tensor
 
-from ..columns import Columns, zeros_parameter
 from ..ops.eager import graph_body
-from ..ops.plan import WINDOW, Output, SamplePlan
-from ..ops.reservoir import CompositeReservoirInsert, FindRows, NativeReservoirInsert
-from ..ops.ring import CompositeRead, NativeRead
-from ..ops.sample import CompositeSample, NativeSample
-from ..ops.state import State
-from ..ops.updates import CompositeReset, NativeReset
-from .host import CompiledHost, NativeHost
+from ..store.options import Options
 from .replay import ReplayBuffer
-from .state import check_reservoir, check_slots, check_weights, state_parameter
-from .weighted_host import CompiledWeightedHost
 
 
 class ReservoirReplayBuffer(ReplayBuffer):
@@ -91,65 +80,10 @@ class ReservoirReplayBuffer(ReplayBuffer):
     def _has_handles(self) -> bool:
         return True
 
-    def _make_own_state(self) -> None:
-        self.row_serials = zeros_parameter("row_serials", (self.capacity,), ms.int64)
-        if self.weighted:
-            # Operators on weights name rows by their slots: to them this is a ring that was never full.
-            self.slot_serials = state_parameter("slot_serials", np.zeros(2, np.int64))
-
-    def _operator_state(self) -> State:
-        parameters = self._state()
-        return State(
-            self.buffer, {**parameters, "serials": parameters["slot_serials"]} if self.weighted else parameters
-        )
-
-    @property
-    def _drawn(self) -> Columns:
-        """The columns of a sample: the buffer's, and the serial numbers."""
-        return Columns(type(self).__name__, (*self.columns.shapes, ()), (*self.columns.types, ms.int64))
-
-    def _plan(self) -> SamplePlan:
-        # The rows' handles are their serial numbers, which are drawn as a column, and those of the slots are not given.
-        handles = Output(WINDOW, len(self.columns))
-        return super()._plan()._replace(outputs=(handles, *self._outputs))
-
-    def _make_ring_operators(self) -> None:
-        given = self._graph_state, self.columns
-        drawn = State((*self.buffer, self.row_serials), vars(self._graph_state)), self._plan(), self._drawn, None
-        self._find = FindRows(self._graph_state, self.serials)
-        self._nothing = Tensor([0, 0], ms.int64)
-        native_here = self.backend == "native"
-        self._forget = (
-            NativeReset(self._graph_state, None) if native_here and self.weighted else CompositeReset(self._graph_state)
-        )
-        if native_here:
-            self._read = NativeRead(*given)
-            self._write = NativeReservoirInsert(*given, self.serials)
-            self._sample = NativeSample(*drawn)
-        else:
-            self._read = CompositeRead(*given)
-            self._write = CompositeReservoirInsert(*given, self.serials)
-            self._sample = CompositeSample(*drawn)
-
-    def _make_host(self) -> Any:
-        if self.weighted:
-            return CompiledWeightedHost(self)
-        return NativeReservoirHost(self, self._drawn) if self._direct else CompiledHost(self)
+    def _made_for(self, seed: int) -> Options:
+        return super()._made_for(seed)._replace(reservoir=True)
 
     # Bodies for the compiler.
-
-    def _delete_handles(self, handles):
-        return self._delete(self._find(handles))
-
-    def _info_of(self, handles):
-        return self._info(self._find(handles))
-
-    def _forget_rows(self):
-        self._forget()
-        if self.weighted:
-            ops.assign(self.slot_serials, self._nothing)
-            ops.assign(self.clock, self._nothing)
-            ops.assign(self.serials, ops.stack((self.serials[0], self.serials[0])))
 
     def _sample_graph(self, *, as_dict=False, with_indices=False):
         return self._drawn_graph(self._all_rows, as_dict, with_indices)
@@ -176,38 +110,3 @@ class ReservoirReplayBuffer(ReplayBuffer):
                 operator fails with a RuntimeError.
         """
         return self._draw_between(None, as_dict, with_indices)
-
-    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        name = type(self).__name__
-        check_reservoir(name, self.capacity, state)
-        self._check_limiter(state)
-        if self.weighted:
-            check_slots(name, state)
-            check_weights(name, self.capacity, state, self._eligible(state), self.alpha, self.epsilon)
-
-
-class NativeReservoirHost(NativeHost):
-    """Calls the kernels on the Parameters' own memory, with no MindSpore in between.
-
-    Args:
-        buffer (ReservoirReplayBuffer): The buffer, without weights.
-        drawn (Columns): The columns of a sample: the buffer's, and the serial numbers.
-    """
-
-    _insert_kernel = "replay_reservoir_insert"
-
-    def __init__(self, buffer: Any, drawn: Columns) -> None:
-        self._drawn = drawn
-        super().__init__(buffer)
-
-    def _state_of(self, buffer: Any) -> tuple[Parameter, ...]:
-        cursors = buffer.head, buffer.count, buffer.row_serials, buffer.serials, buffer.random_state
-        return (*buffer.buffer, *cursors)
-
-    def _make_sample(self, buffer: Any) -> None:
-        self._sample = self._sampling(buffer, (*buffer.buffer, buffer.row_serials), self._drawn)
-
-    def sample(self, bounds: tuple[int, int]) -> tuple[Tensor, ...]:
-        """Serial numbers and rows, drawn from a range of logical rows."""
-        batch = super().sample(bounds)
-        return (batch[-1], *batch[:-1])

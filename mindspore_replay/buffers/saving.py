@@ -9,12 +9,12 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from ..arguments import Remembered
-from ..ops import native
 from ..ops.eager import wait_for_work
-from .state import check_cursors, check_layout, is_whole, overwrite
-
-#: The layout that `state_dict` writes.
-STATE_VERSION = 1
+from ..store import state
+from ..store.options import Options
+from ..store.schema import type_name
+from ..store.store import STATE_VERSION
+from .state import overwrite
 
 _Found = TypeVar("_Found")
 
@@ -67,12 +67,15 @@ class SavedCell(Remembered, NamedCell):
 
     capacity: int
     backend: str
-    #: Whether calls from Python run the kernels on the Parameters' own memory.
-    _direct: bool
-    buffer: Any
+    columns: Any
     head: Parameter
     limiter: Any
     _lock: RLock
+    _options: Options
+    #: What calls from Python do: a Store on the Parameters' own memory, or compiled graphs.
+    _calls: Any
+    #: Whether it is a Store.
+    _direct: bool
     #: What `save` last wrote of the state, and where: changes since then are rows with larger serial numbers.
     _saved: Any = None
 
@@ -88,8 +91,8 @@ class SavedCell(Remembered, NamedCell):
         if args or kwargs:
             return super().state_dict(*args, **kwargs)
         with self._alone(columns=True) as arrays:
-            state = {key: array.copy() for key, array in arrays.items()}
-        return {"version": np.array(STATE_VERSION), "capacity": np.array(self.capacity), **state}
+            copies = {key: array.copy() for key, array in arrays.items()}
+        return {"version": np.array(STATE_VERSION), "capacity": np.array(self.capacity), **copies}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Takes over a state that `state_dict` gave. The same draws follow as would have there.
@@ -107,13 +110,10 @@ class SavedCell(Remembered, NamedCell):
 
     def _checked(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The arrays of a state that `load_state_dict` may take over."""
-        name = type(self).__name__
-        arrays = check_layout(name, state_dict, self._state())
-        for key, value in (("version", STATE_VERSION), ("capacity", self.capacity)):
-            if int(state_dict.get(key, 0)) != value:
-                got = state_dict.get(key, "nothing")
-                raise ValueError(f"For '{name}', '{key}' of 'state_dict' must be {value}, but got {got}.")
-        self._check_state(arrays)
+        others = {key: value for key, value in self._state().items() if key.startswith("limiter.")}
+        expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in others.items()}
+        arrays = state.checked(self.columns, self._options, state_dict, STATE_VERSION, expected)
+        self._check_limiter(arrays)
         return arrays
 
     def _take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -132,8 +132,8 @@ class SavedCell(Remembered, NamedCell):
 
     def _look(self, read: Callable[[dict[str, np.ndarray]], _Found]) -> _Found:
         """What `read` makes of the state without columns and the capacity."""
-        with self._alone() as state:
-            return read({"capacity": np.array(self.capacity), **state})
+        with self._alone() as arrays:
+            return read({"capacity": np.array(self.capacity), **arrays})
 
     @contextlib.contextmanager
     def _alone(self, columns: bool = False) -> Iterator[dict[str, np.ndarray]]:
@@ -144,17 +144,17 @@ class SavedCell(Remembered, NamedCell):
         with self._lock:
             wait_for_work()
             parameters = self._state().items()
-            state = {key: value.asnumpy() for key, value in parameters if columns or not key.startswith("column.")}
-            with native.kernels_kept_out(self.buffer[0]) if self._direct else contextlib.nullcontext():
-                yield state
+            arrays = {key: value.asnumpy() for key, value in parameters if columns or not key.startswith("column.")}
+            with self._calls.kernels_kept_out() if self._direct else contextlib.nullcontext():
+                yield arrays
 
-    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        check_cursors(type(self).__name__, self.capacity, state)
-        self._check_limiter(state)
+    def _check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        state.check(self._options, arrays)
+        self._check_limiter(arrays)
 
-    def _check_limiter(self, state: Mapping[str, np.ndarray]) -> None:
-        if "limiter.rule" in state and "limiter.counts" in state:
-            self.limiter.check_state(state["limiter.rule"], state["limiter.counts"])
+    def _check_limiter(self, arrays: Mapping[str, np.ndarray]) -> None:
+        if "limiter.rule" in arrays and "limiter.counts" in arrays:
+            self.limiter.check_state(arrays["limiter.rule"], arrays["limiter.counts"])
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "limiter" and value is not None and not hasattr(value, "check_state"):
@@ -173,5 +173,4 @@ class SavedCell(Remembered, NamedCell):
 
     def _row_keys(self) -> set[str]:
         """The keys of the state that hold one row for each slot."""
-        state = self._state().items()
-        return {key for key, array in state if array.shape[:1] == (self.capacity,) and not is_whole(array)}
+        return {key for key in self._state() if state.is_by_slot(key)}

@@ -5,10 +5,9 @@ from typing import Any
 
 from mindspore import Tensor
 
-from ..columns import check_bool, check_size
-from ..ops import plan, timeline
 from ..ops.eager import graph_body
-from ..ops.random import ALL_ROWS
+from ..store.checks import check_bool, check_size
+from ..store.windows import Output, WindowRule
 from .layout import SampleLayout, Steps
 from .prioritized import PrioritizedReplayBuffer
 from .replay import ReplayBuffer
@@ -115,10 +114,10 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
         steps = Steps(-self.burn_in, self.burn_in + self.sequence_length)
         return self._shaped(SampleLayout(type(self).__name__, self.columns, steps), views)
 
-    def _window_rule(self, layout: SampleLayout, past: int) -> timeline.WindowRule:
-        return timeline.WindowRule(past, self.sequence_length, self.stride, self.pad_end, self.num_envs, 0)
+    def _window_rule(self, layout: SampleLayout, past: int) -> WindowRule:
+        return WindowRule(past, self.sequence_length, self.stride, self.pad_end, self.num_envs, 0)
 
-    def _bookkeeping(self, layout: SampleLayout) -> dict[str, plan.Output]:
+    def _bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
         return {"mask": layout.mask()}
 
     # Bodies for the compiler.
@@ -130,7 +129,7 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
             return self._by_weight_graph(beta)
         if beta is not None:
             raise ValueError("For 'sample', 'beta' needs a buffer made with prioritized=True.")
-        return self._sample_between(self._all_rows)
+        return self._sample_in(self._all_rows)
 
     # Methods, with the bodies that Python runs.
 
@@ -161,5 +160,5 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
         if beta is not None:
             raise ValueError(f"For '{type(self).__name__}', 'beta' needs a buffer made with prioritized=True.")
         names = self._dict_names(self._bookkeeping_names) if as_dict else ()
-        batch = self._draw(None, ALL_ROWS)
+        batch = self._draw(None, None)
         return dict(zip(names, batch)) if as_dict else batch

@@ -1,7 +1,7 @@
 """Rows that know their episode, for buffers whose samples reach over several rows."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -9,10 +9,12 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..arguments import positional_arguments
-from ..columns import numpy_type, zeros_parameter
-from ..ops import plan, timeline, updates, windows
+from ..columns import numpy_type
+from ..mindspore_api import share
+from ..ops import windows
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.outputs import share
+from ..store.inputs import as_flags, check_flags
+from ..store.windows import END, FINAL, HANDLE, WEIGHT, Output, SamplePlan, WindowRule
 from .layout import SampleLayout, past_of
 from .limits import LimitedCell
 
@@ -36,7 +38,6 @@ class TimedCell(LimitedCell):
     replace: bool
     ordered: bool
     _width: int
-    _end_all: Any
     #: Gives rewards for other goals to what a sample gives; ``None`` where it gives no other goals.
     _finish: Any = None
     #: Whether rows know their episode.
@@ -59,11 +60,11 @@ class TimedCell(LimitedCell):
             view.apply_to(layout)
         return layout
 
-    def _window_rule(self, layout: SampleLayout, past: int) -> timeline.WindowRule:
+    def _window_rule(self, layout: SampleLayout, past: int) -> WindowRule:
         """Which rows a sample may start at."""
-        return timeline.WindowRule(past, 2 if layout.needs_next else 1, 1, True, self.num_envs, 0)
+        return WindowRule(past, 2 if layout.needs_next else 1, 1, True, self.num_envs, 0)
 
-    def _bookkeeping(self, layout: SampleLayout) -> dict[str, plan.Output]:
+    def _bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
         """What a sample gives before its columns, beside handles and importance weights."""
         return {}
 
@@ -109,10 +110,10 @@ class TimedCell(LimitedCell):
                 f"sequences that capacity={self.capacity} rows can hold, but got {self.sample_size}."
             )
 
-    def _plan(self) -> plan.SamplePlan:
+    def _plan(self) -> SamplePlan:
         layout = self._layout
         hindsight = layout.hindsight
-        return plan.SamplePlan(
+        return SamplePlan(
             n=self.sample_size,
             draw="priority" if self.prioritized else "rank" if self.weighted else "uniform",
             replace=self.replace,
@@ -128,44 +129,42 @@ class TimedCell(LimitedCell):
             outputs=(*self._bookkeeping_outputs(), *self._outputs),
         )
 
-    def _bookkeeping_outputs(self) -> tuple[plan.Output, ...]:
-        """What a sample gives first: handles in a buffer with weights, and importance weights of draws by priority."""
-        kinds = (plan.HANDLE,) * self.weighted + (plan.WEIGHT,) * self.prioritized
-        return tuple(map(plan.Output, kinds))
+    @property
+    def _has_handles(self) -> bool:
+        """Whether what is drawn comes with handles."""
+        return self.weighted
+
+    def _bookkeeping_outputs(self) -> tuple[Output, ...]:
+        """What a sample gives first: handles in a buffer that has them, and importance weights of draws by priority."""
+        kinds = (HANDLE,) * self._has_handles + (WEIGHT,) * self.prioritized
+        return tuple(map(Output, kinds))
 
     def _beta_step(self) -> float:
         """By how much each sample moves beta."""
         return 0.0
 
-    def _make_time(self) -> None:
-        self.steps = zeros_parameter("steps", (self.capacity,), ms.int64)
-        self.flags = zeros_parameter("flags", (self.capacity,), ms.uint8)
-
-    def _make_window_operators(self, rule: timeline.WindowRule) -> None:
-        given = self._graph_state, self._factors, rule, self._last_flags()
-        self._end_all = (
-            updates.NativeEndEpisodes(*given) if self.backend == "native" else updates.CompositeEndEpisodes(*given)
-        )
+    def _make_window_operators(self) -> None:
         self._finish = windows.Relabel(self._layout, self._fields) if self._layout.hindsight else None
         # One flag for all rows, or none; and what makes the flag of a final row, which is also an end.
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, 1))
-        self._final_bits = Tensor([timeline.END | timeline.FINAL], ms.uint8)
+        self._final_bits = Tensor([END | FINAL], ms.uint8)
         number = next(_numbers)
         self._check_flag = ops.constexpr(self._check_flag_in_graph, name=f"CheckFlag{number}")
         self._check_one_step = ops.constexpr(self._check_one_step_in_graph, name=f"CheckOneStep{number}")
 
     def _last_flags(self) -> int:
         """Flags of a row behind which its episode breaks off: a next observation from the next row is not known."""
-        return timeline.END | timeline.FINAL if self._layout.needs_next else timeline.END
+        return END | FINAL if self._layout.needs_next else END
 
     # Bodies for the compiler.
 
     def _check_flag_in_graph(self, argument: str, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
-        self._check_flags_fit(argument, self._as_flags(argument, np.zeros(shape, numpy_type(dtype))), rows)
+        flags = as_flags(type(self).__name__, argument, np.zeros(shape, numpy_type(dtype)))
+        check_flags(type(self).__name__, argument, flags, rows, self.num_envs)
         return True
 
     def _check_one_step_in_graph(self, argument: str, rows: int) -> bool:
-        self._check_flags_fit(argument, np.array(True), rows)
+        check_flags(type(self).__name__, argument, np.array(True), rows, self.num_envs)
         return True
 
     def _flag_graph(self, argument, value, rows):
@@ -191,12 +190,6 @@ class TimedCell(LimitedCell):
         if not (isinstance(end, bool) and isinstance(final, bool)) or end or final:
             raise RuntimeError("For 'insert', 'end' and 'final' need a buffer with views, or of sequences or episodes.")
 
-    def _insert_timed(self, ends, *rows):
-        return self._write(rows, self.max_priority, ends)
-
-    def _insert_timed_with(self, priority, ends, *rows):
-        return self._write(rows, priority, ends)
-
     def _finished(self, batch):
         """The outputs of a sample, with rewards for other goals."""
         if self._finish is None:
@@ -207,11 +200,14 @@ class TimedCell(LimitedCell):
     def _finish_outputs(self, *outputs):
         return self._finish(*outputs)
 
-    def _sample_between(self, bounds):
-        return self._finished(self._sample(bounds, None, None))
+    def _sample_in(self, bounds):
+        return self._finished(self._graph.sample(bounds, None))
+
+    def _sample_with(self, bounds, beta):
+        return self._finished(self._graph.sample(bounds, beta))
 
     def _end_open_episodes(self):
-        return self._end_all()
+        return self._graph.end_episodes()
 
     def _update_graph(self, indices, priorities):
         raise RuntimeError("'update_priorities' needs a PrioritizedReplayBuffer.")
@@ -240,7 +236,7 @@ class TimedCell(LimitedCell):
         self._need_episodes("end_episodes")
         with self._lock:
             wait_for_work()
-            return share(self._host.end_episodes())
+            return share(self._calls.end_episodes())
 
     @graph_body(_update_graph)
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
@@ -254,50 +250,9 @@ class TimedCell(LimitedCell):
             "PrioritizedReplayBuffer, or a SequenceReplayBuffer with prioritized=True."
         )
 
-    def _as_flags(self, argument: str, value: Any) -> np.ndarray:
-        given = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
-        if given.dtype != np.bool_:
-            raise TypeError(
-                f"For '{type(self).__name__}', '{argument}' must be a bool or hold bools, but got {given.dtype.name}."
-            )
-        if given.ndim > 1 or given.size == 0:
-            raise ValueError(
-                f"For '{type(self).__name__}', '{argument}' must have shape [] or [n], but got {list(given.shape)}."
-            )
-        return given
-
-    def _check_flags_fit(self, argument: str, flags: np.ndarray, rows: int) -> None:
-        """Raises a ValueError unless there is a flag for each row; one for all can only be that of a single step."""
-        if flags.shape != (rows,) and (flags.ndim or rows != self.num_envs):
-            raise ValueError(
-                f"For '{type(self).__name__}', '{argument}' must have shape [{rows}], one flag for each row"
-                f"{', or []' if rows == self.num_envs else ''}, but got shape {list(flags.shape)}."
-            )
-
-    def _ends(self, end: Any, final: Any, rows: int) -> np.ndarray:
-        """Flags of rows, uint8 ``[1]`` or ``[n]``."""
-        ends = np.zeros(1, np.uint8)
-        for argument, value, bits in (("end", end, timeline.END), ("final", final, timeline.END | timeline.FINAL)):
-            if value is False:
-                continue
-            flags = self._as_flags(argument, value)
-            self._check_flags_fit(argument, flags, rows)
-            ends = ends | flags.reshape(-1) * np.uint8(bits)
-        return ends
-
     def _need_episodes(self, what: str) -> None:
         if not self.timed:
             raise RuntimeError(
                 f"For '{type(self).__name__}', {what!r} needs a buffer whose rows know their episode: make it with "
                 "views=[...], or take SequenceReplayBuffer or EpisodeReplayBuffer."
             )
-
-    def _eligible(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        if self._rule is None:
-            return super()._eligible(state)
-        return timeline.legal_starts(state, self._rule)
-
-    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        super()._check_state(state)
-        if self.timed:
-            timeline.check_timeline(type(self).__name__, state, self.num_envs)

@@ -9,9 +9,10 @@ from mindspore import Parameter, nn
 from ..arguments import Remembered, given_arguments
 from ..buffers.mixed import MixedReplay
 from ..buffers.replay import ReplayBuffer
-from ..columns import MAX_CAPACITY, given_type_name
 from ..config import BUFFER_TYPES
 from ..limiter import RateLimiter
+from ..store.checks import MAX_CAPACITY
+from ..store.schema import given_type_name
 from ..views.frame_stack import FrameStack
 from ..views.n_step import NStep
 from .file_format import damaged

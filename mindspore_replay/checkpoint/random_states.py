@@ -1,7 +1,6 @@
 """The states of random number generators: those of the process, and those that a program made."""
 
 import random
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,25 +8,21 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
+from ..mindspore_api import global_seeds, set_global_seeds
+
 #: Generators that a program can make and give by name.
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, ms.Generator)
 
 
 class _Seeds:
-    """MindSpore's global seed, and how often operators have taken a seed of their own from it.
-
-    MindSpore shows the first only by `set_seed`, which would also begin all other generators anew.
-    """
-
-    _module: Any = sys.modules["mindspore.common.seed"]
+    """MindSpore's global seed, and how often operators have taken a seed of their own from it."""
 
     def getstate(self) -> dict[str, Any]:
-        taken = [(*key, seed) for key, seed in self._module._KERNEL_SEED.items()]
-        return {"seed": self._module._GLOBAL_SEED, "taken": taken}
+        seed, taken = global_seeds()
+        return {"seed": seed, "taken": [(*key, own) for key, own in taken.items()]}
 
     def setstate(self, state: dict[str, Any]) -> None:
-        self._module._GLOBAL_SEED = state["seed"]
-        self._module._KERNEL_SEED = {(kernel, op_seed): seed for kernel, op_seed, seed in state["taken"]}
+        set_global_seeds(state["seed"], {(kernel, op_seed): seed for kernel, op_seed, seed in state["taken"]})
 
 
 #: Those of the process. No name that a program can give has a space.

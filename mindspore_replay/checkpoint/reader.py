@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..buffers.mixed import MixedReplay
-from ..columns import check_bool, check_size
 from ..ops.eager import wait_for_work
+from ..store.checks import check_bool, check_size
 from .description import build, check_description, describe, descriptions, parts_of, same_kind, summary
 from .progress import progress_bar
 from .restored import Restored

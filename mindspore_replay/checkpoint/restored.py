@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..buffers.state import check_cursors, overwrite
-from ..columns import numpy_type, type_name
+from ..buffers.state import overwrite
+from ..columns import numpy_type
 from ..ops import native
-from ..ops.sum_tree import build_weights
+from ..store.schema import type_name
+from ..store.state import check_cursors, eligible
+from ..store.tree import build_weights
 from .contents import Cursors, cursors_of
 from .description import Part
 from .file_format import damaged
@@ -223,4 +225,4 @@ class Restored:
             all_rows = marks["window"][0] == self._saved_capacity
             marks["window"][0] = cell.capacity if all_rows else min(marks["window"][0], cell.capacity)
         if "weights" in marks:  # a row whose window has lost rows has no weight any more
-            marks["weights"] = np.where(cell._eligible(marks), marks["weights"], 0.0)
+            marks["weights"] = np.where(eligible(cell._options, marks), marks["weights"], 0.0)

@@ -14,7 +14,7 @@ from typing import Any
 from .._version import __version__
 from ..buffers.saving import hold_locks
 from ..buffers.state import times_loaded
-from ..columns import check_bool
+from ..store.checks import check_bool
 from .contents import Contents
 from .description import Part, describe, parts_of
 from .file_format import FORMAT, VERSION, header_bytes

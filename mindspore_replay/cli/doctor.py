@@ -53,8 +53,7 @@ def run(_options: argparse.Namespace) -> int:
     status = kernel_status()
     print("\n".join(f"  {line}" for line in str(status).splitlines()))
     print(f"  CUDA kernels, for GPUs: {status.cuda or 'built, and they load'}")
-    how = "an extension module" if native.extension else "ctypes, slower: Python's headers were missing"
-    print(f"  calls from Python: by {how}" if native.host_memory() else "  calls from Python: by compiled graphs")
+    print(f"  calls from Python: {'of the kernels' if native.direct_calls(status.backend) else 'by compiled graphs'}")
     for backend in ("native", "composite"):
         wrong = _try(backend) if backend == "composite" or not status.reason else f"not in use: {status.reason}"
         print(f"  {backend} backend: {wrong or 'insert and sample work, in a graph and from Python'}")

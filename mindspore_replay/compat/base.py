@@ -8,8 +8,11 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from ..buffers.state import load_in_place, state_parameter
-from ..columns import Columns, check_size, type_name
+from ..columns import Columns
 from ..ops import native
+from ..store.checks import check_size
+from ..store.random import initial_state
+from ..store.schema import type_name
 
 _numbers = itertools.count()
 
@@ -57,6 +60,13 @@ class RingOperator(Operator):
         parameter = state_parameter(f"{type(self).__name__}_{self.number}.{name}", value)
         load_in_place(parameter)
         return parameter
+
+    def _own_state(self, seed: int) -> tuple[Parameter, Parameter]:
+        """What the operators on a ring need beside what the caller owns: serial numbers, and a random state."""
+        return (
+            self._parameter("serials", np.zeros(2, np.int64)),
+            self._parameter("random_state", initial_state(seed)),
+        )
 
     def _check_ring(self, shapes: tuple[Any, ...], types: tuple[Any, ...], cursors: tuple[Any, ...]) -> bool:
         name, columns = type(self).__name__, self.columns

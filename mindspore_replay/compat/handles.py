@@ -6,11 +6,13 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, ops
 
-from ..buffers.prioritized import PrioritizedReplayBuffer, one_number
+from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
-from ..columns import Columns, check_number, check_size
+from ..columns import Columns
 from ..ops.eager import graph_body, wait_for_work
+from ..store.checks import check_number, check_size
+from ..store.inputs import one_number
 from .base import Operator
 
 _buffers: dict[int, ReplayBuffer] = {}
@@ -69,7 +71,7 @@ class _Sample(_OnHandle):
     def _draw(self, *arguments: Any) -> tuple[Tensor, ...]:
         with self.buffer._lock:
             wait_for_work()
-            rows = self.buffer._host.eligible(None)
+            rows = self.buffer._calls.eligible()
             if rows < self.batch_size:
                 raise RuntimeError(
                     f"For '{type(self).__name__}', a sample needs batch_size={self.batch_size} rows, but {rows} can be "

@@ -6,9 +6,12 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import check_bool, check_seed, check_size, type_name
 from ..ops import native, random, ring
 from ..ops.eager import graph_body
+from ..store.checks import check_bool, check_seed, check_size
+from ..store.random import ALL_ROWS
+from ..store.schema import type_name
+from ..store.windows import WINDOW, Output, SamplePlan
 from .base import RingOperator
 
 
@@ -43,10 +46,10 @@ class BufferAppend(RingOperator):
 
     def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
-        self.serials = self._parameter("serials", np.zeros(2, np.int64))
+        self.own = self._own_state(0)
         self.native = self.backend == "native"
         self.write: Any = (
-            native.custom("replay_ring_write", lambda *_: (), ms.int32)
+            native.custom("replay_insert", lambda *_: (), ms.int32)
             if self.native
             else ring.RingWrite(self.capacity, self.columns.shapes)
         )
@@ -59,8 +62,8 @@ class BufferAppend(RingOperator):
     def _append(self, buffer, exp, count, head):
         ops.assign(head, head * ops.cast(count > 0, ms.int32))
         if self.native:
-            return self.write(*buffer, head, count, self.serials, *exp)
-        return ops.cast(self.write(buffer, head, count, self.serials, exp), ms.int32)
+            return self.write(*buffer, head, count, *self.own, *exp)
+        return ops.cast(self.write(buffer, head, count, self.own[0], exp), ms.int32)
 
     def _call_graph(self, buffer, exp, count, head):
         self._checked(buffer, count, head)
@@ -106,9 +109,11 @@ class BufferGetItem(RingOperator):
 
     def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
+        self.own = self._own_state(0)
         self.native = self.backend == "native"
+        shapes = tuple(shape or (1,) for shape in self.columns.shapes)
         self.read: Any = (
-            native.custom("replay_ring_read", ring.row_shapes(len(self.columns)), tuple(self.columns.types))
+            native.custom("replay_read", lambda *_: shapes, tuple(self.columns.types))
             if self.native
             else ring.RingRead(self.capacity, self.columns)
         )
@@ -125,7 +130,7 @@ class BufferGetItem(RingOperator):
 
     def _row(self, buffer, count, head, index):
         if self.native:
-            return self.single(self.read(*buffer, head, count, index))
+            return self.single(self.read(*buffer, head, count, *self.own, index))
         return self.read(buffer, head, count, index)
 
     def _call_graph(self, buffer, count, head, index):
@@ -189,24 +194,27 @@ class BufferSample(RingOperator):
     ) -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
         self.batch_size = check_size("BufferSample", "batch_size", batch_size, maximum=self.capacity)
-        self.random_state = self._parameter(
-            "random_state", random.initial_state(check_seed("BufferSample", seed or None))
-        )
+        self.own = self._own_state(check_seed("BufferSample", seed or None))
+        self.random_state = self.own[1]
         replace = not check_bool("BufferSample", "unique", unique)
         self.native = self.backend == "native"
+        outputs = tuple(Output(WINDOW, column) for column in range(len(self.columns)))
+        plan = SamplePlan(self.batch_size, "uniform", outputs, replace=replace)
         if self.native:
-            shapes = tuple((self.batch_size, *shape) for shape in self.columns.shapes)
-            self.options = Tensor(np.array([self.capacity, replace, False], np.int64))
-            self.sample: Any = native.custom("replay_sample_uniform", lambda *_: shapes, tuple(self.columns.types))
+            self.plan, self.numbers, self.beta = Tensor(plan.options()), Tensor(plan.numbers()), Tensor(np.zeros(1))
+            shapes = tuple(shape for shape, _ in plan.specs(self.columns))
+            self.sample: Any = native.custom("replay_sample", lambda *_: shapes, tuple(self.columns.types))
         else:
             self.draw = random.DrawUniform(self.batch_size, self.capacity, replace, False)
             self.gather = ring.Gather(self.columns)
-        self.all_rows = Tensor(random.ALL_ROWS, ms.int64)
+        self.all_rows = Tensor(ALL_ROWS, ms.int64)
 
     def _rows(self, buffer, count, head):
         if self.native:
-            return self.sample(*buffer, head, count, self.random_state, self.all_rows, self.options)
-        slots, _ = self.draw(self.random_state, head, count, self.all_rows)
+            return self.sample(
+                *buffer, head, count, *self.own, self.plan, self.numbers, self.beta, self.all_rows, self.beta
+            )
+        slots, _ = self.draw(self.own[1], head, count, self.all_rows)
         return self.gather(buffer, slots)
 
     def _call_graph(self, buffer, count, head):

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import mindspore as ms
 from mindspore import nn, ops
 
-from ..ops.statement_hook import find_parser
+from .. import mindspore_api
 from . import handles, operators, placeholders
 
 _OPERATIONS = "mindspore.ops.operations"
-_INNER = f"{_OPERATIONS}._rl_inner_ops"
+_INNER = mindspore_api.INNER_OPERATORS
 
 _RINGS = ("BufferAppend", "BufferGetItem", "BufferSample")
 _HANDLES = (
@@ -148,11 +148,12 @@ def _replay(module: ModuleType, source: ModuleType, names: tuple[str, ...], purp
 
 
 def _tensor_array(operations: ModuleType) -> Iterator[_Change]:
-    name = f"{_OPERATIONS}._tensor_array"
-    if not hasattr(operations, "_tensor_array") and find_spec(name) is None:
-        patch = Patch("_tensor_array", name, "imported by MindSpore RL's TensorArray; raises when it is called")
+    array = mindspore_api.TENSOR_ARRAY
+    name = f"{_OPERATIONS}.{array}"
+    if not hasattr(operations, array) and find_spec(name) is None:
+        patch = Patch(array, name, "imported by MindSpore RL's TensorArray; raises when it is called")
         module = placeholders.removed_module(name, _ARRAYS)
-        yield _Change(patch, operations, "_tensor_array", module)
+        yield _Change(patch, operations, array, module)
         yield _Change(patch, sys.modules, name, module)
 
 
@@ -163,35 +164,32 @@ class _BuffersAttribute:
         self.method = method
 
     def __get__(self, cell: nn.Cell | None, owner: Any = None) -> Any:
-        cells = vars(cell).get("_cells") or {} if cell is not None else {}
+        cells = mindspore_api.cells_of(cell) if cell is not None else {}
         return cells["buffers"] if "buffers" in cells else self.method.__get__(cell, owner)
 
 
 def _buffers_attribute() -> Iterator[_Change]:
-    method, set_cell = vars(nn.Cell).get("buffers"), vars(nn.Cell).get("_set_attr_for_cell")
+    method, set_cell = vars(nn.Cell).get("buffers"), vars(nn.Cell).get(mindspore_api.SET_CELL)
     if method is None or set_cell is None:
         return
 
     def set_attr_for_cell(self: Any, name: str, value: Any) -> None:
         if name == "buffers":
-            self._cells.setdefault(name, None)  # what has a place already is not refused
+            mindspore_api.reserve_cell(self, name)
         set_cell(self, name, value)
 
     patch = Patch("buffers", "mindspore.nn.Cell.buffers", "MSRL keeps its buffer as self.buffers, the name of a method")
     yield _Change(patch, nn.Cell, "buffers", _BuffersAttribute(method))
-    yield _Change(patch, nn.Cell, "_set_attr_for_cell", set_attr_for_cell)
+    yield _Change(patch, nn.Cell, mindspore_api.SET_CELL, set_attr_for_cell)
 
 
 def _augmented_assignment() -> Iterator[_Change]:
-    """The compiler reads JIT_ENABLE_AUGASSIGN_INPLACE once in a process. This function it calls for each statement."""
-    parser, function = find_parser(), "get_ast_augassign_namespace_symbol"
-    if parser is None or not hasattr(parser, function):
-        return
-    switches = importlib.import_module(f"{parser.__name__}.compile_config")
-    if getattr(switches, "JIT_ENABLE_AUGASSIGN_INPLACE", "0") == "1":
+    """The compiler reads its switch once in a process. This function it calls for each statement."""
+    parser, function = mindspore_api.find_parser(), mindspore_api.IN_PLACE_TARGET
+    if parser is not None and hasattr(parser, function) and mindspore_api.adds_in_place():
         purpose = "trainers add with += to their constants, which compiled code would change for good"
         patch = Patch("augmented assignment", f"{parser.__name__}.{function}", purpose)
-        yield _Change(patch, parser, function, parser.get_ast_namespace_symbol)
+        yield _Change(patch, parser, function, getattr(parser, mindspore_api.PLAIN_TARGET))
 
 
 class _Settings(dict):
@@ -212,9 +210,8 @@ def _warn_of_graph_kernels(stacklevel: int) -> None:
 
 def _graph_kernels() -> Iterator[_Change]:
     """`set_context` looks for a setter of the key first. There is none of this one."""
-    context, key = importlib.import_module("mindspore.context"), "enable_graph_kernel"
-    setters = getattr(getattr(context, "_Context", None), "setters", None)
-    parameter = getattr(getattr(context, "ms_ctx_param", None), key, None)
+    key = "enable_graph_kernel"
+    setters, parameter = mindspore_api.context_setters(), mindspore_api.context_parameter(key)
     if setters is None or key in setters or parameter is None:
         return
 
@@ -224,7 +221,7 @@ def _graph_kernels() -> Iterator[_Change]:
             _warn_of_graph_kernels(stacklevel=4)
         owner.set_param(parameter, value and not on_cpu)
 
-    patch = Patch(key, "mindspore.context._Context.setters", "train.py of C51, DDPG and others set it on the CPU")
+    patch = Patch(key, mindspore_api.CONTEXT_SETTERS, "train.py of C51, DDPG and others set it on the CPU")
     if ms.get_context(key) and ms.get_context("device_target") == "CPU":
         _warn_of_graph_kernels(stacklevel=4)  # ours, _changes, install and the line that calls it
         yield _Change(patch, _Settings(), key, False)

@@ -1,9 +1,10 @@
-// The arguments of a custom operator, with the checks that every kernel makes before it touches memory.
+// The arguments of a custom operator, as MindSpore hands them over.
 #ifndef MINDSPORE_REPLAY_ARGUMENTS_H_
 #define MINDSPORE_REPLAY_ARGUMENTS_H_
 
 #include <cstdint>
-#include <cstring>
+
+#include "portable.h"
 
 namespace replay {
 
@@ -23,34 +24,60 @@ enum Dtype : int32_t {
   kInt32 = 1,
   kUint8 = 2,
   kBool = 3,
+  kInt64 = 4,
   kFloat64 = 5,
   kFloat16 = 6,
+  kInt8 = 7,
+  kInt16 = 8,
+  kUint16 = 9,
+  kUint32 = 10,
+  kUint64 = 11,
   kBfloat16 = 12,
 };
 
-inline Dtype DtypeOf(const char *dtype) {
-  for (int32_t i = 0; i < static_cast<int32_t>(sizeof(kDtypes) / sizeof(kDtypes[0])); ++i) {
-    const char *name = kDtypes[i].name;
-    if (dtype[0] == name[0] && std::strcmp(dtype, name) == 0) return static_cast<Dtype>(i);
+// Whether a name begins with `start`, without the zero at its end, from which `rest` goes on then.
+template <size_t kSize>
+bool Takes(const char *name, const char (&start)[kSize], const char **rest) {
+  for (size_t i = 0; i + 1 < kSize; ++i) {
+    if (name[i] != start[i]) return false;
   }
-  return kNoDtype;
+  *rest = name + kSize - 1;
+  return true;
+}
+
+// Whether a name is this one and nothing else.
+template <size_t kSize>
+bool IsName(const char *name, const char (&wanted)[kSize]) {
+  const char *rest;
+  return Takes(name, wanted, &rest) && *rest == 0;
+}
+
+// The dtype whose name ends with these digits, of those with 8, 16, 32 and 64 bits.
+inline Dtype DtypeOfBits(const char *digits, Dtype bits8, Dtype bits16, Dtype bits32, Dtype bits64) {
+  switch (digits[0]) {
+    case '8': return digits[1] == 0 ? bits8 : kNoDtype;
+    case '1': return IsName(digits + 1, "6") ? bits16 : kNoDtype;
+    case '3': return IsName(digits + 1, "2") ? bits32 : kNoDtype;
+    case '6': return IsName(digits + 1, "4") ? bits64 : kNoDtype;
+    default: return kNoDtype;
+  }
+}
+
+inline Dtype DtypeOf(const char *dtype) {
+  const char *rest;
+  switch (dtype[0]) {
+    case 'f': return Takes(dtype, "float", &rest) ? DtypeOfBits(rest, kNoDtype, kFloat16, kFloat32, kFloat64) : kNoDtype;
+    case 'i': return Takes(dtype, "int", &rest) ? DtypeOfBits(rest, kInt8, kInt16, kInt32, kInt64) : kNoDtype;
+    case 'u': return Takes(dtype, "uint", &rest) ? DtypeOfBits(rest, kUint8, kUint16, kUint32, kUint64) : kNoDtype;
+    case 'b': return IsName(dtype, "bool") ? kBool : IsName(dtype, "bfloat16") ? kBfloat16 : kNoDtype;
+    default: return kNoDtype;
+  }
 }
 
 // Bytes of one element, 0 for a dtype that no column may have.
 inline int64_t ElementBytes(const char *dtype) {
   const Dtype number = DtypeOf(dtype);
   return number == kNoDtype ? 0 : kDtypes[number].bytes;
-}
-
-// The same for a dtype that a column may have, from the last character of its name, which is quicker to find.
-inline int64_t BytesByName(const char *dtype) {
-  const size_t length = std::strlen(dtype);
-  switch (length == 0 ? '8' : dtype[length - 1]) {
-    case '4': return 8;
-    case '2': return 4;
-    case '6': return 2;
-    default: return 1;
-  }
 }
 
 class Arguments {
@@ -62,6 +89,7 @@ class Arguments {
   Arguments In(void **params) const { return {size_, params, ndims_, shapes_, dtypes_}; }
 
   int size() const { return size_; }
+  void **params() const { return params_; }
   int ndim(int i) const { return ndims_[i]; }
   const char *dtype(int i) const { return dtypes_[i]; }
   int64_t dim(int i, int axis) const { return shapes_[i][axis]; }
@@ -72,63 +100,62 @@ class Arguments {
   }
 
   int64_t elements(int i) const {
+    if (ndims_[i] == 1) return shapes_[i][0];
     int64_t n = 1;
     for (int axis = 0; axis < ndims_[i]; ++axis) n *= shapes_[i][axis];
     return n;
   }
 
-  // Whether argument i has this dtype and this number of elements.
-  bool Is(int i, const char *dtype, int64_t n) const { return std::strcmp(dtypes_[i], dtype) == 0 && elements(i) == n; }
+  // How many elements a row of a column has.
+  int64_t RowElements(int column) const {
+    int64_t n = 1;
+    for (int axis = 1; axis < ndims_[column]; ++axis) n *= shapes_[column][axis];
+    return n;
+  }
 
-  // Whether argument i is a column: a known dtype and at least a capacity axis.
-  bool IsColumn(int i) const { return ndims_[i] >= 1 && dim(i, 0) >= 1 && ElementBytes(dtypes_[i]) > 0; }
-
-  int64_t Bytes(int i) const { return elements(i) * BytesByName(dtypes_[i]); }
-
-  int64_t RowBytes(int column) const { return elements(column) / dim(column, 0) * ElementBytes(dtypes_[column]); }
-
-  // How many columns come before the first argument that is one number of this dtype.
-  int LeadingColumns(const char *dtype) const {
+  // How many arguments with an axis come first: those of a buffer's columns.
+  int LeadingColumns() const {
     int k = 0;
-    while (k < size_ && !(ndims_[k] == 0 && Is(k, dtype, 1))) ++k;
+    while (k < size_ && ndims_[k] > 0) ++k;
     return k;
   }
 
-  // Number j of argument i, which holds integers.
-  int64_t Integer(int i, int64_t j) const {
-    const int64_t bytes = ElementBytes(dtypes_[i]);
-    if (bytes == 8) return data<int64_t>(i)[j];
-    const bool is_signed = dtypes_[i][0] == 'i';
-    if (bytes == 4) return is_signed ? data<int32_t>(i)[j] : static_cast<int64_t>(data<uint32_t>(i)[j]);
-    if (bytes == 2) return is_signed ? data<int16_t>(i)[j] : data<uint16_t>(i)[j];
-    return is_signed ? data<int8_t>(i)[j] : data<uint8_t>(i)[j];
-  }
-
-  bool IsFloat(int i) const { return std::strstr(dtypes_[i], "float") != nullptr; }
-
   // How many rows of a column argument i holds: 1 for the column's shape without its capacity axis, n with one more
-  // axis, -1 if dtype or shape do not fit.
+  // axis, -1 if the shape does not fit.
   int64_t RowsOf(int i, int column) const {
     const int extra = ndims_[i] - ndims_[column] + 1;
-    if ((extra != 0 && extra != 1) || !SameDtype(i, column)) return -1;
+    if (extra != 0 && extra != 1) return -1;
     for (int axis = 1; axis < ndims_[column]; ++axis) {
       if (dim(i, axis - 1 + extra) != dim(column, axis)) return -1;
     }
     return extra == 0 ? 1 : dim(i, 0);
   }
 
-  // Whether two arguments have one dtype; a bool column is kept as uint8, so each stands for the other.
-  bool SameDtype(int i, int j) const { return std::strcmp(Stored(dtypes_[i]), Stored(dtypes_[j])) == 0; }
+  // Number j of argument i, which holds integers of a dtype.
+  int64_t Integer(int i, Dtype dtype, int64_t j) const {
+    const bool is_signed = kDtypes[dtype].name[0] == 'i';
+    switch (kDtypes[dtype].bytes) {
+      case 8: return data<int64_t>(i)[j];
+      case 4: return is_signed ? data<int32_t>(i)[j] : static_cast<int64_t>(data<uint32_t>(i)[j]);
+      case 2: return is_signed ? data<int16_t>(i)[j] : data<uint16_t>(i)[j];
+      default: return is_signed ? data<int8_t>(i)[j] : data<uint8_t>(i)[j];
+    }
+  }
 
  private:
-  static const char *Stored(const char *dtype) { return std::strcmp(dtype, "bool") == 0 ? "uint8" : dtype; }
-
   int size_;
   void **params_;
   int *ndims_;
   int64_t **shapes_;
   const char **dtypes_;
 };
+
+// A bool column is kept as uint8, so each stands for the other.
+REPLAY_BOTH inline bool SameDtype(Dtype a, Dtype b) { return a == b || ((a == kBool || a == kUint8) && (b == kBool || b == kUint8)); }
+
+REPLAY_BOTH inline bool IsFloat(Dtype dtype) {
+  return dtype == kFloat32 || dtype == kFloat64 || dtype == kFloat16 || dtype == kBfloat16;
+}
 
 }  // namespace replay
 

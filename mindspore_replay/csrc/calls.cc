@@ -1,5 +1,5 @@
-// The extension module mindspore_replay._calls: how Python reaches a kernel with little in between. Where it cannot be
-// built, ops/native.py does the same with ctypes. Its objects are not safe for threads; the buffer's lock guards them.
+// The extension module mindspore_replay._calls: how Python reaches a kernel with little in between. Its objects are not safe
+// for threads; the buffer's lock guards them.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -95,19 +95,57 @@ PyObject *Locate(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
   Py_RETURN_NONE;
 }
 
-// run() -> the kernel's status.
-PyObject *Run(PyObject *object, PyObject *) {
-  auto *self = reinterpret_cast<Call *>(object);
+int RunKernel(const Call *self) {
   int status;
   Py_BEGIN_ALLOW_THREADS  // a kernel waits for others on the same buffer
   status = self->kernel(self->size, self->params, self->ndims, self->shapes, self->dtypes, nullptr, nullptr);
   Py_END_ALLOW_THREADS
-  return PyLong_FromLong(status);
+  return status;
+}
+
+// run() -> the kernel's status.
+PyObject *Run(PyObject *object, PyObject *) { return PyLong_FromLong(RunKernel(reinterpret_cast<Call *>(object))); }
+
+// give(at, makers, share): arguments from `at` on are what the makers, a tuple, make. Runs the kernel and gives a tuple of
+// share(array) for each of them, or the kernel's status if it did not do its work. `share` may be None.
+PyObject *Give(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+  auto *self = reinterpret_cast<Call *>(object);
+  if (nargs != 3 || !PyTuple_CheckExact(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "give(at, makers, share) needs an int, a tuple and a callable");
+    return nullptr;
+  }
+  const Py_ssize_t at = PyLong_AsSsize_t(args[0]);
+  const Py_ssize_t count = PyTuple_GET_SIZE(args[1]);
+  if (at == -1 && PyErr_Occurred()) return nullptr;
+  if (at < 0 || at + count > self->size) {
+    PyErr_Format(PyExc_IndexError, "arguments %zd to %zd of %d", at, at + count, self->size);
+    return nullptr;
+  }
+  PyObject *given = PyTuple_New(count);
+  if (given == nullptr) return nullptr;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject *made = PyObject_CallNoArgs(PyTuple_GET_ITEM(args[1], i));
+    if (made == nullptr) return Py_DECREF(given), nullptr;
+    PyTuple_SET_ITEM(given, i, made);
+    self->params[at + i] = MemoryOf(self, made);
+    if (self->params[at + i] == nullptr) return Py_DECREF(given), nullptr;
+  }
+  const int status = RunKernel(self);
+  if (status != 0) return Py_DECREF(given), PyLong_FromLong(status);
+  for (Py_ssize_t i = 0; args[2] != Py_None && i < count; ++i) {
+    PyObject *made = PyTuple_GET_ITEM(given, i);
+    PyObject *shared = PyObject_CallOneArg(args[2], made);
+    if (shared == nullptr) return Py_DECREF(given), nullptr;
+    PyTuple_SET_ITEM(given, i, shared);
+    Py_DECREF(made);
+  }
+  return given;
 }
 
 PyMethodDef call_methods[] = {
     {"locate", reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(Locate)), METH_FASTCALL, nullptr},
     {"run", Run, METH_NOARGS, nullptr},
+    {"give", reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(Give)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot call_slots[] = {
@@ -118,7 +156,7 @@ PyType_Slot call_slots[] = {
 };
 PyType_Spec call_spec = {"mindspore_replay._calls.Call", sizeof(Call), 0, Py_TPFLAGS_DEFAULT, call_slots};
 
-// ---- Row: takes one row that is plainly right to the places where the kernel reads it, and knows such a batch.
+// ---- Row: takes one row that is plainly right to the places where a kernel reads it, and runs that; knows such a batch.
 
 struct Place {
   char *memory;
@@ -131,6 +169,7 @@ struct Row {
   PyObject_HEAD
   PyTypeObject *array_type;
   std::vector<Place> *places;
+  Call *call;
 };
 
 // Kind of a dtype that is written as one character by the buffer protocol, 0 for any other.
@@ -198,6 +237,7 @@ bool StoreField(const Row *self, PyObject *value, const Place &place) {
   return overflow == 0 && number >= 0 && number < 128 && StoreSmall(number, place);
 }
 
+// (exp) -> the status of the kernel that has taken the row, or -1 if the caller is to look closer.
 PyObject *TakeRow(PyObject *object, PyObject *args, PyObject *) {
   const auto *self = reinterpret_cast<Row *>(object);
   PyObject *exp = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : nullptr;
@@ -207,12 +247,14 @@ PyObject *TakeRow(PyObject *object, PyObject *args, PyObject *) {
   }
   if (!(PyList_CheckExact(exp) || PyTuple_CheckExact(exp)) ||
       PySequence_Fast_GET_SIZE(exp) != static_cast<Py_ssize_t>(self->places->size())) {
-    Py_RETURN_FALSE;
+    return PyLong_FromLong(-1);
   }
   for (size_t i = 0; i < self->places->size(); ++i) {
-    if (!StoreField(self, PySequence_Fast_GET_ITEM(exp, static_cast<Py_ssize_t>(i)), (*self->places)[i])) Py_RETURN_FALSE;
+    if (!StoreField(self, PySequence_Fast_GET_ITEM(exp, static_cast<Py_ssize_t>(i)), (*self->places)[i])) {
+      return PyLong_FromLong(-1);
+    }
   }
-  Py_RETURN_TRUE;
+  return PyLong_FromLong(RunKernel(self->call));
 }
 
 // batch(exp) -> how many rows there are in arrays of exactly the places' dtypes and shapes, behind one leading axis; 0 if
@@ -242,10 +284,14 @@ PyMethodDef row_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-// Row(array_type, places): places are tuples of address, kind, bytes of one item, and shape.
+// Row(array_type, places, call): places are tuples of address, kind, bytes of one item, and shape.
 PyObject *NewRow(PyTypeObject *type, PyObject *args, PyObject *) {
-  PyObject *array_type, *places;
-  if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &array_type, &PyTuple_Type, &places)) return nullptr;
+  PyObject *array_type, *places, *call;
+  if (!PyArg_ParseTuple(args, "O!O!O", &PyType_Type, &array_type, &PyTuple_Type, &places, &call)) return nullptr;
+  if (Py_TYPE(call)->tp_dealloc != FreeCall) {
+    PyErr_SetString(PyExc_TypeError, "Row(array_type, places, call) needs a Call");
+    return nullptr;
+  }
   std::vector<Place> made;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); ++i) {
     unsigned long long address;
@@ -267,6 +313,8 @@ PyObject *NewRow(PyTypeObject *type, PyObject *args, PyObject *) {
   Py_INCREF(array_type);
   self->array_type = reinterpret_cast<PyTypeObject *>(array_type);
   self->places = new std::vector<Place>(std::move(made));
+  Py_INCREF(call);
+  self->call = reinterpret_cast<Call *>(call);
   return reinterpret_cast<PyObject *>(self);
 }
 
@@ -274,6 +322,7 @@ void FreeRow(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
   auto *self = reinterpret_cast<Row *>(object);
   Py_DECREF(self->array_type);
+  Py_DECREF(self->call);
   delete self->places;
   type->tp_free(object);
   Py_DECREF(type);

@@ -12,13 +12,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "adapters.h"
 #include "arguments.h"
-#include "given.h"
+#include "binding.h"
 #include "portable.h"
 #include "status.h"
 
 namespace replay {
 
+constexpr int kMostColumns = 40;
 #ifdef MINDSPORE_REPLAY_EMULATED
 constexpr int kThreads = 64;  // of a block; few, since one processor runs them all
 #else
@@ -91,23 +93,13 @@ struct Report {
   }
 };
 
-// A call of a kernel by MindSpore: its arguments, the stream, and how it came out. What the kernel is given in its own
-// state is among the arguments as copies.
+// A call of a kernel by MindSpore: the stream, and how it came out.
 class Call {
-  std::vector<void *> memory_;  // of the arguments, which are made of it
-
  public:
-  Call(const char *kernel, GivenOf given, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
-       void *stream)
-      : memory_(params, params + nparam),
-        args(nparam, memory_.data(), ndims, shapes, dtypes),
-        report{TheFailure(), kernel},
-        stream_(static_cast<cudaStream_t>(stream)) {
-    CopyShared(SharedWithState(args, given(args)));
-  }
+  Call(const char *kernel, void *stream)
+      : report{TheFailure(), kernel}, stream_(static_cast<cudaStream_t>(stream)) {}
   ~Call() {
-    if (scratch_ != nullptr) GiveScratchBack(scratch_, stream_);
-    if (copies_ != nullptr) GiveScratchBack(copies_, stream_);
+    for (void *memory : scratch_) GiveScratchBack(memory, stream_);
   }
   Call(const Call &) = delete;
   Call &operator=(const Call &) = delete;
@@ -121,7 +113,7 @@ class Call {
     return kEarlier + earlier;
   }
 
-  // Starts `blocks` blocks, at least one, of kThreads threads; none after a launch that CUDA has refused.
+  // Starts `blocks` blocks, at least one, of kThreads threads; none after a failure.
   template <typename... Parameters>
   void Launch(void (*kernel)(Parameters...), int64_t blocks, std::common_type_t<Parameters>... parameters) {
     if (status_ != kOk) return;
@@ -132,46 +124,39 @@ class Call {
 #else
     const auto *function = reinterpret_cast<const void *>(kernel);  // what every version of CUDA takes
 #endif
-    const cudaError_t error = cudaLaunchKernel(function, grid, dim3(kThreads), addresses, 0, stream_);
-    if (error != cudaSuccess) status_ = Refused(error);
+    Check(cudaLaunchKernel(function, grid, dim3(kThreads), addresses, 0, stream_));
   }
 
-  // Memory of the GPU for this call alone; null, with a status, if there is none. To be called once at most.
-  void *Scratch(int64_t bytes) {
-    Take(&scratch_, bytes);
-    return scratch_;
+  // Memory of the GPU for n numbers, for this call alone; null, and the call fails, if there is none.
+  template <typename Number>
+  Number *Scratch(int64_t n) {
+    void *memory = nullptr;
+    const auto bytes = static_cast<size_t>(n) * sizeof(Number);
+    if (status_ != kOk || !Check(TakeScratch(&memory, bytes, stream_))) return nullptr;
+    scratch_.push_back(memory);
+    return static_cast<Number *>(memory);
   }
+
+  // The same, with a copy of what lies somewhere else.
+  void *CopyOf(const void *data, int64_t bytes) {
+    void *copy = Scratch<char>(bytes);
+    if (copy != nullptr) {
+      Check(cudaMemcpyAsync(copy, data, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream_));
+    }
+    return copy;
+  }
+
+  void Fail(int status) { status_ = status; }
 
   // What the call returns.
   int End() const { return status_; }
 
-  const Arguments args;
   const Report report;
 
  private:
-  void Take(void **memory, int64_t bytes) {
-    const cudaError_t error = TakeScratch(memory, static_cast<size_t>(bytes), stream_);
-    if (error == cudaSuccess) return;
-    *memory = nullptr;
-    status_ = Refused(error);
-  }
-
-  // Gives the kernel copies of these arguments. A failure is told when it launches.
-  void CopyShared(const std::vector<int> &shared) {
-    if (shared.empty()) return;
-    constexpr int64_t kAlignment = 256;
-    int64_t bytes = 0;
-    for (const int i : shared) bytes += (args.Bytes(i) + kAlignment - 1) / kAlignment * kAlignment;
-    Take(&copies_, bytes);
-    auto *copy = static_cast<char *>(copies_);
-    for (const int i : shared) {
-      if (status_ != kOk) return;
-      const cudaError_t error = cudaMemcpyAsync(copy, args.data<char>(i), static_cast<size_t>(args.Bytes(i)),
-                                                cudaMemcpyDeviceToDevice, stream_);
-      if (error != cudaSuccess) status_ = Refused(error);
-      memory_[static_cast<size_t>(i)] = copy;
-      copy += (args.Bytes(i) + kAlignment - 1) / kAlignment * kAlignment;
-    }
+  bool Check(cudaError_t error) {
+    if (error != cudaSuccess) status_ = Refused(error);
+    return error == cudaSuccess;
   }
 
   int Refused(cudaError_t error) const {
@@ -181,10 +166,29 @@ class Call {
   }
 
   cudaStream_t stream_;
-  void *scratch_ = nullptr;
-  void *copies_ = nullptr;
+  std::vector<void *> scratch_;
   int status_ = kOk;
 };
+
+// Calls the adapter of a kernel with arguments that fit its signature. What it is given in its own state it gets as
+// copies.
+template <int kOperator>
+int RunOnDevice(void (*adapter)(Call *, const Bound<kOperator> &), const char *name, const Arguments &args,
+                void *stream) {
+  Binding binding;
+  if (!Binder<kOperator>(args, &binding).Bind()) return kBadArguments;
+  if (binding.k > kMostColumns) return kTooMany;
+  Call call(name, stream);
+  if (const int status = call.Ready()) return status;
+  std::vector<void *> memory(args.params(), args.params() + args.size());
+  const Overlaps<kOperator> overlaps(args, binding);
+  for (const int i : overlaps.Find()) {
+    memory[static_cast<size_t>(i)] = call.CopyOf(args.data<char>(i), overlaps.Bytes(i));
+  }
+  const Arguments own = args.In(memory.data());
+  adapter(&call, Bound<kOperator>(own, binding));
+  return call.End();
+}
 
 // Counts the blocks of a launch that are done. Each launch takes the next of many counters, which is zero again after
 // it.
@@ -244,14 +248,15 @@ inline int64_t BlocksFor(int64_t n) {
 
 }  // namespace replay
 
-// A kernel: the function body that follows takes `call`. `given` is a GivenOf.
-#define MINDSPORE_REPLAY_CUDA_KERNEL(name, given)                                                                     \
-  static int name##_of(replay::Call &call);                                                                           \
-  extern "C" __attribute__((visibility("default"))) int name(int nparam, void **params, int *ndims, int64_t **shapes, \
-                                                             const char **dtypes, void *stream, void *) {             \
-    replay::Call call(#name, given, nparam, params, ndims, shapes, dtypes, stream);                                   \
-    return name##_of(call);                                                                                           \
-  }                                                                                                                   \
-  static int name##_of(replay::Call &call)
+// A kernel: the function body that follows takes `call`, and `args`, which fit the operator's signature and lie in memory
+// of the GPU.
+#define MINDSPORE_REPLAY_CUDA_KERNEL(name)                                                                             \
+  static void name##_of(replay::Call *call, const replay::Bound<replay::OperatorNumber(#name)> &args);                 \
+  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,                   \
+                                            const char **dtypes, void *stream, void *) {                               \
+    return replay::RunOnDevice<replay::OperatorNumber(#name)>(                                                         \
+        name##_of, "replay_" #name, replay::Arguments(nparam, params, ndims, shapes, dtypes), stream);                 \
+  }                                                                                                                    \
+  static void name##_of(replay::Call *call, const replay::Bound<replay::OperatorNumber(#name)> &args)
 
 #endif  // MINDSPORE_REPLAY_DEVICE_CUH_

@@ -21,7 +21,7 @@ using GroupedRow = std::pair<int64_t, int64_t>;  // value, logical row
 template <typename ValueAt>
 std::vector<GroupedRow> RowsByGroup(const Timeline &time, const SumTree &tree, ValueAt value_at) {
   std::vector<GroupedRow> rows;
-  const Cursors &ring = time.ring();
+  const Cursors &ring = time.places();
   for (int64_t row = 0; row < ring.count; ++row) {
     const int64_t slot = SlotOf(row, ring.head, ring.capacity);
     const int64_t first = row - time.steps(slot) * time.streams();

@@ -1,150 +1,306 @@
-// Adapters between the C interface of MindSpore's custom operators and the algorithms in the headers. Each checks its
-// arguments in every build and returns a Status; on any but kOk it has changed nothing. Inputs come first, outputs last.
-// A kernel's first argument, a buffer's first column, chooses the lock that it holds while it works.
+// Adapters between the C interface of MindSpore's custom operators and the algorithms in the headers: what rows are put in,
+// read, and what is known of them. Arguments fit their signature (signatures.h) when a body begins; it checks their values
+// in every build and returns a Status; on any but kOk it has changed nothing.
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "adapters.h"
-#include "arguments.h"
+#include "buffer.h"
 #include "draw.h"
-#include "exclusive.h"
-#include "random.h"
+#include "points.h"
 #include "ring.h"
+#include "rows.h"
 #include "status.h"
+#include "timeline.h"
 
 namespace {
 
-using replay::Arguments;
-using replay::GatherColumns;
-using replay::HoldRows;
-using replay::IsRing;
+using replay::Bound;
+using replay::Status;
 
-// Draws n slots of a ring uniformly. `range` is a slice of logical rows, `options` = capacity, replace, ordered.
-replay::Status DrawUniform(replay::RandomState *state, int64_t head, int64_t count, const int64_t *range,
-                           const int64_t *options, int64_t n, int64_t *slots) {
-  const int64_t capacity = options[0];
-  if (capacity < 1 || head < 0 || head >= capacity || count < 0 || count > capacity) return replay::kBadArguments;
-  const replay::RowRange rows = replay::SliceRows(range[0], range[1], count);
-  if (rows.size < n) return replay::kTooFewRows;
-  if (options[1] != 0) {
-    replay::DrawWithReplacement(state, rows, n, slots);
+bool AreWeights(const float *values, int64_t n) {
+  return std::all_of(values, values + n, [](float value) { return replay::IsWeight(value); });
+}
+
+using InsertArgs = Bound<replay::OperatorNumber("insert")>;
+
+// What comes with the rows of an insertion into a buffer with marks.
+struct Insertion {
+  const float *priorities = nullptr;  // one for all rows or one for each
+  int64_t given = 0;
+  const uint8_t *ends = nullptr;  // the same of rows that know their episode
+  int64_t given_ends = 0;
+  std::vector<int64_t> steps;
+
+  // Finds it, and whether the rows may be inserted.
+  Status Check(const InsertArgs &args) {
+    const auto sound = [](const auto &) { return replay::kOk; };
+    if (!args.HasGroup(replay::kMarksGroup)) return replay::WithPlaces(args, sound);
+    if (const Status status = replay::WithRows(args, sound)) return status;
+    priorities = args.data<float>(NAMED("priority"));
+    given = args.elements(NAMED("priority"));
+    if (!AreWeights(priorities, given)) return replay::kBadWeight;
+    if (!args.HasGroup(replay::kTimeGroup)) return replay::kOk;
+    ends = args.data<uint8_t>(NAMED("ends"));
+    given_ends = args.elements(NAMED("ends"));
+    return replay::TimelineOf(args).NextSteps(ends, given_ends, args.n(), &steps) ? replay::kOk : replay::kTooLong;
+  }
+};
+
+void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
+  const int64_t n = args.n(), capacity = args.capacity();
+  int32_t *head = args.data<int32_t>(NAMED("head"));
+  int32_t *count = args.data<int32_t>(NAMED("count"));
+  int64_t *inserted = args.data<int64_t>(NAMED("serials"));
+  const replay::RingWrite plan = replay::PlanWrite(n, *head, *count, capacity);
+  const int first_row = args.at(NAMED("rows"));
+  for (int i = 0; i < args.columns(); ++i) {
+    replay::WriteRows(plan, capacity, args.RowBytes(i), args.raw().data<char>(first_row + i), args.raw().data<char>(i));
+  }
+  *head = static_cast<int32_t>(plan.head);
+  *count = static_cast<int32_t>(plan.count);
+  *inserted += n;
+  if (!args.HasGroup(replay::kMarksGroup)) return;
+  std::vector<int64_t> changed;
+  changed.reserve(static_cast<size_t>(plan.written));
+  const auto visit_written = [&](const auto &visit) {
+    for (int64_t i = 0; i < plan.written; ++i) visit(plan.skipped + i, replay::SlotOf(i, plan.slot, capacity));
+  };
+  const auto mark = [&](const auto &rows) {
+    replay::MarkNew(rows, n, insertion.priorities, insertion.given, visit_written, &changed);
+    replay::Clock *clock = rows.marks().clock;
+    clock->fresh = std::max(clock->fresh, *inserted - plan.count);
+  };
+  if (args.HasGroup(replay::kTimeGroup)) {
+    const replay::Timeline time = replay::TimelineOf(args);
+    mark(time);
+    time.Insert(plan, n, insertion.ends, insertion.given_ends, insertion.steps, &changed);
   } else {
-    replay::DrawWithoutReplacement(state, rows, n, slots);
+    mark(replay::Alone<replay::Cursors>(replay::CursorsOf(args), replay::MarksOf(args)));
   }
-  // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
-  if (options[2] != 0 || rows.size < capacity) {
-    for (int64_t i = 0; i < n; ++i) slots[i] = replay::SlotOf(slots[i], head, capacity);
+  replay::MarksOf(args).tree.Refresh(&changed);
+}
+
+void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
+  const replay::ReservoirCursors places = replay::ReservoirOf(args);
+  int64_t *row_serials = args.data<int64_t>(NAMED("row_serials"));
+  std::vector<int64_t> kept, slots;
+  for (int64_t row = 0; row < args.n(); ++row) {
+    const int64_t slot = replay::ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
+    if (slot < 0) continue;
+    kept.push_back(row);
+    slots.push_back(slot);
+    row_serials[slot] = places.inserted + row;
   }
-  return replay::kOk;
+  const int first_row = args.at(NAMED("rows"));
+  for (int i = 0; i < args.columns(); ++i) {
+    const int64_t bytes = args.RowBytes(i);
+    const char *rows = args.raw().data<char>(first_row + i);
+    char *column = args.raw().data<char>(i);
+    for (size_t j = 0; j < kept.size(); ++j) {
+      std::memcpy(column + slots[j] * bytes, rows + kept[j] * bytes, static_cast<size_t>(bytes));
+    }
+  }
+  const int64_t inserted = args.data<int64_t>(NAMED("serials"))[0] += args.n();
+  *args.data<int32_t>(NAMED("count")) = static_cast<int32_t>(std::min(inserted - places.base, places.capacity));
+  if (!args.HasGroup(replay::kMarksGroup)) return;
+  std::vector<int64_t> changed;
+  const replay::Alone<replay::ReservoirCursors> rows(replay::ReservoirOf(args), replay::MarksOf(args));
+  const auto visit_kept = [&](const auto &visit) {
+    for (size_t j = 0; j < kept.size(); ++j) visit(kept[j], slots[j]);
+  };
+  replay::MarkNew(rows, args.n(), insertion.priorities, insertion.given, visit_kept, &changed);
+  rows.marks().tree.Refresh(&changed);
 }
 
 }  // namespace
 
-// (columns[k], head, count, serials, rows[k]) -> rows stored after it. Changes columns, head, count and serials.
-MINDSPORE_REPLAY_KERNEL(replay_ring_write, replay::AfterState<3>) {
-  const int k = (args.size() - 4) / 2;
-  if (k < 1 || args.size() != 2 * k + 4) return replay::kBadArguments;
-  if (!IsRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
-  const int rows = k + 3;
-  const int64_t n = args.RowsOf(rows, 0);
-  if (!HoldRows(args, rows, k, n) || !args.Is(args.size() - 1, "int32", 1)) return replay::kBadArguments;
-
-  int32_t *head = args.data<int32_t>(k);
-  int32_t *count = args.data<int32_t>(k + 1);
-  const int64_t capacity = args.dim(0, 0);
-  const replay::RingWrite plan = replay::PlanWrite(n, *head, *count, capacity);
-  for (int i = 0; i < k; ++i) {
-    replay::WriteRows(plan, capacity, args.RowBytes(i), args.data<char>(rows + i), args.data<char>(i));
+// Inserts rows; of a ring they replace the oldest. Ends are flags of rows: 1 the last of its episode, 3 that and only an
+// observation.
+MINDSPORE_REPLAY_KERNEL(insert) {
+  Insertion insertion;
+  const Status status = insertion.Check(args);
+  if (status != replay::kOk) return status;
+  if (args.HasGroup(replay::kReservoirGroup)) {
+    InsertInReservoir(args, insertion);
+  } else {
+    InsertInRing(args, insertion);
   }
-  *head = static_cast<int32_t>(plan.head);
-  *count = static_cast<int32_t>(plan.count);
-  args.data<int64_t>(k + 2)[0] += n;
-  *args.data<int32_t>(args.size() - 1) = *count;
+  *args.data<int32_t>(NAMED("stored")) = *args.data<int32_t>(NAMED("count"));
   return replay::kOk;
 }
 
-// (columns[k], head, count, index) -> rows[k] at logical positions; negative ones count from the newest.
-MINDSPORE_REPLAY_KERNEL(replay_ring_read, replay::ReadsFirst) {
-  const int k = (args.size() - 3) / 2;
-  if (k < 1 || args.size() != 2 * k + 3) return replay::kBadArguments;
-  if (!IsRing(args, k)) return replay::kBadArguments;
-  const int index = k + 2;
-  const int64_t n = args.elements(index);
-  if (!args.Is(index, "int64", n) || !HoldRows(args, index + 1, k, n)) return replay::kBadArguments;
+// Writes rows over those of handles, of several for one row the last; skips handles of rows that are gone, and says how
+// many those were.
+MINDSPORE_REPLAY_KERNEL(update) {
+  const int64_t *handles = args.data<int64_t>(NAMED("handles"));
+  std::vector<int64_t> slots(static_cast<size_t>(args.n()));
+  const auto find = [&](const auto &slot_of) {
+    std::transform(handles, handles + args.n(), slots.begin(), slot_of);
+    return replay::kOk;
+  };
+  const bool marked = args.HasGroup(replay::kMarksGroup);
+  const Status status =
+      marked ? replay::WithRows(args, [&](const auto &rows) {
+        return find([&](int64_t handle) { return rows.StoredSlot(handle); });
+      })
+             : replay::WithPlaces(args, [&](const auto &places) {
+                 return find([&](int64_t handle) { return places.SlotOf(handle); });
+               });
+  if (status != replay::kOk) return status;
+  const int first_row = args.at(NAMED("rows"));
+  for (int i = 0; i < args.columns(); ++i) {
+    const int64_t bytes = args.RowBytes(i);
+    const char *rows = args.raw().data<char>(first_row + i);
+    char *column = args.raw().data<char>(i);
+    for (size_t j = 0; j < slots.size(); ++j, rows += bytes) {
+      if (slots[j] >= 0) std::memcpy(column + slots[j] * bytes, rows, static_cast<size_t>(bytes));
+    }
+  }
+  int32_t dead = 0;
+  for (size_t j = 0; j < slots.size(); ++j) {
+    if (slots[j] >= 0) continue;
+    ++dead;
+    if (marked) args.data<replay::Counts>(NAMED("counts"))->dead += handles[j] >= 0;
+  }
+  *args.data<int32_t>(NAMED("dead")) = dead;
+  return replay::kOk;
+}
 
-  const int64_t capacity = args.dim(0, 0);
-  const int64_t head = *args.data<int32_t>(k);
-  const int64_t count = *args.data<int32_t>(k + 1);
+// Reads rows at logical positions; negative ones count from the newest.
+MINDSPORE_REPLAY_KERNEL(read) {
+  const int64_t n = args.n(), capacity = args.capacity();
+  const int64_t head = *args.data<int32_t>(NAMED("head"));
+  const int64_t count = *args.data<int32_t>(NAMED("count"));
+  const int64_t *index = args.data<int64_t>(NAMED("index"));
+  if (!replay::AreCursors(head, count, capacity)) return replay::kBadArguments;
   std::vector<int64_t> slots(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t row = args.data<int64_t>(index)[i];
+    const int64_t row = index[i];
     if (row < -count || row >= count) return replay::kIndexOutOfRange;
     slots[static_cast<size_t>(i)] = replay::SlotOf(row < 0 ? row + count : row, head, capacity);
   }
-  GatherColumns(args, k, slots.data(), n, index + 1);
+  std::vector<replay::Gathered> gathered;
+  gathered.reserve(static_cast<size_t>(args.columns()));
+  const int first_row = args.at(NAMED("rows"));
+  for (int i = 0; i < args.columns(); ++i) {
+    gathered.push_back({args.raw().data<char>(i), args.raw().data<char>(first_row + i), args.RowBytes(i)});
+  }
+  replay::Gather(gathered, slots.data(), n);
   return replay::kOk;
 }
 
-// (columns[k], slots[n]) -> rows[k] at these slots.
-MINDSPORE_REPLAY_KERNEL(replay_gather_rows, replay::ReadsFirst) {
-  const int k = (args.size() - 1) / 2;
-  if (k < 1 || args.size() != 2 * k + 1) return replay::kBadArguments;
-  if (!replay::AreColumns(args, k)) return replay::kBadArguments;
-  const int64_t n = args.elements(k);
-  if (!args.Is(k, "int64", n) || !HoldRows(args, k + 1, k, n)) return replay::kBadArguments;
+// Gives rows other priorities; skips handles of rows at which no sample may start, and says how many those were.
+MINDSPORE_REPLAY_KERNEL(update_priorities) {
+  const float *priorities = args.data<float>(NAMED("priority"));
+  const int64_t given = args.elements(NAMED("priority"));
+  if (!AreWeights(priorities, given)) return replay::kBadWeight;
+  return replay::WithRows(args, [&](const auto &rows) {
+    const int64_t dead =
+        replay::UpdatePriorities(rows, args.template data<int64_t>(NAMED("handles")), args.n(), priorities, given);
+    *args.template data<int32_t>(NAMED("dead")) = static_cast<int32_t>(dead);
+    return replay::kOk;
+  });
+}
 
-  const int64_t *slots = args.data<int64_t>(k);
-  for (int64_t i = 0; i < n; ++i) {
-    if (slots[i] < 0 || slots[i] >= args.dim(0, 0)) return replay::kIndexOutOfRange;
+// Takes rows out of the draw, and says how many; skips handles of rows that are gone.
+MINDSPORE_REPLAY_KERNEL(delete) {
+  return replay::WithRows(args, [&](const auto &rows) {
+    const int64_t removed = replay::Delete(rows, args.template data<int64_t>(NAMED("handles")), args.n());
+    *args.template data<int32_t>(NAMED("removed")) = static_cast<int32_t>(removed);
+    return replay::kOk;
+  });
+}
+
+// Moves the clock, and takes rows that became stale out of the draw. A negative `max_staleness` is no limit.
+MINDSPORE_REPLAY_KERNEL(advance) {
+  const int64_t ticks = *args.data<int64_t>(NAMED("ticks"));
+  const int64_t max_staleness = *args.data<int64_t>(NAMED("max_staleness"));
+  if (args.HasGroup(replay::kReservoirGroup) && max_staleness >= 0) return replay::kBadArguments;
+  return replay::WithRows(args, [&](const auto &rows) {
+    const replay::Clock *clock = rows.marks().clock;
+    if (ticks < 0 || ticks > replay::kLastClock - clock->now) return replay::kBadArguments;
+    replay::Advance(rows, ticks, max_staleness);
+    *args.template data<int64_t>(NAMED("now")) = clock->now;
+    return replay::kOk;
+  });
+}
+
+// Says what is known of rows: priority, use count and staleness; 0, -1, -1 where no row is stored.
+MINDSPORE_REPLAY_KERNEL(info) {
+  return replay::WithRows(args, [&](const auto &rows) {
+    const replay::Marks &marks = rows.marks();
+    const int64_t *handles = args.template data<int64_t>(NAMED("handles"));
+    float *priority = args.template data<float>(NAMED("priority"));
+    int32_t *uses = args.template data<int32_t>(NAMED("uses"));
+    int64_t *staleness = args.template data<int64_t>(NAMED("staleness"));
+    const int64_t n = args.n(), now = marks.clock->now;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t slot = rows.places().SlotOf(handles[i]);
+      priority[i] = slot < 0 ? 0.0f : marks.priorities[slot];
+      uses[i] = slot < 0 ? -1 : marks.Removed(slot) ? ~marks.use_counts[slot] : marks.use_counts[slot];
+      staleness[i] = slot < 0 ? -1 : now - marks.insertion_clocks[slot];
+    }
+    return replay::kOk;
+  });
+}
+
+// Ends the episodes that went on until now, and says how many. The flag is that of their last rows.
+MINDSPORE_REPLAY_KERNEL(end_episodes) {
+  const uint8_t flag = *args.data<uint8_t>(NAMED("flag"));
+  return replay::WithRows(args, [&](const auto &) {
+    *args.template data<int32_t>(NAMED("ended")) = static_cast<int32_t>(replay::TimelineOf(args).EndEpisodes(flag));
+    return replay::kOk;
+  });
+}
+
+// Forgets all rows. Serial numbers and counts go on.
+MINDSPORE_REPLAY_KERNEL(reset) {
+  int64_t *serials = args.data<int64_t>(NAMED("serials"));
+  const auto begin = [&] {
+    serials[1] = serials[0];
+    *args.data<int32_t>(NAMED("head")) = *args.data<int32_t>(NAMED("count")) = *args.data<int32_t>(NAMED("stored")) = 0;
+    return replay::kOk;
+  };
+  if (!args.HasGroup(replay::kMarksGroup)) return begin();
+  return replay::WithRows(args, [&](const auto &rows) {
+    rows.marks().Reset(serials[0], rows.places().capacity, replay::kFill);
+    rows.Reset(replay::kFill);
+    return begin();
+  });
+}
+
+// Sums the weights of ranges of logical rows, each a Python slice.
+MINDSPORE_REPLAY_KERNEL(sums) {
+  const replay::Cursors ring = replay::CursorsOf(args);
+  if (!replay::AreCursors(ring.head, ring.count, ring.capacity)) return replay::kBadArguments;
+  const replay::SumTree tree(args.data<double>(NAMED("weights")), ring.capacity);
+  const int64_t *ranges = args.data<int64_t>(NAMED("ranges"));
+  double *sums = args.data<double>(NAMED("sums"));
+  const int64_t m = args.elements(NAMED("sums"));
+  for (int64_t i = 0; i < m; ++i) {
+    const replay::RowRange range = replay::SliceRows(ranges[2 * i], ranges[2 * i + 1], ring.count);
+    sums[i] = replay::SumRows(tree, range, ring.head, ring.capacity);
   }
-  GatherColumns(args, k, slots, n, k + 1);
   return replay::kOk;
 }
 
-// (columns[k], head, count, random_state, sample_range[2], options[3]) -> rows[k], drawn uniformly. Changes
-// random_state.
-MINDSPORE_REPLAY_KERNEL(replay_sample_uniform, replay::ReadsFirst) {
-  const int k = (args.size() - 5) / 2;
-  if (k < 1 || args.size() != 2 * k + 5) return replay::kBadArguments;
-  if (!IsRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) || !args.Is(k + 4, "int64", 3) ||
-      args.data<int64_t>(k + 4)[0] != args.dim(0, 0)) {
-    return replay::kBadArguments;
-  }
-  const int64_t n = args.RowsOf(k + 5, 0);
-  if (!HoldRows(args, k + 5, k, n)) return replay::kBadArguments;
-
-  std::vector<int64_t> slots(static_cast<size_t>(n));
-  const replay::Status status =
-      DrawUniform(args.data<replay::RandomState>(k + 2), *args.data<int32_t>(k), *args.data<int32_t>(k + 1),
-                  args.data<int64_t>(k + 3), args.data<int64_t>(k + 4), n, slots.data());
-  if (status == replay::kOk) GatherColumns(args, k, slots.data(), n, k + 5);
-  return status;
-}
-
-// (random_state, head, count, sample_range[2], options[3]) -> slots[n], drawn uniformly. Changes random_state.
-MINDSPORE_REPLAY_KERNEL(replay_draw_uniform, replay::ReadsFirst) {
-  if (args.size() != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
-      !args.Is(3, "int64", 2) || !args.Is(4, "int64", 3) || !args.Is(5, "int64", args.elements(5))) {
-    return replay::kBadArguments;
-  }
-  return DrawUniform(args.data<replay::RandomState>(0), *args.data<int32_t>(1), *args.data<int32_t>(2),
-                     args.data<int64_t>(3), args.data<int64_t>(4), args.elements(5), args.data<int64_t>(5));
-}
-
-// (random_state) -> bits[n]. Changes random_state.
-MINDSPORE_REPLAY_KERNEL(replay_random_bits, replay::ReadsFirst) {
-  if (args.size() != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
-  replay::RandomState *state = args.data<replay::RandomState>(0);
-  uint64_t *bits = args.data<uint64_t>(1);
-  const int64_t n = args.elements(1);
-  for (int64_t i = 0; i < n; ++i) {
-    bits[i] = replay::RandomBits(static_cast<uint64_t>(state->key), static_cast<uint64_t>(state->counter + i));
-  }
-  state->counter += n;
+// Gives the total weight, the smallest positive weight, and the number of positive weights.
+MINDSPORE_REPLAY_KERNEL(summary) {
+  const replay::SumTree tree(args.data<double>(NAMED("weights")), args.capacity());
+  double *summary = args.data<double>(NAMED("summary"));
+  summary[0] = tree.Total();
+  summary[1] = tree.Minimum();
+  summary[2] = tree.Positive();
   return replay::kOk;
 }
 
-// For Python, where it looks at several Parameters of a buffer: keeps the kernels on it out, and lets them in again. The
-// address is that of the buffer's first column.
+// For Python, where it looks at several arrays of a buffer: keeps the kernels on it out, and lets them in again. The
+// address is that of the buffer's head.
 MINDSPORE_REPLAY_EXPORT void replay_hold(const void *address) { replay::Exclusive::LockOf(address).lock(); }
 MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *address) { replay::Exclusive::LockOf(address).unlock(); }
+
+// Line i of the table of operators; null after the last.
+MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return replay::LineOfTable(i); }

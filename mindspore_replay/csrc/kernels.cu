@@ -1,12 +1,14 @@
 // The kernels of kernels.cc on a GPU: the same names, arguments and results, in memory of the GPU. An adapter checks
 // what the host knows, dtypes and shapes, and launches; what only the GPU knows is checked there. No call waits for the
 // GPU: one that is refused there changes nothing, and is reported by the next call or by replay_take_failure.
+#include <algorithm>
 #include <cstdint>
 
-#include "adapters.h"
+#include "buffer.cuh"
 #include "device.cuh"
 #include "draw.h"
-#include "random.h"
+#include "points.h"
+#include "reservoir.h"
 #include "ring.h"
 #include "rows.cuh"
 #include "shuffle.cuh"
@@ -14,235 +16,567 @@
 
 namespace {
 
-using replay::Arguments;
 using replay::Call;
 using replay::Chunk;
 using replay::Chunks;
 using replay::Columns;
-using replay::HasRing;
-using replay::HoldRows;
-using replay::kMostColumns;
+using replay::Cursors;
+using replay::Ignored;
+using replay::Kind;
 using replay::kThreads;
-using replay::RandomState;
+using replay::Marks;
 using replay::Report;
-using replay::RingState;
-using replay::SlotOf;
+using replay::State;
+using replay::SumTree;
+using replay::Timeline;
 
-constexpr int64_t kFromOptions = 0;  // stands for the capacity of a ring that the options tell
-
-// Draws slots of a ring uniformly. `range` is a slice of logical rows, `options` = capacity, replace, ordered.
-struct UniformDraw {
-  RingState ring;
-  RandomState *random;
-  const int64_t *range;
-  const int64_t *options;
-  int64_t n;
-  const int64_t *given_ranks = nullptr;  // of ShuffleKernel
-
-  struct Draws {
-    replay::Ranks ranks;
-    int64_t first;  // row of the range
-    int64_t head;   // of the ring; 0 where rows may come in any order
-  };
-
-  __device__ int Load(Draws *draws) const {
-    const int64_t capacity = options[0];
-    const int64_t head = *ring.head, count = *ring.count;
-    if (capacity < 1 || (ring.capacity != kFromOptions && capacity != ring.capacity)) return replay::kBadArguments;
-    if (!replay::AreCursors(head, count, capacity)) return replay::kBadArguments;
-    const replay::RowRange rows = replay::SliceRows(range[0], range[1], count);
-    // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
-    const bool in_order = options[2] != 0 || rows.size < capacity;
-    *draws = {{*random, rows.size, options[1] != 0, given_ranks}, rows.first, in_order ? head : 0};
-    return rows.size < n ? replay::kTooFewRows : replay::kOk;
-  }
-  __device__ replay::Ranks RanksOf(const Draws &draws) const { return draws.ranks; }
-
-  __device__ int Begin(Draws *draws, int64_t last) const {
-    const int status = Load(draws);
-    if (status == replay::kOk) draws->ranks.Begin(last);
-    return status;
-  }
-  __device__ int64_t Slot(const Draws &draws, int64_t i, const Report &) const {
-    return SlotOf(draws.first + draws.ranks(i), draws.head, options[0]);
-  }
-  __device__ void Note(int64_t, int64_t) const {}
-  __device__ void End(const Draws &draws, int status) const {
-    if (status == replay::kOk && threadIdx.x == 0) random->counter = draws.ranks.state.counter + n;
-  }
-};
-
-// The rows at logical positions, of which negative ones count from the newest.
-struct AtPositions {
-  RingState ring;
-  const int64_t *index;
-
-  struct Draws {};
-  __device__ int Begin(Draws *, int64_t) const { return ring.Sound() ? replay::kOk : replay::kBadArguments; }
-  __device__ int64_t Slot(const Draws &, int64_t i, const Report &report) const {
-    const int64_t count = *ring.count;
-    const int64_t row = index[i] < 0 ? index[i] + count : index[i];
-    if (row >= 0 && row < count) return SlotOf(row, *ring.head, ring.capacity);
-    report(replay::kIndexOutOfRange);
-    return -1;
-  }
-  __device__ void Note(int64_t, int64_t) const {}
-  __device__ void End(const Draws &, int) const {}
-};
-
-struct AtSlots {
+// Where the rows of an insertion go.
+template <typename Places>
+struct Landing {
+  replay::RingWrite plan;
   int64_t capacity;
-  const int64_t *slots;
 
-  struct Draws {};
-  __device__ int Begin(Draws *, int64_t) const { return replay::kOk; }
-  __device__ int64_t Slot(const Draws &, int64_t i, const Report &report) const {
-    if (slots[i] >= 0 && slots[i] < capacity) return slots[i];
-    report(replay::kIndexOutOfRange);
-    return -1;
+  __device__ Landing(const State &state, int64_t n)
+      : plan(replay::PlanWrite(n, *state.head, *state.count, state.capacity)), capacity(state.capacity) {}
+  // The slot of a row of the batch that stays, or -1.
+  __device__ int64_t SlotOf(int64_t row) const {
+    return row < plan.skipped ? -1 : replay::SlotOf(row - plan.skipped, plan.slot, capacity);
   }
-  __device__ void Note(int64_t, int64_t) const {}
-  __device__ void End(const Draws &, int) const {}
 };
 
+// Of rows of one batch for one slot of a reservoir the last stays: the one that has its serial number there when all have
+// tried.
+template <>
+struct Landing<replay::ReservoirCursors> {
+  replay::ReservoirCursors places;
+
+  __device__ Landing(const State &state, int64_t) : places(state.Get(Kind<replay::ReservoirCursors>{})) {}
+  __device__ int64_t Claimed(int64_t row) const {
+    return replay::ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
+  }
+  __device__ int64_t SlotOf(int64_t row) const {
+    const int64_t slot = Claimed(row);
+    return slot >= 0 && places.row_serials[slot] == places.inserted + row ? slot : -1;
+  }
+};
+
+// An insertion: its arguments.
+struct Insertion {
+  State state;
+  const float *priorities;  // one for all rows, or one for each
+  int64_t given;
+  const uint8_t *ends;  // the same of rows that know their episode
+  int64_t given_ends;
+  int64_t n;
+  int64_t *steps;  // of StepsKernel: the status, and the steps of all rows
+  int32_t *stored;
+
+  // Whether the rows may be inserted; the same in all blocks.
+  __device__ int Status() const {
+    const bool sound = state.Sound();
+    const bool bad = given > 0 && replay::HasBadWeight(priorities, given);
+    return !sound ? replay::kBadArguments : bad ? replay::kBadWeight : replay::kOk;
+  }
+
+  // Stores what is known of a new row but its steps.
+  template <typename Rows>
+  __device__ void Mark(int64_t row, int64_t slot) const {
+    const float priority = priorities[given == n ? row : 0];
+    state.marks.Begin(slot, priority);
+    state.marks.tree.SetLeaf(slot, replay::kTimed<Rows> ? 0 : (*state.marks.rule)(priority));
+  }
+
+  // What the last block does when all have marked their rows: moves the cursors, and brings the tree up to date.
+  template <typename Rows>
+  __device__ void End(const Landing<Cursors> &landing) const {
+    const replay::RingWrite &plan = landing.plan;
+    const int64_t inserted = state.serials[0] + n;
+    if constexpr (replay::kMarked<Rows>) {
+      EndMarks();
+      if (!replay::kTimed<Rows>) replay::RefreshRange(state.marks.tree, plan.slot, plan.written, state.capacity);
+    }
+    if (threadIdx.x == 0) {
+      *state.head = static_cast<int32_t>(plan.head);
+      *state.count = *stored = static_cast<int32_t>(plan.count);
+      state.serials[0] = inserted;
+      if constexpr (replay::kMarked<Rows>) {
+        state.marks.clock->fresh = std::max(state.marks.clock->fresh, inserted - plan.count);
+      }
+    }
+    if constexpr (replay::kTimed<Rows>) {
+      __syncthreads();
+      EndTimes(plan);
+    }
+  }
+
+  template <typename Rows>
+  __device__ void End(const Landing<replay::ReservoirCursors> &landing) const {
+    if constexpr (replay::kMarked<Rows>) {
+      EndMarks();
+      replay::RefreshAbove(state.marks.tree, n, [&](int64_t row) { return landing.SlotOf(row); });
+    }
+    if (threadIdx.x != 0) return;
+    const int64_t inserted = landing.places.inserted + n;
+    state.serials[0] = inserted;
+    *state.count = *stored = static_cast<int32_t>(std::min(inserted - landing.places.base, state.capacity));
+  }
+
+ private:
+  __device__ void EndMarks() const {
+    for (int64_t i = threadIdx.x; i < given; i += blockDim.x) replay::RaiseTo(state.marks.max_priority, priorities[i]);
+    __syncthreads();
+  }
+
+  __device__ void EndTimes(const replay::RingWrite &plan) const {
+    const Timeline time = state.Get(Kind<Timeline>{});
+    const Cursors &ring = time.places();
+    const bool of_each = given_ends == n;
+    for (int64_t i = threadIdx.x; i < plan.written; i += blockDim.x) time.Place(plan, i, steps + 1, ends, of_each);
+    __syncthreads();
+    Ignored changed;
+    const int64_t oldest = time.Oldest(), lost = time.PastLost(plan), first = ring.inserted - plan.written;
+    for (int64_t serial = oldest + threadIdx.x; serial < lost; serial += blockDim.x) time.LosePast(serial, &changed);
+    __syncthreads();
+    for (int64_t serial = first + threadIdx.x; serial < ring.inserted; serial += blockDim.x) {
+      time.Completed(serial, &changed);
+    }
+    replay::RefreshRows(state.marks.tree, ring, oldest, lost);
+    replay::RefreshRows(state.marks.tree, ring, time.FirstStart(first), ring.inserted);
+  }
+};
+
+// Before rows of episodes are stored: the steps of all, and whether they may be.
+__global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertion) {
+  int status = insertion.Status();
+  bool fits = true;
+  if (status == replay::kOk) {
+    const Timeline time = insertion.state.Get(Kind<Timeline>{});
+    for (int64_t stream = threadIdx.x; stream < time.streams(); stream += blockDim.x) {
+      int64_t step = 0;
+      for (int64_t i = stream; i < insertion.n && fits; i += time.streams()) {
+        step = time.NextStep(insertion.ends, insertion.given_ends, insertion.n, i, step);
+        fits = step >= 0;
+        insertion.steps[1 + i] = step;
+      }
+    }
+  }
+  if (!__syncthreads_and(fits)) status = replay::kTooLong;
+  if (threadIdx.x == 0) insertion.steps[0] = status;
+}
+
+// Before rows go into a reservoir: each puts its serial number in its slot.
+__global__ void __launch_bounds__(kThreads) ClaimKernel(const Insertion insertion) {
+  if (insertion.Status() != replay::kOk) return;
+  const Landing<replay::ReservoirCursors> landing(insertion.state, insertion.n);
+  for (int64_t row = replay::FirstOfGrid(); row < insertion.n; row += replay::GridStride()) {
+    const int64_t slot = landing.Claimed(row);
+    if (slot < 0) continue;
+    atomicMax(reinterpret_cast<long long *>(&insertion.state.row_serials[slot]),
+              static_cast<long long>(landing.places.inserted + row));
+  }
+}
+
+template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
-    WriteKernel(const Report report, unsigned ticket, const RingState ring, int64_t *serials, const Columns columns,
-                int64_t n, const Chunks chunks, int32_t *stored) {
+    InsertKernel(const Report report, unsigned ticket, const Insertion insertion, const Columns columns,
+                 const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
-  const bool sound = ring.Sound();
-  replay::RingWrite plan{};
-  if (sound) plan = replay::PlanWrite(n, *ring.head, *ring.count, ring.capacity);
+  const int status = replay::kTimed<Rows> ? static_cast<int>(insertion.steps[0]) : insertion.Status();
+  if (status != replay::kOk) return replay::Refuse(report, status, insertion.stored);
+  const Landing<replay::PlacesOf<Rows>> landing(insertion.state, insertion.n);
   const Chunk chunk = replay::ThisChunk(chunks);
   if (threadIdx.x < chunk.count) {
-    const int64_t row = chunk.first + threadIdx.x - plan.skipped;
-    slots[threadIdx.x] = sound && row >= 0 ? SlotOf(row, plan.slot, ring.capacity) : -1;
+    const int64_t row = chunk.first + threadIdx.x;
+    const int64_t slot = landing.SlotOf(row);
+    slots[threadIdx.x] = slot;
+    if constexpr (replay::kMarked<Rows>) {
+      if (slot >= 0 && chunk.part == 0) insertion.Mark<Rows>(row, slot);
+    }
   }
   const bool last = replay::IsLastBlock(ticket);
-  replay::CopyRows<replay::kIn>(columns, chunk, slots);
-  if (!last || threadIdx.x != 0) return;
-  if (!sound) {
-    *stored = 0;
-    return report(replay::kBadArguments);
+  replay::CopyRows<replay::kIn>(columns.column, columns.k, chunk, slots);
+  if (last) insertion.End<Rows>(landing);
+}
+
+// Before rows are written over others: where each goes, -1 if it is written over by a later one or its handle is dead.
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads)
+    UpdateSlotsKernel(const Report report, const State state, const int64_t *handles, int64_t n, int64_t *slots,
+                      int32_t *table, int64_t buckets, int32_t *dead) {
+  const bool sound = state.Sound();
+  if (!sound) replay::Refuse(report, replay::kBadArguments, dead);
+  int64_t skipped = 0, unknown = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    slots[i] = -1;
+    if (!sound) continue;
+    const auto rows = state.Get(Kind<Rows>{});
+    if constexpr (replay::kMarked<Rows>) {
+      slots[i] = rows.StoredSlot(handles[i]);
+    } else {
+      slots[i] = rows.SlotOf(handles[i]);
+    }
+    skipped += slots[i] < 0;
+    unknown += slots[i] < 0 && handles[i] >= 0;
   }
-  *ring.head = static_cast<int32_t>(plan.head);
-  *ring.count = static_cast<int32_t>(plan.count);
-  serials[0] += n;
-  *stored = static_cast<int32_t>(plan.count);
+  if (!sound) return;
+  const replay::StepsByCell rows_by_slot(table, buckets);
+  const auto slot_of = [=](int64_t i) { return slots[i]; };
+  rows_by_slot.Build(n, slot_of);
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {  // what one thread takes away no other finds to be the latest
+    if (slots[i] >= 0 && rows_by_slot.Latest(slots[i], n, slot_of) > i) slots[i] = -1;
+  }
+  if constexpr (replay::kMarked<Rows>) replay::AddTo(&state.marks.counts->dead, unknown);
+  const int64_t all = replay::SumOfBlock(skipped);
+  if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    DrawKernel(const Report report, unsigned ticket, const UniformDraw draw, int64_t *slots) {
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x;
-  const int64_t i = first + threadIdx.x;
-  UniformDraw::Draws draws;
-  const int status = draw.Begin(&draws, first + blockDim.x < draw.n ? first + blockDim.x : draw.n);
-  if (i < draw.n) slots[i] = status == replay::kOk ? draw.Slot(draws, i, report) : 0;
-  if (!replay::IsLastBlock(ticket)) return;
-  if (status != replay::kOk && threadIdx.x == 0) report(status);
-  draw.End(draws, status);
+    ReadKernel(const Report report, const State state, const int64_t *index, const Columns columns,
+               const Chunks chunks) {
+  __shared__ int64_t slots[kThreads];
+  const Chunk chunk = replay::ThisChunk(chunks);
+  const int64_t head = *state.head, count = *state.count;
+  const bool sound = state.Sound();
+  if (threadIdx.x < chunk.count) {
+    int64_t row = index[chunk.first + threadIdx.x];
+    if (row < 0) row += count;
+    const bool inside = sound && row >= 0 && row < count;
+    slots[threadIdx.x] = inside ? replay::SlotOf(row, head, state.capacity) : -1;
+    if (!inside) report(sound ? replay::kIndexOutOfRange : replay::kBadArguments);
+  }
+  __syncthreads();
+  replay::CopyRows<replay::kOut>(columns.column, columns.k, chunk, slots);
+}
+
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads)
+    UpdatePrioritiesKernel(const Report report, const State state, const int64_t *handles, int64_t n,
+                           const float *priorities, int64_t given, int32_t *dead) {
+  __shared__ int64_t slots[kThreads];
+  const bool sound = state.Sound();
+  const bool bad = replay::HasBadWeight(priorities, given);
+  if (!sound || bad) return replay::Refuse(report, bad ? replay::kBadWeight : replay::kBadArguments, dead);
+  const Rows rows = state.Get(Kind<Rows>{});
+  const Marks &marks = state.marks;
+  int64_t skipped = 0, unknown = 0;
+  for (int64_t first = 0; first < n; first += blockDim.x) {
+    const int64_t i = first + threadIdx.x;
+    const int64_t slot = i < n ? rows.StartSlot(handles[i]) : -1;
+    __syncthreads();
+    slots[threadIdx.x] = slot;
+    __syncthreads();
+    if (slot >= 0) {
+      const float priority = priorities[given == n ? i : 0];
+      replay::RaiseTo(marks.max_priority, priority);
+      bool last = true;
+      for (unsigned j = threadIdx.x + 1; j < blockDim.x; ++j) last &= slots[j] != slot;
+      if (last) {
+        marks.priorities[slot] = priority;
+        marks.tree.SetLeaf(slot, (*marks.rule)(priority));
+      }
+    } else if (i < n) {
+      ++skipped;
+      unknown += handles[i] >= 0;
+    }
+    __syncthreads();
+  }
+  replay::AddTo(&marks.counts->dead, unknown);
+  replay::RefreshAbove(marks.tree, n, [&](int64_t i) { return rows.StartSlot(handles[i]); });
+  const int64_t all = replay::SumOfBlock(skipped);
+  if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
+}
+
+// Calls visit(slot) for the rows whose weights the deletion of a row changes.
+template <typename Places, typename Visit>
+__device__ void ForWeightsAround(const replay::Alone<Places> &, int64_t, int64_t slot, const Visit &visit) {
+  visit(slot);
+}
+
+template <typename Visit>
+__device__ void ForWeightsAround(const Timeline &time, int64_t handle, int64_t slot, const Visit &visit) {
+  time.ForStartsAround(handle, slot, visit);
+}
+
+// Computes the nodes anew that the deletion of consecutive rows changes.
+template <typename Places>
+__device__ void RefreshAround(const replay::Alone<Places> &rows, int64_t first, int64_t last) {
+  replay::RefreshRows(rows.marks().tree, rows.places(), first, last);
+}
+
+__device__ void RefreshAround(const Timeline &time, int64_t first, int64_t last) {
+  if (last <= first) return;
+  replay::RefreshRows(time.marks().tree, time.places(), time.FirstStart(first), time.EndOfStarts(last));
+}
+
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads)
+    DeleteKernel(const Report report, const State state, const int64_t *handles, int64_t n, int32_t *deleted) {
+  if (!state.Sound()) return replay::Refuse(report, replay::kBadArguments, deleted);
+  const Rows rows = state.Get(Kind<Rows>{});
+  const Marks &marks = state.marks;
+  int64_t dead = 0, removed = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dead += handles[i] >= 0 && rows.StoredSlot(handles[i]) < 0;
+  __syncthreads();
+  // Of threads that delete one row the first to mark its clock does; clocks are not negative.
+  constexpr unsigned long long kMark = 1ULL << 63;
+  const auto clock_of = [&](int64_t slot) {
+    return reinterpret_cast<unsigned long long *>(&marks.insertion_clocks[slot]);
+  };
+  Ignored changed;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const int64_t slot = rows.StoredSlot(handles[i]);
+    if (slot < 0 || (atomicOr(clock_of(slot), kMark) & kMark) != 0) continue;
+    rows.Delete(slot, &changed);
+    ++removed;
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const int64_t slot = rows.places().SlotOf(handles[i]);
+    if (slot >= 0) atomicAnd(clock_of(slot), ~kMark);
+  }
+  replay::AddTo(&marks.counts->dead, dead);
+  replay::AddTo(&marks.counts->deleted, removed);
+  const int64_t all = replay::SumOfBlock(removed);
+  if (threadIdx.x == 0) *deleted = static_cast<int32_t>(all);
+  if (all == 0) return;
+  replay::ForLevels(marks.tree, [&](int level) {
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+      const int64_t slot = rows.places().SlotOf(handles[i]);
+      if (slot < 0) continue;
+      int64_t done = -1;  // neighbours have one node most times
+      ForWeightsAround(rows, handles[i], slot, [&](int64_t start) {
+        const int64_t node = SumTree::NodeOf(level, start);
+        if (node != done) marks.tree.RefreshNode(level, node);
+        done = node;
+      });
+    }
+  });
+}
+
+// The first row that is not stale when the clock has moved, which it does here; rows come in the order of their clocks.
+template <typename Places>
+__device__ int64_t MoveClock(const Marks &marks, const Places &places, int64_t ticks, int64_t max_staleness) {
+  __shared__ int64_t fresh;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    marks.clock->now += ticks;
+    int64_t low = marks.clock->fresh, high = places.inserted;
+    const auto stale = [&](int64_t serial) { return marks.Stale(places.SlotOf(serial), max_staleness); };
+    if (max_staleness < 0 || (low < high && !stale(low))) high = low;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (stale(middle)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    fresh = low;
+  }
+  __syncthreads();
+  return fresh;
+}
+
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads)
+    AdvanceKernel(const Report report, const State state, const int64_t *ticks, const int64_t *max_staleness,
+                  int64_t *now) {
+  const Marks &marks = state.marks;
+  const bool refused = *ticks < 0 || *ticks > replay::kLastClock - marks.clock->now ||
+                       (replay::kInReservoir<Rows> && *max_staleness >= 0);
+  if (!state.Sound() || refused) return replay::Refuse(report, replay::kBadArguments, now);
+  const Rows rows = state.Get(Kind<Rows>{});
+  const int64_t first = marks.clock->fresh;
+  const int64_t fresh = MoveClock(marks, rows.places(), *ticks, *max_staleness);
+  Ignored changed;
+  int64_t removed = 0;
+  for (int64_t serial = first + threadIdx.x; serial < fresh; serial += blockDim.x) {
+    const int64_t slot = rows.StoredSlot(serial);
+    if (slot < 0) continue;
+    rows.Delete(slot, &changed);
+    ++removed;
+  }
+  replay::AddTo(&marks.counts->stale, removed);
+  RefreshAround(rows, first, fresh);
+  if (threadIdx.x != 0) return;
+  marks.clock->fresh = fresh;
+  *now = marks.clock->now;
 }
 
 __global__ void __launch_bounds__(kThreads)
-    BitsKernel(unsigned ticket, RandomState *random, uint64_t *bits, int64_t n) {
-  const RandomState state = *random;
+    InfoKernel(const Report report, const State state, const int64_t *handles, int64_t n, float *priorities,
+               int32_t *use_counts, int64_t *staleness) {
+  const bool sound = state.Sound();
+  if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
+  const Marks &marks = state.marks;
   for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) {
-    bits[i] = replay::RandomBits(static_cast<uint64_t>(state.key), static_cast<uint64_t>(state.counter + i));
+    const int64_t slot = sound ? state.SlotOf(handles[i]) : -1;
+    const int32_t uses = slot < 0 ? -1 : marks.use_counts[slot];
+    priorities[i] = slot < 0 ? 0.0f : marks.priorities[slot];
+    use_counts[i] = slot >= 0 && uses < 0 ? ~uses : uses;
+    staleness[i] = slot < 0 ? -1 : marks.clock->now - marks.insertion_clocks[slot];
   }
-  if (replay::IsLastBlock(ticket) && threadIdx.x == 0) random->counter = state.counter + n;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    EndKernel(const Report report, const State state, const uint8_t *flag, int32_t *ended) {
+  if (!state.Sound()) return replay::Refuse(report, replay::kBadArguments, ended);
+  const Timeline time = state.Get(Kind<Timeline>{});
+  const int64_t first = time.Newest(), last = time.places().inserted;
+  Ignored changed;
+  int64_t count = 0;
+  for (int64_t serial = first + threadIdx.x; serial < last; serial += blockDim.x) {
+    count += time.End(serial, *flag, &changed);
+  }
+  const int64_t all = replay::SumOfBlock(count);
+  if (last > first) replay::RefreshRows(state.marks.tree, time.places(), time.FirstStart(first), last);
+  if (threadIdx.x == 0) *ended = static_cast<int32_t>(all);
+}
+
+// Sets numbers to one value: arrays, shared out among all threads of a launch, or single numbers, which blocks look at
+// until the last of them.
+struct Fill {
+  bool arrays;
+
+  template <typename Number>
+  __device__ void operator()(Number *numbers, int64_t n, Number value) const {
+    if (!arrays && n == 1) *numbers = value;
+    if (!arrays || n == 1) return;
+    for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) numbers[i] = value;
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    ResetKernel(const Report report, unsigned ticket, const State state, int32_t *stored) {
+  const bool sound = state.marks.clock == nullptr || state.Sound();
+  const int64_t inserted = state.serials[0];
+  const auto forget = [&](const Fill &fill) {
+    if (state.marks.clock != nullptr) state.marks.Reset(inserted, state.capacity, fill);
+    if (state.rule != nullptr) state.Get(Kind<Timeline>{}).Reset(fill);
+  };
+  if (sound) forget({true});
+  if (!replay::IsLastBlock(ticket) || threadIdx.x != 0) return;
+  *stored = 0;
+  if (!sound) return report(replay::kBadArguments);
+  forget({false});
+  state.serials[1] = inserted;
+  *state.head = *state.count = 0;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    SumsKernel(const Report report, const State state, const int64_t *ranges, int64_t m, double *sums) {
+  const Cursors ring = state.Ring();
+  const bool sound = replay::AreCursors(ring.head, ring.count, ring.capacity);
+  if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
+  for (int64_t i = replay::FirstOfGrid(); i < m; i += replay::GridStride()) {
+    const replay::RowRange rows = replay::SliceRows(ranges[2 * i], ranges[2 * i + 1], sound ? ring.count : 0);
+    sums[i] = replay::SumRows(state.marks.tree, rows, ring.head, ring.capacity);
+  }
+}
+
+__global__ void SummaryKernel(const SumTree tree, double *summary) {
+  if (threadIdx.x != 0) return;
+  summary[0] = tree.Total();
+  summary[1] = tree.Minimum();
+  summary[2] = tree.Positive();
 }
 
 }  // namespace
 
-// (columns[k], head, count, serials, rows[k]) -> rows stored after it. Changes columns, head, count and serials.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_write, replay::AfterState<3>) {
-  const Arguments &args = call.args;
-  const int k = (args.size() - 4) / 2;
-  if (k < 1 || args.size() != 2 * k + 4 || !HasRing(args, k) || !args.Is(k + 2, "int64", 2)) return replay::kBadArguments;
-  const int64_t n = args.RowsOf(k + 3, 0);
-  if (!HoldRows(args, k + 3, k, n) || !args.Is(args.size() - 1, "int32", 1)) return replay::kBadArguments;
-  if (k > kMostColumns) return replay::kTooMany;
-  if (const int status = call.Ready()) return status;
-  const Chunks chunks = replay::ChunksOf(n, replay::AllRowBytes(args, k));
-  call.Launch(WriteKernel, chunks.Blocks(), call.report, replay::NextTicket(), replay::RingStateOf(args, k),
-              args.data<int64_t>(k + 2), replay::ColumnsOf(args, k, k + 3), n, chunks, args.data<int32_t>(args.size() - 1));
-  return call.End();
-}
-
-// (columns[k], head, count, index) -> rows[k] at logical positions; negative ones count from the newest.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_ring_read, replay::ReadsFirst) {
-  const Arguments &args = call.args;
-  const int k = (args.size() - 3) / 2;
-  if (k < 1 || args.size() != 2 * k + 3 || !HasRing(args, k)) return replay::kBadArguments;
-  const int64_t n = args.elements(k + 2);
-  if (!args.Is(k + 2, "int64", n) || !HoldRows(args, k + 3, k, n)) return replay::kBadArguments;
-  if (k > kMostColumns) return replay::kTooMany;
-  if (const int status = call.Ready()) return status;
-  replay::Gather(&call, AtPositions{replay::RingStateOf(args, k), args.data<int64_t>(k + 2)}, k, k + 3, n);
-  return call.End();
-}
-
-// (columns[k], slots[n]) -> rows[k] at these slots.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_gather_rows, replay::ReadsFirst) {
-  const Arguments &args = call.args;
-  const int k = (args.size() - 1) / 2;
-  if (k < 1 || args.size() != 2 * k + 1 || !replay::AreColumns(args, k)) return replay::kBadArguments;
-  const int64_t n = args.elements(k);
-  if (!args.Is(k, "int64", n) || !HoldRows(args, k + 1, k, n)) return replay::kBadArguments;
-  if (k > kMostColumns) return replay::kTooMany;
-  if (const int status = call.Ready()) return status;
-  replay::Gather(&call, AtSlots{args.dim(0, 0), args.data<int64_t>(k)}, k, k + 1, n);
-  return call.End();
-}
-
-// (columns[k], head, count, random_state, sample_range[2], options[3]) -> rows[k], drawn uniformly. Changes
-// random_state.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_sample_uniform, replay::ReadsFirst) {
-  const Arguments &args = call.args;
-  const int k = (args.size() - 5) / 2;
-  if (k < 1 || args.size() != 2 * k + 5 || !HasRing(args, k) || !args.Is(k + 2, "int64", 2) || !args.Is(k + 3, "int64", 2) ||
-      !args.Is(k + 4, "int64", 3)) {
-    return replay::kBadArguments;
+MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
+  Insertion insertion{replay::StateOf(args), nullptr, 0, nullptr, 0, args.n(), nullptr,
+                      args.data<int32_t>(NAMED("stored"))};
+  if (args.HasGroup(replay::kMarksGroup)) {
+    insertion.priorities = args.data<float>(NAMED("priority"));
+    insertion.given = args.elements(NAMED("priority"));
   }
-  const int64_t n = args.RowsOf(k + 5, 0);
-  if (!HoldRows(args, k + 5, k, n)) return replay::kBadArguments;
-  if (k > kMostColumns) return replay::kTooMany;
-  if (const int status = call.Ready()) return status;
-  UniformDraw draw{replay::RingStateOf(args, k), args.data<RandomState>(k + 2), args.data<int64_t>(k + 3),
-                   args.data<int64_t>(k + 4), n};
-  if (replay::ShuffleFirst(&call, n, &draw)) replay::Gather(&call, draw, k, k + 5, n);
-  return call.End();
+  if (args.HasGroup(replay::kTimeGroup)) {
+    insertion.ends = args.data<uint8_t>(NAMED("ends"));
+    insertion.given_ends = args.elements(NAMED("ends"));
+    insertion.steps = call->Scratch<int64_t>(1 + args.n());
+    call->Launch(StepsKernel, 1, insertion);
+  }
+  if (args.HasGroup(replay::kReservoirGroup)) call->Launch(ClaimKernel, replay::BlocksFor(args.n()), insertion);
+  const Chunks chunks = replay::ChunksOf(args, args.n());
+  replay::WithKind(args, [&](auto kind) {
+    using Rows = typename decltype(kind)::Type;
+    call->Launch(InsertKernel<Rows>, chunks.Blocks(), call->report, replay::NextTicket(), insertion,
+                 replay::ColumnsOf(args), chunks);
+  });
 }
 
-// (random_state, head, count, sample_range[2], options[3]) -> slots[n], drawn uniformly. Changes random_state.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_draw_uniform, replay::ReadsFirst) {
-  const Arguments &args = call.args;
-  if (args.size() != 6 || !args.Is(0, "int64", 2) || !args.Is(1, "int32", 1) || !args.Is(2, "int32", 1) ||
-      !args.Is(3, "int64", 2) || !args.Is(4, "int64", 3) || !args.Is(5, "int64", args.elements(5))) {
-    return replay::kBadArguments;
-  }
-  if (const int status = call.Ready()) return status;
-  const int64_t n = args.elements(5);
-  UniformDraw draw{{kFromOptions, args.data<int32_t>(1), args.data<int32_t>(2)},
-                   args.data<RandomState>(0),
-                   args.data<int64_t>(3),
-                   args.data<int64_t>(4),
-                   n};
-  if (replay::ShuffleFirst(&call, n, &draw)) {
-    call.Launch(DrawKernel, (n + kThreads - 1) / kThreads, call.report, replay::NextTicket(), draw,
-                args.data<int64_t>(5));
-  }
-  return call.End();
+MINDSPORE_REPLAY_CUDA_KERNEL(update) {
+  const Chunks chunks = replay::ChunksOf(args, args.n());
+  auto *slots = call->Scratch<int64_t>(args.n());
+  auto *table = call->Scratch<int32_t>(replay::StepsByCell::Size(args.n()));
+  replay::WithKind(args, [&](auto kind) {
+    using Rows = typename decltype(kind)::Type;
+    call->Launch(UpdateSlotsKernel<Rows>, 1, call->report, replay::StateOf(args),
+                 args.template data<int64_t>(NAMED("handles")), args.n(), slots, table,
+                 replay::StepsByCell::Buckets(args.n()), args.template data<int32_t>(NAMED("dead")));
+  });
+  call->Launch(replay::CopyKernel<replay::kIn>, chunks.Blocks(), slots, replay::ColumnsOf(args), chunks);
 }
 
-// (random_state) -> bits[n]. Changes random_state.
-MINDSPORE_REPLAY_CUDA_KERNEL(replay_random_bits, replay::ReadsFirst) {
-  const Arguments &args = call.args;
-  if (args.size() != 2 || !args.Is(0, "int64", 2) || !args.Is(1, "int64", args.elements(1))) return replay::kBadArguments;
-  if (const int status = call.Ready()) return status;
-  const int64_t n = args.elements(1);
-  call.Launch(BitsKernel, replay::BlocksFor(n), replay::NextTicket(), args.data<RandomState>(0), args.data<uint64_t>(1),
-              n);
-  return call.End();
+MINDSPORE_REPLAY_CUDA_KERNEL(read) {
+  const Chunks chunks = replay::ChunksOf(args, args.n());
+  call->Launch(ReadKernel, chunks.Blocks(), call->report, replay::StateOf(args), args.data<int64_t>(NAMED("index")),
+               replay::ColumnsOf(args), chunks);
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(update_priorities) {
+  replay::WithKind(args, [&](auto kind) {
+    using Rows = typename decltype(kind)::Type;
+    call->Launch(UpdatePrioritiesKernel<Rows>, 1, call->report, replay::StateOf(args),
+                 args.template data<int64_t>(NAMED("handles")), args.n(),
+                 args.template data<float>(NAMED("priority")), args.elements(NAMED("priority")),
+                 args.template data<int32_t>(NAMED("dead")));
+  });
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(delete) {
+  replay::WithKind(args, [&](auto kind) {
+    using Rows = typename decltype(kind)::Type;
+    call->Launch(DeleteKernel<Rows>, 1, call->report, replay::StateOf(args),
+                 args.template data<int64_t>(NAMED("handles")), args.n(),
+                 args.template data<int32_t>(NAMED("removed")));
+  });
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(advance) {
+  replay::WithKind(args, [&](auto kind) {
+    using Rows = typename decltype(kind)::Type;
+    call->Launch(AdvanceKernel<Rows>, 1, call->report, replay::StateOf(args),
+                 args.template data<int64_t>(NAMED("ticks")), args.template data<int64_t>(NAMED("max_staleness")),
+                 args.template data<int64_t>(NAMED("now")));
+  });
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(info) {
+  call->Launch(InfoKernel, replay::BlocksFor(args.n()), call->report, replay::StateOf(args),
+               args.data<int64_t>(NAMED("handles")), args.n(), args.data<float>(NAMED("priority")),
+               args.data<int32_t>(NAMED("uses")), args.data<int64_t>(NAMED("staleness")));
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(end_episodes) {
+  call->Launch(EndKernel, 1, call->report, replay::StateOf(args), args.data<uint8_t>(NAMED("flag")),
+               args.data<int32_t>(NAMED("ended")));
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(reset) {
+  const int64_t blocks = args.HasGroup(replay::kMarksGroup) ? replay::BlocksFor(args.capacity()) : 1;
+  call->Launch(ResetKernel, blocks, call->report, replay::NextTicket(), replay::StateOf(args),
+               args.data<int32_t>(NAMED("stored")));
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(sums) {
+  const int64_t m = args.elements(NAMED("sums"));
+  call->Launch(SumsKernel, replay::BlocksFor(m), call->report, replay::StateOf(args),
+               args.data<int64_t>(NAMED("ranges")), m, args.data<double>(NAMED("sums")));
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(summary) {
+  call->Launch(SummaryKernel, 1, replay::MarksOf(args).tree, args.data<double>(NAMED("summary")));
 }
 
 // The status of the first call that was refused on the GPU since this was asked, or 0, and the name of its kernel. Of
@@ -255,3 +589,6 @@ MINDSPORE_REPLAY_EXPORT int replay_take_failure(const char **kernel) {
   failure->status = replay::kOk;
   return status;
 }
+
+// Line i of the table of operators; null after the last.
+MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return replay::LineOfTable(i); }

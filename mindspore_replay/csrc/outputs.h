@@ -1,4 +1,4 @@
-// What a sample of windows gives: how it is asked for, whether the arguments can hold it, and how it is filled in.
+// What a sample gives: how it is asked for, whether the arguments can hold it, and how it is filled in.
 #ifndef MINDSPORE_REPLAY_OUTPUTS_H_
 #define MINDSPORE_REPLAY_OUTPUTS_H_
 
@@ -8,40 +8,49 @@
 
 #include "arguments.h"
 #include "portable.h"
-#include "timed_buffer.h"
 #include "timeline.h"
 #include "windows.h"
 
 namespace replay {
 
+// How rows are drawn.
+enum DrawKind : int64_t {
+  kUniformly = 0,   // from a range of a ring, of which there is no tree
+  kByRank = 1,      // from a range, of rows that weigh 1
+  kByPriority = 2,  // one from each of equal strata of the total weight
+};
+
 // How a sample is drawn, as its Tensor holds it; the outputs come after it.
 struct Plan {
-  int64_t prioritized;
+  int64_t draw;
   int64_t replace;
   int64_t ordered;
   int64_t max_use;
   int64_t by_buffer;
   ChainRule chain;
   int64_t strategy;
+
+  REPLAY_BOTH const Output *Outputs() const { return reinterpret_cast<const Output *>(this + 1); }
 };
 
-constexpr int64_t kOutputNumbers = sizeof(Output) / sizeof(int64_t);
-constexpr int64_t kPlanNumbers = sizeof(Plan) / sizeof(int64_t);
+static_assert(sizeof(Plan) == 8 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
 
-// Whether the arguments of a sample, but for the state, have the dtypes and sizes they should; the plan comes later.
-inline bool IsWindowSample(const Arguments &args, int k, int outputs) {
-  const int extra = k + kTimedArguments;
-  const int64_t n = args.elements(extra + 7);
-  return args.Is(extra, "int64", 2) && args.Is(extra + 1, "int64", 2) && args.Is(extra + 2, "float64", 1) &&
-         args.Is(extra + 3, "float64", 1) && args.Is(extra + 4, "float64", 1) &&
-         args.Is(extra + 5, "float64", args.elements(extra + 5)) &&
-         args.Is(extra + 6, "int64", kPlanNumbers + kOutputNumbers * outputs) && n >= 1 &&
-         args.Is(extra + 7, "int64", n) && args.Is(extra + 8, "float32", n);
+// The numbers that a plan goes with, as their Tensor holds them; the powers of gamma, from 0 to the steps of a chain, come
+// after them.
+struct PlanNumbers {
+  double beta_step;
+  double ratio;  // of samples with another goal
+
+  REPLAY_BOTH const double *Powers() const { return reinterpret_cast<const double *>(this + 1); }
+};
+
+REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t numbers) {
+  return plan.draw >= kUniformly && plan.draw <= kByPriority && plan.chain.steps >= 0 && numbers == 3 + plan.chain.steps;
 }
 
-// Whether a plan fits so many numbers, the ratio of relabelled samples and powers of gamma.
-REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t numbers) {
-  return plan.chain.steps >= 0 && numbers == 2 + plan.chain.steps;
+// Moves beta by its step after a draw.
+REPLAY_BOTH inline void MoveBeta(double *beta, double step) {
+  if (step > 0) *beta = std::min(*beta + step, 1.0);
 }
 
 // An argument of which a GPU sees all that it needs.
@@ -53,14 +62,6 @@ struct Field {
   Dtype dtype;
 
   REPLAY_BOTH bool Is(Dtype wanted, int64_t n) const { return dtype == wanted && elements == n; }
-  // A bool column is kept as uint8, so each stands for the other.
-  REPLAY_BOTH bool SameDtype(const Field &other) const {
-    return dtype == other.dtype ||
-           ((dtype == kBool || dtype == kUint8) && (other.dtype == kBool || other.dtype == kUint8));
-  }
-  REPLAY_BOTH bool IsFloat() const {
-    return dtype == kFloat32 || dtype == kFloat64 || dtype == kFloat16 || dtype == kBfloat16;
-  }
 };
 
 inline Field FieldOf(const Arguments &args, int i) {
@@ -75,6 +76,8 @@ inline Field FieldOf(const Arguments &args, int i) {
 REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, int k, const Output &output, int64_t n,
                                     int64_t chain) {
   if (output.runs < 1 || output.length < 1) return false;
+  if (output.kind == kHandle) return field.Is(kInt64, n);
+  if (output.kind == kWeight) return field.Is(kFloat32, n);
   if (output.kind == kMask) return field.Is(kBool, n * output.Elements());
   if (output.kind == kLength || output.kind == kChain) return field.Is(kInt32, n);
   if (output.kind == kRelabelled) return field.Is(kBool, n);
@@ -82,12 +85,12 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   const Field &column = columns[output.column];
   const int64_t row = column.row_elements;
   if (output.kind == kDiscount) return row == 1 && chain >= 1 && field.Is(kFloat32, n);
-  if (!field.SameDtype(column)) return false;
+  if (!SameDtype(field.dtype, column.dtype)) return false;
   if (output.kind == kReturn) return chain >= 1 && (field.Is(kFloat32, n * row) || field.Is(kFloat64, n * row));
   if (output.kind == kGoal) {
     if (output.other < 0 || output.other >= k) return false;
     const Field &other = columns[output.other];
-    return field.elements == n * row && field.SameDtype(other) && other.row_elements == row;
+    return field.elements == n * row && SameDtype(field.dtype, other.dtype) && other.row_elements == row;
   }
   return output.HasRows() && field.elements == n * output.Elements() * row;
 }
@@ -107,14 +110,12 @@ struct Target {
 
 REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, const Output &output, int64_t n) {
   Target target{output, field.data, field.elements / n * field.element_bytes, nullptr, nullptr, 0, 0, false, false};
-  if (output.kind == kMask || output.kind == kLength || output.kind == kChain || output.kind == kRelabelled) {
-    return target;
-  }
+  if (!output.OfColumn()) return target;
   const Field &column = columns[output.column];
   target.rows = column.data;
   target.row_bytes = column.row_elements * column.element_bytes;
   target.inner = column.row_elements;
-  target.is_float = column.IsFloat();
+  target.is_float = IsFloat(column.dtype);
   target.is_double = column.dtype == kFloat64;
   if (output.kind == kGoal) target.goals = columns[output.other].data;
   return target;
@@ -124,6 +125,8 @@ REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, con
 REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &time, const Window &window,
                                    const double *powers, char *out) {
   switch (target.output.kind) {
+    case kHandle: *reinterpret_cast<int64_t *>(out) = window.start.serial; return;
+    case kWeight: *reinterpret_cast<float *>(out) = window.weight; return;
     case kRelabelled: *reinterpret_cast<uint8_t *>(out) = window.goal_slot >= 0; return;
     case kLength: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.start.after); return;
     case kChain: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.chain); return;

@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "adapters.h"
-#include "arguments.h"
+#include "binding.h"
 #include "device.cuh"
 
 #ifdef __CUDACC__
@@ -18,7 +17,6 @@
 
 namespace replay {
 
-constexpr int kMostColumns = 40;
 constexpr int64_t kBytesOfBlock = 1 << 14;
 constexpr int kTogether = 4;  // units that a thread loads before it stores the first
 constexpr int kWarp = 32;
@@ -112,11 +110,11 @@ __device__ void CopyUnits(int64_t begin, int64_t end, int64_t thread, int64_t th
 
 enum Direction { kIn, kOut };
 
-// Copies the rows of a chunk into the slots of all columns, or out of them. A slot of -1 takes no row, and gives zeros.
+// Copies the rows of a chunk into the slots of k columns, or out of them. A slot of -1 takes no row, and gives zeros.
 template <Direction kDirection>
-__device__ void CopyRows(const Columns &columns, const Chunk &chunk, const int64_t *slots) {
-  for (int c = 0; c < columns.k; ++c) {
-    const Column &column = columns.column[c];
+__device__ void CopyRows(const Column *columns, int k, const Chunk &chunk, const int64_t *slots) {
+  for (int c = 0; c < k; ++c) {
+    const Column &column = columns[c];
     const int64_t unit = UnitOf(column.row_bytes, column.stored, column.batch);
     WithUnit(unit, [&](auto type) {
       using Unit = decltype(type);
@@ -152,63 +150,32 @@ __device__ void CopyRows(const Columns &columns, const Chunk &chunk, const int64
   }
 }
 
-// The columns 0, ..., k - 1 of a call and their rows, arguments first, ..., first + k - 1.
-inline Columns ColumnsOf(const Arguments &args, int k, int first) {
+// Copies rows between a batch and slots that a kernel before this one has found.
+template <Direction kDirection>
+__global__ void __launch_bounds__(kThreads) CopyKernel(const int64_t *slots, const Columns columns, const Chunks chunks) {
+  const Chunk chunk = ThisChunk(chunks);
+  CopyRows<kDirection>(columns.column, columns.k, chunk, slots + chunk.first);
+}
+
+// The columns of a call, and its rows.
+template <int kOperator>
+Columns ColumnsOf(const Bound<kOperator> &args) {
   Columns columns{};
-  columns.k = k;
-  for (int i = 0; i < k; ++i) columns.column[i] = {args.data<char>(i), args.data<char>(first + i), args.RowBytes(i)};
+  columns.k = args.columns();
+  const int first_row = args.at(NAMED("rows"));
+  for (int i = 0; i < columns.k; ++i) {
+    columns.column[i] = {args.raw().template data<char>(i), args.raw().template data<char>(first_row + i),
+                         args.RowBytes(i)};
+  }
   return columns;
 }
 
-// The bytes of a row of all columns together.
-inline int64_t AllRowBytes(const Arguments &args, int k) {
+// How they are shared out.
+template <int kOperator>
+Chunks ChunksOf(const Bound<kOperator> &args, int64_t n) {
   int64_t bytes = 0;
-  for (int i = 0; i < k; ++i) bytes += args.RowBytes(i);
-  return bytes;
-}
-
-// The cursors of a ring in the memory of the GPU.
-struct RingState {
-  int64_t capacity;
-  int32_t *head;
-  int32_t *count;
-
-  __device__ bool Sound() const { return AreCursors(*head, *count, capacity); }
-};
-
-inline RingState RingStateOf(const Arguments &args, int k) {
-  return {args.dim(0, 0), args.data<int32_t>(k), args.data<int32_t>(k + 1)};
-}
-
-// Gathers rows from the slots that a source names; of a batch each block gathers a chunk. A source has Begin(&draws,
-// last), which makes all that the first `last` rows take and gives the same status in every block, Slot(draws, i) for
-// row i, Note(i, slot), called once for each row, and End(draws, status), which all threads of the last block call
-// while others may be copying. It stays as it was given: what a thread does not change it needs no copy of.
-template <typename Source>
-__global__ void __launch_bounds__(kThreads) GatherKernel(const Report report, unsigned ticket, const Source source,
-                                                         const Columns columns, const Chunks chunks) {
-  __shared__ int64_t slots[kThreads];
-  const Chunk chunk = ThisChunk(chunks);
-  typename Source::Draws draws;
-  const int status = source.Begin(&draws, chunk.first + chunk.count);
-  if (threadIdx.x < chunk.count) {
-    const int64_t i = chunk.first + threadIdx.x;
-    slots[threadIdx.x] = status == kOk ? source.Slot(draws, i, report) : -1;
-    if (status == kOk && chunk.part == 0) source.Note(i, slots[threadIdx.x]);
-  }
-  const bool last = IsLastBlock(ticket);
-  CopyRows<kOut>(columns, chunk, slots);
-  if (!last) return;
-  if (status != kOk && threadIdx.x == 0) report(status);
-  source.End(draws, status);
-}
-
-// Gathers n rows of the columns 0, ..., k - 1 into the outputs from `first_output` on.
-template <typename Source>
-inline void Gather(Call *call, const Source &source, int k, int first_output, int64_t n) {
-  const Chunks chunks = ChunksOf(n, AllRowBytes(call->args, k));
-  call->Launch(GatherKernel<Source>, chunks.Blocks(), call->report, NextTicket(), source,
-               ColumnsOf(call->args, k, first_output), chunks);
+  for (int i = 0; i < args.columns(); ++i) bytes += args.RowBytes(i);
+  return ChunksOf(n, bytes);
 }
 
 }  // namespace replay

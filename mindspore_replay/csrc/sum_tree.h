@@ -103,7 +103,9 @@ class SumTree {
   void Descend(double *targets, int64_t n, int64_t *slots) const {
     std::fill_n(slots, n, 0);
     for (int level = height_; level >= 1; --level) {
-      for (int64_t i = 0; i < n; i += kLanes) Step(level, targets + i, std::min(n - i, kLanes), slots + i);
+      int64_t i = 0;
+      for (; i + kLanes <= n; i += kLanes) Step(level, targets + i, kLanes, slots + i);
+      if (i < n) Step(level, targets + i, n - i, slots + i);
     }
   }
 #endif
@@ -116,7 +118,7 @@ class SumTree {
   }
 
   // Computes the nodes above these leaves anew. Changes the slots.
-  void Refresh(std::vector<int64_t> *slots) {
+  void Refresh(std::vector<int64_t> *slots) const {
     std::vector<int64_t> &nodes = *slots;
     for (int level = 1; level <= height_; ++level) {
       size_t kept = 0;
@@ -177,8 +179,8 @@ class SumTree {
   }
 
   // From up to kLanes nodes of a level to the children on which their targets fall; a target becomes one in (0, weight of
-  // that child].
-  void Step(int level, double *targets, int64_t lanes, int64_t *nodes) const {
+  // that child]. Compiled for a full number of lanes and for the rest.
+  __attribute__((always_inline)) void Step(int level, double *targets, int64_t lanes, int64_t *nodes) const {
     const double *children[kLanes];
     for (int64_t lane = 0; lane < kLanes; ++lane) {  // those too many do what the last one does
       children[lane] = Sums(level - 1) + nodes[std::min(lane, lanes - 1)] * kFanout;

@@ -12,7 +12,7 @@
 
 #include "portable.h"
 #include "ring.h"
-#include "weights.h"
+#include "rows.h"
 
 namespace replay {
 
@@ -49,10 +49,11 @@ struct Start {
 
 class Timeline {
  public:
-  REPLAY_BOTH Timeline(const Cursors &ring, const RowWeights &rows, const WindowRule &rule, int64_t *steps, uint8_t *flags)
-      : ring_(ring), rows_(rows), rule_(rule), steps_(steps), flags_(flags) {}
+  REPLAY_BOTH Timeline(const Cursors &ring, const Marks &marks, const WindowRule &rule, int64_t *steps, uint8_t *flags)
+      : ring_(ring), marks_(marks), rule_(rule), steps_(steps), flags_(flags) {}
 
-  REPLAY_BOTH const Cursors &ring() const { return ring_; }
+  REPLAY_BOTH const Cursors &places() const { return ring_; }
+  REPLAY_BOTH const Marks &marks() const { return marks_; }
   REPLAY_BOTH int64_t streams() const { return rule_.streams; }
   REPLAY_BOTH int64_t steps(int64_t slot) const { return steps_[slot]; }
   REPLAY_BOTH uint8_t flags(int64_t slot) const { return flags_[slot]; }
@@ -81,7 +82,7 @@ class Timeline {
   // Whether a window may start at a row. Cost O(window).
   REPLAY_BOTH bool Legal(int64_t serial) const {
     const int64_t slot = ring_.SlotOf(serial);
-    if (slot < 0 || rows_.Removed(slot) || (flags_[slot] & (kFinal | kDeleted))) return false;
+    if (slot < 0 || marks_.Removed(slot) || (flags_[slot] & (kFinal | kDeleted))) return false;
     const int64_t past = std::min(rule_.past, steps_[slot]);
     if (serial - past * rule_.streams < Oldest()) return false;
     for (int64_t step = 0, at = slot; step < past; ++step) {
@@ -121,20 +122,19 @@ class Timeline {
     return fits ? step : -1;
   }
 
-  // What an insertion of n rows changes, after the cursors have moved and the weights of the new rows were set to zero.
-  void Insert(const RingWrite &plan, int64_t n, const WeightRule &weight, const uint8_t *ends, int64_t given,
-              const std::vector<int64_t> &steps) {
+  // The weight of a new row, until the windows that start there are complete.
+  REPLAY_BOTH double FirstWeight(double) const { return 0; }
+
+  // What an insertion of n rows changes, after the cursors have moved and the new rows were marked.
+  void Insert(const RingWrite &plan, int64_t n, const uint8_t *ends, int64_t given, const std::vector<int64_t> &steps,
+              std::vector<int64_t> *changed) const {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), ends, given == n);
-    std::vector<int64_t> changed;
-    for (int64_t serial = Oldest(); serial < PastLost(plan); ++serial) LosePast(serial, &changed);
-    for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) {
-      Completed(serial, weight, &changed);
-    }
-    rows_.tree.Refresh(&changed);
+    for (int64_t serial = Oldest(); serial < PastLost(plan); ++serial) LosePast(serial, changed);
+    for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) Completed(serial, changed);
   }
 
   // Row i that an insertion writes, and the flags of it or of all.
-  REPLAY_BOTH void Place(const RingWrite &plan, int64_t i, const int64_t *steps, const uint8_t *ends, bool of_each) {
+  REPLAY_BOTH void Place(const RingWrite &plan, int64_t i, const int64_t *steps, const uint8_t *ends, bool of_each) const {
     const int64_t slot = SlotOf(i, plan.slot, ring_.capacity);
     steps_[slot] = steps[plan.skipped + i];
     flags_[slot] = ends[of_each ? plan.skipped + i : 0];
@@ -145,24 +145,24 @@ class Timeline {
     return std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
   }
 
-  // No window starts at a row whose past has been overwritten. `changed` takes slots by push_back, here and below.
+  // No window starts at a row whose past has been overwritten.
   template <typename Changed>
-  REPLAY_BOTH void LosePast(int64_t serial, Changed *changed) {
+  REPLAY_BOTH void LosePast(int64_t serial, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
-    if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) Set(slot, 0, changed);
+    if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) marks_.Set(slot, 0, changed);
   }
 
   // Finds the starts whose windows a new row completes.
   template <typename Changed>
-  REPLAY_BOTH void Completed(int64_t serial, const WeightRule &weight, Changed *changed) {
+  REPLAY_BOTH void Completed(int64_t serial, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
     const int64_t last = std::min(rule_.future - 1, steps_[slot]);
     if (!rule_.pad_end || !(flags_[slot] & kEnd)) {
-      if (last == rule_.future - 1) Judge(serial - last * rule_.streams, weight, changed);
+      if (last == rule_.future - 1) Judge(serial - last * rule_.streams, changed);
       return;
     }
     for (int64_t step = steps_[slot] % rule_.stride; step <= last; step += rule_.stride) {
-      Judge(serial - step * rule_.streams, weight, changed);
+      Judge(serial - step * rule_.streams, changed);
     }
   }
 
@@ -171,12 +171,17 @@ class Timeline {
     return std::max(Oldest(), serial - (rule_.future - 1) * rule_.streams);
   }
 
+  // The row after the last at which a window may start that holds a row before this one.
+  REPLAY_BOTH int64_t EndOfStarts(int64_t serial) const {
+    return std::min(ring_.inserted, serial + rule_.past * rule_.streams);
+  }
+
   // Ends the episodes that the newest rows are in; `flags` say how. Says how many went on until then.
-  int64_t EndEpisodes(const WeightRule &weight, uint8_t flags) {
+  int64_t EndEpisodes(uint8_t flags) const {
     std::vector<int64_t> changed;
     int64_t ended = 0;
-    for (int64_t serial = Newest(); serial < ring_.inserted; ++serial) ended += End(serial, weight, flags, &changed);
-    rows_.tree.Refresh(&changed);
+    for (int64_t serial = Newest(); serial < ring_.inserted; ++serial) ended += End(serial, flags, &changed);
+    marks_.tree.Refresh(&changed);
     return ended;
   }
 
@@ -185,50 +190,32 @@ class Timeline {
 
   // Ends the episode that a newest row is in, and says whether it went on until then.
   template <typename Changed>
-  REPLAY_BOTH bool End(int64_t serial, const WeightRule &weight, uint8_t flags, Changed *changed) {
+  REPLAY_BOTH bool End(int64_t serial, uint8_t flags, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
     if (flags_[slot] & kEnd) return false;
     flags_[slot] |= flags;
-    if (flags & kFinal) Set(slot, 0, changed);
-    Completed(serial, weight, changed);
+    if (flags & kFinal) marks_.Set(slot, 0, changed);
+    Completed(serial, changed);
     return true;
   }
 
-  // Deletes the rows of these handles and says how many there were that had not been deleted.
-  int64_t Delete(const std::vector<int64_t> &handles) {
-    rows_.counts->dead += std::count_if(handles.begin(), handles.end(),
-                                        [this](int64_t handle) { return handle >= 0 && UndeletedSlot(handle) < 0; });
-    const int64_t deleted = Remove(handles);
-    rows_.counts->deleted += deleted;
-    return deleted;
-  }
+  // Slot of a row at which a window may start, or -1.
+  REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return Legal(handle) ? ring_.SlotOf(handle) : -1; }
 
-  // Marks rows as deleted: no window holds them any more. Says how many there were that had not been.
-  int64_t Remove(const std::vector<int64_t> &serials) {
-    std::vector<int64_t> changed;
-    int64_t deleted = 0;
-    for (const int64_t serial : serials) {
-      const int64_t slot = UndeletedSlot(serial);
-      if (slot < 0) continue;
-      ++deleted;
-      Remove(serial, slot, &changed);
-    }
-    rows_.tree.Refresh(&changed);
-    return deleted;
-  }
-
-  // The slot of a row that is stored and not deleted, or -1.
-  REPLAY_BOTH int64_t UndeletedSlot(int64_t serial) const {
+  // Slot of a row that is stored and not deleted, or -1.
+  REPLAY_BOTH int64_t StoredSlot(int64_t serial) const {
     const int64_t slot = ring_.SlotOf(serial);
-    return slot >= 0 && !(flags_[slot] & kDeleted) ? slot : -1;
+    return slot >= 0 && !Deleted(slot) ? slot : -1;
   }
 
-  // Marks a row as deleted.
+  REPLAY_BOTH bool Deleted(int64_t slot) const { return (flags_[slot] & kDeleted) != 0; }
+
+  // Marks a row as deleted: no window holds it any more.
   template <typename Changed>
-  REPLAY_BOTH void Remove(int64_t serial, int64_t slot, Changed *changed) {
+  REPLAY_BOTH void Delete(int64_t slot, Changed *changed) const {
     flags_[slot] |= kDeleted;
-    if (!rows_.Removed(slot)) rows_.use_counts[slot] = ~rows_.use_counts[slot];
-    ForStartsAround(serial, slot, [this, changed](int64_t start) { Set(start, 0, changed); });
+    if (!marks_.Removed(slot)) marks_.use_counts[slot] = ~marks_.use_counts[slot];
+    ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { marks_.Set(start, 0, changed); });
   }
 
   // Calls visit(slot) for the rows at which a window that holds this row may start, in time order within each side.
@@ -245,42 +232,17 @@ class Timeline {
     }
   }
 
-  // Moves the clock, and deletes the rows that are older than `max_staleness`, -1 for no limit.
-  void Advance(int64_t steps, int64_t max_staleness) {
-    Clock *clock = rows_.clock;
-    clock->now += steps;
-    if (max_staleness < 0) return;
-    std::vector<int64_t> stale;
-    for (; clock->fresh < ring_.inserted && rows_.Stale(ring_.SlotOf(clock->fresh), max_staleness); ++clock->fresh) {
-      stale.push_back(clock->fresh);
-    }
-    rows_.counts->stale += Remove(stale);
-  }
-
-  // Gives legal starts other priorities, the last of several for one row, and says how many handles were dead.
-  int64_t Update(const WeightRule &weight, const int64_t *handles, int64_t n, const float *priorities, int64_t given) {
-    std::vector<int64_t> changed;
-    int64_t dead = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      if (!Legal(handles[i])) {
-        ++dead;
-        rows_.counts->dead += handles[i] >= 0;
-        continue;
-      }
-      const int64_t slot = ring_.SlotOf(handles[i]);
-      const float priority = priorities[given == n ? i : 0];
-      rows_.priorities[slot] = priority;
-      *rows_.max_priority = std::max(*rows_.max_priority, priority);
-      Set(slot, weight(priority), &changed);
-    }
-    rows_.tree.Refresh(&changed);
-    return dead;
+  // Forgets all rows by calls of fill(numbers, n, number).
+  template <typename Fill>
+  REPLAY_BOTH void Reset(const Fill &fill) const {
+    fill(steps_, ring_.capacity, int64_t{0});
+    fill(flags_, ring_.capacity, uint8_t{0});
   }
 
   // Asks for the memory of what is known of a row and of those after it.
   void Prefetch(int64_t slot, int64_t rows) const {
     __builtin_prefetch(steps_ + slot);
-    __builtin_prefetch(rows_.use_counts + slot);
+    __builtin_prefetch(marks_.use_counts + slot);
     for (int64_t i = 0; i < rows * rule_.streams; i += 64) __builtin_prefetch(flags_ + slot + i);
   }
 
@@ -325,23 +287,15 @@ class Timeline {
 
   REPLAY_BOTH int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }
 
-  REPLAY_WHERE_ARGUMENTS_DO
   template <typename Changed>
-  REPLAY_BOTH void Set(int64_t slot, double weight, Changed *changed) {
-    if (rows_.tree.Leaf(slot) == weight) return;
-    rows_.tree.SetLeaf(slot, weight);
-    changed->push_back(slot);
-  }
-
-  template <typename Changed>
-  REPLAY_BOTH void Judge(int64_t serial, const WeightRule &weight, Changed *changed) {
+  REPLAY_BOTH void Judge(int64_t serial, Changed *changed) const {
     if (!Legal(serial)) return;
     const int64_t slot = ring_.SlotOf(serial);
-    Set(slot, weight(rows_.priorities[slot]), changed);
+    marks_.Set(slot, (*marks_.rule)(marks_.priorities[slot]), changed);
   }
 
   Cursors ring_;
-  RowWeights rows_;
+  Marks marks_;
   WindowRule rule_;
   int64_t *steps_;
   uint8_t *flags_;

@@ -24,6 +24,8 @@ enum OutputKind : int64_t {
   kLength = 6,      // steps of the episode from the start on, as far as the outputs reach
   kChain = 7,       // rows of the chain
   kStack = 8,       // rows of a column; a run is of zeros unless its last row is there
+  kHandle = 9,      // the handle of the start
+  kWeight = 10,     // its importance weight
 };
 
 // Where the positions of an output are counted from.
@@ -45,6 +47,14 @@ struct Output {
 
   REPLAY_BOTH int64_t Elements() const { return runs * length; }
   REPLAY_BOTH bool HasRows() const { return kind == kWindow || kind == kStack; }
+  // Whether it is made from a column.
+  REPLAY_BOTH bool OfColumn() const {
+    return HasRows() || kind == kReturn || kind == kDiscount || kind == kGoal;
+  }
+  // Whether it is the row of the start and nothing else.
+  REPLAY_BOTH bool IsRow() const {
+    return kind == kWindow && anchor == kFromStart && first == 0 && runs == 1 && length == 1;
+  }
 };
 
 // The rows of an n-step return: the start and those after it that are transitions of its episode.
@@ -57,17 +67,18 @@ struct Window {
   Start start;
   int64_t chain;      // rows of the chain
   int64_t goal_slot;  // where another goal comes from, -1 for none
+  float weight;       // its importance weight
 };
 
 REPLAY_BOTH inline int64_t ChainLength(const Timeline &time, const ChainRule &rule, const Start &start) {
   int64_t chain = 1;
   const int64_t streams = time.streams();
   for (int64_t at = start.slot; chain < rule.steps && !(time.flags(at) & kEnd); ++chain) {
-    if (start.serial + chain * streams >= time.ring().inserted) break;
+    if (start.serial + chain * streams >= time.places().inserted) break;
     at = time.Next(at);
     if (time.flags(at) & (kDeleted | kFinal)) break;
     if (rule.needs_next && !(time.flags(at) & kEnd)) {
-      if (start.serial + (chain + 1) * streams >= time.ring().inserted) break;
+      if (start.serial + (chain + 1) * streams >= time.places().inserted) break;
       if (time.flags(time.Next(at)) & kDeleted) break;
     }
   }
@@ -86,7 +97,7 @@ struct Hindsight {
     if (!(UnitInterval(chance) <= ratio)) return -1;
     int64_t slot;
     if (strategy == kRandom) {
-      slot = replay::SlotOf(Below(bits, time.ring().count), time.ring().head, time.ring().capacity);
+      slot = replay::SlotOf(Below(bits, time.places().count), time.places().head, time.places().capacity);
     } else {
       int64_t last = time.StepsToLast(start);
       if (time.flags(time.Shifted(start.slot, last)) & kFinal) --last;
@@ -122,7 +133,7 @@ inline void CopyRun(const Timeline &time, const Start &start, const Output &outp
   if (begin == end) return;
   int64_t slot = time.Shifted(start.slot, first + begin);
   if (time.streams() == 1) {
-    const int64_t capacity = time.ring().capacity;
+    const int64_t capacity = time.places().capacity;
     const int64_t before_wrap = std::min(end - begin, capacity - slot);
     std::memcpy(out + begin * row_bytes, column + slot * row_bytes, static_cast<size_t>(before_wrap * row_bytes));
     std::memcpy(out + (begin + before_wrap) * row_bytes, column,

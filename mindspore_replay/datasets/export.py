@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from ..ops import timeline
 from ..ops.eager import wait_for_work
+from ..store import windows as store_windows
 from .filling import row_bytes
 from .steps import END, FINAL, Steps, chunk_rows, episodes_of, steps_of
 
-_FLAGS = {END: timeline.END, FINAL: timeline.FINAL}
+_FLAGS = {END: store_windows.END, FINAL: store_windows.FINAL}
 
 
 class StoredRows:

@@ -11,9 +11,9 @@ import numpy as np
 from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
-from ..columns import check_size
 from ..config import get_buffer_cls
 from ..optional import install_command
+from ..store.checks import check_size
 from .steps import Arrays, EpisodeTable, Steps, chunk_rows
 
 #: Says what was not taken over as it is, as a warning.

@@ -7,10 +7,10 @@ from ..buffers.elastic import ElasticReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..checkpoint.description import describe
-from ..columns import check_size
 from ..config import SHARDS, create_buffer, flat, nearest
 from ..di_engine import LIMITER, limiter_arguments
 from ..ops import native
+from ..store.checks import check_size
 
 _KEYS = ("number", "folder", "timeout", "name", "batch", "in_flight", "resources")
 _NAME = "ShardedReplay"

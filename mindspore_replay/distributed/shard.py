@@ -16,8 +16,8 @@ from ..buffers.state import overwrite
 from ..checkpoint import load, save
 from ..checkpoint.files import replacing
 from ..config import create_buffer
-from ..ops.sum_tree import levels
 from ..statistics import Statistics, statistics_of
+from ..store.tree import levels
 from .configuration import fingerprint
 from .ray_module import ray_module
 

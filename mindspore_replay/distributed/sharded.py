@@ -17,14 +17,14 @@ import numpy as np
 from mindspore import Tensor
 
 from ..buffers.limits import as_handles, need_weights
-from ..buffers.prioritized import as_priority, one_number
 from ..buffers.replay import ReplayBuffer
 from ..buffers.state import overwrite
-from ..buffers.weighted_host import check_length
-from ..columns import check_number, check_size
 from ..limiter import RateLimiter, Wait
-from ..ops.outputs import Outputs, share
+from ..mindspore_api import share
 from ..statistics import Statistics
+from ..store.checks import check_number, check_size
+from ..store.inputs import as_priority, check_length, one_number
+from ..store.outputs import Maker, makers
 from .configuration import fingerprint, sample_size_of, shard_configs, split, template
 from .handles import LIVES, MOST_SHARDS, joined, parted
 from .links import Link, Links
@@ -139,7 +139,7 @@ class ShardedReplay:
         self._take_back, self._largest = False, 1.0
         # Taken in this order; `_landing` comes before the lock of a writer, and `_asking` after it.
         self._drawing, self._inserting, self._landing, self._asking = (threading.RLock() for _ in range(4))
-        self._outputs: Outputs | None = None
+        self._outputs: tuple[Maker, ...] | None = None
         self._own: list[ShardWriter] = []
         self._next_own = -1
         #: Writers of this process that have rows which have not landed.
@@ -503,8 +503,8 @@ class ShardedReplay:
         """One batch of what the shards gave; `least` is the smallest weight of a row that any of them has."""
         if self._outputs is None:
             parts = pieces[0][3].parts
-            self._outputs = Outputs([((self.sample_size, *part.shape[1:]), part.dtype) for part in parts])
-        batch = self._outputs.make()
+            self._outputs = makers(((self.sample_size, *part.shape[1:]), part.dtype) for part in parts)
+        batch = [make() for make in self._outputs]
         weights = np.empty(self.sample_size)
         for rows, link, report, drawn in pieces:
             places = slice(rows[0], rows[-1] + 1) if len(rows) == rows[-1] - rows[0] + 1 else rows

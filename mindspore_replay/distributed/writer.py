@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from mindspore import Tensor
 
-from ..buffers.prioritized import as_priority
-from ..buffers.weighted_host import check_length
 from ..columns import Columns
 from ..limiter import PATIENCE
+from ..store.inputs import as_priority, check_length
 from .ray_module import ray_module
 
 logger = logging.getLogger("mindspore_replay.distributed")

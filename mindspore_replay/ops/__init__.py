@@ -1,1 +1,5 @@
-"""The operators under the buffers, each with a native and a composite body."""
+"""The operators under the buffers, for compiled graphs: kernels, and MindSpore's own operators."""
+
+from . import statement_hook
+
+statement_hook.install()

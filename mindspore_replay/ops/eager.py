@@ -1,30 +1,13 @@
-"""Joins the two bodies of a method: one for the compiler, one for Python."""
+"""Joins the two bodies of a method: one for the compiler, one for Python, which begins with `wait_for_work`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-try:
-    from mindspore.graph.api import _pynative_executor  # MindSpore 2.9 and newer
-except ImportError:
-    from mindspore.common.api import _pynative_executor
+from ..mindspore_api import wait_for_work
 
-from . import tracing
+__all__ = ["graph_body", "wait_for_work"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-
-# MindSpore's own function, without the Python around it: every call of a buffer waits.
-_sync = _pynative_executor._executor.sync
-
-
-def wait_for_work() -> None:
-    """Waits for the operators in flight, so that memory may be touched. Every call from Python begins with it.
-
-    Raises:
-        RuntimeError: If the call is being traced.
-    """
-    if tracing.contexts._jit_context is not None:
-        tracing.refuse_trace()
-    _sync()
 
 
 def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:

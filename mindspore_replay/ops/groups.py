@@ -8,12 +8,11 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from . import native
+from ..store.windows import WindowRule
 from .in_place import InPlace
 from .random import AnyBits, Below, Shuffle
 from .ring import Gather
-from .state import MARKS, RING, TIME, State
-from .timeline import WindowRule
+from .state import State
 
 
 @ms.jit_class
@@ -95,24 +94,3 @@ class CompositeSampleGroups:
             random_state, ops.select(ok, after, random_state)
         )  # a check that failed does not stop what follows it
         return outputs
-
-
-@ms.jit_class
-class NativeSampleGroups:
-    """As `CompositeSampleGroups`."""
-
-    def __init__(self, state: State, columns: Columns, rule: WindowRule) -> None:
-        self.inputs = (*state.columns, *state.those(RING + MARKS + TIME), rule.tensor(), state.random_state)
-        self.options = tuple(Tensor(np.array([i // 2, i % 2]), ms.int64) for i in range(2 * len(columns)))
-        k = len(columns)
-        types = (ms.bool_, *columns.types)
-        self.sample = native.custom(
-            "replay_sample_groups",
-            lambda *shapes: (shapes[-1], *((*shapes[-1], *shape[1:]) for shape in shapes[:k])),
-            types,
-        )
-
-    def __call__(self, key, ordered, groups, size):
-        options = self.options[2 * key + int(ordered)]
-        template = ops.zeros((groups, size), ms.int8)
-        return self.sample(*self.inputs, options, template)

@@ -8,13 +8,13 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from . import native
+from ..store.tree import FANOUT
+from ..store.windows import WindowRule
 from .in_place import InPlace
 from .ring import Gather, RingWrite
 from .starts import eligibility
-from .state import MARKS, RING, TIME, State
-from .sum_tree import FANOUT, CompositeTree
-from .timeline import WindowRule
+from .state import State
+from .sum_tree import CompositeTree
 
 
 @ms.jit_class
@@ -107,25 +107,3 @@ class _Marks:
             batch = ops.reshape(rows[i], (n, *self.shapes[i]))[n - slots.shape[0] :]
             batches = (*batches, ops.select(ok, batch, old[i]))
         return batches
-
-
-@ms.jit_class
-class NativeInsert:
-    """As `CompositeInsert`."""
-
-    def __init__(self, state: State, columns: Columns, factors: Tensor, rule: WindowRule | None) -> None:
-        self.weighted, self.timed = state.weights is not None, rule is not None
-        inputs = (*state.columns, *state.those(RING + MARKS + TIME))
-        kernel = "replay_insert_weighted" if self.weighted else "replay_ring_write"
-        if rule is not None:
-            kernel = "replay_insert_timed"
-            inputs = (*inputs, rule.tensor())
-        self.inputs = (*inputs, factors) if self.weighted else inputs
-        self.insert = native.custom(kernel, lambda *_: (), ms.int32)
-
-    def __call__(self, rows, priority, ends):
-        if self.timed:
-            return self.insert(*self.inputs, priority, ends, *rows)
-        if self.weighted:
-            return self.insert(*self.inputs, priority, *rows)
-        return self.insert(*self.inputs, *rows)

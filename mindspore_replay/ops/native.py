@@ -1,99 +1,33 @@
-"""Finds and loads the kernel library, or says why it cannot be had."""
+"""The kernel library for the current device target, and its custom operators for graphs."""
 
-import contextlib
 import ctypes
-import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
-from mindspore._c_expression import TensorPy
 
-#: The module of csrc/calls.cc, or ``None`` where it could not be built, for which it takes Python's headers.
-try:
-    from .. import _calls as extension
-except ImportError:
-    extension = None  # type: ignore[assignment]
-
-#: What a kernel returns when it has done its work, found too few rows, a position without a row, a priority that cannot
-#: be, or an episode too long; csrc/status.h has the others.
-OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
-
-#: What it found, in words.
-_FAILURES = {
-    TOO_FEW_ROWS: "fewer rows are eligible than a sample needs",
-    OUT_OF_RANGE: "an index is out of range: no row is stored there",
-    BAD_WEIGHT: "a priority, weight or beta is negative, NaN or infinite, or beyond its range",
-    TOO_LONG: "an episode would have more rows than it may have",
-}
+from ..store import inputs
+from ..store.library import FAILURES, OK, KernelError, Library, library_for, table
+from ..store.signatures import Signature
 
 _instances = itertools.count()
-
-
-def _host_address(tensor: Tensor) -> int:
-    return tensor.asnumpy().ctypes.data
-
-
-#: The address of a Tensor's memory on the CPU. MindSpore 2.7 knows none before a graph has used the Tensor.
-address = _host_address if ms.__version__.startswith("2.7") else TensorPy._data_ptr
 
 
 def is_vector(value: Any, dtype: Any, numpy_dtype: np.dtype[Any]) -> bool:
     """Whether a kernel can read a Tensor or array where it lies, as ``[n]`` of this dtype, n at least 1."""
     if type(value) is np.ndarray:
-        return value.dtype == numpy_dtype and value.ndim == 1 and value.size > 0 and value.flags.c_contiguous
+        return inputs.is_vector(value, numpy_dtype)
     if type(value) is not Tensor or value.dtype is not dtype or value.has_init or not value.is_contiguous():
         return False
     return len(value.shape) == 1 and value.shape[0] > 0
 
 
-_FOLDER = Path(__file__).resolve().parent.parent
-
-
-class KernelError(RuntimeError):
-    """A kernel refused its arguments, or found that it could not do its work. It changed nothing."""
-
-    def __init__(self, kernel: str, status: int) -> None:
-        did = "failed" if status in _FAILURES else "refused its arguments"
-        why = f": {_FAILURES[status]}" if status in _FAILURES else ""
-        super().__init__(f"The kernel '{kernel}' {did} with status {status}{why}.")
-        self.status = status
-
-
-class _Library(NamedTuple):
-    path: Path | None
-    handle: ctypes.CDLL | None
-    reason: str
-
-
-#: Name of the kernel library for each device target that has one.
-_NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}
-
-
-@functools.lru_cache
-def _library_for(device: str) -> _Library:
-    if device not in _NAMES:
-        reason = f"native kernels run on CPU and GPU, and the device target is {device}, where nothing has been run"
-        return _Library(None, None, reason)
-    library = "the kernel library" if device == "CPU" else "the CUDA kernel library"
-    path = _FOLDER / f"{_NAMES[device]}.so"
-    if not path.exists():
-        note = path.with_suffix(".txt")  # written by setup.py where it could not build the library
-        why = note.read_text(encoding="utf-8").strip() if note.exists() else f"there is no {path}"
-        return _Library(None, None, f"{library} was not built: {why}")
-    try:
-        return _Library(path, ctypes.CDLL(str(path)), "")
-    except OSError as error:
-        return _Library(None, None, f"{library} does not load: {error}")
-
-
-def _library() -> _Library:
+def _library() -> Library:
     """The library for the current device target."""
-    return _library_for(ms.get_context("device_target"))
+    return library_for(ms.get_context("device_target"))
 
 
 def host_memory() -> bool:
@@ -119,7 +53,12 @@ def why_not(device: str | None = None) -> str:
 
     Whether there is such a device is for MindSpore to say.
     """
-    return (_library() if device is None else _library_for(device)).reason
+    return (_library() if device is None else library_for(device)).reason
+
+
+def signature(operator: str) -> Signature:
+    """The signature of an operator in the library for the current device target."""
+    return table(ms.get_context("device_target"))[1][operator]
 
 
 def choose_backend(backend: str, cls_name: str) -> str:
@@ -151,90 +90,6 @@ def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops
     return operator
 
 
-class _CtypesCall:
-    """What ``_calls.Call`` is, by ctypes: a kernel and the addresses of its arguments."""
-
-    def __init__(
-        self, kernel: int, size: int, params: int, ndims: int, shapes: int, dtypes: int,
-        address_of: Callable[[Tensor], int],
-    ) -> None:  # fmt: skip
-        self._params = (ctypes.c_void_p * size).from_address(params)
-        self._address_of_tensor = address_of
-        function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 6)(kernel)
-        self.run = functools.partial(function, size, params, ndims, shapes, dtypes, None, None)
-
-    def locate(self, at: int, items: Sequence[Tensor | np.ndarray]) -> None:
-        """Makes arguments from `at` on the memory of these Tensors and contiguous arrays."""
-        self._params[at : at + len(items)] = list(map(self._address_of, items))
-
-    def _address_of(self, item: Any) -> int:
-        if isinstance(item, np.ndarray):
-            if not item.flags.c_contiguous:
-                raise ValueError("an array that is not contiguous")
-            return item.ctypes.data
-        address = self._address_of_tensor(item)
-        if not address:
-            raise ValueError("a Tensor that has no memory yet")
-        return address
-
-
-class DirectCall:
-    """Calls a kernel on addresses in the host's memory, with no MindSpore in between.
-
-    Not safe for threads: the caller holds the lock of the buffer that owns this object.
-
-    Args:
-        function (str): Name of the kernel.
-        shapes (Sequence[tuple[int, ...]]): Shape of every argument, inputs first, then outputs.
-        dtypes (Sequence[str]): Dtype of every argument as the kernels spell it, for example ``"float32"``.
-    """
-
-    def __init__(self, function: str, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> None:
-        size = len(shapes)
-        self._name = function
-        self.addresses: Any = (ctypes.c_void_p * size)()
-        self._shapes = [(ctypes.c_int64 * max(len(shape), 1))(*shape) for shape in shapes]
-        pointers = (ctypes.POINTER(ctypes.c_int64) * size)(
-            *(ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)) for shape in self._shapes)
-        )
-        ndims = (ctypes.c_int * size)(*(len(shape) for shape in shapes))
-        names = (ctypes.c_char_p * size)(*(dtype.encode() for dtype in dtypes))
-        self._arguments: tuple[Any, ...] = self.addresses, ndims, pointers, names
-        kernel: Any = ctypes.cast(getattr(_library_for("CPU").handle, function), ctypes.c_void_p).value
-        make: Any = extension.Call if extension else _CtypesCall
-        call = make(kernel, size, *(ctypes.addressof(array) for array in self._arguments), address)
-        #: `locate(at, items)`: arguments from `at` on are the memory of these Tensors and contiguous arrays, which come
-        #: as a tuple or list. They have to live until the call is over.
-        self.locate = call.locate
-        self._run = call.run
-
-    def set_leading(self, arguments: range, n: int) -> None:
-        """Sets the first axis of these arguments to ``n``; they are always set together."""
-        if self._shapes[arguments.start][0] != n:
-            for i in arguments:
-                self._shapes[i][0] = n
-
-    def __call__(self) -> None:
-        status = self._run()
-        if status != OK:
-            raise KernelError(self._name, status)
-
-
-@contextlib.contextmanager
-def kernels_kept_out(column: Tensor) -> Iterator[None]:
-    """While it lasts no kernel runs on the buffer whose first column this is, in no thread.
-
-    Only for the host's memory. In it no kernel may be called, and no work in flight waited for.
-    """
-    handle: Any = _library_for("CPU").handle
-    place = ctypes.c_void_p(address(column))
-    handle.replay_hold(place)
-    try:
-        yield
-    finally:
-        handle.replay_let_go(place)
-
-
 def fails_later() -> bool:
     """Whether kernels find what is wrong with their data after the call has returned, as on a GPU.
 
@@ -255,7 +110,7 @@ def raise_earlier_failure() -> None:
     """Raises a RuntimeError if a kernel failed in a graph that ran before and nobody was told yet."""
     kernel, status = _take_failure()
     if status != OK:
-        what = _FAILURES.get(status, f"it refused its arguments with status {status}")
+        what = FAILURES.get(status, f"it refused its arguments with status {status}")
         raise RuntimeError(
             f"The kernel '{kernel}' failed in a graph that ran before this call: {what}. That call of the kernel "
             "changed nothing and gave zeros."

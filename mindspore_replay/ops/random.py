@@ -13,29 +13,11 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-_GAMMA = 0x9E3779B97F4A7C15
-_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-_MASK = (1 << 64) - 1
-
-#: The range of all rows, as `sample_range` takes it.
-ALL_ROWS = (0, (1 << 63) - 1)
-
-
-def _signed(value: int) -> int:
-    """The int64 with the bits of an unsigned 64-bit number."""
-    return value - (1 << 64) if value >> 63 else value
+from ..store.random import GAMMA, MIX, signed
 
 
 def _constant(value: int) -> Tensor:
     return Tensor(value, ms.int64)
-
-
-def initial_state(seed: int) -> np.ndarray:
-    """The state of a generator with this seed. Shape ``[2]``, int64: a key mixed from the seed, and counter 0."""
-    key = (seed + _GAMMA) & _MASK
-    for shift, factor in _MIX:
-        key = ((key ^ (key >> shift)) * factor) & _MASK
-    return np.array([_signed(key), 0], np.int64)
 
 
 @ms.jit_class
@@ -55,8 +37,8 @@ class MixBits:
     """``(z) -> bits``: mixes the bits of int64 numbers."""
 
     def __init__(self) -> None:
-        self.shift_1, self.shift_2, self.shift_3 = (_LogicalShift(shift) for shift, _ in _MIX)
-        self.factor_1, self.factor_2 = (_constant(_signed(factor)) for _, factor in _MIX[:2])
+        self.shift_1, self.shift_2, self.shift_3 = (_LogicalShift(shift) for shift, _ in MIX)
+        self.factor_1, self.factor_2 = (_constant(signed(factor)) for _, factor in MIX[:2])
 
     def __call__(self, z):
         z = ops.bitwise_xor(z, self.shift_1(z)) * self.factor_1
@@ -69,8 +51,8 @@ class Bits:
     """``n`` times 64 random bits, and the state after them."""
 
     def __init__(self, n: int) -> None:
-        self.steps = Tensor(np.array([_signed((i + 1) * _GAMMA & _MASK) for i in range(n)], np.int64))
-        self.gamma = _constant(_signed(_GAMMA))
+        self.steps = Tensor(np.array([signed((i + 1) * GAMMA & (2**64 - 1)) for i in range(n)], np.int64))
+        self.gamma = _constant(signed(GAMMA))
         self.advance = Tensor(np.array([0, n], np.int64))
         self.mix = MixBits()
 
@@ -83,7 +65,7 @@ class BitsAt:
     """``(key, counter) -> bits``: these numbers of the key's sequence."""
 
     def __init__(self) -> None:
-        self.gamma = _constant(_signed(_GAMMA))
+        self.gamma = _constant(signed(GAMMA))
         self.one = _constant(1)
         self.mix = MixBits()
 

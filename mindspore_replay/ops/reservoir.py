@@ -11,14 +11,14 @@ Reference:
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, ops
+from mindspore import Tensor, ops
 
 from ..columns import Columns
-from . import native
 from .in_place import InPlace
 from .random import BitsAt, MixBits, UnitInterval
 from .ring import Gather
-from .state import MARKS, State
+from .rows import Handles
+from .state import State
 from .sum_tree import CompositeTree, LastOfEach
 
 
@@ -46,31 +46,35 @@ class ReservoirSlots:
 
 
 @ms.jit_class
-class FindRows:
-    """``(handles [n]) -> slots [n]``, C for rows that are not stored, -1 for none.
+class ReservoirHandles:
+    """Handles of the rows of a reservoir, which are their serial numbers: of slots, and slots of them, all int64."""
 
-    Args:
-        state (State): The state.
-        serials (Parameter): The `serials` of the stream.
-    """
-
-    def __init__(self, state: State, serials: Parameter) -> None:
-        self.state, self.serials = state, serials
-        self.capacity = state.capacity
-        self.slots = ReservoirSlots(state.capacity)
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.find = ReservoirSlots(state.capacity)
         self.view = InPlace((), np.int64)
 
-    def __call__(self, handles):
-        serials, row_serials = self.serials, self.state.row_serials
+    def of(self, slots):
+        """The handles of the rows in slots, ``[n]``."""
+        handles = ops.gather(self.view(self.state.row_serials), slots, 0)
+        self.view.done(self.state.row_serials, handles)
+        return handles
+
+    def slots(self, handles):
+        """Slots, all in ``[0, C)``, and whether they hold the rows."""
+        serials = self.state.serials
         known = ops.logical_and(handles >= serials[1], handles < serials[0])
-        slots, kept = self.slots(
-            serials, self.state.random_state, ops.select(known, handles, ops.zeros_like(handles) + serials[1])
-        )
-        stored = ops.logical_and(ops.logical_and(known, kept), ops.gather(self.view(row_serials), slots, 0) == handles)
-        none = ops.zeros_like(slots)
-        slots = ops.select(stored, slots, ops.select(handles < 0, none - 1, none + self.capacity))
-        self.view.done(row_serials, slots)
-        return slots
+        asked = ops.select(known, handles, ops.zeros_like(handles) + serials[1])
+        slots, kept = self.find(serials, self.state.random_state, asked)
+        there = ops.gather(self.view(self.state.row_serials), slots, 0) == handles
+        stored = ops.logical_and(ops.logical_and(known, kept), there)
+        self.view.done(self.state.row_serials, stored)
+        return slots, stored
+
+
+def handles_of(state: State) -> Handles | ReservoirHandles:
+    """The part of an operator that knows where the rows of handles lie."""
+    return Handles(state) if state.row_serials is None else ReservoirHandles(state)
 
 
 @ms.jit_class
@@ -78,16 +82,10 @@ class CompositeReservoirInsert:
     """``(rows, priority, ends) -> rows stored``: inserts rows. Changes all but the random state.
 
     `priority` and `ends` are for rings; a row has priority and weight 1.
-
-    Args:
-        state (State): The state. With weights its `serials` are those of a ring that was never full, whose rows are the
-            slots.
-        columns (Columns): The columns.
-        serials (Parameter): The `serials` of the stream.
     """
 
-    def __init__(self, state: State, columns: Columns, serials: Parameter) -> None:
-        self.state, self.serials = state, serials
+    def __init__(self, state: State, columns: Columns) -> None:
+        self.state = state
         self.weighted = state.weights is not None
         self.capacity = Tensor(state.capacity, ms.int64)
         self.slots = ReservoirSlots(state.capacity)
@@ -102,7 +100,7 @@ class CompositeReservoirInsert:
         self.priorities, self.uses, self.numbers = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
     def __call__(self, rows, priority, ends):
-        serials, columns = self.serials, self.state.columns
+        serials, columns = self.state.serials, self.state.columns
         n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
         serial = serials[0] + ops.arange(n)
         slots, kept = self.slots(serials, self.state.random_state, serial)
@@ -119,7 +117,6 @@ class CompositeReservoirInsert:
         ops.assign(self.state.count, ops.cast(count, ms.int32))
         if self.weighted:
             self.mark(slots, exists, counted)
-            ops.assign(self.state.serials, self.inserted * count)
         return count
 
     def mark(self, slots, exists, counted):
@@ -135,19 +132,3 @@ class CompositeReservoirInsert:
         """Writes what is new to the slots for which it exists."""
         old = ops.gather(view(parameter), slots, 0)
         ops.scatter_update(parameter, slots, ops.select(exists, new, old))
-
-
-@ms.jit_class
-class NativeReservoirInsert:
-    """As `CompositeReservoirInsert`."""
-
-    def __init__(self, state: State, columns: Columns, serials: Parameter) -> None:
-        weighted = state.weights is not None
-        slots = (state.serials, *state.those(MARKS)) if weighted else ()
-        stream = (state.row_serials, serials, state.random_state)
-        self.inputs = (*state.columns, state.head, state.count, *slots, *stream)
-        kernel = "replay_reservoir_insert_weighted" if weighted else "replay_reservoir_insert"
-        self.insert = native.custom(kernel, lambda *_: (), ms.int32)
-
-    def __call__(self, rows, priority, ends):
-        return self.insert(*self.inputs, *rows)

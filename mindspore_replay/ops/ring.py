@@ -4,13 +4,12 @@ Columns are Parameters ``[C, *F]``; rows are Tensors ``[*F]`` (one row) or ``[n,
 column's shape.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..columns import Columns, numpy_type
-from . import native
 from .in_place import InPlace
 from .state import State
 
@@ -106,20 +105,6 @@ class CompositeRead:
 
 
 @ms.jit_class
-class NativeRead:
-    """As `CompositeRead`."""
-
-    def __init__(self, state: State, columns: Columns) -> None:
-        self.inputs = (*state.columns, state.head, state.count)
-        self.read = native.custom("replay_ring_read", row_shapes(len(columns)), tuple(columns.types))
-        self.single = SingleRow(columns)
-
-    def __call__(self, index):
-        rows = self.read(*self.inputs, index)
-        return rows if ops.rank(index) > 0 else self.single(rows)
-
-
-@ms.jit_class
 class SingleRow:
     """``(rows) -> row``: what a kernel gave for an index ``[]``, with scalars of shape ``[]``."""
 
@@ -137,15 +122,3 @@ class SingleRow:
         if row.dtype == ms.bfloat16:
             return ops.cast(ops.reshape(ops.cast(row, ms.float32), ()), ms.bfloat16)
         return ops.reshape(row, ())
-
-
-def row_shapes(columns: int) -> Callable[..., tuple[tuple[int, ...], ...]]:
-    """The shapes of rows gathered from the first `columns` inputs at the positions in the last input.
-
-    A scalar is given as ``(1,)``: an operator with several outputs makes Python numbers of those with shape ``()``.
-    """
-
-    def infer(*shapes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        return tuple((*shapes[-1], *shape[1:]) or (1,) for shape in shapes[:columns])
-
-    return infer

@@ -9,19 +9,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.state import COUNTS
 from .in_place import InPlace
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach, index_type
-
-#: The last value of a learner's clock.
-LAST_CLOCK = 2**62
-#: What is counted of rows: deliveries; removals as used up, as stale, by hand; dead handles that were skipped.
-COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
-
-
-def weight_factors(alpha: float, epsilon: float) -> Tensor:
-    """The rule by which a priority becomes a weight, as the operators take it. Shape ``[2]``, float64."""
-    return Tensor(np.array([alpha, epsilon]))
 
 
 @ms.jit_class

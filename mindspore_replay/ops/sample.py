@@ -10,33 +10,31 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from . import native
+from ..store.windows import SamplePlan, WindowRule
 from .in_place import InPlace
-from .plan import HANDLE, WEIGHT, SamplePlan
 from .random import Bits, DrawUniform, Ranks, SliceBound, UnitInterval
 from .rows import Deliver
-from .state import MARKS, RING, TIME, State
+from .state import State
 from .sum_tree import CompositeTree
-from .timeline import WindowRule
-from .windows import RowsDrawn, WindowsAround, places
+from .windows import RowsDrawn, WindowsAround
 
 
 @ms.jit_class
 class _Uniform:
-    """``(sample_range [2], beta, given_beta) -> slots [n], None, ok``: each row of the range is equally likely."""
+    """``(sample_range [2], given_beta) -> slots [n], None, ok``: each row of the range is equally likely."""
 
     def __init__(self, state: State, plan: SamplePlan) -> None:
         self.state = state
         self.draw = DrawUniform(plan.n, state.capacity, plan.replace, plan.ordered)
 
-    def __call__(self, sample_range, beta, given_beta):
+    def __call__(self, sample_range, given_beta):
         slots, ok = self.draw(self.state.random_state, self.state.head, self.state.count, sample_range)
         return slots, None, ok
 
 
 @ms.jit_class
 class _ByRank:
-    """``(sample_range [2], beta, given_beta) -> slots [n], None, ok``: each eligible row is equally likely.
+    """``(sample_range [2], given_beta) -> slots [n], None, ok``: each eligible row is equally likely.
 
     Weights must be 0 and 1. Not `ok`, and the graph fails, if fewer than n rows are eligible. Changes the random state.
     """
@@ -54,7 +52,7 @@ class _ByRank:
         self.tree = CompositeTree(state.capacity)
         self.check = ops.Assert()
 
-    def __call__(self, sample_range, beta, given_beta):
+    def __call__(self, sample_range, given_beta):
         random_state = self.state.random_state
         tree = self.tree.view(self.state.weights)
         head = ops.cast(self.state.head, ms.int64)
@@ -77,12 +75,12 @@ class _ByRank:
 
 @ms.jit_class
 class _ByPriority:
-    """``(sample_range, beta, given_beta) -> slots [n], importance weights [n], ok``: one row from each of n equal
+    """``(sample_range, given_beta) -> slots [n], importance weights [n], ok``: one row from each of n equal
     strata of the total weight, whatever the range.
 
-    `beta` is a Parameter, float64 ``[1]``, that each draw moves by its step, up to 1; `given_beta`, float64 ``[]``,
-    takes its place where it is given. Not `ok`, and the graph fails, if fewer than n rows are eligible or beta is
-    outside [0, 1]. Changes the random state and beta.
+    Each draw moves beta by its step, up to 1; `given_beta`, float64 ``[]``, takes its place where it is given. Not
+    `ok`, and the graph fails, if fewer than n rows are eligible or beta is outside [0, 1]. Changes the random state and
+    beta.
     """
 
     def __init__(self, state: State, plan: SamplePlan) -> None:
@@ -100,8 +98,8 @@ class _ByPriority:
         self.tree = CompositeTree(state.capacity)
         self.check = ops.Assert()
 
-    def __call__(self, sample_range, beta, given_beta):
-        random_state = self.state.random_state
+    def __call__(self, sample_range, given_beta):
+        random_state, beta = self.state.random_state, self.state.beta
         tree = self.tree.view(self.state.weights)
         total = self.tree.total(tree)
         positive = self.tree.positive(tree)
@@ -136,10 +134,10 @@ _DRAWS: dict[str, Any] = {"uniform": _Uniform, "rank": _ByRank, "priority": _ByP
 
 @ms.jit_class
 class CompositeSample:
-    """``(sample_range [2], beta, given_beta) -> outputs`` of the plan. Counts deliveries where there are weights.
+    """``(sample_range [2], given_beta) -> outputs`` of the plan. Counts deliveries where there are weights.
 
-    `beta` is a Parameter, float64 ``[1]``, that each draw by priority moves by its step, up to 1; `given_beta`, float64
-    ``[]``, takes its place where it is given. For other draws both are ``None``. Changes the random state.
+    Each draw by priority moves beta by its step, up to 1; `given_beta`, float64 ``[]``, takes its place unless it is
+    ``None``. Changes the random state.
     """
 
     def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule | None) -> None:
@@ -151,89 +149,9 @@ class CompositeSample:
             self.give = WindowsAround(state, plan, columns, rule)
         self.deliver = None if state.weights is None else Deliver(state, plan.max_use)
 
-    def __call__(self, sample_range, beta, given_beta):
-        slots, importance, ok = self.draw(sample_range, beta, given_beta)
+    def __call__(self, sample_range, given_beta):
+        slots, importance, ok = self.draw(sample_range, given_beta)
         outputs = self.give(slots, importance, ok)
         if self.deliver is not None:
             self.deliver(slots, ok)
-        return outputs
-
-
-@ms.jit_class
-class _NativeUniform:
-    def __init__(self, state: State, plan: SamplePlan, columns: Columns) -> None:
-        self.inputs = (*state.columns, state.head, state.count, state.random_state)
-        self.options = Tensor(np.array([state.capacity, plan.replace, plan.ordered], np.int64))
-        shapes = tuple((plan.n, *shape) for shape in columns.shapes)
-        self.sample = native.custom("replay_sample_uniform", lambda *_: shapes, tuple(columns.types))
-        self.places = places(plan, (), True)
-
-    def __call__(self, sample_range, beta, given_beta):
-        return self.sample(*self.inputs, sample_range, self.options)
-
-
-@ms.jit_class
-class _NativeByRank:
-    def __init__(self, state: State, plan: SamplePlan, columns: Columns) -> None:
-        self.inputs = (*state.columns, *state.those(RING + MARKS), state.random_state)
-        self.options = Tensor(np.array([plan.replace, plan.ordered, plan.max_use or 0], np.int64))
-        shapes = ((plan.n,), *((plan.n, *shape) for shape in columns.shapes))
-        self.sample = native.custom("replay_sample_weighted", lambda *_: shapes, (ms.int64, *columns.types))
-        self.places = places(plan, (HANDLE,), True)
-
-    def __call__(self, sample_range, beta, given_beta):
-        return self.sample(*self.inputs, sample_range, self.options)
-
-
-@ms.jit_class
-class _NativeByPriority:
-    def __init__(self, state: State, plan: SamplePlan, columns: Columns) -> None:
-        self.inputs = (*state.columns, *state.those(RING + MARKS), state.random_state)
-        self.beta_step = Tensor(np.array([plan.beta_step]))
-        self.options = Tensor(np.array([plan.ordered, plan.max_use or 0, plan.by_buffer], np.int64))
-        shapes = ((plan.n,), (plan.n,), *((plan.n, *shape) for shape in columns.shapes))
-        types = (ms.int64, ms.float32, *columns.types)
-        self.sample = native.custom("replay_sample_prioritized", lambda *_: shapes, types)
-        self.places = places(plan, (HANDLE, WEIGHT), True)
-
-    def __call__(self, sample_range, beta, given_beta):
-        given_beta = beta if given_beta is None else given_beta
-        return self.sample(*self.inputs, beta, given_beta, self.beta_step, self.options)
-
-
-@ms.jit_class
-class _NativeWindows:
-    def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule) -> None:
-        self.inputs = (*state.columns, *state.those(RING + MARKS + TIME), rule.tensor(), state.random_state)
-        self.rest = (Tensor(np.array([plan.beta_step])), Tensor(plan.numbers()), Tensor(plan.options()))
-        self.no_beta = Tensor(np.zeros(1))
-        shapes = plan.shapes(columns)
-        self.sample = native.custom("replay_sample_windows", lambda *_: shapes, plan.types(columns))
-        self.places = places(plan, (HANDLE, WEIGHT), False)
-
-    def __call__(self, sample_range, beta, given_beta):
-        beta = self.no_beta if beta is None else beta
-        given_beta = beta if given_beta is None else given_beta
-        return self.sample(*self.inputs, sample_range, beta, given_beta, *self.rest)
-
-
-_NATIVE_DRAWS: dict[str, Any] = {"uniform": _NativeUniform, "rank": _NativeByRank, "priority": _NativeByPriority}
-
-
-@ms.jit_class
-class NativeSample:
-    """As `CompositeSample`."""
-
-    def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule | None) -> None:
-        self.kernel: Any
-        if rule is None:
-            self.kernel = _NATIVE_DRAWS[plan.draw](state, plan, columns)
-        else:
-            self.kernel = _NativeWindows(state, plan, columns, rule)
-
-    def __call__(self, sample_range, beta, given_beta):
-        given = self.kernel(sample_range, beta, given_beta)
-        outputs = ()
-        for place in self.kernel.places:
-            outputs = outputs + (given[place],)
         return outputs

@@ -9,11 +9,11 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.windows import DELETED, END, FINAL, WindowRule
 from .in_place import InPlace
 from .rows import Handles, Rows, WeightOf
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach
-from .timeline import DELETED, END, FINAL, WindowRule
 
 
 @ms.jit_class

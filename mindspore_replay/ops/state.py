@@ -1,15 +1,12 @@
-"""The Parameters of a buffer by name, as the graph operators on it take them."""
+"""The state of a buffer by name, as the operators of graphs take it."""
 
 from collections.abc import Mapping, Sequence
 
 import mindspore as ms
-from mindspore import Parameter
+import numpy as np
+from mindspore import Parameter, Tensor
 
-#: What kernels take after the columns, in their order: where the ring is; what is known of each row, in a buffer with
-#: weights; and where rows are in their episodes, in a buffer with windows.
-RING = ("head", "count", "serials")
-MARKS = ("weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock", "counts")
-TIME = ("steps", "flags")
+from ..store.options import Options
 
 
 @ms.jit_class
@@ -21,11 +18,12 @@ class State:
     Args:
         columns (Sequence[Parameter]): The columns, each ``[C, *F]``.
         parameters (Mapping[str, Parameter]): The others by name.
+        options (Options): What the buffer is made for.
     """
 
-    def __init__(self, columns: Sequence[Parameter], parameters: Mapping[str, Parameter]) -> None:
+    def __init__(self, columns: Sequence[Parameter], parameters: Mapping[str, Parameter], options: Options) -> None:
         self.columns = tuple(columns)
-        self.capacity = int(columns[0].shape[0])
+        self.capacity = options.capacity
         self.head = parameters["head"]
         self.count = parameters["count"]
         self.serials = parameters["serials"]
@@ -40,6 +38,11 @@ class State:
         self.steps = parameters.get("steps")
         self.flags = parameters.get("flags")
         self.row_serials = parameters.get("row_serials")
+        self.beta = parameters.get("beta", Tensor(np.zeros(1)))  # where nothing is drawn by priority nobody reads it
+        #: How a priority becomes a weight: alpha and epsilon, float64 ``[2]``.
+        self.weighting = None if options.weighting is None else Tensor(np.array(options.weighting))
+        #: Where windows may start, int64 ``[6]``.
+        self.window_rule = None if options.rule is None else Tensor(options.rule.array())
 
     def those(self, names: Sequence[str]) -> tuple[Parameter, ...]:
         """The Parameters with these names that there are, in this order."""

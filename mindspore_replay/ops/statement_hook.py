@@ -6,15 +6,11 @@ positional argument, so the hook answers "an ordinary call" for the latter and l
 """
 
 import ast
-import importlib
 import warnings
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
-#: Modules in which the compiler looks the function up: MindSpore 2.10, and older ones.
-_PARSERS = ("mindspore.graph._parse", "mindspore._extends.parse")
-_FUNCTION = "expand_expr_statement"
+from ..mindspore_api import EXPAND_STATEMENT, find_parser
 
 
 def is_buffer_insert(node: ast.AST) -> bool:
@@ -40,21 +36,9 @@ def _hooked(original: Callable[[ast.AST], Any]) -> Callable[[ast.AST], Any]:
     return expand_expr_statement
 
 
-def find_parser() -> ModuleType | None:
-    """The module of MindSpore's parser, or ``None`` where it is not known."""
-    for name in _PARSERS:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        if callable(getattr(module, _FUNCTION, None)):
-            return module
-    return None
-
-
 def installed() -> bool:
     """Whether bare statements ``buffer.insert(rows)`` compile as they are written."""
-    return hasattr(getattr(find_parser(), _FUNCTION, None), "mindspore_replay")
+    return hasattr(getattr(find_parser(), EXPAND_STATEMENT, None), "mindspore_replay")
 
 
 def install() -> bool:
@@ -69,5 +53,5 @@ def install() -> bool:
         )
         return False
     if not installed():
-        setattr(parser, _FUNCTION, _hooked(getattr(parser, _FUNCTION)))
+        setattr(parser, EXPAND_STATEMENT, _hooked(getattr(parser, EXPAND_STATEMENT)))
     return True

@@ -1,85 +1,23 @@
-r"""A weight for each slot, in a tree of sums: set, total, sums of ranges, and the slot that a point of the total falls
-on.
+"""The tree of weights of store/tree.py in graphs: set, total, sums of ranges, and the slot that a point falls on.
 
-The tree is one float64 Parameter ``[M]``: the leaves, of which the first ``C`` are the slots' weights; the sums of each
-level above, 16 children to a node; the smallest positive weight below each of those nodes, infinite if there is none.
-Every level is filled up to whole rows of 16; the very last number says how many weights are positive. The sum of a node
-is the sequential sum of its children and is computed anew whenever one of them changes: the tree is a function of its
-leaves, the same in every backend, and never drifts. Each operator costs O(log C) a slot.
-
-Axes: ``C`` capacity, ``M`` numbers of the tree.
+Each costs O(log C) a slot. Axes: ``C`` capacity.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from . import native
+from ..store.tree import FANOUT, Level, levels, tree_size
 from .in_place import InPlace
 from .random import SliceBound
 from .state import State
-
-FANOUT = 16
-
-
-class Level(NamedTuple):
-    """Nodes of a level above the leaves, and where its sums and minima, and the sums of its children, begin."""
-
-    nodes: int
-    sums: int
-    minima: int
-    children: int
-    child_minima: int
-
-
-def _round_up(size: int) -> int:
-    return -(-size // FANOUT) * FANOUT
-
-
-def levels(capacity: int) -> tuple[Level, ...]:
-    """The levels of a tree for this many slots, from the one above the leaves to the root."""
-    nodes = [-(-capacity // FANOUT)]
-    while nodes[-1] > 1:
-        nodes.append(-(-nodes[-1] // FANOUT))
-    begins = np.cumsum([0, *(_round_up(size) for size in (capacity, *nodes))]).tolist()
-    minima = begins[-1] - begins[1]
-    return tuple(
-        Level(count, begins[i + 1], begins[i + 1] + minima, begins[i], begins[i] + minima if i else 0)
-        for i, count in enumerate(nodes)
-    )
-
-
-def tree_size(capacity: int) -> int:
-    """Numbers of a tree for this many slots."""
-    return levels(capacity)[-1].minima + FANOUT
 
 
 def index_type(capacity: int) -> Any:
     """The dtype of places in such a tree: int32 where that will do, which gather takes without a cast."""
     return ms.int32 if tree_size(capacity) < 2**31 else ms.int64
-
-
-def initial_weights(capacity: int) -> np.ndarray:
-    """The tree of weights that are all zero. Shape ``[M]``, float64."""
-    weights = np.zeros(tree_size(capacity))
-    weights[levels(capacity)[0].minima : -1] = np.inf
-    return weights
-
-
-def build_weights(leaves: np.ndarray) -> np.ndarray:
-    """The tree of these weights, computed from scratch. Shape ``[M]``, float64. Cost O(C)."""
-    weights = initial_weights(len(leaves))
-    weights[: len(leaves)] = leaves
-    weights[-1] = np.count_nonzero(leaves)
-    for level in levels(len(leaves)):
-        size = level.nodes * FANOUT
-        sums = weights[level.children : level.children + size].reshape(-1, FANOUT)
-        minima = weights[level.child_minima : level.child_minima + size].reshape(-1, FANOUT)
-        weights[level.sums : level.sums + level.nodes] = np.cumsum(sums, 1)[:, -1]
-        weights[level.minima : level.minima + level.nodes] = np.where(minima > 0, minima, np.inf).min(1)
-    return weights
 
 
 @ms.jit_class
@@ -259,18 +197,6 @@ class CompositeSums:
 
 
 @ms.jit_class
-class NativeSums:
-    """As `CompositeSums`."""
-
-    def __init__(self, state: State) -> None:
-        self.inputs = (state.weights, Tensor([state.capacity], ms.int64), state.head, state.count)
-        self.sums = native.custom("replay_tree_sums", lambda *shapes: (shapes[-1][0],), ms.float64)
-
-    def __call__(self, ranges):
-        return self.sums(*self.inputs, ranges)
-
-
-@ms.jit_class
 class CompositeSummary:
     """``() -> [3] float64``: total, smallest positive weight (infinite if none), number of positive weights."""
 
@@ -284,15 +210,3 @@ class CompositeSummary:
         summary = ops.stack((self.tree.total(tree), self.tree.minimum(tree), self.tree.positive(tree)))
         self.tree.view.done(weights, summary)
         return summary
-
-
-@ms.jit_class
-class NativeSummary:
-    """As `CompositeSummary`."""
-
-    def __init__(self, state: State) -> None:
-        self.inputs = (state.weights, Tensor([state.capacity], ms.int64))
-        self.summary = native.custom("replay_tree_summary", lambda *_: (3,), ms.float64)
-
-    def __call__(self):
-        return self.summary(*self.inputs)

@@ -1,20 +1,21 @@
 """What is done to rows that are stored: reweight, delete, age, look up, forget. Each operator costs O(log C) a row.
 
-Each exists as a composite and as a native operator, and takes the same arguments: the state, by which rule a priority
-becomes a weight, and which windows are legal, ``None`` for single rows. Axes: ``C`` capacity.
+Axes: ``C`` capacity.
 """
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from . import native
+from ..store.state import LAST_CLOCK
+from ..store.tree import initial_weights
+from ..store.windows import END, WindowRule
 from .in_place import InPlace
-from .rows import LAST_CLOCK, Count, Handles, Named, WeightOf
+from .reservoir import handles_of
+from .rows import Count, Handles, Named, WeightOf
 from .starts import Complete, eligibility
-from .state import MARKS, RING, TIME, State
-from .sum_tree import CompositeTree, LastOfEach, initial_weights
-from .timeline import END, WindowRule
+from .state import State
+from .sum_tree import CompositeTree, LastOfEach
 
 
 @ms.jit_class
@@ -29,7 +30,7 @@ class CompositeUpdatePriorities:
         self.rows = eligibility(state, factors, rule)
         self.weight_of = WeightOf(factors)
         self.tree = CompositeTree(state.capacity)
-        self.handles = Handles(state)
+        self.handles = handles_of(state)
         self.last_of_each = LastOfEach()
         self.view = InPlace((), np.float32)
         self.check = ops.Assert()
@@ -63,7 +64,7 @@ class CompositeDelete:
 
     def __init__(self, state: State, factors: Tensor, rule: WindowRule | None) -> None:
         self.rows = eligibility(state, factors, rule)
-        self.handles = Handles(state)
+        self.handles = handles_of(state)
         self.count = Count(state)
         self.named = Named()
 
@@ -87,7 +88,7 @@ class CompositeAdvance:
         self.state = state
         self.max_staleness = max_staleness
         self.rows = eligibility(state, factors, rule)
-        self.handles = Handles(state)
+        self.handles = handles_of(state)
         self.view = InPlace((), np.int64)
         self.offsets = Tensor(np.arange(self.AT_ONCE), ms.int64)
         self.zero = Tensor(0, ms.int64)
@@ -127,7 +128,7 @@ class CompositeInfo:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.handles = Handles(state)
+        self.handles = handles_of(state)
         self.priorities, self.uses, self.clocks = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
     def __call__(self, handles):
@@ -151,7 +152,7 @@ class CompositeReset:
     def __init__(self, state: State) -> None:
         self.state = state
         self.weighted = state.weights is not None
-        self.zeroed = state.those(("priorities", "use_counts", "insertion_clocks", *TIME))
+        self.zeroed = state.those(("priorities", "use_counts", "insertion_clocks", "steps", "flags"))
         self.empty = Tensor(initial_weights(state.capacity)) if self.weighted else None
         self.one = Tensor(1.0, ms.float32)
         self.zero = Tensor(0, ms.int32)
@@ -194,99 +195,3 @@ class CompositeEndEpisodes:
         ops.scatter_update(self.state.flags, slots, ops.select(ended, ops.bitwise_or(flags, self.last_flags), flags))
         self.complete(steps)
         return ops.reduce_sum(ops.cast(ended, ms.int32))
-
-
-@ms.jit_class
-class _OnMarks:
-    """A kernel that takes no rows: one column, by which it is told apart from those on other buffers; what is known of
-    rows; the rule of windows, if there is one; then what it is called with.
-
-    Args:
-        state (State): The state.
-        kernel (str): Its name, for windows with ``_timed`` in the place of another ending.
-        rule (Union[WindowRule, None]): Which windows are legal.
-        fixed (tuple[Tensor, ...]): What it takes before what it is called with.
-    """
-
-    def __init__(
-        self, state: State, kernel: str, rule: WindowRule | None, fixed: tuple[Tensor, ...], shape: tuple[int, ...],
-        dtype: object = ms.int32,
-    ) -> None:  # fmt: skip
-        marks = (state.columns[0], *state.those(RING + MARKS + TIME))
-        self.inputs = (*marks, *(() if rule is None else (rule.tensor(),)), *fixed)
-        self.run = native.custom(kernel, lambda *_: shape, dtype)
-
-    def __call__(self, *given):
-        return self.run(*self.inputs, *given)
-
-
-@ms.jit_class
-class NativeUpdatePriorities:
-    """As `CompositeUpdatePriorities`."""
-
-    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None) -> None:
-        kernel = "replay_update_priorities" if rule is None else "replay_update_timed"
-        self.update = _OnMarks(state, kernel, rule, (factors,), (1,))
-
-    def __call__(self, handles, priority):
-        return ops.reshape(self.update(handles, priority), ())
-
-
-@ms.jit_class
-class NativeDelete:
-    """As `CompositeDelete`."""
-
-    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None) -> None:
-        self.delete = _OnMarks(state, "replay_delete" if rule is None else "replay_delete_timed", rule, (), (1,))
-
-    def __call__(self, handles):
-        return ops.reshape(self.delete(handles), ())
-
-
-@ms.jit_class
-class NativeAdvance:
-    """As `CompositeAdvance`."""
-
-    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None, max_staleness: int | None) -> None:
-        self.max_staleness = Tensor([-1 if max_staleness is None else max_staleness], ms.int64)
-        kernel = "replay_advance" if rule is None else "replay_advance_timed"
-        self.advance = _OnMarks(state, kernel, rule, (), (1,), ms.int64)
-
-    def __call__(self, steps):
-        return self.advance(steps, self.max_staleness)
-
-
-@ms.jit_class
-class NativeInfo:
-    """As `CompositeInfo`."""
-
-    def __init__(self, state: State) -> None:
-        self.inputs = (state.columns[0], *state.those(RING + MARKS))
-        types = ms.float32, ms.int32, ms.int64
-        self.info = native.custom("replay_info", lambda *shapes: (shapes[-1],) * 3, types)
-
-    def __call__(self, handles):
-        return self.info(*self.inputs, handles)
-
-
-@ms.jit_class
-class NativeReset:
-    """As `CompositeReset`, in a buffer with weights."""
-
-    def __init__(self, state: State, rule: WindowRule | None) -> None:
-        kernel = "replay_reset_weighted" if rule is None else "replay_reset_timed"
-        self.reset = _OnMarks(state, kernel, rule, (), ())
-
-    def __call__(self):
-        return self.reset()
-
-
-@ms.jit_class
-class NativeEndEpisodes:
-    """As `CompositeEndEpisodes`."""
-
-    def __init__(self, state: State, factors: Tensor, rule: WindowRule, flags: int) -> None:
-        self.end = _OnMarks(state, "replay_end_episodes", rule, (factors, Tensor([flags], ms.uint8)), (1,))
-
-    def __call__(self):
-        return ops.reshape(self.end(), ())

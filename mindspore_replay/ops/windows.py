@@ -10,11 +10,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import Columns, numpy_type
-from .in_place import InPlace
-from .plan import (
+from ..columns import TYPES, Columns, numpy_type
+from ..store.windows import (
     CHAIN,
+    DELETED,
     DISCOUNT,
+    END,
+    FINAL,
     FROM_LAST,
     FROM_START,
     GOAL,
@@ -27,12 +29,14 @@ from .plan import (
     WEIGHT,
     Output,
     SamplePlan,
+    WindowRule,
 )
+from .in_place import InPlace
 from .random import Bits, Ranks, UnitInterval
+from .reservoir import handles_of
 from .ring import Gather
 from .rows import Handles
 from .state import State
-from .timeline import DELETED, END, FINAL, WindowRule
 
 
 def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int, ...]:
@@ -58,7 +62,7 @@ class RowsDrawn:
 
     def __init__(self, state: State, plan: SamplePlan, columns: Columns) -> None:
         self.state = state
-        self.handles = Handles(state) if any(output.kind == HANDLE for output in plan.outputs) else None
+        self.handles = handles_of(state) if any(output.kind == HANDLE for output in plan.outputs) else None
         self.gather = Gather(columns)
         self.places = places(plan, (HANDLE, WEIGHT), True)
 
@@ -83,7 +87,7 @@ class WindowsAround:
         self.handles = Handles(state)
         self.around = tuple(_Around(output, state, plan, rule.streams, columns) for output in plan.around)
         self.places = places(plan, (HANDLE, WEIGHT), False)
-        self.reach = max(1, *(output.reach(plan.chain) for output in plan.around))
+        self.reach = plan.reach
         steps = max(self.reach, plan.chain + plan.needs_next)
         self.ahead = Tensor(np.arange(steps)[None], ms.int64)
         self.goals = _GoalRows(state, plan, rule.streams) if plan.strategy != "none" else None
@@ -140,7 +144,7 @@ class _Around:
         self.output = output
         self.capacity, self.streams = state.capacity, streams
         self.out_shape = output.shape(plan.n, columns)
-        self.out_type = output.dtype(columns)
+        self.out_type = TYPES[output.dtype(columns)]
         positions = output.first + np.arange(output.runs)[:, None] + np.arange(output.length)
         if output.kind == RETURN:
             positions = np.arange(plan.chain)[None]
@@ -154,7 +158,7 @@ class _Around:
         stored = numpy_type(columns.stored_types[output.column])
         self.view = InPlace(row, stored)
         self.zero = Tensor(np.zeros((), stored))
-        self.powers = Tensor(plan.numbers()[1:])
+        self.powers = Tensor(plan.powers())
         self.chain_index = Tensor(np.arange(plan.chain)[None], ms.int64)
         self.last = plan.chain - 1
         self.none = Tensor(0.0, ms.float64)

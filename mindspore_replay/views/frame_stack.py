@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..arguments import Shown
-from ..columns import check_size
+from ..store.checks import check_size
 
 
 class FrameStack(Shown):

@@ -5,8 +5,8 @@ from typing import Any
 
 from ..arguments import Shown
 from ..buffers.layout import Hindsight
-from ..columns import check_number
-from ..ops.plan import STRATEGIES
+from ..store.checks import check_number
+from ..store.windows import STRATEGIES
 
 
 class HindsightRelabel(Shown):

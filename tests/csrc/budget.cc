@@ -23,11 +23,11 @@ using Columns = std::vector<Column>;
 const Columns kCartPole = {{"float32", {4}}, {"int32", {}}, {"float32", {}}, {"float32", {4}}, {"uint8", {}}};
 const Columns kAtari = {{"uint8", {84, 84}}, {"int32", {}}, {"float32", {}}, {"uint8", {}}};
 const Columns kGoals = {{"float32", {10}}, {"float32", {3}}, {"float32", {3}}, {"float32", {4}}, {"float32", {}}};
-const Columns kFirst = {{"float32", {4}}};  // what kernels are given that need only a buffer's first column
+const Columns kOne = {{"float32", {4}}};  // for operators that take no columns
 
 // Zeros of the columns' shapes with other axes before them.
-Arguments Rows(const Columns &columns, const Shape &lead) {
-  Arguments rows;
+Item Rows(const Columns &columns, const Shape &lead) {
+  Item rows;
   for (const Column &column : columns) {
     Shape shape = lead;
     shape.insert(shape.end(), column.shape.begin(), column.shape.end());
@@ -36,9 +36,13 @@ Arguments Rows(const Columns &columns, const Shape &lead) {
   return rows;
 }
 
-// Columns and cursors of a full ring.
+// A full ring, in which rows have been overwritten as often as the head says.
 Arguments Ring(const Columns &columns, int64_t capacity, int64_t head) {
-  return With(Rows(columns, {capacity}), {Int32(static_cast<int32_t>(head)), Int32(static_cast<int32_t>(capacity))});
+  return {{"columns", Rows(columns, {capacity})},
+          {"head", Int32(static_cast<int32_t>(head))},
+          {"count", Int32(static_cast<int32_t>(capacity))},
+          {"serials", Int64({capacity + head, 0})},
+          {"random_state", Int64({1, 0})}};
 }
 
 // A full buffer with weights; as many rows again have been overwritten. Rows came one at each tick of the clock.
@@ -46,10 +50,16 @@ Arguments Weighted(const Columns &columns, std::vector<double> weights) {
   const auto capacity = static_cast<int64_t>(weights.size());
   std::vector<int64_t> clocks(weights.size());
   std::iota(clocks.begin(), clocks.end(), capacity);
-  return With(Ring(columns, capacity, 0),
-              {Int64({2 * capacity, 0}), Doubles(FreshTree(weights)), Floats({weights.begin(), weights.end()}),
-               Make<float>("float32", {}, {10}), Zeros("int32", {capacity}), Int64(clocks),
-               Int64({2 * capacity, capacity}), Zeros("int64", {5})});
+  return Ring(columns, capacity, 0)
+      .With({{"serials", Int64({2 * capacity, 0})},
+             {"weights", Doubles(FreshTree(weights))},
+             {"priorities", Floats({weights.begin(), weights.end()})},
+             {"max_priority", Make<float>("float32", {}, {10})},
+             {"use_counts", Zeros("int32", {capacity})},
+             {"insertion_clocks", Int64(clocks)},
+             {"clock", Int64({2 * capacity, capacity})},
+             {"counts", Zeros("int64", {5})},
+             {"weighting", Doubles({0.6, 1e-6})}});
 }
 
 // Which starts a window may have, and how many rows an episode.
@@ -69,21 +79,22 @@ Argument Ends(int64_t before, int64_t n) {
 // A full buffer of episodes; a part of the rows has been overwritten.
 Arguments Timed(const Columns &columns, int64_t capacity, const Rule &rule) {
   const auto empty = std::vector<double>(static_cast<size_t>(capacity), 0.0);
-  Arguments state = With(Weighted(columns, empty),
-                         {Zeros("int64", {capacity}), Zeros("uint8", {capacity}),
-                          Int64({rule.past, rule.future, rule.stride, rule.pad_end, rule.streams, 0})});
-  const size_t k = columns.size();
-  state[k + 1] = Int32(0);
-  state[k + 2] = Int64({0, 0});
-  state[k + 8] = Int64({0, 0});
-  const size_t arguments = state.size();
+  Arguments state =
+      Weighted(columns, empty)
+          .With({{"count", Int32(0)},
+                 {"serials", Int64({0, 0})},
+                 {"clock", Int64({0, 0})},
+                 {"steps", Zeros("int64", {capacity})},
+                 {"flags", Zeros("uint8", {capacity})},
+                 {"window_rule", Int64({rule.past, rule.future, rule.stride, rule.pad_end, rule.streams, 0})}});
   for (const int64_t before : {int64_t{0}, capacity}) {
     const int64_t n = before == 0 ? capacity : capacity / 2;
-    Arguments insert = With(With(state, {Doubles({0.6, 1e-6}), Floats({1}), Ends(before, n)}), Rows(columns, {n}));
-    insert.push_back(One("int32"));
-    const int status = Call(Find<Kernel>("replay_insert_timed"), &insert);
-    if (status != replay::kOk) Fail("replay_insert_timed", "status " + std::to_string(status));
-    state.assign(insert.begin(), insert.begin() + static_cast<int64_t>(arguments));
+    state = state.With({{"priority", Floats({1})},
+                        {"ends", Ends(before, n)},
+                        {"rows", Rows(columns, {n})},
+                        {"stored", One("int32")}});
+    const int status = Call("insert", &state);
+    if (status != replay::kOk) Fail("insert", "status " + std::to_string(status));
   }
   return state;
 }
@@ -113,200 +124,211 @@ constexpr int64_t kSmall = 1 << 14;
 
 std::string Replacement(int64_t replace) { return replace ? "with replacement" : "without replacement"; }
 
-void CountRings() {
-  const Arguments ring = With(Ring(kCartPole, kSmall, 100), {Int64({kSmall + 100, 0})});
-  const auto insert = [&](const std::string &what, const Arguments &state, const Shape &lead) {
-    Count("replay_ring_write", what, With(With(state, Rows(kCartPole, lead)), {One("int32")}));
-  };
-  insert("1 row", ring, {});
-  insert("64 rows", ring, {64});
-  insert("64 rows around the end", With(Ring(kCartPole, kSmall, kSmall - 10), {Int64({2 * kSmall - 10, 0})}), {64});
-  const Arguments small = With(Ring(kCartPole, 64, 10), {Int64({74, 0})});
-  insert("80 rows into 64", small, {80});
+// How many samples a call draws, how, and what it gives; a plan is as in csrc/outputs.h.
+struct Sampling {
+  int64_t n, draw, replace, ordered, max_use, by_buffer, chain, strategy;
+  double beta_step;
+};
 
-  const auto columns = static_cast<int64_t>(kCartPole.size());
-  const Arguments columns_alone(ring.begin(), ring.begin() + columns);
-  const Arguments full(ring.begin(), ring.begin() + columns + 2);
-  Count("replay_ring_read", "64 rows", With(With(full, {Int64(Range(-5000, 64, 101))}), Rows(kCartPole, {64})));
-  Count("replay_gather_rows", "64 rows", With(With(columns_alone, {Int64(Range(7, 64, 101))}), Rows(kCartPole, {64})));
-  for (const int64_t replace : {0, 1}) {
-    for (const int64_t ordered : {0, 1}) {
-      const std::string what = Replacement(replace) + (ordered ? ", ordered" : "");
-      const Argument range = Int64({0, INT64_MAX}), options = Int64({kSmall, replace, ordered});
-      Count("replay_sample_uniform", "64 rows " + what,
-            With(With(full, {Int64({1, 0}), range, options}), Rows(kCartPole, {64})));
-      Count("replay_draw_uniform", "64 slots " + what,
-            {Int64({1, 0}), Int32(100), Int32(kSmall), range, options, Zeros("int64", {64})});
-    }
-  }
-  const Columns wide = {{"uint8", {4, 84, 84}}};  // 28,224 bytes a row
-  Count("replay_sample_uniform", "32 rows of 28 kB",
-        With(With(Ring(wide, 256, 100), {Int64({1, 0}), Int64({0, INT64_MAX}), Int64({256, 1, 0})}), Rows(wide, {32})));
-  Count("replay_random_bits", "64", {Int64({1, 0}), Zeros("int64", {64})});
-  const auto hold = Find<void (*)(const void *)>("replay_hold");
-  const auto let_go = Find<void (*)(const void *)>("replay_let_go");
-  const char *address = nullptr;
-  Measure("replay_hold: an idle buffer", [&] { hold(address); });
-  Measure("replay_let_go: a held buffer", [&] { let_go(address); });
-}
-
-void CountTrees() {
-  const Argument tree = Doubles(FreshTree(MixedWeights(kLarge)));
-  const Argument capacity = Int64({kLarge});
-  Count("replay_tree_set", "1 of 2^20", {tree, capacity, Int64({12345}), Doubles({2}), One("float64")});
-  Count("replay_tree_set", "256 of 2^20",
-        {tree, capacity, Int64(Range(11, 256, 4001)), Doubles(std::vector<double>(256, 2.0)), One("float64")});
-  std::vector<double> targets;
-  for (int i = 0; i < 256; ++i) targets.push_back(0.1 + 9876.5 * i);
-  Count("replay_tree_descend", "256 of 2^20", {tree, capacity, Doubles(targets), Zeros("int64", {256})});
-  Count("replay_tree_sums", "4 ranges of 2^20",
-        {tree, capacity, Int32(1000), Int32(kLarge),
-         Make<int64_t>("int64", {4, 2}, {0, 5000, -5000, INT64_MAX, 123456, 654321, 0, INT64_MAX}),
-         Zeros("float64", {4})});
-  Count("replay_tree_summary", "2^20", {tree, capacity, Zeros("float64", {3})});
-}
-
-void CountWeighted() {
-  const Argument factors = Doubles({0.6, 1e-6});
-  const Argument random = Int64({1, 0});
-  const Arguments buffer = Weighted(kCartPole, MixedWeights(kLarge));
-  const auto insert = [&](const std::string &what, const Shape &lead, Argument priority) {
-    Count("replay_insert_weighted", what,
-          With(With(With(buffer, {factors, std::move(priority)}), Rows(kCartPole, lead)), {One("int32")}));
-  };
-  insert("1 row", {}, Floats({1}));
-  insert("64 rows", {64}, Floats({1}));
-  insert("64 rows with priorities", {64}, Floats(std::vector<float>(64, 0.7f)));
-
-  Arguments sample = With(buffer, {random, Doubles({0.4}), Doubles({0.4}), Doubles({1e-5}), Int64({0, 0, 0})});
-  sample = With(With(sample, {Zeros("int64", {256}), Zeros("float32", {256})}), Rows(kCartPole, {256}));
-  Count("replay_sample_prioritized", "256 of 2^20", sample);
-  sample[kCartPole.size() + 14] = Int64({1, 1, 1});
-  Count("replay_sample_prioritized", "256 of 2^20, ordered, used up, by the buffer's weights", sample);
-
-  const Arguments first = Weighted(kFirst, MixedWeights(kLarge));
-  const auto handles = [](int64_t n) { return Int64(Range(kLarge + 7, n, 4000)); };
-  CountGiving(0, "replay_update_priorities", "256 of 2^20",
-              With(first, {factors, handles(256), Floats(std::vector<float>(256, 0.7f)), One("int32")}));
-  CountGiving(64, "replay_delete", "64 of 2^20", With(first, {handles(64), One("int32")}));
-  Count("replay_info", "64 of 2^20",
-        With(first, {handles(64), Zeros("float32", {64}), Zeros("int32", {64}), Zeros("int64", {64})}));
-  Count("replay_advance", "1 row goes stale", With(first, {Int64({1}), Int64({kLarge}), One("int64")}));
-  Count("replay_advance", "64 rows go stale", With(first, {Int64({64}), Int64({kLarge}), One("int64")}));
-  CountGiving(0, "replay_reset_weighted", "2^14 rows", With(Weighted(kFirst, Ones(kSmall)), {One("int32")}));
-
-  const Arguments limited = Weighted(kCartPole, Ones(kLarge));
-  for (const int64_t replace : {0, 1}) {
-    Count("replay_sample_weighted", "64 of 2^20 " + Replacement(replace) + ", max_use 1",
-          With(With(limited, {random, Int64({-100000, INT64_MAX}), Int64({replace, 0, 1}), Zeros("int64", {64})}),
-               Rows(kCartPole, {64})));
-  }
-}
-
-// One output of a sample of windows, as csrc/windows.h has it, and where it goes.
+// One output of a sample, as csrc/windows.h has it, and where it goes.
 struct Output {
   std::vector<int64_t> numbers;  // kind, column, other, anchor, first, runs, length
   Argument to;
 };
 
-struct Sampling {
-  int64_t n, prioritized, chain, needs_next, strategy;
-  std::vector<Output> outputs;
-};
+Output Handles(int64_t n) { return {{9, 0, 0, 0, 0, 1, 1}, Zeros("int64", {n})}; }
+Output ImportanceWeights(int64_t n) { return {{10, 0, 0, 0, 0, 1, 1}, Zeros("float32", {n})}; }
 
-void CountWindows(const std::string &what, const Arguments &buffer, const Sampling &sampling) {
-  std::vector<int64_t> plan = {sampling.prioritized, 1, 0,    0, 0, sampling.chain, sampling.needs_next,
-                               sampling.strategy};  // with replacement, not ordered, no limit, the batch's weights
-  std::vector<double> numbers = {0.8};
+// The outputs that are the rows of all columns.
+std::vector<Output> RowOutputs(const Columns &columns, int64_t n) {
+  std::vector<Output> outputs;
+  const Item rows = Rows(columns, {n});
+  for (size_t i = 0; i < rows.size(); ++i) outputs.push_back({{0, static_cast<int64_t>(i), 0, 0, 0, 1, 1}, rows[i]});
+  return outputs;
+}
+
+void CountSamples(const std::string &what, const Arguments &buffer, const Sampling &sampling,
+                  const std::vector<Output> &outputs, int64_t start = 0) {
+  std::vector<int64_t> plan = {sampling.draw,      sampling.replace, sampling.ordered, sampling.max_use,
+                               sampling.by_buffer, sampling.chain,   0,                sampling.strategy};
+  std::vector<double> numbers = {sampling.beta_step, 0.8};
   for (int64_t step = 0; step <= sampling.chain; ++step) numbers.push_back(std::pow(0.99, static_cast<double>(step)));
-  Arguments outputs;
-  for (const Output &output : sampling.outputs) {
+  Item to;
+  for (const Output &output : outputs) {
     plan.insert(plan.end(), output.numbers.begin(), output.numbers.end());
-    outputs.push_back(output.to);
+    to.push_back(output.to);
   }
-  Count("replay_sample_windows", what,
-        With(With(buffer, {Int64({1, 0}), Int64({0, INT64_MAX}), Doubles({0.4}), Doubles({0.4}), Doubles({0}),
-                           Doubles(numbers), Int64(plan), Zeros("int64", {sampling.n}),
-                           Zeros("float32", {sampling.n})}),
-             outputs));
+  Count("sample", what,
+        buffer.With({{"plan", Int64(plan)},
+                     {"numbers", Doubles(numbers)},
+                     {"beta", Doubles({0.4})},
+                     {"given_beta", Doubles({0.4})},
+                     {"sample_range", Int64({start, INT64_MAX})},
+                     {"outputs", to}}));
+}
+
+void CountRings() {
+  const Arguments ring = Ring(kCartPole, kSmall, 100);
+  const auto insert = [&](const std::string &what, const Arguments &state, const Shape &lead) {
+    Count("insert", what, state.With({{"rows", Rows(kCartPole, lead)}, {"stored", One("int32")}}));
+  };
+  insert("1 row", ring, {});
+  insert("64 rows", ring, {64});
+  insert("64 rows around the end", Ring(kCartPole, kSmall, kSmall - 10), {64});
+  insert("80 rows into 64", Ring(kCartPole, 64, 10), {80});
+  Count("read", "64 rows", ring.With({{"index", Int64(Range(-5000, 64, 101))}, {"rows", Rows(kCartPole, {64})}}));
+  for (const int64_t replace : {0, 1}) {
+    for (const int64_t ordered : {0, 1}) {
+      CountSamples("64 rows " + Replacement(replace) + (ordered ? ", ordered" : ""), ring,
+                   {64, 0, replace, ordered, 0, 0, 0, 0, 0}, RowOutputs(kCartPole, 64));
+    }
+  }
+  const Columns wide = {{"uint8", {4, 84, 84}}};  // 28,224 bytes a row
+  CountSamples("32 rows of 28 kB", Ring(wide, 256, 100), {32, 0, 1, 0, 0, 0, 0, 0, 0}, RowOutputs(wide, 32));
+  const auto hold = Find<void (*)(const void *)>("replay_hold");
+  const auto let_go = Find<void (*)(const void *)>("replay_let_go");
+  const auto signature = Find<const char *(*)(int)>("replay_signature");
+  const char *address = nullptr;
+  Measure("replay_hold: an idle buffer", [&] { hold(address); });
+  Measure("replay_let_go: a held buffer", [&] { let_go(address); });
+  Measure("replay_signature: an operator", [&] { signature(replay::kNumberOfGroups); });
+}
+
+void CountWeighted() {
+  const Arguments buffer = Weighted(kCartPole, MixedWeights(kLarge));
+  const auto insert = [&](const std::string &what, const Shape &lead, Argument priority) {
+    Count("insert", what,
+          buffer.With({{"priority", std::move(priority)}, {"rows", Rows(kCartPole, lead)}, {"stored", One("int32")}}));
+  };
+  insert("1 row, with weights", {}, Floats({1}));
+  insert("64 rows, with weights", {64}, Floats({1}));
+  insert("64 rows, with weights, with priorities", {64}, Floats(std::vector<float>(64, 0.7f)));
+
+  std::vector<Output> outputs = RowOutputs(kCartPole, 256);
+  outputs.insert(outputs.begin(), {Handles(256), ImportanceWeights(256)});
+  CountSamples("256 of 2^20 by priority", buffer, {256, 2, 1, 0, 0, 0, 0, 0, 1e-5}, outputs);
+  CountSamples("256 of 2^20 by priority, ordered, used up, by the buffer's weights", buffer,
+               {256, 2, 1, 1, 1, 1, 0, 0, 1e-5}, outputs);
+
+  const Arguments one = Weighted(kOne, MixedWeights(kLarge));
+  const auto handles = [](int64_t n) { return Int64(Range(kLarge + 7, n, 4000)); };
+  CountGiving(0, "dead", "update_priorities", "256 of 2^20",
+              one.With({{"handles", handles(256)}, {"priority", Floats(std::vector<float>(256, 0.7f))}}));
+  CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // of rows that weigh something
+  CountGiving(0, "dead", "update", "64 of 2^20",
+              one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}}));
+  Count("info", "64 of 2^20",
+        one.With({{"handles", handles(64)},
+                  {"priority", Zeros("float32", {64})},
+                  {"uses", Zeros("int32", {64})},
+                  {"staleness", Zeros("int64", {64})}}));
+  const auto advance = [&](const std::string &what, int64_t ticks) {
+    Count("advance", what,
+          one.With({{"ticks", Int64({ticks})}, {"max_staleness", Int64({kLarge})}, {"now", One("int64")}}));
+  };
+  advance("1 row goes stale", 1);
+  advance("64 rows go stale", 64);
+  CountGiving(0, "stored", "reset", "2^14 rows", Weighted(kOne, Ones(kSmall)));
+  Count("sums", "4 ranges of 2^20",
+        one.With({{"head", Int32(1000)},
+                  {"ranges", Make<int64_t>("int64", {4, 2}, {0, 5000, -5000, INT64_MAX, 123456, 654321, 0, INT64_MAX})},
+                  {"sums", Zeros("float64", {4})}}));
+  Count("summary", "2^20", one.With({{"summary", Zeros("float64", {3})}}));
+
+  const Arguments limited = Weighted(kCartPole, Ones(kLarge));
+  std::vector<Output> rows = RowOutputs(kCartPole, 64);
+  rows.insert(rows.begin(), Handles(64));
+  for (const int64_t replace : {0, 1}) {
+    CountSamples("64 of 2^20 " + Replacement(replace) + ", max_use 1", limited, {64, 1, replace, 0, 1, 0, 0, 0, 0}, rows,
+                 -100000);
+  }
+}
+
+void CountWindows(const std::string &what, const Arguments &buffer, const Sampling &sampling, std::vector<Output> outputs) {
+  outputs.insert(outputs.begin(), {Handles(sampling.n), ImportanceWeights(sampling.n)});
+  CountSamples(what, buffer, sampling, outputs);
 }
 
 void CountSequences() {
   const Rule rule = {40, 40, 10, 1, 1};
   const Arguments buffer = Timed(kCartPole, kSmall, rule);
-  Sampling sampling = {32, 1, 1, 0, 0, {{{1, 0, 0, 0, -40, 1, 80}, Zeros("bool", {32, 80})}}};
+  std::vector<Output> outputs = {{{1, 0, 0, 0, -40, 1, 80}, Zeros("bool", {32, 80})}};
   for (size_t i = 0; i < kCartPole.size(); ++i) {
-    sampling.outputs.push_back({{0, static_cast<int64_t>(i), 0, 0, -40, 1, 80}, Rows(kCartPole, {32, 80})[i]});
+    outputs.push_back({{0, static_cast<int64_t>(i), 0, 0, -40, 1, 80}, Rows(kCartPole, {32, 80})[i]});
   }
-  CountWindows("sequences of 80, 32 by priority", buffer, sampling);
-  sampling.prioritized = 0;
-  CountWindows("sequences of 80, 32 uniform", buffer, sampling);
+  CountWindows("sequences of 80, 32 by priority", buffer, {32, 2, 1, 0, 0, 0, 1, 0, 0}, outputs);
+  CountWindows("sequences of 80, 32 uniform", buffer, {32, 1, 1, 0, 0, 0, 1, 0, 0}, outputs);
 
   const auto insert = [](const std::string &what, const Arguments &state, int64_t n, std::vector<uint8_t> ends) {
-    const Arguments given = With(state, {Doubles({0.6, 1e-6}), Floats({1}), Flags(std::move(ends))});
-    Count("replay_insert_timed", what, With(With(given, Rows(kCartPole, {n})), {One("int32")}));
+    Count("insert", what,
+          state.With({{"priority", Floats({1})},
+                      {"ends", Flags(std::move(ends))},
+                      {"rows", Rows(kCartPole, {n})},
+                      {"stored", One("int32")}}));
   };
-  insert("1 row", buffer, 1, {0});
-  insert("1 row, the last of its episode", buffer, 1, {1});
-  insert("64 rows", buffer, 64, std::vector<uint8_t>(64, 0));
-  insert("16 rows of 16 environments", Timed(kCartPole, kSmall, {2, 3, 1, 1, 16}), 16, std::vector<uint8_t>(16, 0));
+  insert("1 row, timed", buffer, 1, {0});
+  insert("1 row, timed, the last of its episode", buffer, 1, {1});
+  insert("64 rows, timed", buffer, 64, std::vector<uint8_t>(64, 0));
+  insert("16 rows, timed, of 16 environments", Timed(kCartPole, kSmall, {2, 3, 1, 1, 16}), 16, std::vector<uint8_t>(16, 0));
 
-  const Arguments first = Timed(kFirst, kSmall, rule);
+  const Arguments one = Timed(kOne, kSmall, rule);
   const Argument handles = Int64(Range(kSmall / 2 + 208, 64, 50));  // from the first step of an episode on
-  const Argument factors = Doubles({0.6, 1e-6});
-  CountGiving(0, "replay_update_timed", "64 sequences",
-              With(first, {factors, handles, Floats(std::vector<float>(64, 0.7f)), One("int32")}));
-  CountGiving(64, "replay_delete_timed", "64 rows", With(first, {handles, One("int32")}));
-  CountGiving(1, "replay_end_episodes", "1 that goes on", With(first, {factors, Flags({1}), One("int32")}));
-  Arguments old = first;
-  old[9] = Int64({0, kSmall + kSmall / 2 - 64});  // the clock, and the first row that was not found stale
-  Count("replay_advance_timed", "64 rows go stale", With(old, {Int64({1}), Int64({0}), One("int64")}));
-  CountGiving(0, "replay_reset_timed", "2^14 rows", With(first, {One("int32")}));
+  CountGiving(0, "dead", "update_priorities", "64 sequences",
+              one.With({{"handles", handles}, {"priority", Floats(std::vector<float>(64, 0.7f))}}));
+  CountGiving(64, "removed", "delete", "64 rows, timed", one.With({{"handles", handles}}));
+  CountGiving(1, "ended", "end_episodes", "1 that goes on", one.With({{"flag", Flags({1})}}));
+  Count("advance", "64 rows go stale, timed",  // the clock, and the first row that was not found stale
+        one.With({{"clock", Int64({0, kSmall + kSmall / 2 - 64})},
+                  {"ticks", Int64({1})},
+                  {"max_staleness", Int64({0})},
+                  {"now", One("int64")}}));
+  CountGiving(0, "stored", "reset", "2^14 rows, timed", one);
 }
 
 void CountViews() {
-  const Arguments transitions = Timed(kCartPole, kSmall, {0, 4, 1, 1, 1});
-  CountWindows("3-step returns, 64 by priority", transitions,
-               {64, 1, 3, 1, 0,
-                {{{0, 0, 0, 0, 0, 1, 1}, Zeros("float32", {64, 4})},
-                 {{0, 1, 0, 0, 0, 1, 1}, Zeros("int32", {64})},
-                 {{2, 2, 0, 0, 0, 1, 1}, Zeros("float32", {64})},
-                 {{0, 0, 0, 1, 1, 1, 1}, Zeros("float32", {64, 4})},
-                 {{3, 4, 0, 0, 0, 1, 1}, Zeros("float32", {64})}}});
-  CountWindows("stacks of 4 frames, 32 uniform", Timed(kAtari, 1 << 11, {3, 2, 1, 1, 1}),
-               {32, 0, 1, 0, 0,
-                {{{0, 0, 0, 0, -3, 1, 4}, Zeros("uint8", {32, 4, 84, 84})},
-                 {{0, 1, 0, 0, 0, 1, 1}, Zeros("int32", {32})},
-                 {{0, 0, 0, 0, -2, 1, 4}, Zeros("uint8", {32, 4, 84, 84})},
-                 {{6, 0, 0, 0, 0, 1, 1}, Zeros("int32", {32})},
-                 {{7, 0, 0, 0, 0, 1, 1}, Zeros("int32", {32})}}});
+  CountWindows("3-step returns, 64 by priority", Timed(kCartPole, kSmall, {0, 4, 1, 1, 1}), {64, 2, 1, 0, 0, 0, 3, 0, 0},
+               {{{0, 0, 0, 0, 0, 1, 1}, Zeros("float32", {64, 4})},
+                {{0, 1, 0, 0, 0, 1, 1}, Zeros("int32", {64})},
+                {{2, 2, 0, 0, 0, 1, 1}, Zeros("float32", {64})},
+                {{0, 0, 0, 1, 1, 1, 1}, Zeros("float32", {64, 4})},
+                {{3, 4, 0, 0, 0, 1, 1}, Zeros("float32", {64})}});
+  CountWindows("stacks of 4 frames, 32 uniform", Timed(kAtari, 1 << 11, {3, 2, 1, 1, 1}), {32, 1, 1, 0, 0, 0, 1, 0, 0},
+               {{{0, 0, 0, 0, -3, 1, 4}, Zeros("uint8", {32, 4, 84, 84})},
+                {{0, 1, 0, 0, 0, 1, 1}, Zeros("int32", {32})},
+                {{0, 0, 0, 0, -2, 1, 4}, Zeros("uint8", {32, 4, 84, 84})},
+                {{6, 0, 0, 0, 0, 1, 1}, Zeros("int32", {32})},
+                {{7, 0, 0, 0, 0, 1, 1}, Zeros("int32", {32})}});
   const Arguments goals = Timed(kGoals, kSmall, {0, 1, 1, 1, 1});
   const std::vector<std::string> strategies = {"future", "episode", "final", "random"};
   for (size_t i = 0; i < strategies.size(); ++i) {
-    CountWindows("hindsight, 64 by " + strategies[i], goals,
-                 {64, 0, 1, 0, static_cast<int64_t>(i) + 1,
-                  {{{0, 0, 0, 0, 0, 1, 1}, Zeros("float32", {64, 10})},
-                   {{5, 1, 2, 0, 0, 1, 1}, Zeros("float32", {64, 3})},
-                   {{4, 0, 0, 0, 0, 1, 1}, Zeros("bool", {64})}}});
+    CountWindows("hindsight, 64 by " + strategies[i], goals, {64, 1, 1, 0, 0, 0, 1, static_cast<int64_t>(i) + 1, 0},
+                 {{{0, 0, 0, 0, 0, 1, 1}, Zeros("float32", {64, 10})},
+                  {{5, 1, 2, 0, 0, 1, 1}, Zeros("float32", {64, 3})},
+                  {{4, 0, 0, 0, 0, 1, 1}, Zeros("bool", {64})}});
   }
   Arguments groups = Timed({{"int32", {}}, {"float32", {4}}}, 1 << 12, {0, 1, 1, 1, 1});
-  for (int32_t slot = 0; slot < 1 << 12; ++slot) groups[0].as<int32_t>()[slot] = slot * 7 % 97;
+  for (int32_t slot = 0; slot < 1 << 12; ++slot) groups["columns"].as<int32_t>()[slot] = slot * 7 % 97;
   for (const int64_t ordered : {0, 1}) {
-    Count("replay_sample_groups", std::string("8 of 97, 8 rows each") + (ordered ? ", consecutive" : ""),
-          With(groups, {Int64({1, 0}), Int64({0, ordered}), Zeros("int8", {8, 8}), Zeros("bool", {8, 8}),
-                        Zeros("int32", {8, 8}), Zeros("float32", {8, 8, 4})}));
+    Count("sample_groups", std::string("8 of 97, 8 rows each") + (ordered ? ", consecutive" : ""),
+          groups.With({{"options", Int64({0, ordered})},
+                       {"template", Zeros("int8", {8, 8})},
+                       {"mask", Zeros("bool", {8, 8})},
+                       {"rows", {Zeros("int32", {8, 8}), Zeros("float32", {8, 8, 4})}}}));
   }
 }
 
 void CountReservoirs() {
-  const auto stream = [](const Arguments &state, int64_t n) {  // twice as many rows have come as are kept
-    const Arguments cursors = {Int64(Range(0, kSmall, 2)), Int64({2 * kSmall, 0}), Int64({1, 0})};
-    return With(With(With(state, cursors), Rows(kCartPole, {n})), {One("int32")});
+  const auto insert = [](const std::string &what, const Arguments &state) {  // twice as many rows have come as are kept
+    Count("insert", what,
+          state.With({{"row_serials", Int64(Range(0, kSmall, 2))},
+                      {"serials", Int64({2 * kSmall, 0})},
+                      {"rows", Rows(kCartPole, {64})},
+                      {"stored", One("int32")}}));
   };
-  Count("replay_reservoir_insert", "64 rows", stream(Ring(kCartPole, kSmall, 0), 64));
-  Arguments weighted = Weighted(kCartPole, Ones(kSmall));
-  weighted[kCartPole.size() + 2] = Int64({kSmall, 0});
-  Count("replay_reservoir_insert_weighted", "64 rows", stream(weighted, 64));
+  insert("64 rows into a reservoir", Ring(kCartPole, kSmall, 0));
+  insert("64 rows into a reservoir, with weights",
+         Weighted(kCartPole, Ones(kSmall))
+             .With({{"clock", Int64({2 * kSmall, 0})}, {"weighting", Doubles({0, 0})}, {"priority", Floats({1})}}));
 }
 
 }  // namespace
@@ -315,7 +337,6 @@ int main(int argc, char **argv) {
   library = argc == 2 ? dlopen(argv[1], RTLD_NOW) : nullptr;
   if (library == nullptr) Fail("budget", argc == 2 ? dlerror() : "give the library of the kernels");
   CountRings();
-  CountTrees();
   CountWeighted();
   CountSequences();
   CountViews();

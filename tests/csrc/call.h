@@ -1,5 +1,6 @@
-// Kernels as MindSpore calls them: arguments in memory of their own that is just large enough. With
-// MINDSPORE_REPLAY_ON_CUDA that is memory of the GPU, to which they are copied for a call and from which they return.
+// Kernels as MindSpore calls them: arguments by the names of the table of signatures, in memory of their own that is just
+// large enough. With MINDSPORE_REPLAY_ON_CUDA that is memory of the GPU, to which they are copied for a call and from
+// which they return.
 #ifndef MINDSPORE_REPLAY_TESTS_CALL_H_
 #define MINDSPORE_REPLAY_TESTS_CALL_H_
 
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <numeric>
 #include <string>
@@ -17,6 +19,7 @@
 
 #include "arguments.h"
 #include "check.h"
+#include "signatures.h"
 #include "status.h"
 #include "sum_tree.h"
 
@@ -27,6 +30,14 @@
 using KernelFunction = int(int, void **, int *, int64_t **, const char **, void *, void *);
 using Kernel = KernelFunction *;
 using Shape = std::vector<int64_t>;
+
+// The kernel of an operator, null if there is none. Each program says where its kernels are.
+Kernel KernelOf(const std::string &name);
+
+[[noreturn]] inline void Fail(const std::string &what, const std::string &why) {
+  std::fprintf(stderr, "%s: %s\n", what.c_str(), why.c_str());
+  std::exit(1);
+}
 
 inline int64_t Elements(const Shape &shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
@@ -85,10 +96,90 @@ inline Argument Flags(std::vector<uint8_t> values) {
 
 inline Argument One(const char *dtype) { return Zeros(dtype, {}); }
 
-inline std::vector<Argument> With(std::vector<Argument> arguments, std::vector<Argument> more) {
-  for (Argument &argument : more) arguments.push_back(std::move(argument));
-  return arguments;
+// The signatures of all operators.
+inline const std::vector<replay::Signature> &Signatures() {
+  static const std::vector<replay::Signature> signatures = [] {
+    std::vector<replay::Signature> all;
+    for (const std::string_view &line : replay::kOperators) all.push_back(replay::parsing::SignatureOf(line));
+    return all;
+  }();
+  return signatures;
 }
+
+inline const replay::Signature &SignatureOf(const std::string &name) {
+  for (const replay::Signature &signature : Signatures()) {
+    if (signature.name == name) return signature;
+  }
+  Fail(name, "not in the table of signatures");
+}
+
+// One array, or those of an item that stands for several: columns, rows and outputs.
+struct Item : std::vector<Argument> {
+  Item() = default;
+  Item(Argument argument) : std::vector<Argument>{std::move(argument)} {}
+  Item(std::vector<Argument> arguments) : std::vector<Argument>(std::move(arguments)) {}
+  Item(std::initializer_list<Argument> arguments) : std::vector<Argument>(arguments) {}
+};
+
+// Arguments by the names of the signatures. A call takes of them what its operator knows.
+class Arguments {
+ public:
+  Arguments(std::initializer_list<std::pair<const std::string, Item>> items) : items_(items) {
+    for (const auto &[name, item] : items_) MustBeKnown(name);
+  }
+
+  // All arrays of an item.
+  Item &All(const std::string &name) {
+    MustBeKnown(name);
+    return items_[name];
+  }
+
+  // The array of an item, or that for the first column.
+  Argument &operator[](const std::string &name) {
+    Item &item = All(name);
+    if (item.empty()) item.emplace_back();
+    return item.front();
+  }
+
+  bool Has(const std::string &name) const { return items_.count(name) > 0; }
+  void Remove(const std::string &name) { items_.erase(name); }
+
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto &[name, item] : items_) names.push_back(name);
+    return names;
+  }
+
+  // These and others, of which those with the same name come in their place.
+  Arguments With(const Arguments &others) const {
+    Arguments both = *this;
+    for (const auto &[name, item] : others.items_) both.items_[name] = item;
+    return both;
+  }
+
+  // The arrays that an operator takes, in the order of its signature, with those that it gives or without.
+  std::vector<Argument *> For(const replay::Signature &signature, bool outputs = true) {
+    std::vector<Argument *> arrays;
+    for (int i = 0; i < signature.size; ++i) {
+      const replay::Item &item = signature.items[i];
+      const std::string name(item.name);
+      if (!Has(name) && item.needs < 0) Fail(std::string(signature.name), "a call without " + name);
+      if (!Has(name) || (item.role == replay::Role::kOutput && !outputs)) continue;
+      for (Argument &argument : items_[name]) arrays.push_back(&argument);
+    }
+    return arrays;
+  }
+
+ private:
+  static void MustBeKnown(const std::string &name) {
+    for (const replay::Signature &signature : Signatures()) {
+      if (signature.Find(name) >= 0) return;
+    }
+    Fail(name, "in no signature");
+  }
+
+  std::map<std::string, Item> items_;
+};
 
 // A tree made at once from these leaves.
 inline std::vector<double> FreshTree(const std::vector<double> &leaves) {
@@ -107,25 +198,7 @@ inline std::vector<double> FreshTree(const std::vector<double> &leaves) {
 
 #ifdef MINDSPORE_REPLAY_ON_CUDA
 
-// The kernels, which are linked: names of theirs would be in the way of the tests'.
-extern "C" {
-int replay_take_failure(const char **kernel);
-KernelFunction replay_ring_write, replay_ring_read, replay_gather_rows, replay_sample_uniform, replay_draw_uniform;
-KernelFunction replay_random_bits, replay_tree_set, replay_tree_descend, replay_tree_sums, replay_tree_summary;
-KernelFunction replay_insert_weighted, replay_sample_weighted, replay_sample_prioritized, replay_update_priorities;
-KernelFunction replay_delete, replay_advance, replay_info, replay_reset_weighted, replay_insert_timed;
-KernelFunction replay_sample_windows, replay_update_timed, replay_end_episodes, replay_delete_timed;
-KernelFunction replay_advance_timed, replay_reset_timed, replay_reservoir_insert, replay_reservoir_insert_weighted;
-}
-
-// How many of the arguments are outputs, which come last, for those calls of a kernel that the tests make.
-inline size_t Outputs(Kernel kernel) {
-  static const std::map<Kernel, size_t> outputs = {
-      {replay_ring_read, 2},          {replay_gather_rows, 2}, {replay_sample_uniform, 2}, {replay_sample_weighted, 2},
-      {replay_sample_prioritized, 3}, {replay_info, 3},        {replay_sample_windows, 6}};
-  const auto found = outputs.find(kernel);
-  return found == outputs.end() ? 1 : found->second;
-}
+extern "C" int replay_take_failure(const char **kernel);
 
 inline void MustSucceed(cudaError_t error) {
   if (error == cudaSuccess) return;
@@ -184,13 +257,13 @@ class DeviceCopies {
 // The arguments as a kernel takes them; they must outlive it.
 class Arrays {
  public:
-  explicit Arrays(std::vector<Argument> *arguments) {
-    for (Argument &argument : *arguments) {
-      params.push_back(argument.bytes.data());
-      sizes_.push_back(argument.bytes.size());
-      ndims_.push_back(static_cast<int>(argument.shape.size()));
-      shapes_.push_back(argument.shape.data());
-      dtypes.push_back(argument.dtype.c_str());
+  explicit Arrays(const std::vector<Argument *> &arguments) {
+    for (Argument *argument : arguments) {
+      params.push_back(argument->bytes.data());
+      sizes_.push_back(argument->bytes.size());
+      ndims_.push_back(static_cast<int>(argument->shape.size()));
+      shapes_.push_back(argument->shape.data());
+      dtypes.push_back(argument->dtype.c_str());
     }
   }
 
@@ -226,27 +299,37 @@ class Arrays {
   std::vector<int64_t *> shapes_;
 };
 
-inline int Call(Kernel kernel, std::vector<Argument> *arguments) { return Arrays(arguments).Call(kernel); }
-
-using Change = std::function<void(std::vector<Argument> *)>;
-
-// The kernel refuses the changed arguments with this status and leaves every byte as it was; on a GPU, where it may see
-// too late that it has to, those of its inputs.
-inline void Refuses(Kernel kernel, std::vector<Argument> arguments, const Change &change, int status, int line) {
-  change(&arguments);
-  std::vector<std::vector<char>> before;
-  for (const Argument &argument : arguments) before.push_back(argument.bytes);
-  Check(Call(kernel, &arguments) == status, "the status", line);
-  size_t inputs = before.size();
-#ifdef MINDSPORE_REPLAY_ON_CUDA
-  inputs -= std::min(inputs, Outputs(kernel));
-#endif
-  bool same = true;
-  for (size_t i = 0; i < inputs; ++i) same = same && before[i] == arguments[i].bytes;
-  Check(same, "the arguments are unchanged", line);
+inline int Call(const std::string &name, Arguments *arguments) {
+  return Arrays(arguments->For(SignatureOf(name))).Call(KernelOf(name));
 }
 
-#define REFUSES(kernel, make, status, change) \
-  Refuses(kernel, make(), [](std::vector<Argument> *a) { change; }, replay::status, __LINE__)
+// The operator refuses these arrays with this status and leaves every byte as it was; on a GPU, where it may see too late
+// that it has to, those of the first few, which it is only given.
+inline void RefusesArrays(const std::string &name, const std::vector<Argument *> &arrays, size_t given, int status,
+                          int line) {
+  std::vector<std::vector<char>> before;
+  for (const Argument *array : arrays) before.push_back(array->bytes);
+  Check(Arrays(arrays).Call(KernelOf(name)) == status, ("the status of " + name).c_str(), line);
+  size_t kept = before.size();
+#ifdef MINDSPORE_REPLAY_ON_CUDA
+  kept = std::min(kept, given);
+#else
+  static_cast<void>(given);
+#endif
+  bool same = true;
+  for (size_t i = 0; i < kept; ++i) same = same && before[i] == arrays[i]->bytes;
+  Check(same, ("the arguments of " + name + " are unchanged").c_str(), line);
+}
+
+using Change = std::function<void(Arguments &)>;
+
+inline void Refuses(const std::string &name, Arguments arguments, const Change &change, int status, int line) {
+  change(arguments);
+  const replay::Signature &signature = SignatureOf(name);
+  RefusesArrays(name, arguments.For(signature), arguments.For(signature, false).size(), status, line);
+}
+
+#define REFUSES(name, arguments, status, change) \
+  Refuses(name, arguments, [&]([[maybe_unused]] Arguments &a) { change; }, replay::status, __LINE__)
 
 #endif  // MINDSPORE_REPLAY_TESTS_CALL_H_

@@ -14,14 +14,7 @@
 
 #include "call.h"
 
-using Arguments = std::vector<Argument>;
-
 inline void *library = nullptr;  // of the kernels
-
-[[noreturn]] inline void Fail(const std::string &what, const std::string &why) {
-  std::fprintf(stderr, "%s: %s\n", what.c_str(), why.c_str());
-  std::exit(1);
-}
 
 template <typename Function>
 Function Find(const std::string &name) {
@@ -29,6 +22,8 @@ Function Find(const std::string &name) {
   if (symbol == nullptr) Fail(name, "not in the library");
   return reinterpret_cast<Function>(symbol);
 }
+
+inline Kernel KernelOf(const std::string &name) { return Find<Kernel>("replay_" + name); }
 
 template <typename Body>
 void Measure(const std::string &name, const Body &body) {
@@ -42,15 +37,15 @@ void Measure(const std::string &name, const Body &body) {
 // compare look at addresses.
 class Placed {
  public:
-  explicit Placed(Arguments *arguments) : arguments_(arguments), arrays_(arguments) {
+  explicit Placed(const std::vector<Argument *> &arguments) : arguments_(arguments), arrays_(arguments) {
     size_t size = 0;
-    for (const Argument &argument : *arguments) size += kLine + RoundUp(argument.bytes.size(), kLine);
+    for (const Argument *argument : arguments) size += kLine + RoundUp(argument->bytes.size(), kLine);
     memory_ = static_cast<char *>(std::aligned_alloc(kPage, RoundUp(size, kPage)));
     char *place = memory_;
-    for (size_t i = 0; i < arguments->size(); ++i) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
       arrays_.dtypes[i] = std::strcpy(place, arrays_.dtypes[i]);
       arrays_.params[i] = place + kLine;
-      place += kLine + RoundUp((*arguments)[i].bytes.size(), kLine);
+      place += kLine + RoundUp(arguments[i]->bytes.size(), kLine);
     }
     Write();
   }
@@ -63,16 +58,16 @@ class Placed {
 
   // Puts the arguments there.
   void Write() {
-    for (size_t i = 0; i < arguments_->size(); ++i) {
-      const std::vector<char> &bytes = (*arguments_)[i].bytes;
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      const std::vector<char> &bytes = arguments_[i]->bytes;
       std::memcpy(arrays_.params[i], bytes.data(), bytes.size());
     }
   }
 
   // Gives the arguments what the kernel wrote.
   void Read() {
-    for (size_t i = 0; i < arguments_->size(); ++i) {
-      std::vector<char> &bytes = (*arguments_)[i].bytes;
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      std::vector<char> &bytes = arguments_[i]->bytes;
       std::memcpy(bytes.data(), arrays_.params[i], bytes.size());
     }
   }
@@ -82,29 +77,31 @@ class Placed {
   static constexpr size_t kPage = 4096;
   static size_t RoundUp(size_t size, size_t to) { return (size + to - 1) / to * to; }
 
-  Arguments *arguments_;
+  std::vector<Argument *> arguments_;
   Arrays arrays_;
   char *memory_;
 };
 
-// Counts a call of a kernel with these arguments, the second one, which finds the memory that the first one gave back.
+// Counts a call of an operator with these arguments, the second one, which finds the memory that the first one gave back.
 // Returns them as the kernel leaves them.
-inline Arguments Count(const std::string &kernel, const std::string &what, Arguments arguments) {
-  const auto function = Find<Kernel>(kernel);
-  Placed placed(&arguments);
-  int status = placed.Call(function);
-  if (status != replay::kOk) Fail(kernel + ": " + what, "status " + std::to_string(status));
+inline Arguments Count(const std::string &name, const std::string &what, Arguments arguments) {
+  const Kernel kernel = KernelOf(name);
+  const std::string workload = "replay_" + name + ": " + what;
+  Placed placed(arguments.For(SignatureOf(name)));
+  int status = placed.Call(kernel);
+  if (status != replay::kOk) Fail(workload, "status " + std::to_string(status));
   placed.Write();
-  Measure(kernel + ": " + what, [&] { status = placed.Call(function); });
+  Measure(workload, [&] { status = placed.Call(kernel); });
   placed.Read();
   return arguments;
 }
 
-// The same of a kernel whose result is one int32, which must be this.
-inline void CountGiving(int32_t expected, const std::string &kernel, const std::string &what, Arguments arguments) {
-  Arguments after = Count(kernel, what, std::move(arguments));
-  const int32_t result = *after.back().as<int32_t>();
-  if (result != expected) Fail(kernel + ": " + what, "gave " + std::to_string(result));
+// The same of an operator that gives one int32 of this name, which must be this.
+inline void CountGiving(int32_t expected, const std::string &result, const std::string &name, const std::string &what,
+                        Arguments arguments) {
+  arguments[result] = Int32(0);
+  const int32_t given = *Count(name, what, std::move(arguments))[result].as<int32_t>();
+  if (given != expected) Fail(name + ": " + what, "gave " + std::to_string(given));
 }
 
 #endif  // MINDSPORE_REPLAY_TESTS_COUNT_H_

@@ -10,9 +10,10 @@
 
 #include "call.h"
 #include "check.h"
+#include "draws.h"
+#include "points.h"
 #include "random.h"
 #include "sum_tree.h"
-#include "weighted_draw.h"
 
 namespace {
 
@@ -95,7 +96,25 @@ void CheckTree(int64_t capacity) {
   }
 }
 
+void TestTreeByHand() {
+  std::vector<double> data = FreshTree({3, 1, 2, 0});
+  const replay::SumTree tree(data.data(), 4);
+  CHECK(tree.Total() == 6 && tree.Minimum() == 1 && tree.Positive() == 3);
+  double targets[] = {3, 3.5, 6};
+  int64_t found[3];
+  tree.Descend(targets, 3, found);
+  CHECK(found[0] == 0 && found[1] == 1 && found[2] == 2);
+  CHECK(replay::SumRows(tree, {0, 3}, 2, 4) == 5);  // from slot 2: weights 2, 0, 3, 1
+  CHECK(replay::SumRows(tree, {3, 1}, 2, 4) == 1 && replay::SumRows(tree, {1, 0}, 2, 4) == 0);
+  std::vector<int64_t> slots = {1, 3, 1};  // the last weight of several for one slot
+  const double weights[] = {9, 5, 4};
+  for (size_t i = 0; i < 3; ++i) tree.SetLeaf(slots[i], weights[i]);
+  tree.Refresh(&slots);
+  CHECK(data == FreshTree({3, 4, 2, 5}));
+}
+
 void TestSumTree() {
+  TestTreeByHand();
   for (int64_t capacity : {1, 2, 3, 5, 7, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1000, 4097}) CheckTree(capacity);
   // 300 weights of one: sums are exact, and targets in (t, t + 1] fall on slot t.
   const std::vector<double> data = FreshTree(std::vector<double>(300, 1.0));

@@ -1,17 +1,20 @@
-// Draws from the rows with positive weight: by rank, each equally likely, or by weight. Cost O(log capacity) a draw.
-#ifndef MINDSPORE_REPLAY_WEIGHTED_DRAW_H_
-#define MINDSPORE_REPLAY_WEIGHTED_DRAW_H_
+// Draws: uniform from a ring; from the rows with positive weight by rank, each equally likely, or by weight. Cost O(1) a
+// draw, with weights O(log capacity).
+#ifndef MINDSPORE_REPLAY_DRAWS_H_
+#define MINDSPORE_REPLAY_DRAWS_H_
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "draw.h"
+#include "outputs.h"
 #include "points.h"
 #include "random.h"
 #include "ring.h"
+#include "rows.h"
+#include "status.h"
 #include "sum_tree.h"
-#include "weights.h"
 
 namespace replay {
 
@@ -63,6 +66,40 @@ inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t
   }
 }
 
+// Draws n slots of the rows at which samples may start, as a plan says. `bounds` are a slice of logical rows.
+template <typename Reach>
+Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int64_t *bounds, int64_t n, int64_t *slots) {
+  const SumTree &tree = reach.marks().tree;
+  const Cursors &ring = reach.places();
+  if (plan.draw == kByPriority) {
+    if (tree.Positive() < static_cast<double>(n)) return kTooFewRows;
+    DrawByWeight(random, tree, ring, plan.ordered != 0, n, slots);
+    return kOk;
+  }
+  const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
+  const auto eligible = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
+  if (eligible < n) return kTooFewRows;
+  DrawByRank(random, tree, ring, rows, eligible, plan.replace != 0, plan.ordered != 0, n, slots);
+  return kOk;
+}
+
+// Draws n slots of a ring without marks.
+inline Status DrawUniformly(const Plan &plan, const Cursors &ring, RandomState *random, const int64_t *bounds, int64_t n,
+                            int64_t *slots) {
+  const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
+  if (rows.size < n) return kTooFewRows;
+  if (plan.replace != 0) {
+    DrawWithReplacement(random, rows, n, slots);
+  } else {
+    DrawWithoutReplacement(random, rows, n, slots);
+  }
+  // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
+  if (plan.ordered != 0 || rows.size < ring.capacity) {
+    for (int64_t i = 0; i < n; ++i) slots[i] = SlotOf(slots[i], ring.head, ring.capacity);
+  }
+  return kOk;
+}
+
 }  // namespace replay
 
-#endif  // MINDSPORE_REPLAY_WEIGHTED_DRAW_H_
+#endif  // MINDSPORE_REPLAY_DRAWS_H_

@@ -1,0 +1,183 @@
+// A buffer's state in the memory of a GPU, and what the threads of one block do to it together. The functions that are
+// not of one row are called by all threads of a block.
+#ifndef MINDSPORE_REPLAY_BUFFER_CUH_
+#define MINDSPORE_REPLAY_BUFFER_CUH_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "buffer.h"
+#include "device.cuh"
+
+namespace replay {
+
+// What the rows of a buffer are, for those who choose by it: cursors alone where there are no marks, else Alone or
+// Timeline.
+template <typename Rows>
+struct Kind {
+  using Type = Rows;
+};
+
+template <typename Rows>
+constexpr bool kTimed = std::is_same_v<Rows, Timeline>;
+
+template <typename Rows>
+constexpr bool kMarked = !std::is_base_of_v<Cursors, Rows>;
+
+template <typename Rows>
+constexpr bool kInReservoir = std::is_same_v<Rows, ReservoirCursors> || std::is_same_v<Rows, Alone<ReservoirCursors>>;
+
+template <typename Rows>
+using PlacesOf = std::conditional_t<kInReservoir<Rows>, ReservoirCursors, Cursors>;
+
+// Calls use(kind) with that of a buffer.
+template <int kOperator, typename Use>
+void WithKind(const Bound<kOperator> &args, const Use &use) {
+  using Args = Bound<kOperator>;
+  const auto alone = [&](auto places) {
+    using Places = typename decltype(places)::Type;
+    if constexpr (Args::MayHaveGroup(kMarksGroup)) {
+      if (args.HasGroup(kMarksGroup)) return use(Kind<Alone<Places>>{});
+    }
+    if constexpr (!kSignature<kOperator>.required[kMarksGroup]) use(places);
+  };
+  if constexpr (Args::MayHaveGroup(kTimeGroup)) {
+    if (args.HasGroup(kTimeGroup)) return use(Kind<Timeline>{});
+  }
+  if constexpr (Args::MayHaveGroup(kReservoirGroup)) {
+    if (args.HasGroup(kReservoirGroup)) return alone(Kind<ReservoirCursors>{});
+  }
+  alone(Kind<Cursors>{});
+}
+
+// Where the state lies; null what is not there. Its cursors are read anew by each function that gives them.
+struct State {
+  int64_t capacity;
+  int32_t *head;
+  int32_t *count;
+  int64_t *serials;
+  RandomState *random;
+  Marks marks;
+  int64_t *row_serials;
+  int64_t *steps;
+  uint8_t *flags;
+  const WindowRule *rule;
+
+  __device__ Cursors Get(Kind<Cursors>) const { return {capacity, *head, *count, serials[0], serials[1]}; }
+  __device__ ReservoirCursors Get(Kind<ReservoirCursors>) const { return {Ring(), random->key, row_serials}; }
+  __device__ Timeline Get(Kind<Timeline>) const { return {Ring(), marks, *rule, steps, flags}; }
+  template <typename Places>
+  __device__ Alone<Places> Get(Kind<Alone<Places>>) const {
+    return {Get(Kind<Places>{}), marks};
+  }
+  __device__ Cursors Ring() const { return Get(Kind<Cursors>{}); }
+
+  // Slot of a serial number, or -1 if its row is not stored.
+  __device__ int64_t SlotOf(int64_t serial) const {
+    return row_serials != nullptr ? Get(Kind<ReservoirCursors>{}).SlotOf(serial) : Ring().SlotOf(serial);
+  }
+
+  // Whether its numbers fit each other, as WithPlaces and WithRows of buffer.h ask for it.
+  __device__ bool Sound() const {
+    if (rule != nullptr && !IsRule(*rule, capacity)) return false;
+    const Cursors ring = Ring();
+    if (row_serials != nullptr) {
+      return Get(Kind<ReservoirCursors>{}).Sound(marks.clock != nullptr ? marks.clock->fresh : ring.base);
+    }
+    if (marks.clock == nullptr) return AreCursors(ring.head, ring.count, capacity);
+    return ring.Sound(marks.clock->fresh);
+  }
+};
+
+template <int kOperator>
+State StateOf(const Bound<kOperator> &args) {
+  using Args = Bound<kOperator>;
+  State state{args.capacity(),
+              args.template data<int32_t>(NAMED("head")),
+              args.template data<int32_t>(NAMED("count")),
+              args.template data<int64_t>(NAMED("serials")),
+              args.template data<RandomState>(NAMED("random_state")),
+              {SumTree(nullptr, 1), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
+              nullptr,
+              nullptr,
+              nullptr,
+              nullptr};
+  if constexpr (Args::MayHaveGroup(kMarksGroup)) {
+    if (args.HasGroup(kMarksGroup)) state.marks = MarksOf(args);
+  }
+  if constexpr (Args::MayHaveGroup(kReservoirGroup)) {
+    if (args.HasGroup(kReservoirGroup)) state.row_serials = args.template data<int64_t>(NAMED("row_serials"));
+  }
+  if constexpr (Args::MayHaveGroup(kTimeGroup)) {
+    if (args.HasGroup(kTimeGroup)) {
+      state.steps = args.template data<int64_t>(NAMED("steps"));
+      state.flags = args.template data<uint8_t>(NAMED("flags"));
+      state.rule = args.template data<WindowRule>(NAMED("window_rule"));
+    }
+  }
+  return state;
+}
+
+// What takes the slots that the algorithms change, where the nodes above them are computed anew by other means.
+struct Ignored {
+  REPLAY_BOTH void push_back(int64_t) {}
+};
+
+// Calls refresh(level) for the levels of a tree from below, when all threads are done with the one before.
+template <typename Refresh>
+__device__ void ForLevels(const SumTree &tree, const Refresh &refresh) {
+  for (int level = 1; level <= tree.Height(); ++level) {
+    __syncthreads();
+    refresh(level);
+  }
+  __syncthreads();
+}
+
+// Computes the nodes above slot_of(0), ..., slot_of(n - 1) anew; -1 is no slot.
+template <typename SlotOfRow>
+__device__ void RefreshAbove(const SumTree &tree, int64_t n, const SlotOfRow &slot_of) {
+  const int64_t first = threadIdx.x < n ? slot_of(threadIdx.x) : -1;
+  ForLevels(tree, [&](int level) {
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+      const int64_t slot = i == threadIdx.x ? first : slot_of(i);
+      if (slot >= 0) tree.RefreshNode(level, SumTree::NodeOf(level, slot));
+    }
+  });
+}
+
+// Computes the nodes above n consecutive slots anew, around the ring's end.
+__device__ inline void RefreshRange(const SumTree &tree, int64_t slot, int64_t n, int64_t capacity) {
+  if (n <= 0) return;
+  const int64_t before_end = std::min(n, capacity - slot);
+  ForLevels(tree, [&](int level) {
+    const int64_t first = SumTree::NodeOf(level, slot);
+    const int64_t nodes = SumTree::NodeOf(level, slot + before_end - 1) - first + 1;
+    const int64_t wrapped = n > before_end ? SumTree::NodeOf(level, n - before_end - 1) + 1 : 0;
+    for (int64_t i = threadIdx.x; i < nodes + wrapped; i += blockDim.x) {
+      tree.RefreshNode(level, i < nodes ? first + i : i - nodes);
+    }
+  });
+}
+
+// As RefreshRange, for the rows with serial numbers from `first` up to `last`, which is not one of them.
+__device__ inline void RefreshRows(const SumTree &tree, const Cursors &ring, int64_t first, int64_t last) {
+  if (last > first) RefreshRange(tree, ring.SlotOf(first), last - first, ring.capacity);
+}
+
+// *number = max(*number, value) of numbers that are not negative.
+__device__ inline void RaiseTo(float *number, float value) {
+  if (value > 0) atomicMax(reinterpret_cast<int *>(number), __float_as_int(value));
+}
+
+// Whether one of n numbers is no weight; the same for all threads.
+__device__ inline bool HasBadWeight(const float *values, int64_t n) {
+  bool bad = false;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) bad |= !IsWeight(values[i]);
+  return __syncthreads_or(bad) != 0;
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_BUFFER_CUH_

@@ -1,0 +1,78 @@
+// A buffer's state among the arguments of a kernel.
+#ifndef MINDSPORE_REPLAY_BUFFER_H_
+#define MINDSPORE_REPLAY_BUFFER_H_
+
+#include <cstdint>
+
+#include "binding.h"
+#include "random.h"
+#include "rows.h"
+#include "status.h"
+#include "timeline.h"
+
+namespace replay {
+
+template <int kOperator>
+Marks MarksOf(const Bound<kOperator> &args) {
+  return {SumTree(args.template data<double>(NAMED("weights")), args.capacity()),
+          args.template data<float>(NAMED("priorities")),
+          args.template data<float>(NAMED("max_priority")),
+          args.template data<int32_t>(NAMED("use_counts")),
+          args.template data<int64_t>(NAMED("insertion_clocks")),
+          args.template data<Clock>(NAMED("clock")),
+          args.template data<Counts>(NAMED("counts")),
+          args.template data<WeightRule>(NAMED("weighting"))};
+}
+
+template <int kOperator>
+Cursors CursorsOf(const Bound<kOperator> &args) {
+  const int64_t *serials = args.template data<int64_t>(NAMED("serials"));
+  return {args.capacity(), *args.template data<int32_t>(NAMED("head")), *args.template data<int32_t>(NAMED("count")),
+          serials[0], serials[1]};
+}
+
+template <int kOperator>
+ReservoirCursors ReservoirOf(const Bound<kOperator> &args) {
+  return {CursorsOf(args), args.template data<RandomState>(NAMED("random_state"))->key,
+          args.template data<int64_t>(NAMED("row_serials"))};
+}
+
+template <int kOperator>
+Timeline TimelineOf(const Bound<kOperator> &args) {
+  return {CursorsOf(args), MarksOf(args), *args.template data<WindowRule>(NAMED("window_rule")),
+          args.template data<int64_t>(NAMED("steps")), args.template data<uint8_t>(NAMED("flags"))};
+}
+
+// Calls use(places) with the cursors of a buffer without marks, if they are sound.
+template <int kOperator, typename Use>
+Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
+  if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
+    if (args.HasGroup(kReservoirGroup)) {
+      const ReservoirCursors places = ReservoirOf(args);
+      return places.Sound(places.base) ? use(places) : kBadArguments;
+    }
+  }
+  const Cursors places = CursorsOf(args);  // nothing is known of rows by their serial numbers, which may be others
+  return AreCursors(places.head, places.count, places.capacity) ? use(places) : kBadArguments;
+}
+
+// Calls use(reach) with the rows of a buffer with marks, if its numbers are sound.
+template <int kOperator, typename Use>
+Status WithRows(const Bound<kOperator> &args, const Use &use) {
+  const int64_t fresh = args.template data<Clock>(NAMED("clock"))->fresh;
+  const auto call = [&](const auto &reach) { return reach.places().Sound(fresh) ? use(reach) : kBadArguments; };
+  if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
+    if (args.HasGroup(kReservoirGroup)) return call(Alone<ReservoirCursors>(ReservoirOf(args), MarksOf(args)));
+  }
+  if constexpr (Bound<kOperator>::MayHaveGroup(kTimeGroup)) {
+    if (args.HasGroup(kTimeGroup)) {
+      if (!IsRule(*args.template data<WindowRule>(NAMED("window_rule")), args.capacity())) return kBadArguments;
+      return call(TimelineOf(args));
+    }
+  }
+  return call(Alone<Cursors>(CursorsOf(args), MarksOf(args)));
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_BUFFER_H_

@@ -1,0 +1,193 @@
+// Samples of groups on a GPU, as groups.h has them. Rows are sorted by the value that tells their group, in a bitonic
+// network; a block then finds where groups begin, and draws some and rows of each.
+#ifndef MINDSPORE_REPLAY_GROUPS_CUH_
+#define MINDSPORE_REPLAY_GROUPS_CUH_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "buffer.cuh"
+#include "device.cuh"
+#include "draw.h"
+#include "outputs.h"
+#include "random.h"
+#include "rows.cuh"
+#include "shuffle.cuh"
+#include "status.h"
+#include "timeline.h"
+
+namespace replay {
+
+// A row and the value that tells its group, in the order of values, then from the oldest row; at the end those that may not
+// be drawn.
+struct Member {
+  static constexpr int64_t kNone = INT64_MAX;
+
+  int64_t value;
+  int64_t row;
+
+  __device__ bool operator<(const Member &other) const {
+    if ((row == kNone) != (other.row == kNone)) return other.row == kNone;
+    return value < other.value || (value == other.value && row < other.row);
+  }
+};
+
+// A sample of groups: its arguments.
+struct GroupSample {
+  State state;
+  const int64_t *options;
+  int64_t groups;
+  int64_t size;
+  uint8_t *mask;
+  Member *members;  // a power of two of them, at least as many as rows
+  int64_t all;
+  int32_t *begins;  // of groups, and the end of the last; as many as members and one
+  int32_t *ranks;   // memory for the draw of groups
+  int64_t *slots;   // of the rows drawn; -1 for none
+  int k;
+  Field columns[kMostColumns];
+
+  __device__ int Check() const {
+    if (options[0] < 0 || options[0] >= k || !state.Sound()) return kBadArguments;
+    const Field &key = columns[options[0]];
+    return key.row_elements == 1 && !IsFloat(key.dtype) ? kOk : kBadArguments;
+  }
+
+  // The number of the column that tells groups.
+  __device__ int64_t ValueAt(int64_t slot) const {
+    const Field &key = columns[options[0]];
+    const bool is_signed = key.dtype == kInt32 || key.dtype == kInt64 || key.dtype == kInt8 || key.dtype == kInt16;
+    const char *data = key.data + slot * key.element_bytes;
+    switch (key.element_bytes) {
+      case 8: return *reinterpret_cast<const int64_t *>(data);
+      case 4: return is_signed ? int64_t{*reinterpret_cast<const int32_t *>(data)} : *reinterpret_cast<const uint32_t *>(data);
+      case 2: return is_signed ? *reinterpret_cast<const int16_t *>(data) : *reinterpret_cast<const uint16_t *>(data);
+      default: return is_signed ? *reinterpret_cast<const int8_t *>(data) : *reinterpret_cast<const uint8_t *>(data);
+    }
+  }
+
+  // The row at a logical position, if it may be drawn.
+  __device__ Member MemberAt(const Timeline &time, int64_t row) const {
+    const Cursors &ring = time.places();
+    if (row >= ring.count) return {0, Member::kNone};
+    const int64_t slot = SlotOf(row, ring.head, ring.capacity);
+    const int64_t first = row - time.steps(slot) * time.streams();
+    const bool drawable = first >= 0 && state.marks.tree.Leaf(SlotOf(first, ring.head, ring.capacity)) > 0;
+    return drawable ? Member{ValueAt(slot), row} : Member{0, Member::kNone};
+  }
+
+  __device__ bool Begins(int64_t i) const {
+    if (members[i].row == Member::kNone) return i > 0 && members[i - 1].row != Member::kNone;
+    return i == 0 || members[i].value != members[i - 1].value;
+  }
+
+  // Finds where groups begin and where the last ends, and says how many there are; all threads of a block call it.
+  __device__ int64_t FindGroups() const {
+    __shared__ int64_t before[kThreads];
+    const int64_t first = all * threadIdx.x / blockDim.x, last = all * (threadIdx.x + 1) / blockDim.x;
+    int64_t found = 0;
+    for (int64_t i = first; i < last; ++i) found += Begins(i);
+    before[threadIdx.x] = found;
+    __syncthreads();
+    int64_t place = 0;
+    for (unsigned i = 0; i < threadIdx.x; ++i) place += before[i];
+    for (int64_t i = first; i < last; ++i) {
+      if (Begins(i)) begins[place++] = static_cast<int32_t>(i);
+    }
+    int64_t count = 0;
+    for (unsigned i = 0; i < blockDim.x; ++i) count += before[i];
+    if (members[all - 1].row == Member::kNone) return std::max<int64_t>(count - 1, 0);  // the end of the last is found
+    if (threadIdx.x == 0) begins[count] = static_cast<int32_t>(all);
+    return count;
+  }
+};
+
+// Of a draw of `size` different numbers below `length`, number i.
+__device__ inline int64_t DrawnOf(const RandomState &state, int64_t length, int64_t i) {
+  int64_t cell = ShufflePartner(state, length, i);
+  for (int64_t step = i - 1; step >= 0; --step) {
+    if (ShufflePartner(state, length, step) == cell) cell = step;
+  }
+  return cell;
+}
+
+static __global__ void __launch_bounds__(kThreads) MembersKernel(const GroupSample sample) {
+  if (sample.Check() != kOk) return;
+  const Timeline time = sample.state.Get(Kind<Timeline>{});
+  for (int64_t i = FirstOfGrid(); i < sample.all; i += GridStride()) sample.members[i] = sample.MemberAt(time, i);
+}
+
+// Steps of a bitonic sort: those of `widths`, from the first down to 1 or just that. Where it goes down to 1, a block has
+// what it compares to itself: some runs of twice the first width.
+static __global__ void __launch_bounds__(kThreads)
+    SortKernel(Member *members, int64_t all, int64_t run, int64_t first_width, bool down) {
+  const int64_t part = down ? std::max(2 * first_width, std::min(all, int64_t{2} * kThreads)) : all;
+  const int64_t pairs = part / 2, base = down ? blockIdx.x * part : 0;
+  const int64_t begin = down ? threadIdx.x : FirstOfGrid(), stride = down ? blockDim.x : GridStride();
+  for (int64_t width = first_width; width >= 1; width /= 2) {
+    for (int64_t pair = begin; pair < pairs; pair += stride) {
+      const int64_t i = base + 2 * width * (pair / width) + pair % width;
+      const Member low = members[i], high = members[i + width];
+      if ((i & run) == 0 ? high < low : low < high) {
+        members[i] = high;
+        members[i + width] = low;
+      }
+    }
+    if (!down) return;
+    __syncthreads();
+  }
+}
+
+inline void Sort(Call *call, Member *members, int64_t all) {
+  constexpr int64_t kWidest = kThreads;  // of steps that blocks take alone
+  for (int64_t run = 2; run <= all; run *= 2) {
+    int64_t width = run / 2;
+    for (; width > kWidest; width /= 2) call->Launch(SortKernel, BlocksFor(all / 2), members, all, run, width, false);
+    const int64_t part = std::max(2 * width, std::min(all, int64_t{2} * kThreads));
+    call->Launch(SortKernel, all / part, members, all, run, width, true);
+  }
+}
+
+static __global__ void __launch_bounds__(kThreads) DrawGroupsKernel(const Report report, const GroupSample sample) {
+  const int64_t groups = sample.groups, size = sample.size, n = groups * size;
+  int status = sample.Check();
+  const int64_t count = status == kOk ? sample.FindGroups() : 0;
+  if (status == kOk && count < groups) status = kTooFewRows;
+  if (status != kOk) {
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+      sample.slots[i] = -1;
+      sample.mask[i] = 0;
+    }
+    if (threadIdx.x == 0) report(status);
+    return;
+  }
+  RandomState *random = sample.state.random;
+  const RandomState before = *random;
+  const auto counter = static_cast<uint64_t>(before.counter + groups);
+  const bool ordered = sample.options[1] != 0;
+  const Ranks ranks{before, count, false, nullptr};
+  const StepsByCell steps(sample.ranks, StepsByCell::Buckets(groups));
+  ranks.BeginIn(steps, groups);
+  const Cursors ring = sample.state.Ring();
+  for (int64_t at = threadIdx.x; at < n; at += blockDim.x) {
+    const int64_t g = at / size, i = at % size;
+    const int64_t rank = ranks.DrawnIn(steps, g);
+    const int64_t begin = sample.begins[rank], length = sample.begins[rank + 1] - begin;
+    const int64_t kept = std::min(length, size);
+    int64_t chosen = i;
+    if (i < kept && ordered) {
+      const uint64_t bits = RandomBits(static_cast<uint64_t>(before.key), counter + static_cast<uint64_t>(g));
+      chosen += Below(bits, length - kept + 1);
+    } else if (i < kept) {
+      chosen = DrawnOf({before.key, static_cast<int64_t>(counter) + g * size}, length, i);
+    }
+    sample.mask[at] = i < kept;
+    sample.slots[at] = i < kept ? SlotOf(sample.members[begin + chosen].row, ring.head, ring.capacity) : -1;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) random->counter = static_cast<int64_t>(counter) + (ordered ? groups : n);
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_GROUPS_CUH_

@@ -1,0 +1,282 @@
+// What is known of each row besides its columns: its priority, how often it was delivered, when it came, and its weight in
+// the tree, which is zero where no sample may start. Rows are named by handles, their serial numbers. The operations are
+// written once: a row with a weight is a window of length one. `Reach` says what a sample that starts at a row reaches
+// over: `Alone` for the row itself, `Timeline` for a window.
+#ifndef MINDSPORE_REPLAY_ROWS_H_
+#define MINDSPORE_REPLAY_ROWS_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "portable.h"
+#include "reservoir.h"
+#include "ring.h"
+#include "sum_tree.h"
+
+namespace replay {
+
+// The cursors of a ring; rows inserted ever and before the last reset.
+struct Cursors {
+  int64_t capacity;
+  int64_t head;
+  int64_t count;
+  int64_t inserted;
+  int64_t base;
+
+  // Slot of a serial number, or -1 if its row is not stored.
+  REPLAY_BOTH int64_t SlotOf(int64_t serial) const {
+    const int64_t row = serial - (inserted - count);
+    return row >= 0 && row < count ? replay::SlotOf(row, head, capacity) : -1;
+  }
+
+  REPLAY_BOTH int64_t HandleOf(int64_t slot) const {
+    return inserted - count + (slot < head ? slot - head + capacity : slot - head);
+  }
+
+  // Whether the numbers fit each other; `fresh` is that of the clock.
+  REPLAY_BOTH bool Sound(int64_t fresh) const {
+    const int64_t oldest = inserted - count;
+    return AreCursors(head, count, capacity) & (base >= 0) & (oldest >= base) & (fresh >= oldest) & (fresh <= inserted);
+  }
+};
+
+// The same of a reservoir, whose rows lie where Algorithm R has put them.
+struct ReservoirCursors : Cursors {
+  int64_t key;
+  const int64_t *row_serials;
+
+  REPLAY_BOTH int64_t SlotOf(int64_t serial) const {
+    if (serial < base || serial >= inserted) return -1;
+    const int64_t slot = ReservoirSlot(key, serial, base, capacity);
+    return slot >= 0 && row_serials[slot] == serial ? slot : -1;
+  }
+
+  REPLAY_BOTH int64_t HandleOf(int64_t slot) const { return row_serials[slot]; }
+
+  REPLAY_BOTH bool Sound(int64_t fresh) const {
+    return (head == 0) & (base >= 0) & (inserted >= base) & (count == std::min(inserted - base, capacity)) & (fresh == base);
+  }
+};
+
+// How a priority becomes a weight.
+struct WeightRule {
+  double alpha;
+  double epsilon;
+
+  // Rounded to float32, so that power functions that differ in the last bits of a double give the same. A subnormal
+  // priority counts as 0 everywhere, as it does where MindSpore's threads flush such numbers.
+  REPLAY_BOTH double operator()(float priority) const {
+    const double normal = priority < std::numeric_limits<float>::min() ? 0.0 : static_cast<double>(priority);
+    return static_cast<float>(std::pow(normal + epsilon, alpha));
+  }
+};
+
+// The learner's clock, and the serial number of the oldest row that was not found stale.
+struct Clock {
+  int64_t now;
+  int64_t fresh;
+};
+
+constexpr int64_t kLastClock = int64_t{1} << 62;  // the last value of a learner's clock
+
+// What has happened to rows, since the buffer was made.
+struct Counts {
+  int64_t drawn;    // deliveries
+  int64_t used_up;  // rows removed after their last delivery
+  int64_t stale;    // rows removed by the clock
+  int64_t deleted;  // rows removed by hand
+  int64_t dead;     // handles that were skipped, of -1 and less none, which stand for no row
+};
+
+struct Marks {
+  SumTree tree;
+  float *priorities;
+  float *max_priority;
+  int32_t *use_counts;  // of a removed row the bitwise complement
+  int64_t *insertion_clocks;
+  Clock *clock;
+  Counts *counts;
+  const WeightRule *rule;
+
+  REPLAY_BOTH bool Removed(int64_t slot) const { return use_counts[slot] < 0; }
+
+  // Whether the row in a slot is older than the clock allows.
+  REPLAY_BOTH bool Stale(int64_t slot, int64_t max_staleness) const {
+    return clock->now - insertion_clocks[slot] > max_staleness;
+  }
+
+  // The row in a slot is a new one, without a weight.
+  REPLAY_BOTH void Begin(int64_t slot, float priority) const {
+    priorities[slot] = priority;
+    use_counts[slot] = 0;
+    insertion_clocks[slot] = clock->now;
+  }
+
+  // Changes a weight. `changed` takes slots by push_back, here and everywhere.
+  REPLAY_WHERE_ARGUMENTS_DO
+  template <typename Changed>
+  REPLAY_BOTH void Set(int64_t slot, double weight, Changed *changed) const {
+    if (tree.Leaf(slot) == weight) return;
+    tree.SetLeaf(slot, weight);
+    changed->push_back(slot);
+  }
+
+  // Takes a row out of the draw.
+  template <typename Changed>
+  REPLAY_BOTH void Remove(int64_t slot, Changed *changed) const {
+    use_counts[slot] = ~use_counts[slot];
+    Set(slot, 0, changed);
+  }
+
+  // Counts a delivery of each slot; then removes those that have had `max_use` of them, 0 for no limit.
+  void Deliver(const int64_t *slots, int64_t n, int64_t max_use) const {
+    for (int64_t i = 0; i < n; ++i) use_counts[slots[i]] += use_counts[slots[i]] < std::numeric_limits<int32_t>::max();
+    counts->drawn += n;
+    if (max_use == 0) return;
+    std::vector<int64_t> used_up;
+    for (int64_t i = 0; i < n; ++i) {
+      if (Removed(slots[i]) || use_counts[slots[i]] < max_use) continue;
+      ++counts->used_up;
+      Remove(slots[i], &used_up);
+    }
+    tree.Refresh(&used_up);
+  }
+
+  // Forgets all rows by calls of fill(numbers, n, number); `fresh` is that of a clock that begins anew. The counts go on.
+  template <typename Fill>
+  REPLAY_BOTH void Reset(int64_t fresh, int64_t capacity, const Fill &fill) const {
+    tree.Clear(fill);
+    fill(priorities, capacity, 0.0f);
+    fill(use_counts, capacity, 0);
+    fill(insertion_clocks, capacity, int64_t{0});
+    fill(max_priority, 1, 1.0f);
+    fill(&clock->now, 1, int64_t{0});
+    fill(&clock->fresh, 1, fresh);
+  }
+};
+
+// Samples reach over the row at which they start and nothing else.
+template <typename Places>
+class Alone {
+ public:
+  REPLAY_BOTH Alone(const Places &places, const Marks &marks) : places_(places), marks_(marks) {}
+
+  REPLAY_BOTH const Places &places() const { return places_; }
+  REPLAY_BOTH const Marks &marks() const { return marks_; }
+
+  // Slot of a row at which a sample may start, or -1.
+  REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return StoredSlot(handle); }
+
+  // Slot of a row that is stored and not deleted, or -1.
+  REPLAY_BOTH int64_t StoredSlot(int64_t handle) const {
+    const int64_t slot = places_.SlotOf(handle);
+    return slot >= 0 && !Deleted(slot) ? slot : -1;
+  }
+
+  REPLAY_BOTH bool Deleted(int64_t slot) const { return marks_.Removed(slot); }
+
+  template <typename Changed>
+  REPLAY_BOTH void Delete(int64_t slot, Changed *changed) const {
+    marks_.Remove(slot, changed);
+  }
+
+  // The weight of a new row.
+  REPLAY_BOTH double FirstWeight(double weight) const { return weight; }
+
+  template <typename Fill>
+  REPLAY_BOTH void Reset(const Fill &) const {}
+
+ private:
+  Places places_;
+  Marks marks_;
+};
+
+// Marks the new rows that for_each(visit) gives as visit(row of the batch, slot). `priorities` holds one for all n rows of
+// the batch or one for each. The nodes above the slots in `changed` are not up to date then.
+template <typename Reach, typename ForEach>
+void MarkNew(const Reach &reach, int64_t n, const float *priorities, int64_t given, const ForEach &for_each,
+             std::vector<int64_t> *changed) {
+  const Marks &marks = reach.marks();
+  const float first = priorities[0];
+  const double first_weight = reach.FirstWeight((*marks.rule)(first));
+  const float largest = *std::max_element(priorities, priorities + given);
+  for_each([&](int64_t row, int64_t slot) {
+    const float priority = given == n ? priorities[row] : first;
+    marks.Begin(slot, priority);
+    marks.Set(slot, given == n ? reach.FirstWeight((*marks.rule)(priority)) : first_weight, changed);
+  });
+  *marks.max_priority = std::max(*marks.max_priority, largest);
+}
+
+// Deletes the rows of these handles and says how many there were. A handle that comes twice is not dead the second time.
+template <typename Reach>
+int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
+  std::vector<int64_t> slots;
+  slots.reserve(static_cast<size_t>(n));
+  Counts *counts = reach.marks().counts;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t slot = reach.StoredSlot(handles[i]);
+    if (slot >= 0) slots.push_back(slot);
+    counts->dead += slot < 0 && handles[i] >= 0;
+  }
+  std::vector<int64_t> changed;
+  changed.reserve(slots.size());
+  int64_t deleted = 0;
+  for (const int64_t slot : slots) {
+    if (reach.Deleted(slot)) continue;
+    ++deleted;
+    reach.Delete(slot, &changed);
+  }
+  reach.marks().tree.Refresh(&changed);
+  counts->deleted += deleted;
+  return deleted;
+}
+
+// Moves the clock, and deletes the rows that are older than `max_staleness`, -1 for no limit. Rows come in the order of
+// their clocks, and each goes stale once.
+template <typename Reach>
+void Advance(const Reach &reach, int64_t steps, int64_t max_staleness) {
+  const Marks &marks = reach.marks();
+  marks.clock->now += steps;
+  if (max_staleness < 0) return;
+  std::vector<int64_t> changed;
+  for (; marks.clock->fresh < reach.places().inserted; ++marks.clock->fresh) {
+    const int64_t slot = reach.places().SlotOf(marks.clock->fresh);
+    if (!marks.Stale(slot, max_staleness)) break;
+    if (reach.Deleted(slot)) continue;
+    ++marks.counts->stale;
+    reach.Delete(slot, &changed);
+  }
+  marks.tree.Refresh(&changed);
+}
+
+// Gives the rows at which samples may start other priorities, the last of several for one row, and says how many handles
+// were dead.
+template <typename Reach>
+int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, const float *priorities, int64_t given) {
+  const Marks &marks = reach.marks();
+  std::vector<int64_t> changed;
+  changed.reserve(static_cast<size_t>(n));
+  int64_t dead = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t slot = reach.StartSlot(handles[i]);
+    if (slot < 0) {
+      ++dead;
+      marks.counts->dead += handles[i] >= 0;
+      continue;
+    }
+    const float priority = priorities[given == n ? i : 0];
+    marks.priorities[slot] = priority;
+    marks.Set(slot, (*marks.rule)(priority), &changed);
+    *marks.max_priority = std::max(*marks.max_priority, priority);
+  }
+  reach.marks().tree.Refresh(&changed);
+  return dead;
+}
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_ROWS_H_

@@ -1,0 +1,251 @@
+// Adapters of the kernels that sample; see kernels.cc for the rules that all keep.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "adapters.h"
+#include "buffer.h"
+#include "draws.h"
+#include "groups.h"
+#include "outputs.h"
+#include "parallel.h"
+#include "status.h"
+#include "timeline.h"
+#include "windows.h"
+
+namespace {
+
+using replay::Gathered;
+using replay::Hindsight;
+using replay::Output;
+using replay::Plan;
+using replay::PlanNumbers;
+using replay::RandomState;
+using replay::Status;
+using replay::Target;
+using replay::Timeline;
+using replay::Window;
+using Args = replay::Bound<replay::OperatorNumber("sample")>;
+
+constexpr int64_t kAhead = 1;  // windows that are prefetched
+
+// Outputs of a sample that reaches over nothing but the rows at which it starts.
+struct RowOutputs {
+  std::vector<Gathered> rows;
+  std::vector<int64_t *> handles;
+  std::vector<float *> weights;
+
+  // Whether an output is one of those, in an array for n of them.
+  bool Add(const Args &args, const Output &output, int i, int64_t n) {
+    const replay::Arguments &raw = args.raw();
+    const replay::Dtype dtype = replay::DtypeOf(raw.dtype(i));
+    if (output.kind == replay::kHandle || output.kind == replay::kWeight) {
+      const bool is_handle = output.kind == replay::kHandle;
+      if (dtype != (is_handle ? replay::kInt64 : replay::kFloat32) || raw.elements(i) != n) return false;
+      is_handle ? handles.push_back(raw.data<int64_t>(i)) : weights.push_back(raw.data<float>(i));
+      return true;
+    }
+    const int64_t column = output.column;
+    if (!output.IsRow() || column < 0 || column >= args.columns()) return false;
+    const auto c = static_cast<int>(column);
+    if (!replay::SameDtype(dtype, replay::DtypeOf(raw.dtype(c))) || raw.RowsOf(i, c) != n) return false;
+    rows.push_back({raw.data<char>(c), raw.data<char>(i), args.RowBytes(c)});
+    return true;
+  }
+};
+
+Status SampleRows(const Args &args, const Plan &plan, const PlanNumbers &numbers, int64_t n) {
+  RowOutputs outputs;
+  outputs.rows.reserve(static_cast<size_t>(args.outputs()));
+  const int first_output = args.at(NAMED("outputs"));
+  for (int i = 0; i < args.outputs(); ++i) {
+    if (!outputs.Add(args, plan.Outputs()[i], first_output + i, n)) return replay::kBadArguments;
+  }
+  auto *random = args.data<RandomState>(NAMED("random_state"));
+  const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
+  std::vector<int64_t> slots(static_cast<size_t>(n));
+  const auto give = [&](const auto &places) {
+    for (int64_t *handles : outputs.handles) {
+      std::transform(slots.begin(), slots.end(), handles, [&](int64_t slot) { return places.HandleOf(slot); });
+    }
+    for (float *weights : outputs.weights) std::fill_n(weights, n, 1.0f);
+    replay::Gather(outputs.rows, slots.data(), n);
+  };
+  if (!args.HasGroup(replay::kMarksGroup)) {
+    if (plan.draw != replay::kUniformly || plan.max_use != 0) return replay::kBadArguments;
+    return replay::WithPlaces(args, [&](const auto &places) {
+      const Status status = replay::DrawUniformly(plan, places, random, bounds, n, slots.data());
+      if (status == replay::kOk) give(places);
+      return status;
+    });
+  }
+  const double beta = *args.data<double>(NAMED("given_beta"));
+  return replay::WithRows(args, [&](const auto &rows) {
+    const Status status = replay::Draw(plan, rows, random, bounds, n, slots.data());
+    if (status != replay::kOk) return status;
+    give(rows.places());
+    const replay::Marks &marks = rows.marks();
+    if (plan.draw == replay::kByPriority) {
+      for (float *weights : outputs.weights) {
+        replay::ImportanceWeights(marks.tree, slots.data(), n, beta, plan.by_buffer != 0, weights);
+      }
+      replay::MoveBeta(args.data<double>(NAMED("beta")), numbers.beta_step);
+    }
+    marks.Deliver(slots.data(), n, plan.max_use);
+    return replay::kOk;
+  });
+}
+
+// Asks for the memory of the rows of a window, if they lie together.
+void Prefetch(const std::vector<Target> &targets, const Timeline &time, const Window &window) {
+  constexpr int64_t kLine = 64;
+  constexpr int64_t kMost = 1 << 14;
+  if (time.streams() > 1) return;
+  for (const Target &target : targets) {
+    if (!target.output.HasRows()) continue;
+    const int64_t first = std::max(-window.start.before, replay::FirstOf(target.output, window));
+    const int64_t bytes = (target.output.runs - 1 + target.output.length) * target.row_bytes;
+    const char *begin = target.rows + time.Shifted(window.start.slot, first) * target.row_bytes;
+    for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(begin + line);
+  }
+}
+
+// The windows that start in these slots, but for their weights.
+std::vector<Window> WindowsAt(const Timeline &time, const Plan &plan, const PlanNumbers &numbers, int64_t outputs,
+                              const std::vector<int64_t> &slots, RandomState *random) {
+  const int64_t reach = replay::Reach(plan.Outputs(), outputs, plan.chain.steps);
+  for (const int64_t slot : slots) time.Prefetch(slot, reach);
+  const Hindsight hindsight{plan.strategy, numbers.ratio};
+  const auto n = static_cast<int64_t>(slots.size());
+  std::vector<Window> windows(slots.size());
+  for (int64_t i = 0; i < n; ++i) {
+    Window &window = windows[static_cast<size_t>(i)];
+    window.start = time.StartAt(slots[static_cast<size_t>(i)], reach);
+    window.chain = replay::ChainLength(time, plan.chain, window.start);
+    window.goal_slot = -1;
+    if (plan.strategy == Hindsight::kNone) continue;
+    const auto key = static_cast<uint64_t>(random->key);
+    const auto counter = static_cast<uint64_t>(random->counter + i);
+    window.goal_slot = hindsight.GoalSlot(time, window.start, replay::RandomBits(key, counter),
+                                          replay::RandomBits(key, counter + static_cast<uint64_t>(n)));
+  }
+  if (plan.strategy != Hindsight::kNone) random->counter += 2 * n;
+  return windows;
+}
+
+Status SampleWindows(const Args &args, const Plan &plan, const PlanNumbers &numbers, int64_t n) {
+  const int first_output = args.at(NAMED("outputs"));
+  const int64_t outputs = args.outputs();
+  std::vector<replay::Field> columns;
+  columns.reserve(static_cast<size_t>(args.columns()));
+  for (int i = 0; i < args.columns(); ++i) columns.push_back(replay::FieldOf(args.raw(), i));
+  std::vector<Target> targets;
+  targets.reserve(static_cast<size_t>(outputs));
+  std::vector<int64_t *> handles;
+  std::vector<float *> weights;
+  for (int i = 0; i < outputs; ++i) {
+    const Output &output = plan.Outputs()[i];
+    const replay::Field field = replay::FieldOf(args.raw(), first_output + i);
+    if (!replay::HoldsOutput(field, columns.data(), args.columns(), output, n, plan.chain.steps)) {
+      return replay::kBadArguments;
+    }
+    switch (output.kind) {
+      case replay::kHandle: handles.push_back(args.raw().data<int64_t>(first_output + i)); break;
+      case replay::kWeight: weights.push_back(args.raw().data<float>(first_output + i)); break;
+      default: targets.push_back(replay::TargetOf(field, columns.data(), output, n));
+    }
+  }
+  const double beta = *args.data<double>(NAMED("given_beta"));
+  auto *random = args.data<RandomState>(NAMED("random_state"));
+  return replay::WithRows(args, [&](const auto &) {
+    const Timeline time = replay::TimelineOf(args);
+    const replay::Marks &marks = time.marks();
+    std::vector<int64_t> slots(static_cast<size_t>(n));
+    const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
+    const Status status = replay::Draw(plan, time, random, bounds, n, slots.data());
+    if (status != replay::kOk) return status;
+    const std::vector<Window> windows = WindowsAt(time, plan, numbers, outputs, slots, random);
+    for (int64_t *to : handles) {
+      std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
+    }
+    for (float *to : weights) {
+      if (plan.draw == replay::kByPriority) {
+        replay::ImportanceWeights(marks.tree, slots.data(), n, beta, plan.by_buffer != 0, to);
+      } else {
+        std::fill_n(to, n, 1.0f);
+      }
+    }
+    // Sample by sample: windows of one sample share rows, which are then still in the cache. While they are copied, the
+    // rows of the next ones are on their way.
+    int64_t bytes = 0;
+    for (const Target &target : targets) bytes += n * target.sample_bytes;
+    replay::InParallel(n, bytes, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        if (b + kAhead < end) Prefetch(targets, time, windows[static_cast<size_t>(b + kAhead)]);
+        const Window &window = windows[static_cast<size_t>(b)];
+        for (const Target &target : targets) replay::Fill(target, time, window, b, numbers.Powers());
+      }
+    });
+    if (plan.draw == replay::kByPriority) replay::MoveBeta(args.data<double>(NAMED("beta")), numbers.beta_step);
+    marks.Deliver(slots.data(), n, plan.max_use);
+    return replay::kOk;
+  });
+}
+
+}  // namespace
+
+// Samples as the plan says; the first axis of each output is that of samples. By priority the draw uses `given_beta`, which
+// may be beta itself, and moves beta by its step up to 1.
+MINDSPORE_REPLAY_KERNEL(sample) {
+  const Plan &plan = *args.data<Plan>(NAMED("plan"));
+  const PlanNumbers &numbers = *args.data<PlanNumbers>(NAMED("numbers"));
+  const int first_output = args.at(NAMED("outputs"));
+  const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
+  const bool marked = args.HasGroup(replay::kMarksGroup);
+  if (n < 1 || !replay::IsPlan(plan, args.elements(NAMED("numbers")))) return replay::kBadArguments;
+  if (marked != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
+  const double beta = *args.data<double>(NAMED("given_beta"));
+  if (!(beta >= 0 && beta <= 1)) return replay::kBadWeight;
+  return args.HasGroup(replay::kTimeGroup) ? SampleWindows(args, plan, numbers, n) : SampleRows(args, plan, numbers, n);
+}
+
+// Draws rows of G groups, L of each. Options are the column that tells groups, of ints, and whether rows are consecutive;
+// of the template only the shape counts.
+MINDSPORE_REPLAY_KERNEL(sample_groups) {
+  const replay::Arguments &raw = args.raw();
+  const int64_t groups = raw.dim(args.at(NAMED("template")), 0);
+  const int64_t size = raw.dim(args.at(NAMED("template")), 1);
+  const int64_t *options = args.data<int64_t>(NAMED("options"));
+  if (options[0] < 0 || options[0] >= args.columns()) return replay::kBadArguments;
+  const auto key = static_cast<int>(options[0]);
+  const replay::Dtype dtype = replay::DtypeOf(raw.dtype(key));
+  if (raw.elements(key) != args.capacity() || replay::IsFloat(dtype)) return replay::kBadArguments;
+  return replay::WithRows(args, [&](const auto &) {
+    const Timeline time = replay::TimelineOf(args);
+    const replay::Cursors &ring = time.places();
+    const auto rows =
+        replay::RowsByGroup(time, time.marks().tree, [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
+    std::vector<int64_t> drawn(static_cast<size_t>(groups * size));
+    if (!replay::DrawGroups(rows, args.data<RandomState>(NAMED("random_state")), groups, size, options[1] != 0,
+                            drawn.data())) {
+      return replay::kTooFewRows;
+    }
+    const int first_row = args.at(NAMED("rows"));
+    for (int64_t i = 0; i < groups * size; ++i) {
+      const int64_t row = drawn[static_cast<size_t>(i)];
+      args.data<uint8_t>(NAMED("mask"))[i] = row >= 0;
+      const int64_t slot = row < 0 ? 0 : replay::SlotOf(row, ring.head, ring.capacity);
+      for (int c = 0; c < args.columns(); ++c) {
+        const int64_t bytes = args.RowBytes(c);
+        char *out = raw.data<char>(first_row + c) + i * bytes;
+        if (row < 0) {
+          std::memset(out, 0, static_cast<size_t>(bytes));
+        } else {
+          std::memcpy(out, raw.data<char>(c) + slot * bytes, static_cast<size_t>(bytes));
+        }
+      }
+    }
+    return replay::kOk;
+  });
+}

@@ -1,0 +1,483 @@
+// The kernels of sample_kernels.cc on a GPU; see kernels.cu for the rules that all keep.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "buffer.cuh"
+#include "device.cuh"
+#include "draw.h"
+#include "groups.cuh"
+#include "outputs.h"
+#include "points.h"
+#include "rows.cuh"
+#include "shuffle.cuh"
+#include "status.h"
+#include "timeline.h"
+#include "windows.h"
+
+namespace {
+
+using replay::Chunk;
+using replay::Chunks;
+using replay::Column;
+using replay::Field;
+using replay::Kind;
+using replay::kMostColumns;
+using replay::kThreads;
+using replay::Marks;
+using replay::Output;
+using replay::Plan;
+using replay::PlanNumbers;
+using replay::RandomState;
+using replay::Report;
+using replay::State;
+using replay::SumTree;
+using replay::Target;
+using replay::Timeline;
+using replay::Window;
+
+constexpr int kMostOutputs = 48;
+constexpr int64_t kWindowsOfBlock = 32;
+
+// The handles of a sample that is refused: of no row, so that what is done to them is done to none.
+constexpr int64_t kNoRow = -1;
+
+// What is the same for all draws of a sample.
+struct Draws {
+  replay::Ranks ranks;
+  bool by_priority;
+  bool rotates;    // whether points of the total weight are counted from another slot than 0
+  double offset;   // the weight before that slot
+  double stratum;  // of the total weight, for draws by priority
+  int64_t first;   // logical row of rank 0, and the ring's head, of draws without weights
+  int64_t head;
+};
+
+// A sample: its arguments.
+struct Sample {
+  State state;
+  const int64_t *bounds;
+  double *beta;
+  const double *given_beta;
+  const PlanNumbers *numbers;
+  int64_t count_of_numbers;
+  const Plan *plan;
+  int64_t n;
+  int64_t *own_handles;       // null if an output is sure to hold them
+  const int64_t *given_ranks; // of RanksKernel
+  int k;
+  int count;
+  Field columns[kMostColumns];
+  Field outputs[kMostOutputs];
+
+  // Whether the outputs hold what the plan says, and for outputs that are rows where they come from and go, in `rows`; the
+  // same for all threads of a block.
+  template <typename Rows>
+  __device__ bool Holds(Column *rows) const {
+    static_assert(kMostOutputs <= kThreads, "a thread looks at one of them");
+    const int i = threadIdx.x;
+    bool holds = true;
+    if (i < count) {
+      const Output &output = plan->Outputs()[i];
+      holds = replay::HoldsOutput(outputs[i], columns, k, output, n, plan->chain.steps);
+      if constexpr (!replay::kTimed<Rows>) {
+        const bool is_number = output.kind == replay::kHandle || output.kind == replay::kWeight;
+        holds = holds && (is_number || output.IsRow());
+        rows[i] = {nullptr, nullptr, 0};
+        if (holds && !is_number) {
+          const Field &column = columns[output.column];
+          rows[i] = {column.data, outputs[i].data, column.row_elements * column.element_bytes};
+        }
+      }
+    }
+    return __syncthreads_and(holds) != 0;
+  }
+
+  // Finds what draws have in common; the same in all blocks.
+  template <typename Rows>
+  __device__ int Load(Draws *draws) const {
+    const bool marked = plan->draw != replay::kUniformly;
+    if (!replay::IsPlan(*plan, count_of_numbers) || marked != replay::kMarked<Rows>) return replay::kBadArguments;
+    if (!(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
+    if (!state.Sound() || (!marked && plan->max_use != 0)) return replay::kBadArguments;
+    const replay::Cursors ring = state.Ring();
+    const bool ordered = plan->ordered != 0;
+    draws->by_priority = plan->draw == replay::kByPriority;
+    draws->ranks = {*state.random, 0, true, given_ranks};
+    const SumTree &tree = state.marks.tree;
+    if constexpr (replay::kMarked<Rows>) {
+      if (draws->by_priority) {
+        if (tree.Positive() < static_cast<double>(n)) return replay::kTooFewRows;
+        draws->stratum = tree.Total() / static_cast<double>(n);
+        draws->rotates = ordered;
+        draws->offset = ordered ? tree.Before(ring.head) : 0;
+        return replay::kOk;
+      }
+    }
+    const replay::RowRange rows = replay::SliceRows(bounds[0], bounds[1], ring.count);
+    draws->ranks.replace = plan->replace != 0;
+    // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
+    draws->rotates = ordered || rows.size < ring.capacity;
+    if constexpr (replay::kMarked<Rows>) {
+      draws->ranks.size = static_cast<int64_t>(replay::SumRows(tree, rows, ring.head, ring.capacity));
+      if (draws->ranks.size < n) return replay::kTooFewRows;
+      draws->offset = draws->rotates ? tree.Before(replay::SlotOf(rows.first, ring.head, ring.capacity)) : 0;
+    } else {
+      draws->ranks.size = rows.size;
+      if (rows.size < n) return replay::kTooFewRows;
+      draws->first = rows.first;
+      draws->head = draws->rotates ? ring.head : 0;
+    }
+    return replay::kOk;
+  }
+
+  // The slot of draw i.
+  template <typename Rows>
+  __device__ int64_t SlotOf(const Draws &draws, int64_t i) const {
+    if constexpr (replay::kMarked<Rows>) {
+      const SumTree &tree = state.marks.tree;
+      const double point = draws.by_priority
+                               ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, tree.Total())
+                               : static_cast<double>(draws.ranks(i) + 1);
+      return tree.SlotAt(draws.rotates ? replay::Rotated(point, draws.offset, tree.Total()) : point);
+    } else {
+      return replay::SlotOf(draws.first + draws.ranks(i), draws.head, state.capacity);
+    }
+  }
+
+  // Whether there is an output of a kind.
+  __device__ bool Gives(int64_t kind) const {
+    bool gives = false;
+    for (int j = 0; j < count; ++j) gives |= plan->Outputs()[j].kind == kind;
+    return gives;
+  }
+
+  // Number i of the outputs of a kind.
+  template <typename Number>
+  __device__ void Give(int64_t kind, int64_t i, Number number) const {
+    for (int j = 0; j < count; ++j) {
+      if (plan->Outputs()[j].kind == kind) reinterpret_cast<Number *>(outputs[j].data)[i] = number;
+    }
+  }
+
+  __device__ const int64_t *Handles() const {
+    const int64_t *handles = own_handles;
+    for (int j = 0; j < count && handles == nullptr; ++j) {
+      if (plan->Outputs()[j].kind == replay::kHandle) handles = reinterpret_cast<const int64_t *>(outputs[j].data);
+    }
+    return handles;
+  }
+
+  // What each row drawn is noted by, once.
+  template <typename Rows>
+  __device__ void Note(const Draws &draws, int64_t i, int64_t slot) const {
+    const int64_t handle = state.Get(Kind<replay::PlacesOf<Rows>>{}).HandleOf(slot);
+    Give(replay::kHandle, i, handle);
+    if constexpr (replay::kMarked<Rows>) {
+      if (own_handles != nullptr) own_handles[i] = handle;
+      CountUse(slot);
+      if (draws.by_priority) {
+        if (plan->by_buffer) Give(replay::kWeight, i, WeightOf(slot, state.marks.tree.Minimum()));
+        return;
+      }
+    }
+    Give(replay::kWeight, i, 1.0f);
+  }
+
+  // What the last block does when all rows are noted.
+  template <typename Rows>
+  __device__ void End(const Draws &draws) const {
+    if constexpr (replay::kMarked<Rows>) {
+      const auto places = state.Get(Kind<replay::PlacesOf<Rows>>{});
+      const int64_t *handles = Handles();
+      const auto slot_of = [&](int64_t i) { return places.SlotOf(handles[i]); };
+      if (draws.by_priority && !plan->by_buffer && Gives(replay::kWeight)) GiveWeights(slot_of);
+      Deliver(slot_of);
+    }
+    if (threadIdx.x != 0) return;
+    const bool has_goals = replay::kTimed<Rows> && plan->strategy != replay::Hindsight::kNone;
+    state.random->counter = draws.ranks.state.counter + n * (has_goals ? 3 : 1);
+    if (draws.by_priority) replay::MoveBeta(beta, numbers->beta_step);
+  }
+
+  // What a sample that is refused gives.
+  __device__ void FillZeros(const Chunk &chunk) const {
+    for (int i = 0; i < count; ++i) {
+      const bool is_handle = plan->Outputs()[i].kind == replay::kHandle && outputs[i].dtype == replay::kInt64;
+      const int64_t bytes = outputs[i].elements / n * outputs[i].element_bytes;
+      char *out = outputs[i].data + chunk.first * bytes;
+      const int64_t total = chunk.count * bytes;
+      for (int64_t b = chunk.Begin(total) + threadIdx.x; b < chunk.End(total); b += blockDim.x) {
+        out[b] = is_handle ? static_cast<char>(kNoRow) : 0;
+      }
+    }
+  }
+
+ private:
+  __device__ float WeightOf(int64_t slot, double smallest) const {
+    return replay::ImportanceWeight(smallest, state.marks.tree.Leaf(slot), *given_beta);
+  }
+
+  // Gives importance weights that are measured by the smallest weight of the sample.
+  template <typename SlotOfDraw>
+  __device__ void GiveWeights(const SlotOfDraw &slot_of) const {
+    __shared__ unsigned long long smallest;  // the bits of positive numbers are in their order
+    const auto bits_of = [&](int64_t i) {
+      return static_cast<unsigned long long>(__double_as_longlong(state.marks.tree.Leaf(slot_of(i))));
+    };
+    if (threadIdx.x == 0) smallest = bits_of(0);
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) atomicMin(&smallest, bits_of(i));
+    __syncthreads();
+    const double measure = __longlong_as_double(static_cast<long long>(smallest));
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) Give(replay::kWeight, i, WeightOf(slot_of(i), measure));
+    __syncthreads();
+  }
+
+  // Counts a delivery of one slot.
+  __device__ void CountUse(int64_t slot) const {
+    int32_t *count = &state.marks.use_counts[slot];
+    for (int32_t uses = *count; uses < std::numeric_limits<int32_t>::max();) {
+      const int32_t found = atomicCAS(count, uses, uses + 1);
+      if (found == uses) break;
+      uses = found;
+    }
+  }
+
+  // Removes the rows that have had their last delivery.
+  template <typename SlotOfDraw>
+  __device__ void Deliver(const SlotOfDraw &slot_of) const {
+    const Marks &marks = state.marks;
+    if (threadIdx.x == 0) replay::AddTo(&marks.counts->drawn, n);
+    if (plan->max_use == 0) return;
+    int64_t removed = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+      const int64_t slot = slot_of(i);
+      const int32_t uses = marks.use_counts[slot];
+      if (uses < plan->max_use || atomicCAS(&marks.use_counts[slot], uses, ~uses) != uses) continue;
+      marks.tree.SetLeaf(slot, 0);
+      ++removed;
+    }
+    replay::AddTo(&marks.counts->used_up, removed);
+    if (__syncthreads_or(removed > 0)) replay::RefreshAbove(marks.tree, n, slot_of);
+  }
+};
+static_assert(sizeof(Sample) <= 3584, "a launch takes 4096 bytes");
+
+// Before a sample of more than a block can shuffle: all its ranks. One block.
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int64_t *ranks, int32_t *table) {
+  Draws draws;
+  if (sample.Load<Rows>(&draws) != replay::kOk || draws.ranks.replace) return;
+  const replay::StepsByCell steps(table, replay::StepsByCell::Buckets(sample.n));
+  draws.ranks.BeginIn(steps, sample.n);
+  for (int64_t i = threadIdx.x; i < sample.n; i += blockDim.x) ranks[i] = draws.ranks.DrawnIn(steps, i);
+}
+
+// Copies `rows` rows that lie in two columns, a few threads on each; from(row) says where, null for one of zeros.
+template <typename From>
+__device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, const char *a, const char *b, char *out,
+                         const From &from) {
+  const auto *both = reinterpret_cast<const char *>(reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b));
+  replay::WithUnit(replay::UnitOf(row_bytes, both, out), [&](auto type) {
+    using Unit = decltype(type);
+    const int64_t units = row_bytes / static_cast<int64_t>(sizeof(Unit));
+    int64_t lanes = 1;
+    while (lanes < units && lanes < 32) lanes *= 2;
+    const int64_t lane = threadIdx.x % lanes;
+    const int64_t stride = blockDim.x / lanes;
+    for (int64_t row = chunk.Begin(rows) + threadIdx.x / lanes; row < chunk.End(rows); row += stride) {
+      const auto *source = reinterpret_cast<const Unit *>(from(row));
+      auto *target = reinterpret_cast<Unit *>(out) + row * units;
+      replay::CopyUnits<Unit>(
+          0, units, lane, lanes, [=](int64_t u) { return source == nullptr ? nullptr : source + u; },
+          [=](int64_t u) { return target + u; });
+    }
+  });
+}
+
+// Fills in what a target gives for the windows of a chunk.
+__device__ void FillTarget(const Target &target, const Timeline &time, const Chunk &chunk, const Window *windows,
+                           const double *powers) {
+  char *out = target.out + chunk.first * target.sample_bytes;
+  const Output &output = target.output;
+  switch (output.kind) {
+    case replay::kHandle:
+    case replay::kWeight: return;  // they are noted
+    case replay::kWindow:
+    case replay::kStack:
+      return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out,
+                      [&](int64_t row) {
+                        const int64_t slot =
+                            replay::SlotAt(time, windows[row / output.Elements()], output, row % output.Elements());
+                        return slot < 0 ? nullptr : target.rows + slot * target.row_bytes;
+                      });
+    case replay::kGoal:
+      return CopyEach(chunk, chunk.count, target.row_bytes, target.rows, target.goals, out,
+                      [&](int64_t row) { return replay::GoalOf(target, windows[row]); });
+    case replay::kMask: {
+      const int64_t total = chunk.count * output.Elements();
+      for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
+        const Window &window = windows[i / output.Elements()];
+        reinterpret_cast<uint8_t *>(out)[i] = replay::SlotAt(time, window, output, i % output.Elements()) >= 0;
+      }
+      return;
+    }
+    case replay::kReturn: {
+      const int64_t total = chunk.count * target.inner;
+      for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
+        const int64_t b = i / target.inner;
+        replay::FillReturn(target, time, windows[b], i % target.inner, powers, out + b * target.sample_bytes);
+      }
+      return;
+    }
+    default:
+      for (int64_t b = chunk.Begin(chunk.count) + threadIdx.x; b < chunk.End(chunk.count); b += blockDim.x) {
+        replay::FillNumber(target, time, windows[b], powers, out + b * target.sample_bytes);
+      }
+  }
+}
+
+// What a sample reaches over from the slot of draw i.
+__device__ void Reach(const Sample &, const Draws &, int64_t, int64_t slot, int64_t *reached) { *reached = slot; }
+
+__device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64_t slot, Window *window) {
+  const Timeline time = sample.state.Get(Kind<Timeline>{});
+  const Plan &plan = *sample.plan;
+  window->start = time.StartAt(slot, replay::Reach(plan.Outputs(), sample.count, plan.chain.steps));
+  window->chain = replay::ChainLength(time, plan.chain, window->start);
+  window->goal_slot = -1;
+  if (plan.strategy == replay::Hindsight::kNone) return;
+  const replay::Hindsight hindsight{plan.strategy, sample.numbers->ratio};
+  const auto key = static_cast<uint64_t>(draws.ranks.state.key);
+  const auto counter = static_cast<uint64_t>(draws.ranks.state.counter + sample.n + i);  // after the numbers of the draw
+  window->goal_slot = hindsight.GoalSlot(time, window->start, replay::RandomBits(key, counter),
+                                         replay::RandomBits(key, counter + static_cast<uint64_t>(sample.n)));
+}
+
+// Copies what the outputs hold of the rows or windows of a chunk.
+__device__ void Copy(const Sample &sample, const Column *rows, const Chunk &chunk, const int64_t *slots) {
+  replay::CopyRows<replay::kOut>(rows, sample.count, chunk, slots);
+}
+
+__device__ void Copy(const Sample &sample, const Column *, const Chunk &chunk, const Window *windows) {
+  const Timeline time = sample.state.Get(Kind<Timeline>{});
+  for (int i = 0; i < sample.count; ++i) {
+    const Target target = replay::TargetOf(sample.outputs[i], sample.columns, sample.plan->Outputs()[i], sample.n);
+    FillTarget(target, time, chunk, windows, sample.numbers->Powers());
+  }
+}
+
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads, replay::kTimed<Rows> ? 3 : 4)  // blocks of a processor at once, at least
+    SampleKernel(const Report report, unsigned ticket, const Sample sample, const Chunks chunks) {
+  constexpr bool kTimed = replay::kTimed<Rows>;
+  __shared__ std::conditional_t<kTimed, Window, int64_t> reached[kTimed ? kWindowsOfBlock : kThreads];
+  __shared__ Column rows[kMostOutputs];
+  const Chunk chunk = replay::ThisChunk(chunks);
+  Draws draws;
+  const bool holds = sample.Holds<Rows>(rows);
+  int status = sample.Load<Rows>(&draws);
+  if (!holds && status != replay::kBadWeight) status = replay::kBadArguments;
+  if (status == replay::kOk) {
+    draws.ranks.Begin(chunk.first + chunk.count);
+    if (threadIdx.x < chunk.count) {
+      const int64_t i = chunk.first + threadIdx.x;
+      const int64_t slot = sample.SlotOf<Rows>(draws, i);
+      Reach(sample, draws, i, slot, &reached[threadIdx.x]);
+      if (chunk.part == 0) sample.Note<Rows>(draws, i, slot);
+    }
+  }
+  const bool last = replay::IsLastBlock(ticket);
+  if (status == replay::kOk) {
+    Copy(sample, rows, chunk, reached);
+    if (last) sample.End<Rows>(draws);
+  } else {
+    sample.FillZeros(chunk);
+    if (last && threadIdx.x == 0) report(status);
+  }
+}
+
+using Args = replay::Bound<replay::OperatorNumber("sample")>;
+
+// Whether an output is sure to hold handles, if the plan is sound: one of n int64 where no column has single ones.
+bool HoldsHandles(const Sample &sample) {
+  const auto is_int64 = [](const Field &field, int64_t elements) { return field.Is(replay::kInt64, elements); };
+  return std::any_of(sample.outputs, sample.outputs + sample.count,
+                     [&](const Field &output) { return is_int64(output, sample.n); }) &&
+         std::none_of(sample.columns, sample.columns + sample.k,
+                      [&](const Field &column) { return is_int64(column, sample.state.capacity); });
+}
+
+Sample SampleOf(const Args &args, int64_t n) {
+  Sample sample{replay::StateOf(args),
+                args.data<int64_t>(NAMED("sample_range")),
+                args.data<double>(NAMED("beta")),
+                args.data<double>(NAMED("given_beta")),
+                args.data<PlanNumbers>(NAMED("numbers")),
+                args.elements(NAMED("numbers")),
+                args.data<Plan>(NAMED("plan")),
+                n,
+                nullptr,
+                nullptr,
+                args.columns(),
+                static_cast<int>(args.outputs()),
+                {},
+                {}};
+  const int first_output = args.at(NAMED("outputs"));
+  for (int i = 0; i < sample.k; ++i) sample.columns[i] = replay::FieldOf(args.raw(), i);
+  for (int i = 0; i < sample.count; ++i) sample.outputs[i] = replay::FieldOf(args.raw(), first_output + i);
+  return sample;
+}
+
+}  // namespace
+
+MINDSPORE_REPLAY_CUDA_KERNEL(sample) {
+  const int first_output = args.at(NAMED("outputs"));
+  const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
+  if (args.outputs() > kMostOutputs) return call->Fail(replay::kTooMany);
+  if (n < 1) return call->Fail(replay::kBadArguments);
+  Sample sample = SampleOf(args, n);
+  int64_t bytes = 0;
+  for (int i = 0; i < sample.count; ++i) {
+    bytes += sample.outputs[i].elements / n * sample.outputs[i].element_bytes;
+  }
+  Chunks chunks = replay::ChunksOf(n, bytes);
+  if (args.HasGroup(replay::kTimeGroup)) chunks.per_block = std::min(chunks.per_block, kWindowsOfBlock);
+  if (args.HasGroup(replay::kMarksGroup) && !HoldsHandles(sample)) sample.own_handles = call->Scratch<int64_t>(n);
+  replay::WithKind(args, [&](auto kind) {
+    using Rows = typename decltype(kind)::Type;
+    if (n > replay::kMostInBlock) {
+      auto *ranks = call->Scratch<int64_t>(n);
+      call->Launch(RanksKernel<Rows>, 1, sample, ranks, call->Scratch<int32_t>(replay::StepsByCell::Size(n)));
+      sample.given_ranks = ranks;
+    }
+    call->Launch(SampleKernel<Rows>, chunks.Blocks(), call->report, replay::NextTicket(), sample, chunks);
+  });
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(sample_groups) {
+  const int form = args.at(NAMED("template"));
+  const int64_t groups = args.raw().dim(form, 0), size = args.raw().dim(form, 1), n = groups * size;
+  int64_t all = 1;
+  while (all < args.capacity()) all *= 2;
+  replay::GroupSample sample{replay::StateOf(args),
+                             args.data<int64_t>(NAMED("options")),
+                             groups,
+                             size,
+                             args.data<uint8_t>(NAMED("mask")),
+                             call->Scratch<replay::Member>(all),
+                             all,
+                             call->Scratch<int32_t>(all + 1),
+                             call->Scratch<int32_t>(replay::StepsByCell::Size(groups)),
+                             call->Scratch<int64_t>(n),
+                             args.columns(),
+                             {}};
+  for (int i = 0; i < sample.k; ++i) sample.columns[i] = replay::FieldOf(args.raw(), i);
+  const Chunks chunks = replay::ChunksOf(args, n);
+  call->Launch(replay::MembersKernel, replay::BlocksFor(all), sample);
+  replay::Sort(call, sample.members, all);
+  call->Launch(replay::DrawGroupsKernel, 1, call->report, sample);
+  call->Launch(replay::CopyKernel<replay::kOut>, chunks.Blocks(), sample.slots, replay::ColumnsOf(args), chunks);
+}

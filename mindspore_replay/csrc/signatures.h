@@ -1,0 +1,305 @@
+// What each operator takes and gives: one line for each, which the adapters and Python read. From left to right:
+//
+//   columns            the columns of the buffer, or some of them; their number is k
+//   ring, ?marks       a group of the buffer's state; with ? it is there only in buffers that have it
+//   name:f32[n]        an array; of one axis or none only the number of elements counts: a number, n (any, the same
+//                      wherever it stands), C (the capacity), T (numbers of a sum tree), alternatives as in [1|n], and
+//                      sums as in [8+7m]; of two axes each counts
+//   marks?name:...     an array that is there only together with a group
+//   name=other:...     an array that may be that array of the state itself
+//   rows[n]            one array for each column, of its dtype, with these axes before those of a row
+//   outputs[m]         m arrays of whatever dtype and shape the kernel says itself
+//   ->                 what comes after it is given, all before it is taken, and state is changed in place
+#ifndef MINDSPORE_REPLAY_SIGNATURES_H_
+#define MINDSPORE_REPLAY_SIGNATURES_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "arguments.h"
+
+namespace replay {
+
+constexpr std::string_view kGroups[] = {
+    "ring = head:i32[1] count:i32[1] serials:i64[2] random_state:i64[2]",
+    "reservoir = row_serials:i64[C]",
+    "marks = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[2] "
+    "counts:i64[5] weighting:f64[2]",
+    "time = steps:i64[C] flags:u8[C] window_rule:i64[6]",
+};
+
+constexpr int kNumberOfGroups = sizeof(kGroups) / sizeof(kGroups[0]);
+
+constexpr std::string_view kOperators[] = {
+    "insert: columns ring ?reservoir ?marks ?time rows[n] marks?priority=max_priority:f32[1|n] time?ends:u8[1|n] -> "
+    "stored:i32[1]",
+    "update: columns ring ?reservoir ?marks ?time handles:i64[n] rows[n] -> dead:i32[1]",
+    "read: columns ring index:i64[n] -> rows[n]",
+    "sample: columns ring plan:i64[8+7m] ?reservoir ?marks ?time numbers:f64[p] beta:f64[1] sample_range:i64[2] "
+    "given_beta:f64[1] -> outputs[m]",
+    "sample_groups: columns ring marks time options:i64[2] template:any[G,L] -> mask:bool[G,L] rows[G,L]",
+    "update_priorities: ring ?reservoir marks ?time handles:i64[n] priority:f32[1|n] -> dead:i32[1]",
+    "delete: ring ?reservoir marks ?time handles:i64[n] -> removed:i32[1]",
+    "advance: ring ?reservoir marks ?time max_staleness:i64[1] ticks:i64[1] -> now:i64[1]",
+    "info: ring ?reservoir marks ?time handles:i64[n] -> priority:f32[n] uses:i32[n] staleness:i64[n]",
+    "end_episodes: ring marks time flag:u8[1] -> ended:i32[1]",
+    "reset: ring ?reservoir ?marks ?time -> stored:i32[1]",
+    "sums: ring ?reservoir marks ?time ranges:i64[2m] -> sums:f64[m]",
+    "summary: ring ?reservoir marks ?time -> summary:f64[3]",
+};
+constexpr int kNumberOfOperators = sizeof(kOperators) / sizeof(kOperators[0]);
+
+// The names of variables that stand for numbers of elements.
+constexpr std::string_view kVariables = "CTnmpGL";
+constexpr int kCapacity = 0, kTreeSize = 1, kRowsGiven = 2, kOutputsGiven = 3;
+
+// A number of elements: `plus` and `times` times a variable.
+struct Extent {
+  int64_t plus = 0;
+  int64_t times = 0;
+  int variable = -1;
+};
+
+enum class Role : int8_t { kState, kInput, kOutput };
+enum class Span : int8_t { kOne, kColumns, kRows, kOutputs };
+
+constexpr Dtype kOfAnyDtype = static_cast<Dtype>(-2);
+
+// An array, or those for all columns, of a signature.
+struct Item {
+  std::string_view name{};
+  Role role = Role::kInput;
+  Span span = Span::kOne;
+  Dtype dtype = kNoDtype;
+  Extent extents[2]{};
+  int axes = 0;          // 2 where each counts
+  bool or_one = false;   // one element will do as well
+  int needs = -1;        // the group that it is there with
+  int may_be = -1;       // the item of the state that it may be itself
+};
+
+namespace parsing {
+
+constexpr bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// Takes what comes before the separator, and the separator, from the front of a text.
+constexpr std::string_view Take(std::string_view *text, char separator) {
+  const size_t end = text->find(separator);
+  const std::string_view taken = text->substr(0, end);
+  *text = end == std::string_view::npos ? std::string_view{} : text->substr(end + 1);
+  return taken;
+}
+
+constexpr bool StartsWith(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
+
+constexpr Dtype DtypeOf(std::string_view text) {
+  if (text == "f32") return kFloat32;
+  if (text == "f64") return kFloat64;
+  if (text == "i32") return kInt32;
+  if (text == "i64") return kInt64;
+  if (text == "u8") return kUint8;
+  if (text == "bool") return kBool;
+  return text == "any" ? kOfAnyDtype : throw "a dtype of a signature";
+}
+
+constexpr Extent ExtentOf(std::string_view text) {
+  Extent extent;
+  int64_t number = 0;
+  bool digits = false;
+  for (const char c : text) {
+    if (IsDigit(c)) {
+      number = 10 * number + (c - '0');
+      digits = true;
+    } else if (c == '+') {
+      extent.plus = number;
+      number = 0;
+      digits = false;
+    } else {
+      extent.variable = static_cast<int>(kVariables.find(c));
+      extent.times = digits ? number : 1;
+      number = 0;
+    }
+  }
+  if (extent.variable < 0) extent.plus = number;
+  return extent;
+}
+
+constexpr int NumberOfGroup(std::string_view name) {
+  for (int i = 0; i < kNumberOfGroups; ++i) {
+    std::string_view text = kGroups[i];
+    if (Take(&text, ' ') == name) return i;
+  }
+  return -1;
+}
+
+constexpr void SetExtents(std::string_view text, Item *item) {
+  if (StartsWith(text, "1|")) {
+    item->or_one = true;
+    text = text.substr(2);
+  }
+  while (!text.empty()) item->extents[item->axes++] = ExtentOf(Take(&text, ','));
+}
+
+constexpr Item ItemOf(std::string_view text) {
+  Item item;
+  const size_t question = text.find('?');
+  if (question != std::string_view::npos) {
+    item.needs = NumberOfGroup(text.substr(0, question));
+    text = text.substr(question + 1);
+  }
+  const std::string_view head = Take(&text, '[');
+  SetExtents(Take(&text, ']'), &item);
+  std::string_view rest = head;
+  const std::string_view name = Take(&rest, ':');
+  item.name = name.substr(0, name.find('='));
+  item.span = item.name == "columns" ? Span::kColumns : item.name == "rows" ? Span::kRows
+              : item.name == "outputs" ? Span::kOutputs : Span::kOne;
+  if (item.span == Span::kOne) item.dtype = DtypeOf(rest);
+  return item;
+}
+
+}  // namespace parsing
+
+// Which group of the state is which.
+constexpr int kReservoirGroup = parsing::NumberOfGroup("reservoir");
+constexpr int kMarksGroup = parsing::NumberOfGroup("marks");
+constexpr int kTimeGroup = parsing::NumberOfGroup("time");
+
+// Whether there are buffers with these groups of state. Windows are drawn by their weights, and rows of a reservoir have no
+// neighbours.
+constexpr bool AreOfABuffer(const bool (&groups)[kNumberOfGroups]) {
+  return !groups[kTimeGroup] || (groups[kMarksGroup] && !groups[kReservoirGroup]);
+}
+
+// The signature of an operator.
+struct Signature {
+  static constexpr int kMostItems = 32;
+
+  std::string_view name{};
+  Item items[kMostItems]{};
+  int size = 0;
+  bool optional[kNumberOfGroups]{};  // groups that may be there or not
+  bool required[kNumberOfGroups]{};  // groups that are always there
+  // How many arguments there are always: some, so many times k, and so many times m.
+  int always = 0;
+  int by_columns = 0;
+  int by_outputs = 0;
+  int with_group[kNumberOfGroups]{};  // how many more with an optional group
+  // Which optional groups are there, as bits, by how many more arguments there are; -1 for a number that none have.
+  int8_t choices[kMostItems]{};
+
+  constexpr int Find(std::string_view wanted) const {
+    for (int i = 0; i < size; ++i) {
+      if (items[i].name == wanted) return i;
+    }
+    return -1;
+  }
+
+  // The place of an item that must be there.
+  constexpr int At(std::string_view wanted) const {
+    return Find(wanted) >= 0 ? Find(wanted) : throw "a name that the signature does not have";
+  }
+};
+
+namespace parsing {
+
+constexpr void AddGroup(int group, bool optional, Signature *signature) {
+  std::string_view text = kGroups[group];
+  Take(&text, '=');
+  (optional ? signature->optional : signature->required)[group] = true;
+  for (text = text.substr(1); !text.empty();) {
+    Item item = ItemOf(Take(&text, ' '));
+    item.role = Role::kState;
+    item.needs = optional ? group : -1;
+    signature->items[signature->size++] = item;
+  }
+}
+
+constexpr void AddItem(std::string_view word, Role role, Signature *signature) {
+  Item item = ItemOf(word);
+  item.role = item.span == Span::kColumns ? Role::kState : role;
+  const size_t equals = word.find('=');
+  if (equals != std::string_view::npos) {
+    std::string_view other = word.substr(equals + 1);
+    item.may_be = signature->At(Take(&other, ':'));
+  }
+  if (item.needs >= 0 && !signature->optional[item.needs]) item.needs = -1;
+  if (signature->Find(item.name) >= 0) throw "a name that comes twice";
+  signature->items[signature->size++] = item;
+}
+
+constexpr void CountArguments(Signature *signature) {
+  for (int i = 0; i < signature->size; ++i) {
+    const Item &item = signature->items[i];
+    if (item.needs >= 0) {
+      signature->with_group[item.needs] += item.span == Span::kOne ? 1 : throw "a group with an array for each column";
+    } else if (item.span == Span::kOne) {
+      ++signature->always;
+    } else {
+      ++(item.span == Span::kOutputs ? signature->by_outputs : signature->by_columns);
+    }
+  }
+}
+
+constexpr void FindChoices(Signature *signature) {
+  for (int8_t &choice : signature->choices) choice = -1;
+  for (int choice = 0; choice < 1 << kNumberOfGroups; ++choice) {
+    int more = 0;
+    bool groups[kNumberOfGroups] = {};
+    bool may_be = true;
+    for (int group = 0; group < kNumberOfGroups; ++group) {
+      const bool chosen = choice >> group & 1;
+      may_be = may_be && (!chosen || signature->optional[group]);
+      groups[group] = chosen || signature->required[group];
+      if (chosen) more += signature->with_group[group];
+    }
+    if (!may_be || !AreOfABuffer(groups)) continue;
+    if (signature->choices[more] >= 0) throw "two kinds of buffers with the same number of arguments";
+    signature->choices[more] = static_cast<int8_t>(choice);
+  }
+}
+
+constexpr Signature SignatureOf(std::string_view text) {
+  Signature signature;
+  signature.name = Take(&text, ':');
+  Role role = Role::kInput;
+  for (text = text.substr(1); !text.empty();) {
+    const std::string_view word = Take(&text, ' ');
+    const bool optional = word[0] == '?';
+    const int group = NumberOfGroup(optional ? word.substr(1) : word);
+    if (word == "->") {
+      role = Role::kOutput;
+    } else if (group >= 0) {
+      AddGroup(group, optional, &signature);
+    } else {
+      AddItem(word, role, &signature);
+    }
+  }
+  CountArguments(&signature);
+  FindChoices(&signature);
+  return signature;
+}
+
+}  // namespace parsing
+
+// The number of an operator in the table.
+constexpr int OperatorNumber(std::string_view name) {
+  for (int i = 0; i < kNumberOfOperators; ++i) {
+    if (parsing::StartsWith(kOperators[i], name) && kOperators[i][name.size()] == ':') return i;
+  }
+  throw "an operator without a signature";
+}
+
+// Line i of the table, the groups of state first; null after the last.
+constexpr const char *LineOfTable(int i) {
+  if (i < kNumberOfGroups) return kGroups[i].data();
+  i -= kNumberOfGroups;
+  return i < kNumberOfOperators ? kOperators[i].data() : nullptr;
+}
+
+template <int kOperator>
+constexpr Signature kSignature = parsing::SignatureOf(kOperators[kOperator]);
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_SIGNATURES_H_

@@ -1,0 +1,91 @@
+"""An operator of a buffer, for compiled graphs: a kernel, or MindSpore's own operators where there is none."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor
+
+from ..columns import TYPES, Columns
+from ..store.signatures import INPUT, OUTPUT, STATE, Item
+from . import native
+from .state import State
+
+
+@ms.jit_class
+class Operator:
+    """``(inputs) -> outputs``: what a signature of csrc/signatures.h says, on the state of one buffer.
+
+    Args:
+        name (str): Name of the operator.
+        state (State): The state, which the operator changes in place.
+        groups (Collection[str]): The optional groups of the state that the buffer has.
+        columns (Columns): The columns.
+        constants (Mapping[str, Tensor]): Inputs that stay the same.
+        outputs (Sequence[tuple]): Shape and dtype of each of the outputs that a plan says.
+    """
+
+    def __init__(
+        self, name: str, state: State, groups: Collection[str], columns: Columns,
+        constants: Mapping[str, Tensor] | None = None, outputs: Sequence[tuple[tuple[int, ...], str]] = (),
+    ) -> None:  # fmt: skip
+        items = native.signature(name).present(groups)
+        self.front, inputs = _front(items, state, constants or {})
+        given = [item for item in items if item.role == OUTPUT]
+        types = _types(given, columns, outputs)
+        shapes = _shapes(inputs, given, len(self.front), columns, outputs)
+        self.kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(given) else types)
+
+    def __call__(self, *inputs):
+        return self.kernel(*self.front, *inputs)
+
+
+def _front(items: Sequence[Item], state: State, constants: Mapping[str, Tensor]) -> tuple[tuple[Any, ...], list[Item]]:
+    """The arguments that stay the same, which come first, and the items of the inputs after them."""
+    front: list[Any] = []
+    inputs = []
+    for item in items:
+        if item.role == STATE:
+            front += state.columns if item.name == "columns" else [getattr(state, item.name)]
+        elif item.role == INPUT and item.name in constants:
+            front.append(constants[item.name])
+        elif item.role == INPUT:
+            inputs.append(item)
+    return tuple(front), inputs
+
+
+def _is_one(given: Sequence[Item]) -> bool:
+    """Whether the operator gives one Tensor, and not a tuple."""
+    return len(given) == 1 and given[0].is_one
+
+
+def _types(given: Sequence[Item], columns: Columns, outputs: Sequence[tuple[Any, str]]) -> tuple[Any, ...]:
+    types: list[Any] = []
+    for item in given:
+        several = {"rows": columns.dtypes, "outputs": [dtype for _, dtype in outputs]}
+        types += (TYPES[dtype] for dtype in several.get(item.name, [item.dtype]))
+    return tuple(types)
+
+
+def _shapes(
+    inputs: Sequence[Item], given: Sequence[Item], first: int, columns: Columns, outputs: Sequence[tuple[Any, str]]
+) -> Callable[..., Any]:
+    """From the shapes of all arguments to those of the outputs.
+
+    A number is given as ``(1,)``: MindSpore makes Python numbers of outputs with shape ``()``.
+    """
+
+    def infer(*shapes: Sequence[int]) -> Any:
+        leads = {item.extents: tuple(shape) for item, shape in zip(inputs, shapes[first:])}
+        leads |= {("m",): tuple(leads.get(("2m",), ())[:1])}
+        found: list[tuple[int, ...]] = []
+        for item in given:
+            if item.name == "outputs":
+                found += (shape for shape, _ in outputs)
+            elif item.name == "rows":
+                found += ((*leads[item.extents], *shape) for shape in columns.shapes)
+            else:
+                found.append(leads[item.extents] if item.extents in leads else (int(item.extents[0]),))
+        return found[0] or (1,) if _is_one(given) else tuple(shape or (1,) for shape in found)
+
+    return infer

@@ -1,0 +1,148 @@
+"""The operators of one buffer, for compiled graphs: kernels, or what is composed of MindSpore's own operators."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, ops
+
+from ..columns import Columns
+from ..store.options import Options
+from . import updates
+from .groups import CompositeSampleGroups
+from .insert import CompositeInsert
+from .operator import Operator
+from .reservoir import CompositeReservoirInsert
+from .ring import CompositeRead, SingleRow
+from .sample import CompositeSample
+from .state import State
+from .sum_tree import CompositeSummary, CompositeSums
+
+
+@ms.jit_class
+class Operators:
+    """Each method is an operator of csrc/signatures.h, with its inputs; the state is changed in place.
+
+    A buffer without weights has only `insert`, `read`, `sample` and `reset`.
+
+    Args:
+        state (State): The Parameters.
+        columns (Columns): The columns.
+        options (Options): What the buffer is made for.
+        native (bool): Whether to call kernels.
+        native_groups (bool): Whether to call the kernel of `sample_groups`.
+    """
+
+    def __init__(self, state: State, columns: Columns, options: Options, native: bool, native_groups: bool) -> None:
+        self.state = state
+        self.native, self.native_groups = native, native_groups
+        self.marked = options.weighting is not None
+        self.timed = options.rule is not None
+        self.single = SingleRow(columns)
+        plan, rule = options.plan, options.rule
+
+        def make(
+            name: str, body: Callable[[], Any], outputs: Any = (), by_kernel: bool = native, **constants: Any
+        ) -> Any:
+            return Operator(name, state, options.groups, columns, constants, outputs) if by_kernel else body()
+
+        if options.reservoir:
+            self._insert = make("insert", lambda: CompositeReservoirInsert(state, columns))
+        else:
+            self._insert = make("insert", lambda: CompositeInsert(state, columns, state.weighting, rule))
+        self._read = make("read", lambda: CompositeRead(state, columns))
+        self._sample = make(
+            "sample", lambda: CompositeSample(state, plan, columns, rule), plan.specs(columns),
+            plan=Tensor(plan.options()), numbers=Tensor(plan.numbers()), beta=state.beta,
+        )  # fmt: skip
+        self._reset = make("reset", lambda: updates.CompositeReset(state))
+        if self.marked:
+            given = state, state.weighting, rule
+            limit = options.max_staleness
+            most = Tensor([-1 if limit is None else limit], ms.int64)
+            self._delete = make("delete", lambda: updates.CompositeDelete(*given))
+            self._advance = make("advance", lambda: updates.CompositeAdvance(*given, limit), max_staleness=most)
+            self._info = make("info", lambda: updates.CompositeInfo(state))
+            self._sums = make("sums", lambda: CompositeSums(state))
+            self._summary = make("summary", lambda: CompositeSummary(state))
+            self._update_priorities = make("update_priorities", lambda: updates.CompositeUpdatePriorities(*given))
+        if rule is not None:
+            flag = options.end_flags
+            self._end_episodes = make(
+                "end_episodes",
+                lambda: updates.CompositeEndEpisodes(state, state.weighting, rule, flag),
+                flag=Tensor([flag], ms.uint8),
+            )
+            self._groups = make(
+                "sample_groups", lambda: CompositeSampleGroups(state, columns, rule), by_kernel=native_groups
+            )
+            self.group_options = tuple(
+                Tensor([column, ordered], ms.int64) for column in range(len(columns)) for ordered in (0, 1)
+            )
+
+    def insert(self, rows, priority, ends):
+        """Stores rows; what it gives is no use. `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``.
+
+        `priority`, float32, and `ends`, uint8, are one for all rows or one for each; ``None`` in a buffer without
+        weights, or without windows.
+        """
+        if not self.native:
+            return self._insert(rows, priority, ends)
+        if self.timed:
+            return self._insert(*rows, priority, ends)
+        if self.marked:
+            return self._insert(*rows, priority)
+        return self._insert(*rows)
+
+    def number(self, given):
+        """What an operator gives, ``[]``, where a kernel gives ``[1]``."""
+        return ops.reshape(given, ()) if self.native else given
+
+    def read(self, index):
+        """``-> rows``: `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
+        rows = self._read(index)
+        return self.single(rows) if self.native and ops.rank(index) == 0 else rows
+
+    def sample(self, sample_range, given_beta):
+        """``-> outputs`` of the plan: `given_beta`, float64, takes the place of beta unless it is ``None``."""
+        if not self.native:
+            return self._sample(sample_range, given_beta)
+        return self._sample(sample_range, self.state.beta if given_beta is None else given_beta)
+
+    def reset(self):
+        """Forgets all rows; serial numbers and counts go on."""
+        return self._reset()
+
+    def update_priorities(self, handles, priority):
+        """``-> dead handles``: `handles` is int64 ``[n]``, `priority` float32 ``[]`` or ``[n]``."""
+        return self.number(self._update_priorities(handles, priority))
+
+    def delete(self, handles):
+        """``-> rows removed``."""
+        return self.number(self._delete(handles))
+
+    def advance(self, steps):
+        """Moves the clock, and removes rows that became stale."""
+        return self._advance(steps)
+
+    def info(self, handles):
+        """``-> priority float32, use count int32, staleness int64``, each ``[n]``."""
+        return self._info(handles)
+
+    def end_episodes(self):
+        """``-> episodes``: ends those that go on."""
+        return self.number(self._end_episodes())
+
+    def sums(self, ranges):
+        """``-> sums [m] float64`` of the weights of ranges of logical rows, int64 ``[m, 2]``."""
+        return self._sums(ranges)
+
+    def summary(self):
+        """``-> [3] float64``: total, smallest positive weight, and number of positive weights."""
+        return self._summary()
+
+    def sample_groups(self, column, ordered, groups, size):
+        """``-> mask [G, L], rows``: rows of groups by a column of ints; all is known where the graph is made."""
+        if not self.native_groups:
+            return self._groups(column, ordered, groups, size)
+        return self._groups(self.group_options[2 * column + int(ordered)], ops.zeros((groups, size), ms.int8))

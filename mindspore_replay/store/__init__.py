@@ -1,0 +1,9 @@
+"""Replay buffers in memory of the host, with NumPy alone: rows, what is known of them, and the operators on them."""
+
+from .library import KernelError
+from .options import Options
+from .schema import Schema
+from .store import Store
+from .windows import Output, SamplePlan, WindowRule
+
+__all__ = ["KernelError", "Options", "Output", "SamplePlan", "Schema", "Store", "WindowRule"]

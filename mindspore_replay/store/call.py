@@ -1,0 +1,116 @@
+"""Calls a kernel on memory of the host."""
+
+import ctypes
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import library
+from .signatures import Signature
+
+
+class Array(NamedTuple):
+    """An argument of a kernel.
+
+    Args:
+        shape (tuple[int, ...]): Its shape, or that of the first call.
+        dtype (str): Its dtype as the kernels spell it.
+        memory (Union[numpy.ndarray, None]): The array itself; ``None`` for one that is bound later.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    memory: np.ndarray | None = None
+
+
+def kept(array: np.ndarray) -> Array:
+    """An argument that stays the same array."""
+    return Array(array.shape, array.dtype.name, array)
+
+
+class Call:
+    """A kernel and its arguments, which are bound by their names.
+
+    Not safe for threads: the caller holds the lock of the buffer that owns this object.
+
+    Args:
+        operator (str): Name of the operator.
+        groups (Collection[str]): The optional groups of state that the buffer has.
+        arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments; for columns, rows and
+            outputs one for each. An array that is not among them is bound later, with the signature's dtype.
+        address_of (Union[Callable, None]): The address of an array that is no NumPy array.
+    """
+
+    def __init__(
+        self, operator: str, groups: Collection[str], arguments: Mapping[str, Any],
+        address_of: Callable[[Any], int] | None = None,
+    ) -> None:  # fmt: skip
+        signature: Signature = library.table("CPU")[1][operator]
+        self._kernel = signature.kernel
+        self._places: dict[str, range] = {}
+        arrays: list[Array] = []
+        for item in signature.present(groups):
+            given = arguments.get(item.name, Array((1,), item.dtype))
+            these = [given] if isinstance(given, Array) else list(given)
+            self._places[item.name] = range(len(arrays), len(arrays) + len(these))
+            arrays += these
+        self._kept = [array.memory for array in arrays]  # alive as long as their addresses
+        size = len(arrays)
+        self._shapes = [(ctypes.c_int64 * max(len(array.shape), 1))(*array.shape) for array in arrays]
+        addresses = (array.memory.ctypes.data if array.memory is not None else None for array in arrays)
+        pointers = (ctypes.c_void_p * size)(*map(ctypes.addressof, self._shapes))
+        ndims = (ctypes.c_int * size)(*(len(array.shape) for array in arrays))
+        names = (ctypes.c_char_p * size)(*(array.dtype.encode() for array in arrays))
+        self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
+        kernel = _kernel(self._kernel)
+        #: The kernel with its arguments, as the module of csrc/calls.cc has it.
+        params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
+        self.direct: Any = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, address_of)
+        self._run, self._locate = self.direct.run, self.direct.locate
+
+    def bind(self, name: str, *arrays: Any) -> None:
+        """Makes an argument, or one for each column, contiguous arrays, which have to live until the call is over."""
+        self._locate(self._places[name].start, arrays)
+
+    def set_leading(self, name: str, n: int) -> None:
+        """Sets the first axis of an argument, or of one for each column; they are always set together."""
+        place = self._places[name]
+        if self._shapes[place.start][0] != n:
+            for i in place:
+                self._shapes[i][0] = n
+
+    def bind_vector(self, name: str, vector: Any) -> None:
+        """Makes an argument a vector, contiguous and ``[]`` or ``[n]``."""
+        self._locate(self._places[name].start, (vector,))
+        self.set_leading(name, vector.size)
+
+    def check(self, status: int) -> None:
+        """Raises a KernelError if this is no success."""
+        if status != library.OK:
+            raise library.KernelError(self._kernel, status)
+
+    def __call__(self) -> None:
+        """Makes the call.
+
+        Raises:
+            KernelError: If the kernel did nothing.
+        """
+        status = self._run()
+        if status != library.OK:
+            raise library.KernelError(self._kernel, status)
+
+    def giving(self, name: str, made: Sequence[Callable[[], np.ndarray]], share: Any) -> Callable[[], Any]:
+        """A function that makes the call with new arrays for an argument, or for one for each column.
+
+        It gives a tuple of what `share` makes of them, or the status of a kernel that did nothing.
+        """
+        return functools.partial(self.direct.give, self._places[name].start, tuple(made), share)
+
+
+@functools.lru_cache
+def _kernel(name: str) -> int:
+    address = ctypes.cast(getattr(library.library_for("CPU").handle, name), ctypes.c_void_p).value
+    assert address is not None
+    return address

@@ -1,0 +1,113 @@
+"""What users give beside rows, as arrays that kernels take, or clear errors."""
+
+from typing import Any
+
+import numpy as np
+
+from .schema import is_tensor
+from .windows import END, FINAL
+
+_INFINITY = np.float32(np.inf).view(np.uint32)
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.asnumpy() if is_tensor(value) else np.asarray(value)
+
+
+def is_vector(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a kernel can read an array where it lies, as ``[n]`` of this dtype, n at least 1."""
+    return (
+        type(value) is np.ndarray
+        and value.dtype == dtype
+        and value.ndim == 1
+        and value.size > 0
+        and value.flags.c_contiguous
+    )
+
+
+def as_handles(cls_name: str, indices: Any) -> np.ndarray:
+    """Handles as int64 ``[]`` or ``[n]``, or a clear error."""
+    handles = _array(indices)
+    if handles.dtype.kind not in "iu":
+        raise TypeError(f"For '{cls_name}', 'indices' must hold ints, but got {handles.dtype.name}.")
+    if handles.ndim > 1 or handles.size == 0:
+        raise ValueError(
+            f"For '{cls_name}', 'indices' must have shape [] or [n], n at least 1, but got {list(handles.shape)}."
+        )
+    return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
+
+
+def as_priority(cls_name: str, priority: Any) -> np.ndarray:
+    """Priorities as float32 ``[]`` or ``[n]``, or a clear error."""
+    given = _array(priority)
+    if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
+        raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {given.dtype.name}.")
+    if given.ndim > 1 or given.size == 0:
+        raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(given.shape)}.")
+    if given.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            given = given.astype(np.float32)
+    given = np.asarray(given, order="C")
+    # As unsigned integers, the bits of numbers from 0 on are smaller than those of infinity, and all others larger.
+    if given.view(np.uint32).max() >= _INFINITY:
+        bad = given[~(np.isfinite(given) & (given >= 0))]
+        if bad.size:
+            raise ValueError(f"For '{cls_name}', a priority must be finite and at least 0, but got {bad[0]}.")
+    return given
+
+
+def check_length(cls_name: str, priority: Any, rows: int) -> None:
+    """Raises a ValueError unless there is one priority for all rows or one for each."""
+    if priority.shape not in ((), (rows,)):
+        raise ValueError(
+            f"For '{cls_name}', the priorities must be one number for all rows or have shape [{rows}], one for each, "
+            f"but got shape {list(priority.shape)}."
+        )
+
+
+def one_number(cls_name: str, beta: np.ndarray) -> Any:
+    """The only element of an array, or a clear error."""
+    if beta.shape not in ((), (1,)) or beta.dtype.kind not in "iuf":
+        raise TypeError(
+            f"For '{cls_name}', 'beta' must be one number, but got shape {list(beta.shape)} of {beta.dtype.name}."
+        )
+    return beta.reshape(())[()]
+
+
+def as_flags(cls_name: str, argument: str, value: Any) -> np.ndarray:
+    """Flags as bool ``[]`` or ``[n]``, or a clear error."""
+    given = _array(value)
+    if given.dtype != np.bool_:
+        raise TypeError(f"For '{cls_name}', '{argument}' must be a bool or hold bools, but got {given.dtype.name}.")
+    if given.ndim > 1 or given.size == 0:
+        raise ValueError(f"For '{cls_name}', '{argument}' must have shape [] or [n], but got {list(given.shape)}.")
+    return given
+
+
+def check_flags(cls_name: str, argument: str, flags: np.ndarray, rows: int, num_envs: int) -> None:
+    """Raises a ValueError unless there is a flag for each row; one for all can only be that of a single step."""
+    if flags.shape != (rows,) and (flags.ndim or rows != num_envs):
+        raise ValueError(
+            f"For '{cls_name}', '{argument}' must have shape [{rows}], one flag for each row"
+            f"{', or []' if rows == num_envs else ''}, but got shape {list(flags.shape)}."
+        )
+
+
+def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np.ndarray:
+    """Flags of rows, uint8 ``[1]`` or ``[n]``."""
+    ends = np.zeros(1, np.uint8)
+    for argument, value, bits in (("end", end, END), ("final", final, END | FINAL)):
+        if value is False:
+            continue
+        flags = as_flags(cls_name, argument, value)
+        check_flags(cls_name, argument, flags, rows, num_envs)
+        ends = ends | flags.reshape(-1) * np.uint8(bits)
+    return ends
+
+
+def too_long(cls_name: str, longest: int) -> ValueError:
+    """The error of a row with which an episode would be longer than it may be."""
+    return ValueError(
+        f"For '{cls_name}', no episode may have more than max_episode_length={longest} rows: the last of them must "
+        "come with end=True, but got one without. Nothing was stored."
+    )

@@ -1,0 +1,116 @@
+"""Rows from Python on their way to the kernel that stores them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import library
+from .call import Array, Call, kept
+from .inputs import check_length, ends_of, too_long
+from .options import Options
+from .schema import Schema
+from .windows import END, FINAL
+
+
+class Insertion:
+    """Stores rows. What is plainly one right row is taken at once; anything else goes through the schema.
+
+    Not safe for threads: the caller holds the lock of the buffer that owns this object.
+
+    Args:
+        schema (Schema): The columns.
+        options (Options): What the store is made for.
+        state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as kernels take them.
+        address_of (Union[Callable, None]): The address of an array that is no NumPy array.
+    """
+
+    def __init__(
+        self, schema: Schema, options: Options, state: Mapping[str, Any], address_of: Callable[[Any], int] | None
+    ) -> None:
+        self._schema, self._options = schema, options
+        self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(schema.shapes, schema.numpy_types)]
+        self._ends = np.zeros(1, np.uint8)
+        self._max_priority = state["max_priority"].memory if "marks" in options.groups else None
+        arguments = dict(state, ends=kept(self._ends), stored=kept(np.zeros((), np.int32)))
+        if self._max_priority is not None:
+            arguments["priority"] = kept(self._max_priority.reshape(1))
+        rows = [Array(a.shape, dtype, a) for a, dtype in zip(self._staged, schema.dtypes)]
+        batch = [Array((1, *shape), dtype) for shape, dtype in zip(schema.shapes, schema.dtypes)]
+        self._one = Call("insert", options.groups, arguments | {"rows": rows}, address_of)
+        self._many = Call("insert", options.groups, arguments | {"rows": batch}, address_of)
+        places = ((array.ctypes.data, array.dtype.kind, array.dtype.itemsize, array.shape) for array in self._staged)
+        #: `(exp) -> status`: stores one row of the columns' dtypes and shapes; -1 asks for a closer look.
+        self.row: Any = library.calls.Row(np.ndarray, tuple(places), self._one.direct)
+        self._at_once = options.num_envs == 1
+
+    def __call__(self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any) -> None:
+        """Stores one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
+        if self._at_once and type(end) is bool and type(final) is bool and (priority is None or priority.size == 1):
+            if end or final:
+                self._ends[0] = END * end | (END | FINAL) * final
+            status = self.row(exp) if priority is None else self._with_priority(self._one, priority, self.row, exp)
+            if end or final:
+                self._ends[0] = 0
+            if status == library.OK:
+                return
+            self._check(self._one, status)
+        self._closer(tuple(exp), priority, end, final)
+
+    def _with_priority(self, call: Call, priority: np.ndarray, run: Callable[..., int], *arguments: Any) -> int:
+        """The status of a call with these priorities."""
+        call.bind_vector("priority", priority)
+        try:
+            return run(*arguments)
+        finally:
+            call.bind_vector("priority", self._max_priority)
+
+    def _check(self, call: Call, status: int) -> None:
+        """Raises an error if a kernel has found one."""
+        rule = self._options.rule
+        if status == library.TOO_LONG and rule is not None:
+            raise too_long(self._options.cls_name, rule.max_length)
+        if status > 0:
+            call.check(status)
+
+    def _closer(self, fields: tuple[Any, ...], priority: np.ndarray | None, end: Any, final: Any) -> None:
+        rows = self._rows_of(fields)
+        call = self._many
+        if not rows:
+            arrays, rows = self._checked(fields)
+            call = self._many if arrays else self._one
+            fields = tuple(arrays)
+        options = self._options
+        ends = None if options.rule is None else ends_of(options.cls_name, end, final, rows, options.num_envs)
+        if priority is not None:
+            check_length(options.cls_name, priority, rows)
+        if call is self._many:
+            call.set_leading("rows", rows)
+            call.bind("rows", *fields)
+        if ends is not None:
+            call.bind_vector("ends", ends)
+        run = call.direct.run
+        status = run() if priority is None else self._with_priority(call, priority, run)
+        if ends is not None:
+            call.bind_vector("ends", self._ends)
+        self._check(call, status)
+
+    def _rows_of(self, fields: tuple[Any, ...]) -> int:
+        """How many rows a batch has whose memory a kernel may read as it is; 0 asks for a closer look."""
+        rows: int = self.row.batch(fields)
+        return 0 if rows % self._options.num_envs else rows
+
+    def _checked(self, fields: tuple[Any, ...]) -> tuple[list[np.ndarray], int]:
+        """Rows in any form as arrays, and how many they are. A single row without a leading axis is staged.
+
+        Raises:
+            TypeError, ValueError: As `Schema.check`.
+        """
+        schema = self._schema
+        arrays = [schema.to_array(i, value) for i, value in enumerate(fields)]
+        batch = schema.check([a.shape for a in arrays], [a.dtype.name for a in arrays], self._options.num_envs)
+        if batch.single:
+            for staged, array in zip(self._staged, arrays):
+                staged[...] = array
+            return [], 1
+        return [np.ascontiguousarray(array) for array in arrays], batch.rows

@@ -1,0 +1,87 @@
+"""Finds and loads the kernel libraries, or says why they cannot be had."""
+
+import ctypes
+import functools
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .signatures import Item, Signature, parse
+
+try:
+    from .. import _calls as calls
+except ImportError:
+    calls = None  # type: ignore[assignment]
+
+#: What a kernel returns when it has done its work, found too few rows, a position without a row, a priority that cannot
+#: be, or an episode too long; csrc/status.h has the others.
+OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
+
+#: What it found, in words.
+FAILURES = {
+    TOO_FEW_ROWS: "fewer rows are eligible than a sample needs",
+    OUT_OF_RANGE: "an index is out of range: no row is stored there",
+    BAD_WEIGHT: "a priority, weight or beta is negative, NaN or infinite, or beyond its range",
+    TOO_LONG: "an episode would have more rows than it may have",
+}
+
+#: Name of the kernel library for each device target that has one.
+_NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}
+_FOLDER = Path(__file__).resolve().parent.parent
+
+
+class KernelError(RuntimeError):
+    """A kernel refused its arguments, or found that it could not do its work. It changed nothing."""
+
+    def __init__(self, kernel: str, status: int) -> None:
+        did = "failed" if status in FAILURES else "refused its arguments"
+        why = f": {FAILURES[status]}" if status in FAILURES else ""
+        super().__init__(f"The kernel '{kernel}' {did} with status {status}{why}.")
+        self.status = status
+
+
+class Library(NamedTuple):
+    """A kernel library that loads, or why there is none."""
+
+    path: Path | None
+    handle: ctypes.CDLL | None
+    reason: str
+
+
+@functools.lru_cache
+def library_for(device: str) -> Library:
+    """The kernel library for a device target of MindSpore."""
+    if device not in _NAMES:
+        reason = f"native kernels run on CPU and GPU, and the device target is {device}, where nothing has been run"
+        return Library(None, None, reason)
+    library = "the kernel library" if device == "CPU" else "the CUDA kernel library"
+    if device == "CPU" and calls is None:
+        reason = (
+            "its Python module was not built: install Python's headers (python3-dev) and install this package again"
+        )
+        return Library(None, None, reason)
+    path = _FOLDER / f"{_NAMES[device]}.so"
+    if not path.exists():
+        note = path.with_suffix(".txt")  # written by setup.py where it could not build the library
+        why = note.read_text(encoding="utf-8").strip() if note.exists() else f"there is no {path}"
+        return Library(None, None, f"{library} was not built: {why}")
+    try:
+        return Library(path, ctypes.CDLL(str(path)), "")
+    except OSError as error:
+        return Library(None, None, f"{library} does not load: {error}")
+
+
+def _lines(handle: Any) -> Iterator[str]:
+    handle.replay_signature.restype = ctypes.c_char_p
+    for i in itertools.count():
+        line = handle.replay_signature(i)
+        if line is None:
+            return
+        yield line.decode()
+
+
+@functools.lru_cache
+def table(device: str) -> tuple[dict[str, tuple[Item, ...]], dict[str, Signature]]:
+    """The groups of state and the signatures in a library that loads."""
+    return parse(_lines(library_for(device).handle))

@@ -1,0 +1,23 @@
+"""The state of the counter-based random sequence, which csrc/random.h and ops/random.py draw from."""
+
+import numpy as np
+
+GAMMA = 0x9E3779B97F4A7C15
+MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+_MASK = (1 << 64) - 1
+
+#: The range of all rows, as `sample_range` takes it.
+ALL_ROWS = (0, (1 << 63) - 1)
+
+
+def signed(value: int) -> int:
+    """The int64 with the bits of an unsigned 64-bit number."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def initial_state(seed: int) -> np.ndarray:
+    """The state of a generator with this seed. Shape ``[2]``, int64: a key mixed from the seed, and counter 0."""
+    key = (seed + GAMMA) & _MASK
+    for shift, factor in MIX:
+        key = ((key ^ (key >> shift)) * factor) & _MASK
+    return np.array([signed(key), 0], np.int64)

@@ -1,0 +1,260 @@
+"""The schema of a transition: names, shapes and dtypes of its columns, and the checks on what is put into them."""
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: The dtypes that a column may have.
+DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "bfloat16",
+)  # fmt: skip
+
+#: Names of the dtypes that NumPy's scalar types and Python's own stand for.
+_OF_TYPES: dict[type, str] = {np.dtype(name).type: name for name in DTYPES if name != "bfloat16"}
+_OF_TYPES |= {bool: "bool", int: "int64", float: "float64"}
+
+
+def type_name(dtype: Any) -> str:
+    """The name of a dtype of MindSpore or NumPy, for example ``"float32"``."""
+    return str(dtype).lower()
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a Tensor of MindSpore, which this module does not import."""
+    return hasattr(value, "asnumpy")
+
+
+def given_type_name(dtype: Any) -> str:
+    """The name of a dtype as callers give it: MindSpore's, NumPy's, a scalar type such as ``np.float32``, or a name."""
+    if isinstance(dtype, str):
+        return dtype
+    if isinstance(dtype, np.dtype):
+        return dtype.name
+    return _OF_TYPES[dtype] if isinstance(dtype, type) and dtype in _OF_TYPES else type_name(dtype)
+
+
+class Batch(NamedTuple):
+    """The layout of what one insertion brings: one row without a leading axis, or ``rows`` rows with one."""
+
+    rows: int
+    single: bool
+
+
+class Schema:
+    """Names, shapes and dtypes of the columns of a buffer.
+
+    Args:
+        cls_name (str): The class that errors speak of.
+        shapes (Sequence[Sequence[int]]): Shape of one row of each column, ``()`` for a scalar.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column.
+        names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for numbers.
+
+    Raises:
+        TypeError: If an argument, a shape, a dtype or a name is of another type.
+        ValueError: If there is no column, if the lengths differ, if an axis is not positive, or if a name comes twice.
+    """
+
+    def __init__(self, cls_name: str, shapes: Any, types: Any, names: Any = None) -> None:
+        self.cls_name = cls_name
+        #: The dtype that the Cell which holds the buffer computes in, where that is set by mixed precision.
+        self.owner_dtype: str | None = None
+        self.shapes = tuple(self._shape(i, shape) for i, shape in enumerate(self._sequence("shapes", shapes)))
+        self.dtypes = tuple(self._dtype(i, dtype) for i, dtype in enumerate(self._sequence("types", types)))
+        if not self.shapes:
+            raise ValueError(f"For '{cls_name}', 'shapes' must name at least one column, but got {shapes!r}.")
+        self.given_names = None if names is None else tuple(self._sequence("names", names))
+        self.names = tuple(map(str, range(len(self.shapes)))) if self.given_names is None else self.given_names
+        for argument, values in (("types", self.dtypes), ("names", self.names)):
+            if len(values) != len(self.shapes):
+                raise ValueError(
+                    f"For '{cls_name}', '{argument}' must have one entry for each of the {len(self.shapes)} shapes, "
+                    f"but got {len(values)}."
+                )
+        self._check_names()
+        # MindSpore cannot scatter bool, so a bool column is kept as uint8.
+        self.stored_dtypes = tuple("uint8" if dtype == "bool" else dtype for dtype in self.dtypes)
+        self.numpy_types = tuple(map(self.numpy_type, self.dtypes))
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    @staticmethod
+    def numpy_type(dtype: str) -> np.dtype[Any]:
+        """The NumPy dtype by a name. NumPy has no bfloat16, and takes its bits as uint16."""
+        return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+    def _sequence(self, argument: str, value: Any) -> Sequence[Any]:
+        if isinstance(value, (list, tuple)):
+            return value
+        raise TypeError(
+            f"For '{self.cls_name}', '{argument}' must be a list or tuple with one entry for each column, "
+            f"but got {value!r} ({type(value).__name__})."
+        )
+
+    def _shape(self, i: int, shape: Any) -> tuple[int, ...]:
+        if not isinstance(shape, (list, tuple)) or not all(
+            isinstance(axis, numbers.Integral) and not isinstance(axis, bool) for axis in shape
+        ):
+            raise TypeError(f"For '{self.cls_name}', 'shapes[{i}]' must be a tuple of ints, but got {shape!r}.")
+        if any(axis < 1 for axis in shape):
+            raise ValueError(f"For '{self.cls_name}', each axis of 'shapes[{i}]' must be positive, but got {shape!r}.")
+        return tuple(int(axis) for axis in shape)
+
+    def _dtype(self, i: int, dtype: Any) -> str:
+        name = given_type_name(dtype)
+        if name not in DTYPES:
+            raise TypeError(
+                f"For '{self.cls_name}', 'types[{i}]' must be one of {', '.join(DTYPES)}, as a MindSpore or NumPy "
+                f"dtype or its name, but got {dtype!r}."
+            )
+        return name
+
+    def _check_names(self) -> None:
+        for name in self.names:
+            if not isinstance(name, str) or not name:
+                raise TypeError(f"For '{self.cls_name}', each of 'names' must be a non-empty string, but got {name!r}.")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"For '{self.cls_name}', 'names' must differ from each other, but got {self.names}.")
+
+    def row_bytes(self) -> int:
+        """Bytes of one row over all columns."""
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.numpy_types))
+
+    def in_order(self, exp: Any) -> Sequence[Any]:
+        """The fields of a transition in the order of the columns."""
+        if isinstance(exp, Mapping):
+            return self._from_mapping(exp)
+        if not isinstance(exp, (list, tuple)):
+            raise TypeError(
+                f"For '{self.cls_name}', 'exp' must be a list or tuple of {len(self)} arrays, but got "
+                f"{type(exp).__name__}."
+            )
+        if len(exp) != len(self):
+            raise ValueError(
+                f"For '{self.cls_name}', 'exp' must hold one array for each of the {len(self)} columns, "
+                f"but got {len(exp)}."
+            )
+        return exp
+
+    def _from_mapping(self, exp: Mapping[str, Any]) -> Sequence[Any]:
+        if self.given_names is None:
+            raise TypeError(f"For '{self.cls_name}', 'exp' can be a dict only of a buffer made with 'names'.")
+        if set(exp) != set(self.names):
+            missing = sorted(set(self.names) - set(exp))
+            unknown = sorted(set(map(str, exp)) - set(self.names))
+            raise ValueError(
+                f"For '{self.cls_name}', the keys of 'exp' must be the columns' names: missing {missing}, "
+                f"unknown {unknown}."
+            )
+        return [exp[name] for name in self.names]
+
+    def as_fields(self, exp: Sequence[Any]) -> list[Any]:
+        """The fields of a transition as Tensors and arrays."""
+        return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
+
+    def count_rows(self, fields: Sequence[Any], num_envs: int) -> int:
+        """How many rows there are in fields, or the errors of `check`."""
+        return self.check(
+            [field.shape for field in fields], [type_name(field.dtype) for field in fields], num_envs
+        ).rows
+
+    def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
+        """The layout of rows with these shapes and dtype names, or an error that lists every bad column."""
+        wrong = [
+            f"{self._label(i)}: expected {expected}, but got {got}"
+            for i, (expected, got) in enumerate(zip(self.dtypes, types))
+            if expected != got
+        ]
+        if wrong:
+            raise TypeError(
+                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}. No array is cast "
+                f"silently: call {_cast_hint(self.dtypes, types)} on a Tensor.{self._cast_from(types)}"
+            )
+        single = len(shapes[0]) == len(self.shapes[0])
+        rows = 1 if single or not shapes[0] else shapes[0][0]
+        lead = () if single else (rows,)
+        wrong = [
+            f"{self._label(i)}: expected {(*lead, *expected)}, but got {tuple(got)}"
+            for i, (expected, got) in enumerate(zip(self.shapes, shapes))
+            if (*lead, *expected) != tuple(got)
+        ]
+        if wrong:
+            raise ValueError(
+                f"For '{self.cls_name}', 'exp' must hold one row in each column's shape, or a batch of rows with one "
+                f"leading axis more, the same in each column. {'; '.join(wrong)}."
+            )
+        if rows < 1 or rows % num_envs:
+            raise ValueError(
+                f"For '{self.cls_name}', 'exp' must hold a positive multiple of num_envs={num_envs} rows, "
+                f"but got {rows}."
+            )
+        return Batch(rows, single)
+
+    def _cast_from(self, types: Sequence[str]) -> str:
+        """The cause of a wrong dtype and the way out, if mixed precision can have made it."""
+        if self.owner_dtype not in types:
+            return ""
+        return (
+            f" The Cell that holds the buffer computes in {self.owner_dtype}, by to_float or amp, and has cast what it "
+            "takes: cast the rows back, or set mixed precision on the networks alone."
+        )
+
+    def _label(self, i: int) -> str:
+        return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
+
+    def to_array(self, i: int, value: Any) -> np.ndarray:
+        """A NumPy array for field `i`. Numbers, and lists of nothing else, take the column's dtype by value."""
+        if is_tensor(value):
+            return value.asnumpy()
+        if not isinstance(value, np.ndarray) and _is_of_numbers(value):
+            return self._cast(i, value)
+        array = np.asarray(value)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def _cast(self, i: int, value: Any) -> np.ndarray:
+        """Numbers that have no dtype of their own in the column's."""
+        dtype = self.numpy_types[i]
+        given = self._even(i, value)
+        if not np.can_cast(given.dtype, dtype, "same_kind") and not (given.dtype.kind in "iu" and dtype.kind in "iuf"):
+            kind = type(value).__name__
+            got = f"a {kind} of {given.dtype}" if given.ndim else f"the {kind} {value!r}"
+            raise TypeError(
+                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {self._label(i)}: expected "
+                f"{self.dtypes[i]}, but got {got}."
+            )
+        with np.errstate(over="ignore"):
+            array = given.astype(dtype)
+        if dtype.kind in "iu" and (array != given).any():
+            raise ValueError(
+                f"For '{self.cls_name}', {self._label(i)} is {self.dtypes[i]} and cannot hold "
+                f"{given[array != given][0]}."
+            )
+        return array
+
+    def _even(self, i: int, value: Any) -> np.ndarray:
+        try:
+            return np.asarray(value)
+        except ValueError:
+            raise ValueError(
+                f"For '{self.cls_name}', the lists of a column in 'exp' must have equal lengths. {self._label(i)}: got "
+                f"{value!r}."
+            ) from None
+
+
+def _is_of_numbers(value: Any) -> bool:
+    """Whether it is a number, or a list or tuple, also a nested one, of nothing but numbers."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_of_numbers, value))
+    return isinstance(value, (numbers.Number, np.generic))
+
+
+def _cast_hint(expected: Sequence[Any], types: Sequence[str]) -> str:
+    """The calls that cast the first array whose dtype is not the column's."""
+    name = next(dtype for dtype, got in zip(expected, types) if dtype != got)
+    name = "bool_" if name == "bool" else name
+    on_array = "" if name == "bfloat16" else f".astype(np.{name}) on an array, "
+    return f"{on_array}.astype(ms.{name})"

@@ -1,0 +1,220 @@
+"""The arrays that hold a buffer's state: their layout, how they begin, and what must hold between them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .memory import zeros
+from .options import Options
+from .random import initial_state
+from .schema import Schema
+from .tree import build_weights, initial_weights, tree_size
+from .windows import check_timeline, legal_starts
+
+#: What is counted of rows: deliveries; removals as used up, as stale, by hand; dead handles that were skipped.
+COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
+
+#: The last value of a learner's clock.
+LAST_CLOCK = 2**62
+
+
+def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype of each array, by name."""
+    capacity = options.capacity
+    columns = zip(schema.names, schema.shapes, schema.stored_dtypes)
+    arrays = {f"column.{name}": ((capacity, *shape), dtype) for name, shape, dtype in columns}
+    arrays |= {
+        "head": ((), "int32"),
+        "count": ((), "int32"),
+        "serials": ((2,), "int64"),
+        "random_state": ((2,), "int64"),
+    }
+    if "marks" in options.groups:
+        arrays |= {
+            "weights": ((tree_size(capacity),), "float64"),
+            "priorities": ((capacity,), "float32"),
+            "max_priority": ((), "float32"),
+            "use_counts": ((capacity,), "int32"),
+            "insertion_clocks": ((capacity,), "int64"),
+            "clock": ((2,), "int64"),
+            "counts": ((len(COUNTS),), "int64"),
+        }
+    if "time" in options.groups:
+        arrays |= {"steps": ((capacity,), "int64"), "flags": ((capacity,), "uint8")}
+    if options.reservoir:
+        arrays["row_serials"] = ((capacity,), "int64")
+    if options.beta is not None:
+        arrays["beta"] = ((1,), "float64")
+    if options.window is not None:
+        arrays["window"] = ((1,), "int64")
+    return arrays
+
+
+#: The arrays, beside columns, that hold one number for each slot.
+_BY_SLOT = ("priorities", "use_counts", "insertion_clocks", "steps", "flags", "row_serials")
+
+
+def is_by_slot(name: str) -> bool:
+    """Whether an array holds a row for each slot."""
+    return name.startswith("column.") or name in _BY_SLOT
+
+
+def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
+    """The arrays of a buffer without rows."""
+    arrays = {name: zeros(shape, schema.numpy_type(dtype)) for name, (shape, dtype) in layout(schema, options).items()}
+    begin = {"random_state": initial_state(options.seed), "max_priority": 1}
+    begin |= {"beta": options.beta, "window": options.window}
+    if "weights" in arrays:
+        begin["weights"] = initial_weights(options.capacity)
+    for name, value in begin.items():
+        if name in arrays:
+            arrays[name][...] = value
+    return arrays
+
+
+def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Which slots hold a row at which a sample may start, found from scratch. Shape ``[C]``, bool. Cost O(C)."""
+    if options.rule is not None:
+        return legal_starts(state, options.rule)
+    stored = np.zeros(options.capacity, bool)
+    stored[(int(state["head"]) + np.arange(int(state["count"]))) % options.capacity] = True
+    return stored & (state["use_counts"] >= 0)
+
+
+def check(options: Options, state: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if the arrays, without columns, contradict each other."""
+    name, capacity = options.cls_name, options.capacity
+    (check_reservoir if options.reservoir else check_cursors)(name, capacity, state)
+    if options.weighting is not None:
+        (check_clocks if options.reservoir else check_times)(name, capacity, state)
+        check_weights(name, capacity, state, eligible(options, state), *options.weighting)
+    if options.rule is not None:
+        check_timeline(name, state, options.num_envs)
+    if options.beta is not None and not 0 <= state["beta"][0] <= 1:
+        raise ValueError(f"For '{name}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
+    if options.window is not None and not 1 <= state["window"][0] <= capacity:
+        raise ValueError(f"For '{name}', 'window' must be in [1, {capacity}], but got {state['window'][0]}.")
+
+
+Layout = Mapping[str, tuple[tuple[int, ...], str]]
+
+
+def checked(
+    schema: Schema, options: Options, given: Mapping[str, Any], version: int, others: Layout | None = None
+) -> dict[str, np.ndarray]:
+    """The arrays of a saved state, with `others` beside those of the layout, or a ValueError."""
+    expected = {**layout(schema, options), **(others or {})}
+    arrays = fitting(options.cls_name, given, expected, schema.numpy_type("bfloat16"))
+    for key, value in (("version", version), ("capacity", options.capacity)):
+        if int(given.get(key, 0)) != value:
+            got = given.get(key, "nothing")
+            raise ValueError(f"For '{options.cls_name}', '{key}' of 'state_dict' must be {value}, but got {got}.")
+    check(options, arrays)
+    return arrays
+
+
+def fitting(
+    cls_name: str, given: Mapping[str, Any], expected: Layout,
+    bfloat16: np.dtype[Any] = np.dtype(np.uint16),  # noqa: B008
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Arrays of these shapes and dtypes out of a saved state, or a ValueError that lists all that do not fit."""
+    arrays = {key: np.asarray(given[key]) for key in expected if key in given}
+    wrong = []
+    for key, (shape, dtype) in expected.items():
+        if key not in arrays:
+            wrong.append(f"{key!r}: expected {dtype} {shape}, but got nothing")
+            continue
+        array = arrays[key]
+        name = array.dtype.name
+        if dtype == "bfloat16" and (name == dtype or array.dtype in ("V2", "uint16")):  # its bits, as files keep them
+            arrays[key], name = array.view(bfloat16), dtype
+        if (name, array.shape) != (dtype, shape):
+            wrong.append(f"{key!r}: expected {dtype} {shape}, but got {name} {array.shape}")
+    unknown = sorted(set(given) - set(expected) - {"version", "capacity"})
+    if unknown:
+        wrong.append(f"unknown keys {unknown}")
+    if wrong:
+        raise ValueError(
+            f"For '{cls_name}', 'state_dict' must be that of a buffer with the same columns. {'; '.join(wrong)}."
+        )
+    return arrays
+
+
+def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if ``head``, ``count`` and ``serials`` contradict each other."""
+    head, count = int(cursors["head"]), int(cursors["count"])
+    inserted, base = (int(serial) for serial in cursors["serials"])
+    since_reset = inserted - base
+    if base < 0 or since_reset < 0 or count != min(since_reset, capacity) or head != (since_reset - count) % capacity:
+        raise ValueError(
+            f"For '{cls_name}', the cursors must describe a ring of capacity {capacity}: count = min(inserted - base, "
+            f"capacity) and head = (inserted - base - count) % capacity, but got head={head}, count={count}, "
+            f"inserted={inserted}, base={base}."
+        )
+
+
+def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if cursors and ``row_serials`` contradict each other."""
+    head, count = int(state["head"]), int(state["count"])
+    inserted, base = (int(serial) for serial in state["serials"])
+    if head != 0 or base < 0 or count != min(inserted - base, capacity):
+        raise ValueError(
+            f"For '{cls_name}', the cursors must describe a reservoir of capacity {capacity}: head = 0 and count = "
+            f"min(inserted - base, capacity), but got head={head}, count={count}, inserted={inserted}, base={base}."
+        )
+    stored = state["row_serials"][:count]
+    first = (stored - base < capacity) & (stored - base != np.arange(count))
+    if count and (stored.min() < base or stored.max() >= inserted or first.any() or np.unique(stored).size < count):
+        raise ValueError(
+            f"For '{cls_name}', 'row_serials' must be different numbers from {base} to {inserted - 1}, and each of the "
+            f"first {capacity} of them in its own slot, but got {stored}."
+        )
+
+
+def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if the clocks of the rows in a reservoir cannot be."""
+    count, base, (now, fresh) = int(state["count"]), int(state["serials"][1]), state["clock"].tolist()
+    clocks = state["insertion_clocks"][:count]
+    if fresh != base or now < 0 or ((clocks < 0) | (clocks > now)).any():
+        raise ValueError(
+            f"For '{cls_name}', 'clock' must be [now, {base}], and 'insertion_clocks' from 0 to now, but got "
+            f"{[now, fresh]} and {clocks.tolist()}."
+        )
+
+
+def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
+    """Raises a ValueError if the rows' clocks contradict their order in the ring."""
+    wrong = []
+    inserted, count = int(state["serials"][0]), int(state["count"])
+    if not (state["clock"][0] >= 0 and inserted - count <= state["clock"][1] <= inserted):
+        wrong.append(f"'clock' is {state['clock'].tolist()}, with {count} rows stored of {inserted} inserted")
+    slots = (int(state["head"]) + np.arange(count)) % capacity
+    times = np.array([0, *state["insertion_clocks"][slots], state["clock"][0]])
+    if (np.diff(times) < 0).any():
+        wrong.append("'insertion_clocks' fall from an older row to a newer one, or are not from 0 to the clock")
+    if wrong:
+        raise ValueError(f"For '{cls_name}', the clocks must be those of its rows: {'; '.join(wrong)}.")
+
+
+def check_weights(
+    cls_name: str, capacity: int, state: Mapping[str, np.ndarray], eligible: np.ndarray, alpha: float, epsilon: float
+) -> None:
+    """Raises a ValueError if the tree is not that of its leaves, or a leaf is not the weight of its row."""
+    leaves = state["weights"][:capacity]
+    wrong = []
+    if not np.array_equal(state["weights"], build_weights(leaves)):
+        wrong.append("the tree of 'weights' is not that of its leaves")
+    priorities = state["priorities"]
+    normal = np.where(priorities < np.finfo(np.float32).tiny, 0.0, priorities.astype(np.float64))
+    expected = (normal + epsilon) ** alpha * eligible
+    different = np.flatnonzero(~np.isclose(leaves, expected, rtol=1e-6, atol=0))
+    if different.size:
+        slot = different[0]
+        wrong.append(f"the weight in slot {slot} must be {expected[slot]}, but got {leaves[slot]}")
+    if not (state["max_priority"] >= max(1, priorities.max()) and np.isfinite(state["max_priority"])):
+        wrong.append(f"'max_priority' is {state['max_priority']}, less than a priority")
+    if (state["counts"] < 0).any():
+        wrong.append(f"'counts' is {state['counts'].tolist()}, with a number below zero")
+    if wrong:
+        raise ValueError(f"For '{cls_name}', the weights must be those of its rows: {'; '.join(wrong)}.")

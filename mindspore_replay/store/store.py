@@ -1,0 +1,350 @@
+"""A replay buffer in memory of the host, without MindSpore."""
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import library, state
+from .call import Array, Call, kept
+from .inputs import as_handles, as_priority, check_length, is_vector
+from .insertion import Insertion
+from .options import Options
+from .outputs import makers
+from .random import ALL_ROWS
+from .schema import Schema, is_tensor
+
+_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
+
+#: The layout that `Store.state_dict` writes.
+STATE_VERSION = 1
+
+
+class Store:
+    """The rows of a buffer and what is known of them, in named arrays, and the operators on them.
+
+    It does what a call from Python of a buffer on the CPU does. It is not safe for threads: who shares one holds a lock
+    of its own; kernels in compiled graphs and the methods exclude each other by themselves.
+
+    Axes: ``C`` capacity, ``B`` rows of a sample, ``*F`` a column's shape.
+
+    Args:
+        schema (Schema): The columns.
+        options (Options): How rows are kept and drawn.
+        arrays (Union[Mapping[str, numpy.ndarray], None]): The arrays of another store, to work on them
+            too. Default: ``None``, for new ones.
+        share (Union[Callable, None]): What samples and rows are handed out as. Default: ``None``, for arrays.
+        address_of (Union[Callable, None]): The address of an array that is no NumPy array. Default: ``None``.
+
+    Attributes:
+        arrays (dict[str, numpy.ndarray]): The state by name, as `state.layout` says.
+
+    Raises:
+        RuntimeError: If the kernel library cannot be had.
+    """
+
+    def __init__(
+        self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray] | None = None,
+        share: Callable[[np.ndarray], Any] | None = None, address_of: Callable[[Any], int] | None = None,
+    ) -> None:  # fmt: skip
+        if library.library_for("CPU").handle is None:
+            raise RuntimeError(f"For '{options.cls_name}', {library.library_for('CPU').reason}.")
+        self.schema, self.options = schema, options
+        self.arrays = state.make(schema, options) if arrays is None else dict(arrays)
+        self._share, self._address_of = share, address_of
+        self._count = self.arrays["count"]
+        self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
+        self._range = np.array(ALL_ROWS, np.int64)
+        self._drawn_from = ALL_ROWS
+
+    def resized(self, options: Options) -> "Store":
+        """A store on the same arrays that draws in another way."""
+        return Store(self.schema, options, self.arrays, self._share, self._address_of)
+
+    # How kernels take the state.
+
+    @functools.cached_property
+    def _state(self) -> dict[str, Any]:
+        schema, options = self.schema, self.options
+        columns = [
+            Array(self.arrays[f"column.{name}"].shape, dtype, self.arrays[f"column.{name}"])
+            for name, dtype in zip(schema.names, schema.stored_dtypes)
+        ]
+        given: dict[str, Any] = {name: kept(a) for name, a in self.arrays.items() if not name.startswith("column.")}
+        given["columns"] = columns
+        if options.weighting is not None:
+            given["weighting"] = kept(np.array(options.weighting))
+        if options.rule is not None:
+            given["window_rule"] = kept(options.rule.array())
+        return given
+
+    def _call(self, operator: str, **arguments: Any) -> Call:
+        return Call(operator, self.options.groups, self._state | arguments, self._address_of)
+
+    # Rows in and out.
+
+    @functools.cached_property
+    def insertion(self) -> Insertion:
+        """What `insert` does."""
+        return Insertion(self.schema, self.options, self._state, self._address_of)
+
+    def insert(self, exp: Any, priority: Any = None, end: Any = False, final: Any = False) -> None:
+        """Stores one row or a batch.
+
+        Args:
+            exp (Union[Sequence, dict]): A value for each column, ``[*F]`` or ``[n, *F]``, in order or by name.
+            priority (Union[numpy.ndarray, float, None]): Priority of all rows or of each; ``None`` for
+                the largest so far.
+            end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode.
+            final (Union[bool, Sequence[bool]]): Whether it holds only the observation after its episode.
+
+        Raises:
+            TypeError, ValueError: If something does not fit; nothing is stored then.
+        """
+        given = None if priority is None else as_priority(self.options.cls_name, priority)
+        self.insertion(self.schema.in_order(exp), given, end, final)
+
+    def _specs(self, lead: tuple[int, ...]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        return [((*lead, *shape), dtype) for shape, dtype in zip(self.schema.shapes, self.schema.numpy_types)]
+
+    @functools.cached_property
+    def _sampling(self) -> tuple[Call, Callable[[], Any]]:
+        plan = self.options.plan
+        specs = [(shape, dtype) for shape, dtype in plan.specs(self.schema)]
+        beta = self.arrays.get("beta", np.zeros(1))
+        call = self._call(
+            "sample", plan=kept(plan.options()), sample_range=kept(self._range), beta=kept(beta), given_beta=kept(beta),
+            numbers=kept(plan.numbers()), outputs=[Array(shape, dtype) for shape, dtype in specs],
+        )  # fmt: skip
+        made = makers((shape, self.schema.numpy_type(dtype)) for shape, dtype in specs)
+        return call, call.giving("outputs", made, self._share)
+
+    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
+        """Draws a batch.
+
+        Args:
+            bounds (Union[tuple[int, int], None]): A slice of logical rows to draw from; ``None`` for all, or for
+                the newest `window`. Not by priority.
+            beta (Union[float, None]): Beta of this call, in [0, 1], by priority; ``None`` for that of the state.
+
+        Returns:
+            tuple[numpy.ndarray, ...]: What the plan says.
+
+        Raises:
+            KernelError: If too few rows are eligible.
+        """
+        call, give = self._sampling
+        where = self.usual_bounds() if bounds is None else bounds
+        if where is not self._drawn_from:
+            self._range[:] = where
+            self._drawn_from = where
+        if beta is None:
+            given = give()
+        else:
+            call.bind("given_beta", np.array([beta]))
+            try:
+                given = give()
+            finally:
+                call.bind("given_beta", self.arrays["beta"])
+        if type(given) is not tuple:
+            call.check(given)
+        return given
+
+    def usual_bounds(self) -> tuple[int, int]:
+        """The logical rows that are drawn from where nothing else is said."""
+        return ALL_ROWS if self.options.window is None else (-int(self.arrays["window"][0]), ALL_ROWS[1])
+
+    @functools.cached_property
+    def _reading(self) -> Call:
+        rows = zip(self._specs((1,)), self.schema.dtypes)
+        return self._call("read", rows=[Array(shape, dtype) for (shape, _), dtype in rows])
+
+    def read(self, index: np.ndarray) -> tuple[Any, ...]:
+        """The rows at logical positions, int64 of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest."""
+        call = self._reading
+        index = np.ascontiguousarray(index, np.int64).reshape(index.shape)
+        call.bind_vector("index", index)
+        call.set_leading("rows", index.size)
+        given = call.giving("rows", makers(self._specs(index.shape)), self._share)()
+        if type(given) is not tuple:
+            call.check(given)
+        return given
+
+    # What is known of rows.
+
+    @functools.cached_property
+    def _result(self) -> np.ndarray:
+        return np.zeros((), np.int32)
+
+    def _handles(self, handles: Any) -> Any:
+        """Handles as a kernel reads them. A Tensor has been checked by the buffer that gives it."""
+        if is_tensor(handles) or is_vector(handles, _INT64):
+            return handles
+        return as_handles(self.options.cls_name, handles).reshape(-1)
+
+    @functools.cached_property
+    def _changing(self) -> dict[str, Call]:
+        """The calls that take handles and give one number."""
+        result = kept(self._result)
+        return {
+            "update_priorities": self._call("update_priorities", dead=result),
+            "delete": self._call("delete", removed=result),
+        }
+
+    def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
+        """Gives rows other priorities, float32 ``[]`` or ``[n]``.
+
+        Returns:
+            numpy.ndarray: How many of the handles, int64 ``[n]``, were dead. Shape ``[]``, int32.
+
+        Raises:
+            ValueError: If a priority is negative, NaN or infinite; then none is changed.
+        """
+        call = self._changing["update_priorities"]
+        handles = self._handles(handles)
+        if not (is_tensor(priorities) or is_vector(priorities, _FLOAT32)):
+            priorities = as_priority(self.options.cls_name, priorities)
+        check_length(self.options.cls_name, priorities, handles.size)
+        call.bind_vector("handles", handles)
+        call.bind_vector("priority", priorities)
+        try:
+            call()
+        except library.KernelError as error:
+            if error.status == library.BAD_WEIGHT:
+                as_priority(self.options.cls_name, priorities)  # says which is wrong
+            raise
+        return self._result.copy()
+
+    def delete(self, handles: Any) -> np.ndarray:
+        """Takes the rows of these handles, int64 ``[n]``, out of the draw; how many there were, int32 ``[]``."""
+        call = self._changing["delete"]
+        handles = self._handles(handles)
+        call.bind_vector("handles", handles)
+        call()
+        return self._result.copy()
+
+    @functools.cached_property
+    def _advancing(self) -> tuple[Call, np.ndarray]:
+        steps = np.zeros(1, np.int64)
+        limit = self.options.max_staleness
+        most = kept(np.array([-1 if limit is None else limit], np.int64))
+        return self._call("advance", ticks=kept(steps), max_staleness=most, now=kept(np.zeros(1, np.int64))), steps
+
+    def advance(self, steps: int = 1) -> None:
+        """Moves the learner's clock, and takes rows that became stale out of the draw."""
+        call, given = self._advancing
+        given[0] = steps
+        call()
+
+    @functools.cached_property
+    def _informing(self) -> Call:
+        return self._call("info")
+
+    def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Priorities, use counts and stalenesses of the rows of these handles, int64 ``[n]``."""
+        call = self._informing
+        handles = self._handles(handles)
+        parts = {
+            "handles": handles,
+            "priority": np.empty(handles.shape, np.float32),
+            "uses": np.empty(handles.shape, np.int32),
+            "staleness": np.empty(handles.shape, np.int64),
+        }
+        for name, part in parts.items():
+            call.bind_vector(name, part)
+        call()
+        return tuple(parts.values())[1:]
+
+    @functools.cached_property
+    def _ending(self) -> Call:
+        flag = np.array([self.options.end_flags], np.uint8)
+        return self._call("end_episodes", flag=kept(flag), ended=kept(self._result))
+
+    def end_episodes(self) -> np.ndarray:
+        """Ends the episodes that go on; how many, int32 ``[]``."""
+        self._ending()
+        return self._result.copy()
+
+    @functools.cached_property
+    def _resetting(self) -> Call:
+        return self._call("reset", stored=kept(self._result))
+
+    def reset(self) -> None:
+        """Forgets all rows. Serial numbers and the random sequence go on; beta begins anew."""
+        self._resetting()
+        if self.options.beta is not None:
+            self.arrays["beta"][0] = self.options.beta
+
+    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
+        """Which rows there are, bool ``[G, L]``, and the rows of groups by a column of ints, ``[G, L, *F]``."""
+        lead = (groups, size)
+        specs = self._specs(lead)
+        rows = [Array(shape, dtype) for (shape, _), dtype in zip(specs, self.schema.dtypes)]
+        template = np.zeros(lead, np.int8)
+        mask = np.empty(lead, np.bool_)
+        options = np.array([column, ordered], np.int64)
+        call = self._call("sample_groups", options=kept(options), template=kept(template), mask=kept(mask), rows=rows)
+        given = call.giving("rows", makers(specs), self._share)()
+        if type(given) is not tuple:
+            call.check(given)
+        return (mask if self._share is None else self._share(mask), *given)
+
+    # How much there is.
+
+    def count(self) -> int:
+        """Rows stored."""
+        return self._count.item()
+
+    @functools.cached_property
+    def _summing(self) -> tuple[Call, np.ndarray, np.ndarray]:
+        ranges, sums = np.zeros((1, 2), np.int64), np.zeros(1)
+        return self._call("sums", ranges=kept(ranges), sums=kept(sums)), ranges, sums
+
+    def eligible(self, bounds: tuple[int, int] | None = None) -> int:
+        """Rows at which a sample may start; `bounds` are as for `sample`."""
+        where = self.usual_bounds() if bounds is None else bounds
+        if self.options.weighting is None:
+            return len(range(*slice(*where).indices(self.count())))
+        if where is ALL_ROWS:
+            return int(self.arrays["weights"][-1])
+        call, ranges, sums = self._summing
+        ranges[0] = where
+        call()
+        return int(sums[0])
+
+    # The state as a whole.
+
+    @contextlib.contextmanager
+    def kernels_kept_out(self) -> Iterator[None]:
+        """While it lasts no kernel runs on these arrays, in no thread. No kernel may be called in it."""
+        handle: Any = library.library_for("CPU").handle
+        handle.replay_hold(self._head)
+        try:
+            yield
+        finally:
+            handle.replay_let_go(self._head)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copies of all arrays by name, with the capacity and the version of the layout."""
+        with self.kernels_kept_out():
+            arrays = {name: array.copy() for name, array in self.arrays.items()}
+        return {"version": np.array(STATE_VERSION), "capacity": np.array(self.options.capacity), **arrays}
+
+    def load_state_dict(self, given: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` of a store with the same columns and options gave.
+
+        Raises:
+            ValueError: If something does not fit, or contradicts itself; then nothing is changed.
+        """
+        arrays = state.checked(self.schema, self.options, given, STATE_VERSION)
+        with self.kernels_kept_out():
+            for name, array in self.arrays.items():
+                array[...] = arrays[name]
+
+    def check(self) -> None:
+        """Raises a ValueError if the arrays contradict each other."""
+        with self.kernels_kept_out():
+            state.check(self.options, self.arrays)

@@ -1,0 +1,219 @@
+"""Rows in time, and what a sample gives: rows alone, or windows around the rows at which it starts.
+
+Axes: ``B`` samples, ``C`` capacity, ``T`` steps of a window, ``*F`` a column's shape.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from .schema import Schema
+
+#: What `flags` say of a row: it is the last of its episode; it holds only the observation after its episode, so it is
+#: read and never drawn; no window may hold it.
+END, FINAL, DELETED = 1, 2, 4
+
+
+class WindowRule(NamedTuple):
+    """Which windows are legal, in steps of one stream.
+
+    Args:
+        past (int): Steps before the start; fewer where the episode begins.
+        future (int): Steps from the start on, itself included.
+        stride (int): Period of starts, counted from the first step of the episode.
+        pad_end (bool): Whether a window may reach beyond the end of its episode.
+        streams (int): Environments that write in step.
+        max_length (int): Steps of the longest episode, 0 for no limit.
+    """
+
+    past: int
+    future: int
+    stride: int
+    pad_end: bool
+    streams: int
+    max_length: int
+
+    def array(self) -> np.ndarray:
+        return np.array(self, np.int64)
+
+
+def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
+    """Which slots hold a row that a window may start at, found from scratch. Shape ``[C]``, bool. Cost O(C)."""
+    capacity, count, streams = len(state["steps"]), int(state["count"]), rule.streams
+    legal = np.zeros(capacity, bool)
+    slots = (int(state["head"]) + np.arange(count)) % capacity
+    for stream in range(streams):  # the rows of one stream, from the oldest
+        rows = slots[stream::streams]
+        legal[rows] = _legal_in_stream(state["steps"][rows], state["flags"][rows], state["use_counts"][rows] < 0, rule)
+    return legal
+
+
+def _legal_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, rule: WindowRule) -> np.ndarray:
+    index = np.arange(len(steps))
+    ends, deleted = flags & END > 0, flags & DELETED > 0
+    stops = ends.copy()  # rows after which a window cannot go on
+    stops[-1:] = True
+    stops[:-1] |= deleted[1:]
+    stop = np.minimum.accumulate(np.where(stops, index, len(index))[::-1])[::-1]
+    last = np.minimum(stop, index + rule.future - 1)
+    whole = last == index + rule.future - 1
+    barrier = np.maximum.accumulate(np.where(deleted, index, -1))
+    past = np.minimum(rule.past, steps)
+    fits = whole | ends[last] if rule.pad_end else whole
+    on_stride = steps % rule.stride == 0
+    if not rule.pad_end:
+        on_stride |= ends[last]
+    return fits & on_stride & (barrier < index - past) & (index >= past) & ~removed & (flags & FINAL == 0)
+
+
+def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int) -> None:
+    """Raises a ValueError if the steps of rows do not follow from each other, or a deleted row counts as live."""
+    slots = (int(state["head"]) + np.arange(int(state["count"]))) % len(state["steps"])
+    steps, flags, uses = (state[key][slots] for key in ("steps", "flags", "use_counts"))
+    following = np.where(flags & END, 0, steps + 1)[:-streams] if streams < len(steps) else steps[:0]
+    wrong = []
+    if (steps < 0).any() or (steps[streams:] != following).any():
+        wrong.append("'steps' do not go on from each row to the next of its stream")
+    if ((flags & DELETED > 0) & (uses >= 0)).any() or (flags > (END | FINAL | DELETED)).any():
+        wrong.append("'flags' are none that rows have, or a deleted row counts as live")
+    if ((flags & FINAL > 0) & (flags & END == 0)).any():
+        wrong.append("a row with only an observation is not the last of its episode")
+    if wrong:
+        raise ValueError(f"For '{cls_name}', the rows must make episodes: {'; '.join(wrong)}.")
+
+
+# Kinds of outputs, as csrc/windows.h has them.
+WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT = range(11)
+
+# Where positions are counted from: the start, or the last row of the chain of an n-step return.
+FROM_START, FROM_LAST = 0, 1
+
+#: How starts are drawn.
+DRAWS = ("uniform", "rank", "priority")
+
+#: By which row a sample gets another goal: none, or a strategy of hindsight.
+STRATEGIES = ("none", "future", "episode", "final", "random")
+
+
+#: Dtypes of outputs that are not made of rows of a column.
+_DTYPES = {
+    MASK: "bool", RELABELLED: "bool", DISCOUNT: "float32", LENGTH: "int32", CHAIN: "int32", HANDLE: "int64",
+    WEIGHT: "float32",
+}  # fmt: skip
+
+
+class Output(NamedTuple):
+    """One of the arrays that a sample gives.
+
+    Args:
+        kind (int): ``WINDOW``: rows of a column. ``MASK``: whether there are such rows, bool. ``RETURN``: the
+            discounted sum of a column over the chain. ``DISCOUNT``: gamma^k over k rows of the chain, and 0 where the
+            last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal, bool. ``GOAL``: a
+            row of `other` if so, else of `column`. ``LENGTH``: steps of the episode from the start on, as far as
+            outputs reach, int32. ``CHAIN``: rows of the chain, int32. ``STACK``: as ``WINDOW``, but a run is of zeros
+            unless its last row is there. ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance weight,
+            float32, 1 where samples are not drawn by priority.
+        column (int): A column, where the kind has one.
+        other (int): Another.
+        anchor (int): What positions are counted from.
+        first (int): The first position.
+        runs (int): Of windows, stacks and masks: runs of positions, each of which begins one later than the one before.
+        length (int): Positions of a run.
+        lead (tuple[int, ...]): The axes that `runs` and `length` make in the output, between ``B`` and ``*F``.
+    """
+
+    kind: int
+    column: int = 0
+    other: int = 0
+    anchor: int = FROM_START
+    first: int = 0
+    runs: int = 1
+    length: int = 1
+    lead: tuple[int, ...] = ()
+
+    def shape(self, n: int, columns: Schema) -> tuple[int, ...]:
+        if self.kind in (WINDOW, STACK, RETURN, GOAL):
+            return (n, *self.lead, *columns.shapes[self.column])
+        return (n, *self.lead)
+
+    def dtype(self, columns: Schema) -> str:
+        return _DTYPES.get(self.kind) or columns.dtypes[self.column]
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it is the row of the start and nothing else."""
+        return self == Output(WINDOW, self.column)
+
+    def reach(self, chain: int) -> int:
+        """How many steps from the start on it may read."""
+        if self.kind not in (WINDOW, STACK, MASK):
+            return 1
+        return (chain - 1 if self.anchor == FROM_LAST else 0) + self.first + self.runs - 1 + self.length
+
+
+class SamplePlan(NamedTuple):
+    """How a sample is drawn and what it gives.
+
+    Args:
+        n (int): ``B``.
+        draw (str): ``"uniform"`` from a ring that keeps no weights; by ``"rank"``, each legal start equally likely,
+            where weights are 0 and 1; or by ``"priority"``.
+        outputs (tuple[Output, ...]): What it gives.
+        replace (bool), ordered (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
+        by_buffer (bool): Whether the smallest weight of the buffer is the measure of importance weights.
+        beta_step (float): By which beta moves.
+        chain (int): Rows of the longest n-step return, at least 1.
+        needs_next (bool): Whether the observation after a row is that of the next row.
+        gamma (float): Discount of one step.
+        strategy (str): One of `STRATEGIES`.
+        ratio (float): Share of samples with another goal.
+    """
+
+    n: int
+    draw: str
+    outputs: tuple[Output, ...]
+    replace: bool = True
+    ordered: bool = False
+    max_use: int | None = None
+    by_buffer: bool = False
+    beta_step: float = 0.0
+    chain: int = 1
+    needs_next: bool = False
+    gamma: float = 1.0
+    strategy: str = "none"
+    ratio: float = 0.0
+
+    def options(self) -> np.ndarray:
+        """Everything of it that is an int, as the kernel takes it."""
+        draw = [DRAWS.index(self.draw), self.replace, self.ordered, self.max_use or 0, self.by_buffer]
+        chain = [self.chain, self.needs_next, STRATEGIES.index(self.strategy)]
+        outputs = [number for output in self.outputs for number in output[:-1]]
+        return np.array([*draw, *chain, *outputs], np.int64)
+
+    def numbers(self) -> np.ndarray:
+        """The step of beta, the ratio, and the powers of gamma from 0 to `chain`, as the kernel takes them."""
+        return np.array([self.beta_step, self.ratio, *self.powers()])
+
+    def powers(self) -> np.ndarray:
+        """The powers of gamma from 0 to `chain`."""
+        return np.array([self.gamma**step for step in range(self.chain + 1)])
+
+    @property
+    def around(self) -> tuple[Output, ...]:
+        """What it gives of what lies at and around starts."""
+        return tuple(output for output in self.outputs if output.kind not in (HANDLE, WEIGHT))
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether it gives anything but rows at starts."""
+        return any(not output.is_row for output in self.around)
+
+    @property
+    def reach(self) -> int:
+        """How many steps from the start on it may read."""
+        return max([1, *(output.reach(self.chain) for output in self.outputs)])
+
+    def specs(self, columns: Schema) -> list[tuple[tuple[int, ...], str]]:
+        """Shape and dtype of each output."""
+        return [(output.shape(self.n, columns), output.dtype(columns)) for output in self.outputs]

@@ -1,0 +1,277 @@
+// Tests of the kernels on buffers whose rows know their episode: a slow twin under random operations, windows by hand, and
+// refusals.
+#ifndef MINDSPORE_REPLAY_TESTS_TEST_TIMELINE_H_
+#define MINDSPORE_REPLAY_TESTS_TEST_TIMELINE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "call.h"
+#include "check.h"
+#include "random.h"
+#include "test_marks.h"
+
+namespace {
+
+constexpr int64_t kPast = 2, kFuture = 3, kStride = 2;
+
+// An empty buffer of one column, in which every window weighs 1.
+Arguments EmptyTimeline(int64_t capacity, int64_t pad_end, int64_t streams, int64_t max_length = 0) {
+  return Empty(Reach::kWindows, capacity)
+      .With({{"columns", Zeros("int64", {capacity})},
+             {"weighting", Doubles({0, 0})},
+             {"window_rule", Int64({kPast, kFuture, kStride, pad_end, streams, max_length})}});
+}
+
+int InsertRows(Arguments *buffer, std::vector<int64_t> rows, std::vector<uint8_t> ends) {
+  return On(buffer, "insert",
+            {{"rows", Int64(std::move(rows))},
+             {"priority", Floats({1})},
+             {"ends", Flags(std::move(ends))},
+             {"stored", One("int32")}});
+}
+
+// The twin: every row ever inserted, and what was done to it.
+struct TwinRow {
+  int64_t step;
+  bool end, final, deleted;
+};
+
+struct Twin {
+  int64_t capacity, pad_end, streams;
+  std::vector<TwinRow> rows;
+
+  int64_t Oldest() const { return std::max<int64_t>(0, static_cast<int64_t>(rows.size()) - capacity); }
+  const TwinRow *At(int64_t serial) const {
+    const bool stored = serial >= Oldest() && serial < static_cast<int64_t>(rows.size());
+    return stored ? &rows[static_cast<size_t>(serial)] : nullptr;
+  }
+
+  void Insert(uint8_t flags) {
+    const TwinRow *before = At(static_cast<int64_t>(rows.size()) - streams);
+    const bool goes_on = before != nullptr && !before->end;
+    rows.push_back({goes_on ? before->step + 1 : 0, (flags & 1) != 0, (flags & 2) != 0, false});
+  }
+
+  bool Legal(int64_t serial) const {
+    const TwinRow *start = At(serial);
+    if (start == nullptr || start->final || start->deleted) return false;
+    for (int64_t i = 1; i <= std::min(kPast, start->step); ++i) {
+      const TwinRow *row = At(serial - i * streams);
+      if (row == nullptr || row->deleted) return false;
+    }
+    for (int64_t i = 0; i < kFuture; ++i) {
+      const TwinRow *row = At(serial + i * streams);
+      if (row == nullptr || row->deleted) return false;
+      const bool last = i == kFuture - 1;
+      if (row->end) return pad_end ? start->step % kStride == 0 : last;
+      if (last) return start->step % kStride == 0;
+    }
+    return false;
+  }
+
+  std::vector<double> Leaves() const {
+    std::vector<double> leaves(static_cast<size_t>(capacity), 0.0);
+    for (int64_t serial = Oldest(); serial < static_cast<int64_t>(rows.size()); ++serial) {
+      leaves[static_cast<size_t>(serial % capacity)] = Legal(serial);
+    }
+    return leaves;
+  }
+};
+
+void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams) {
+  Arguments buffer = EmptyTimeline(capacity, pad_end, streams);
+  Twin twin{capacity, pad_end, streams, {}};
+  uint64_t counter = 0;
+  auto random = [&](int64_t n) { return replay::Below(replay::RandomBits(7, counter++), n); };
+  bool same = true;
+  int64_t deleted_rows = 0;
+  int64_t dead = 0;
+  for (int i = 0; i < 200; ++i) {
+    const int64_t n = streams * (random(10) == 0 ? 1 + random(capacity) : 1);
+    std::vector<int64_t> rows;
+    std::vector<uint8_t> flags;
+    for (int64_t row = 0; row < n; ++row) {
+      rows.push_back(static_cast<int64_t>(twin.rows.size()));
+      flags.push_back(static_cast<uint8_t>(random(4) ? 0 : random(3) ? 1 : 3));
+      twin.Insert(flags.back());
+    }
+    CHECK(InsertRows(&buffer, rows, flags) == replay::kOk);
+    same = same && HasLeaves(buffer, twin.Leaves());
+    if (random(4) == 0) {
+      const int64_t serial = twin.Oldest() - 1 + random(capacity + 1);
+      const TwinRow *row = twin.At(serial);
+      const int32_t deleted = row != nullptr && !row->deleted;
+      if (deleted) twin.rows[static_cast<size_t>(serial)].deleted = true;
+      Arguments after = buffer;
+      const Arguments twice = {{"handles", Int64({serial, serial})}, {"removed", One("int32")}};
+      CHECK(On(&buffer, "delete", twice, &after) == replay::kOk);
+      CHECK(*after["removed"].as<int32_t>() == deleted);
+      deleted_rows += deleted;
+      dead += deleted || serial < 0 ? 0 : 2;
+      same = same && HasLeaves(buffer, twin.Leaves());
+    }
+    // A start that may not be drawn takes no priority; one that may takes it.
+    const int64_t serial = twin.Oldest() + random(capacity);
+    Arguments after = buffer;
+    const Arguments update = {{"handles", Int64({serial})}, {"priority", Floats({1})}, {"dead", One("int32")}};
+    CHECK(On(&buffer, "update_priorities", update, &after) == replay::kOk);
+    CHECK(*after["dead"].as<int32_t>() == !twin.Legal(serial));
+    dead += !twin.Legal(serial);
+  }
+  CHECK(same);
+  const int64_t counts[] = {0, 0, 0, deleted_rows, dead};
+  CHECK(std::equal(counts, counts + 5, buffer["counts"].as<int64_t>()));
+}
+
+// Rows 0 to 6 of episodes {0, 1, 2}, {3, 4} and {5, 6, ...}; starts may be padded.
+Arguments SevenRows() {
+  Arguments buffer = EmptyTimeline(8, 1, 1);
+  CHECK(InsertRows(&buffer, {10, 11, 12, 13, 14, 15, 16}, {0, 0, 1, 0, 1, 0, 0}) == replay::kOk);
+  CHECK(HasLeaves(buffer, {1, 0, 1, 1, 0, 0, 0, 0}));
+  return buffer;
+}
+
+// Samples of three: handles, weights, a mask and a window of five rows, the length, and the rows of chains of two.
+Arguments SamplingWindows() {
+  std::vector<int64_t> plan = {1, 0, 0, 0, 0, 2, 0, 0};  // without replacement, so that all starts come
+  for (const std::vector<int64_t> &output : std::vector<std::vector<int64_t>>{{9, 0, 0, 0, 0, 1, 1},
+                                                                              {10, 0, 0, 0, 0, 1, 1},
+                                                                              {1, 0, 0, 0, -2, 1, 5},
+                                                                              {0, 0, 0, 0, -2, 1, 5},
+                                                                              {6, 0, 0, 0, 0, 1, 1},
+                                                                              {7, 0, 0, 0, 0, 1, 1}}) {
+    plan.insert(plan.end(), output.begin(), output.end());
+  }
+  return SevenRows().With({{"plan", Int64(plan)},
+                           {"numbers", Doubles({0, 0, 1, 0.5, 0.25})},
+                           {"beta", Doubles({0})},
+                           {"given_beta", Doubles({0})},
+                           {"sample_range", Int64({0, INT64_MAX})},
+                           {"outputs",
+                            {Zeros("int64", {3}), Zeros("float32", {3}), Zeros("bool", {3, 5}), Zeros("int64", {3, 5}),
+                             Zeros("int32", {3}), Zeros("int32", {3})}}});
+}
+
+void TestWindowsByHand() {
+  Arguments sample = SamplingWindows();
+  CHECK(Call("sample", &sample) == replay::kOk);
+  Item &outputs = sample.All("outputs");
+  bool seen[4] = {};
+  for (int b = 0; b < 3; ++b) {
+    const int64_t start = outputs[0].as<int64_t>()[b];
+    const uint8_t *mask = outputs[2].as<uint8_t>() + 5 * b;
+    const int64_t *rows = outputs[3].as<int64_t>() + 5 * b;
+    const int32_t length = outputs[4].as<int32_t>()[b];
+    const int32_t chain = outputs[5].as<int32_t>()[b];
+    CHECK(outputs[1].as<float>()[b] == 1);
+    if (start == 0) CHECK(std::equal(rows, rows + 5, std::vector<int64_t>({0, 0, 10, 11, 12}).begin()) && length == 3);
+    if (start == 2) CHECK(std::equal(rows, rows + 5, std::vector<int64_t>({10, 11, 12, 0, 0}).begin()) && length == 1);
+    if (start == 3) CHECK(std::equal(rows, rows + 5, std::vector<int64_t>({0, 0, 13, 14, 0}).begin()) && length == 2);
+    CHECK(chain == std::min(length, 2));
+    for (int i = 0; i < 5; ++i) CHECK((mask[i] != 0) == (rows[i] != 0));
+    CHECK(start == 0 || start == 2 || start == 3);
+    seen[start & 3] = true;
+  }
+  CHECK(seen[0] && seen[2] && seen[3]);  // a use limit of none: the rows stay
+  CHECK(sample["counts"].as<int64_t>()[0] == 3 && sample["counts"].as<int64_t>()[1] == 0);
+}
+
+void TestEpisodesThatEnd() {
+  Arguments buffer = SevenRows();
+  Arguments after = buffer;
+  CHECK(On(&buffer, "end_episodes", {{"flag", Flags({1})}, {"ended", One("int32")}}, &after) == replay::kOk);
+  CHECK(*after["ended"].as<int32_t>() == 1 && buffer["flags"].as<uint8_t>()[6] == 1);
+  CHECK(HasLeaves(buffer, {1, 0, 1, 1, 0, 1, 0, 0}));
+  CHECK(On(&buffer, "end_episodes", {{"flag", Flags({1})}, {"ended", One("int32")}}, &after) == replay::kOk);
+  CHECK(*after["ended"].as<int32_t>() == 0 && HasLeaves(buffer, {1, 0, 1, 1, 0, 1, 0, 0}));
+}
+
+void TestEpisodesTooLong() {
+  Arguments buffer = EmptyTimeline(8, 1, 1, 3);
+  CHECK(InsertRows(&buffer, {1, 2}, {0, 0}) == replay::kOk);
+  Arguments before = buffer;
+  CHECK(InsertRows(&buffer, {3}, {0}) == replay::kTooLong);
+  CHECK(InsertRows(&buffer, {3, 4, 5, 6}, {1, 0, 0, 0}) == replay::kTooLong);
+  for (const std::string &name : buffer.Names()) CHECK(buffer[name].bytes == before[name].bytes);
+  CHECK(InsertRows(&buffer, {3, 4, 5}, {1, 0, 1}) == replay::kOk);
+}
+
+void TestStaleRows() {
+  Arguments buffer = SevenRows();
+  const auto advance = [&](int64_t ticks) {
+    return On(&buffer, "advance",
+              {{"ticks", Int64({ticks})}, {"max_staleness", Int64({5})}, {"now", One("int64")}});
+  };
+  CHECK(advance(2) == replay::kOk);
+  CHECK(HasLeaves(buffer, {1, 0, 1, 1, 0, 0, 0, 0}));
+  CHECK(InsertRows(&buffer, {17}, {1}) == replay::kOk);  // at clock 2
+  CHECK(HasLeaves(buffer, {1, 0, 1, 1, 0, 1, 0, 1}));
+  CHECK(advance(4) == replay::kOk);
+  CHECK(HasLeaves(buffer, {0, 0, 0, 0, 0, 0, 0, 0}));  // the last row's past is stale
+  CHECK(buffer["counts"].as<int64_t>()[2] == 7 && buffer["counts"].as<int64_t>()[3] == 0);
+  CHECK(On(&buffer, "reset", {{"stored", One("int32")}}) == replay::kOk);
+  CHECK(*buffer["count"].as<int32_t>() == 0 && buffer["serials"].as<int64_t>()[1] == 8);
+}
+
+void TestTimelineRefusals() {
+  const Arguments insert = SevenRows().With(
+      {{"rows", Int64({1, 2})}, {"priority", Floats({1})}, {"ends", Flags({0, 1})}, {"stored", One("int32")}});
+  RefusesBadRule("insert", insert);
+  REFUSES("insert", insert, kBadArguments, a["ends"] = Flags({0, 0, 0}));
+  REFUSES("insert", insert, kBadWeight, a["priority"] = Floats({-1}));
+  const Arguments end = SevenRows().With({{"flag", Flags({1})}, {"ended", One("int32")}});
+  RefusesBadRule("end_episodes", end);
+  const Arguments sample = SamplingWindows();
+  RefusesBadRule("sample", sample);
+  REFUSES("sample", sample, kTooFewRows, a["sample_range"] = Int64({1, 9}));
+  REFUSES("sample", sample, kBadWeight, a["given_beta"] = Doubles({2}));
+  REFUSES("sample", sample, kBadArguments, a["numbers"] = Doubles({0, 0, 1, 0.5}));
+  REFUSES("sample", sample, kBadArguments, a.All("outputs").pop_back());
+  REFUSES("sample", sample, kBadArguments, a.All("outputs")[3] = Zeros("int64", {3, 4}));
+  REFUSES("sample", sample, kBadArguments, a.All("outputs")[2] = Zeros("int8", {3, 5}));
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[22] = 11);  // the kind of the mask
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[30] = 1);   // the column of the window
+}
+
+Arguments SamplingGroups(int64_t groups) {
+  return SevenRows().With({{"options", Int64({0, 1})},
+                           {"template", Zeros("int8", {groups, 1})},
+                           {"mask", Zeros("bool", {groups, 1})},
+                           {"rows", Zeros("int64", {groups, 1})}});
+}
+
+void TestGroupsByHand() {
+  Arguments sample = SamplingGroups(2);  // each row is a group; those of the unfinished episode do not count
+  CHECK(Call("sample_groups", &sample) == replay::kOk);
+  const int64_t *rows = sample["rows"].as<int64_t>();
+  CHECK(rows[0] != rows[1] && rows[0] >= 10 && rows[0] <= 14 && rows[1] >= 10 && rows[1] <= 14);
+  CHECK(sample["mask"].as<uint8_t>()[0] == 1 && sample["mask"].as<uint8_t>()[1] == 1);
+}
+
+void TestGroupRefusals() {
+  RefusesBadRule("sample_groups", SamplingGroups(2));
+  REFUSES("sample_groups", SamplingGroups(2), kBadArguments, a["options"] = Int64({1, 1}));
+  REFUSES("sample_groups", SamplingGroups(2), kBadArguments, a["options"] = Int64({-1, 1}));
+  REFUSES("sample_groups", SamplingGroups(2), kBadArguments, a["mask"] = Zeros("bool", {2, 2}));
+  REFUSES("sample_groups", SamplingGroups(6), kTooFewRows, );
+}
+
+void TestTimelines() {
+  for (const int64_t capacity : {5, 8, 13}) {
+    for (const int64_t pad_end : {0, 1}) TestAgainstTwin(capacity, pad_end, 1);
+  }
+  for (const int64_t pad_end : {0, 1}) TestAgainstTwin(17, pad_end, 3);
+  TestWindowsByHand();
+  TestEpisodesThatEnd();
+  TestEpisodesTooLong();
+  TestStaleRows();
+  TestTimelineRefusals();
+  TestGroupsByHand();
+  TestGroupRefusals();
+}
+
+}  // namespace
+
+#endif  // MINDSPORE_REPLAY_TESTS_TEST_TIMELINE_H_

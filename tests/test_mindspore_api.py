@@ -1,0 +1,271 @@
+"""Every name of MindSpore without a promise is there and does what it is used for; no other module uses one."""
+
+import ast
+import ctypes
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn, ops
+
+import mindspore_replay
+from mindspore_replay import ReplayBuffer, mindspore_api
+
+PACKAGE = Path(mindspore_replay.__file__).resolve().parent
+on_host = pytest.mark.host_memory("addresses are the host's")
+
+
+def gone(name: str, place: str) -> str:
+    return f"mindspore_api.{name}: {place} is gone in MindSpore {ms.__version__}"
+
+
+def test_a_name_that_is_gone_is_named():
+    places = "mindspore.graph.api:_pynative_executor._nowhere.sync", "mindspore.nowhere:_pynative_executor"
+    with pytest.raises(ImportError) as error:
+        mindspore_api._find("wait", *places)
+    assert str(error.value) == (
+        "mindspore_api.wait: mindspore.graph.api._pynative_executor._nowhere.sync and "
+        f"mindspore.nowhere._pynative_executor is gone in MindSpore {ms.__version__}. "
+        "Give 'mindspore_api.py' its new place."
+    )
+
+
+def test_the_first_place_that_is_there_counts():
+    assert mindspore_api._find("nn", "mindspore.nowhere", "mindspore:nn") is nn
+    assert mindspore_api._find("nn", "mindspore.nn", "mindspore.nowhere") is nn
+
+
+# ---- Tensors and memory ----
+
+
+@on_host
+def test_address():
+    parameter = Parameter(Tensor(np.arange(4, dtype=np.float32)), name="parameter")
+    assert mindspore_api.address(parameter) == parameter.asnumpy().ctypes.data
+
+
+@on_host
+def test_share():
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    tensor = mindspore_api.share(array)
+    array[1, 2] = 7
+    assert type(tensor) is Tensor
+    assert tensor.asnumpy().tolist() == [[0, 1, 2], [3, 4, 7]]
+
+
+@on_host
+def test_wait():
+    """A write in flight has happened when it returns."""
+    matrix = Tensor(np.eye(500, dtype=np.float32))
+    column = Parameter(Tensor(np.zeros(4, np.float32)), name="column")
+    memory = (ctypes.c_float * 4).from_address(mindspore_api.address(column))
+    product = matrix
+    for _ in range(8):
+        product = ops.matmul(product, matrix)
+    ops.assign(column, ops.ones_like(column) * ops.reduce_max(product))
+    assert mindspore_api.wait() is None
+    assert list(memory) == [1.0] * 4
+
+
+def test_no_python_is_around_what_every_call_runs():
+    python = {name for name in ("address", "share", "wait") if hasattr(getattr(mindspore_api, name), "__code__")}
+    assert python <= ({"address"} if ms.__version__.startswith("2.7") else set())
+
+
+# ---- The compiler ----
+
+
+class Known(nn.Cell):
+    """Whether its argument is known when it is compiled."""
+
+    def construct(self, x, known):
+        return x + 1 if mindspore_api.isconstant(known) else x
+
+
+def test_isconstant():
+    cell, one = Known(), Tensor(1.0)
+    compiled = ms.jit(cell)
+    assert float(compiled(one, 3)) == 2
+    assert float(compiled(one, one)) == 1
+
+
+def test_find_parser():
+    parser = mindspore_api.find_parser()
+    assert parser is not None, gone("find_parser", f"the parser's {mindspore_api.EXPAND_STATEMENT}")
+    assert callable(getattr(parser, mindspore_api.PLAIN_TARGET)), gone("PLAIN_TARGET", mindspore_api.PLAIN_TARGET)
+    if mindspore_api.adds_in_place():
+        assert hasattr(parser, mindspore_api.IN_PLACE_TARGET), gone("IN_PLACE_TARGET", mindspore_api.IN_PLACE_TARGET)
+
+
+def test_adds_in_place(monkeypatch: pytest.MonkeyPatch):
+    parser: Any = mindspore_api.find_parser()
+    switches = sys.modules[f"{parser.__name__}.compile_config"]
+    assert hasattr(switches, "JIT_ENABLE_AUGASSIGN_INPLACE"), gone("adds_in_place", "JIT_ENABLE_AUGASSIGN_INPLACE")
+    for value, adds in (("1", True), ("0", False)):
+        monkeypatch.setattr(switches, "JIT_ENABLE_AUGASSIGN_INPLACE", value)
+        assert mindspore_api.adds_in_place() is adds
+
+
+# ---- Tracing, of which test_tracing.py has more ----
+
+
+def test_jit_contexts():
+    contexts = mindspore_api.jit_contexts
+    for name in ("_jit_context", "jit_context", "set_jit_context"):
+        assert hasattr(contexts, name), gone("jit_contexts", f"{contexts.__name__}.{name}")
+    assert contexts._jit_context is None
+
+
+def test_the_tracer():
+    name = mindspore_api.jit_contexts.__name__.replace("jit_context", "jit_trace")
+    tracer = mindspore_api._find("refuse_trace", name)
+    for function in ("_jit_trace_end", "_trace_compile_cache"):
+        assert hasattr(tracer, function), gone("refuse_trace", f"{name}.{function}")
+    for attribute in ("is_nested", "phase"):
+        assert hasattr(tracer._trace_jit_context, attribute), gone("refuse_trace", f"TraceJitContext.{attribute}")
+    assert mindspore_api.refuse_trace() is None
+
+
+# ---- Seeds ----
+
+
+@pytest.fixture
+def seeds() -> Iterator[None]:
+    before = mindspore_api.global_seeds()
+    yield
+    mindspore_api.set_global_seeds(*before)
+
+
+@pytest.mark.usefixtures("seeds")
+def test_global_seeds():
+    for name in ("_GLOBAL_SEED", "_KERNEL_SEED"):
+        assert hasattr(mindspore_api._seeds, name), gone("global_seeds", f"mindspore.common.seed.{name}")
+    state = ms.default_generator.get_state().asnumpy().copy()
+    mindspore_api.set_global_seeds(17, {("Dropout", 3): 5})
+    assert ms.get_seed() == 17
+    assert mindspore_api.global_seeds() == (17, {("Dropout", 3): 5})
+    assert np.array_equal(ms.default_generator.get_state().asnumpy(), state)
+    ms.set_seed(4)
+    assert mindspore_api.global_seeds()[0] == 4
+
+
+# ---- For mindspore_replay.compat ----
+
+
+def test_inner_operators():
+    assert mindspore_api._find("INNER_OPERATORS", mindspore_api.INNER_OPERATORS)
+
+
+def test_the_cells_of_a_cell():
+    assert mindspore_api.SET_CELL in vars(nn.Cell), gone("SET_CELL", f"mindspore.nn.Cell.{mindspore_api.SET_CELL}")
+    cell = nn.SequentialCell(nn.ReLU())
+    assert list(mindspore_api.cells_of(cell)) == ["0"], gone("cells_of", "mindspore.nn.Cell._cells")
+    mindspore_api.reserve_cell(cell, "more")
+    assert mindspore_api.cells_of(cell)["more"] is None
+    assert mindspore_api.cells_of(nn.Cell.__new__(nn.Cell)) == {}
+
+
+def test_settings_of_the_context():
+    setters = mindspore_api.context_setters()
+    assert setters is not None, gone("context_setters", mindspore_api.CONTEXT_SETTERS)
+    assert "mode" in setters
+    name = "enable_graph_kernel"
+    assert mindspore_api.context_parameter(name) is not None, gone("context_parameter", f"ms_ctx_param.{name}")
+    assert mindspore_api.context_parameter("no_such_key") is None
+
+
+# ---- Nothing else uses a private name ----
+
+#: Modules of MindSpore with a promise.
+PUBLIC = {"mindspore", "mindspore.nn", "mindspore.ops", "mindspore.common.initializer"}
+#: The one that MindSpore RL's operators are put into; its documentation calls it `mindspore.ops` today.
+PUBLIC_TARGETS = {"mindspore.ops.operations", "mindspore.nn.Cell.buffers", "mindspore.ops.logsumexp"}
+
+
+def private_names() -> set[str]:
+    """Private attributes of the objects of MindSpore that the package deals with."""
+    cell, parameter = nn.Cell(), Parameter(Tensor([1.0]), name="parameter")
+    modules = ms, ms.context, mindspore_api.find_parser(), mindspore_api._seeds, mindspore_api.jit_contexts
+    context = mindspore_api._look_up("mindspore.context:_Context")
+    dealt_with = *modules, context, cell, parameter, ops.Add(), ms.Generator()
+    names = {name for one in dealt_with for name in (*dir(one), *vars(type(one)), *getattr(one, "__dict__", ()))}
+    return {name for name in names if re.match(r"_(?!_)\w*[a-zA-Z]\w*", name)}
+
+
+PRIVATE = private_names()
+
+
+def uses(source: str) -> list[str]:
+    """The private names of MindSpore that a module uses, less those that it gives to something of its own."""
+    tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
+    given = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    given |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    given |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    foreign, found = PRIVATE - given, []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found += [name.name for name in node.names if not public(name.name)]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = {name.name for name in node.names if name.name.startswith("_")}
+            found += [f"{node.module}.{names or ''}"] * (not public(node.module or "") or bool(names & PRIVATE))
+        elif isinstance(node, ast.Attribute) and node.attr in foreign:
+            found.append(ast.unparse(node))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_place = re.fullmatch(r"mindspore(\.\w+)+", node.value) and node.value not in PUBLIC | PUBLIC_TARGETS
+            found += [node.value] * (bool(is_place) or node.value in foreign)
+    return found
+
+
+def public(module: str) -> bool:
+    """Whether a module is no MindSpore's, or has a promise."""
+    return module.partition(".")[0] != "mindspore" or module in PUBLIC
+
+
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "mindspore_api.py"]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_no_other_module_uses_private_names(path: Path):
+    assert uses(path.read_text(encoding="utf-8")) == [], "to be given by mindspore_api.py"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import mindspore._c_expression",
+        "from mindspore.common.api import thing",
+        "from mindspore.ops.functional import isconstant",
+        "from mindspore.context import _Context",
+        "cell._params.update()",
+        "vars(cell)['_cells']",
+        "importlib.import_module('mindspore.graph._parse')",
+        "contexts._jit_context is None",
+    ],
+)
+def test_private_names_are_found(source: str):
+    assert uses(source)
+
+
+def test_public_names_and_ones_own_are_not():
+    assert (
+        uses("import mindspore as ms\nfrom mindspore import Tensor, nn\nfrom ._version import x\nself._own.x()") == []
+    )
+    assert uses("class A:\n  def __init__(self):\n    self._params = 1\n  def f(self):\n    return self._params") == []
+
+
+# ---- What has become public ----
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_a_twin_has_the_parameters_of_its_buffer(backend: str):
+    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,), ()], types=["float32", "bool"], backend=backend)
+    twin = buffer._resized(3)
+    own, others = (list(one.parameters_and_names()) for one in (buffer, twin))
+    assert [name for name, _ in own] == [name for name, _ in others]
+    assert all(a is b for (_, a), (_, b) in zip(own, others, strict=True))
