@@ -34,11 +34,18 @@ def test_installing_twice_leaves_one_wrapper():
 
 @pytest.mark.parametrize(
     "source",
-    ["a.insert(x)", "self.buffer.insert([x, y])", "a.b.c.insert({'x': x})", "f().insert(x)", "a.insert(x, end=True)"],
+    [
+        "a.insert(x)",
+        "self.buffer.insert([x, y])",
+        "a.b.c.insert({'x': x})",
+        "f().insert(x)",
+        "a.insert(x, end=True)",
+        "a.update(i, x)",
+    ],
 )
 def test_statements_that_are_a_buffers(source: str):
     node = statement(source)
-    assert statement_hook.is_buffer_insert(node)
+    assert statement_hook.is_buffer_statement(node)
     assert PARSER.expand_expr_statement(node) == (True, node.value)
 
 
@@ -50,6 +57,8 @@ def test_statements_that_are_a_buffers(source: str):
         "a.insert()",
         "a.insert(exp=x)",
         "a.append(x)",
+        "a.update(x)",
+        "a.update(*x, y)",
         "insert(x)",
         "b = a.insert(x)",
         "a.insert",
@@ -59,7 +68,7 @@ def test_statements_that_are_a_buffers(source: str):
 )
 def test_all_other_statements_are_left_to_mindspore(source: str):
     node = statement(source)
-    assert not statement_hook.is_buffer_insert(node)
+    assert not statement_hook.is_buffer_statement(node)
 
 
 def test_other_statements_get_the_answer_of_mindspore(monkeypatch: pytest.MonkeyPatch):
@@ -84,6 +93,7 @@ names = ("mindspore.graph._parse", "mindspore._extends.parse")
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import mindspore_replay
+    mindspore_replay.ReplayBuffer
 (warning,) = [w for w in caught if issubclass(w.category, RuntimeWarning)]
 print(warning.message)
 status = mindspore_replay.kernel_status()

@@ -10,7 +10,7 @@ from mindspore import Tensor
 from ..ops import native
 from ..ops.eager import wait_for_work
 from ..store import library
-from ..store.inputs import check_length, ends_of, too_long
+from ..store.inputs import as_values, check_length, ends_of, too_long
 from ..store.random import ALL_ROWS
 from ..store.windows import END
 
@@ -54,6 +54,7 @@ class CompiledCalls:
         self._sample = graph_of(buffer._sample_in, tells)
         self._read = graph_of(buffer._read_rows)
         self._reset = graph_of(buffer._forget_rows)
+        self._update_column = graph_of(buffer._update_column)
         if marked:
             self._insert_with = graph_of(buffer._insert_with, tells and limited)
             self._sample_with = graph_of(buffer._sample_with, tells)
@@ -138,6 +139,12 @@ class CompiledCalls:
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
         """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
         return self._read(Tensor(index))
+
+    def update(self, handles: Any, values: Any) -> np.ndarray:
+        """Writes columns of stored rows, as `Store.update` does."""
+        where, chosen, arrays = as_values(self._schema, handles, values)
+        flat = Tensor(where)
+        return [self._update_column(i, flat, Tensor(rows)) for i, rows in zip(chosen, arrays)][-1].asnumpy()
 
     def update_priorities(self, handles: np.ndarray, priorities: np.ndarray) -> np.ndarray:
         """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""

@@ -29,12 +29,21 @@ class GraphBodies(TimedCell):
         # The compiler caches such checks by name, and each buffer has its own.
         self._check_rows = ops.constexpr(self._check_in_graph, name=f"CheckRows{next(_numbers)}")
         self._check_width = ops.constexpr(self._check_width_in_graph, name=f"CheckWidth{next(_numbers)}")
+        self._check_chosen = ops.constexpr(self._check_chosen_in_graph, name=f"CheckChosen{next(_numbers)}")
+        self._check_values = ops.constexpr(self._check_values_in_graph, name=f"CheckValues{next(_numbers)}")
         self._check_keys = ops.constexpr(self._check_keys_in_graph, name=f"CheckKeys{next(_numbers)}")
         self._check_index = ops.constexpr(self._check_index_in_graph, name=f"CheckIndex{next(_numbers)}")
         self._constant = ops.constexpr(self._constant_in_graph, name=f"Constant{next(_numbers)}")
 
     def _check_keys_in_graph(self, keys: tuple[str, ...]) -> bool:
         self.columns.in_order(dict.fromkeys(keys))
+        return True
+
+    def _check_chosen_in_graph(self, names: Any) -> tuple[int, ...]:
+        return tuple(self.columns.chosen([None] * names if isinstance(names, int) else dict.fromkeys(names)))
+
+    def _check_values_in_graph(self, columns: Any, shapes: Any, types: Any, lead: tuple[int, ...]) -> bool:
+        self.columns.check_values(columns, shapes, [type_name(dtype) for dtype in types], lead)
         return True
 
     def _check_width_in_graph(self, fields: int) -> bool:
@@ -95,6 +104,26 @@ class GraphBodies(TimedCell):
             self._no_episodes_graph(end, final)
             self._insert_rows(*rows)
         return self._size_graph()
+
+    def _update_column(self, column, handles, rows):
+        return self._graph.update(column, handles, rows)
+
+    def _update_rows_graph(self, indices, values):
+        handles = self._handles_graph(indices)
+        names = tuple(values.keys()) if isinstance(values, dict) else len(values)
+        columns = self._check_chosen(names)
+        given = [values[name] for name in names] if isinstance(values, dict) else values
+        shapes = ()
+        types = ()
+        for i in range(len(columns)):
+            shapes = shapes + (given[i].shape,)
+            types = types + (given[i].dtype,)
+        self._check_values(columns, shapes, types, indices.shape)
+        dead = self._zero + 0
+        for i in range(len(columns)):
+            rows = ops.reshape(given[i], (-1, *self.shapes[columns[i]]))
+            dead = self._update_column(columns[i], handles, rows)
+        return dead
 
     def _rows_of(self, rows):
         return 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]

@@ -81,7 +81,7 @@ class LimitedCell(SavedCell):
         return True
 
     def _handles_graph(self, indices):
-        if not self.weighted:
+        if not self._has_handles:
             raise RuntimeError("For a buffer without weights, there are no 'indices'. Make it with weighted=True.")
         if not isinstance(indices, Tensor):
             raise TypeError("In a graph, 'indices' must be a Tensor of ints: pass a Tensor.")

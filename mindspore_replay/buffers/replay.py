@@ -436,6 +436,34 @@ class ReplayBuffer(GraphBodies):
             f"range to draw from, of {self._calls.count()} stored. Wait until can_sample() is true."
         )
 
+    @graph_body(GraphBodies._update_rows_graph)
+    def update(self, indices: Any, values: Any) -> Tensor:
+        """Writes columns of stored rows, for example recurrent states that were computed anew.
+
+        Priorities, use counts and episodes stay as they are.
+
+        Args:
+            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
+                ``[n]``, in a graph only a Tensor. Of several for one row the last counts.
+            values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column. Each has the
+                column's dtype and the shape ``[n, *F]``, ``[*F]`` for one handle ``[]``. From Python also NumPy arrays,
+                and numbers or nested lists of numbers.
+
+        Returns:
+            Tensor: How many handles were dead: those of rows that are gone or deleted. They are skipped. Shape ``[]``,
+            int32.
+
+        Raises:
+            RuntimeError: If the buffer gives no handles.
+            TypeError: If `indices` holds no ints, or a column has another dtype.
+            ValueError: If there is no such column, or shapes do not fit. Nothing is written then.
+        """
+        if not self._has_handles:
+            self._need_weights("update")
+        with self._lock:
+            wait_for_work()
+            return mindspore_api.share(self._calls.update(indices, values))
+
     @graph_body(GraphBodies._reset_graph)
     def reset(self) -> "ReplayBuffer":
         """Forgets all rows. Serial numbers and the random sequence go on; the next row lands in slot 0.

@@ -159,13 +159,7 @@ MINDSPORE_REPLAY_KERNEL(update) {
       if (slots[j] >= 0) std::memcpy(column + slots[j] * bytes, rows, static_cast<size_t>(bytes));
     }
   }
-  int32_t dead = 0;
-  for (size_t j = 0; j < slots.size(); ++j) {
-    if (slots[j] >= 0) continue;
-    ++dead;
-    if (marked) args.data<replay::Counts>(NAMED("counts"))->dead += handles[j] >= 0;
-  }
-  *args.data<int32_t>(NAMED("dead")) = dead;
+  *args.data<int32_t>(NAMED("dead")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
   return replay::kOk;
 }
 

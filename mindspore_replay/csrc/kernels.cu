@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
                       int32_t *table, int64_t buckets, int32_t *dead) {
   const bool sound = state.Sound();
   if (!sound) replay::Refuse(report, replay::kBadArguments, dead);
-  int64_t skipped = 0, unknown = 0;
+  int64_t skipped = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     slots[i] = -1;
     if (!sound) continue;
@@ -216,7 +216,6 @@ __global__ void __launch_bounds__(kThreads)
       slots[i] = rows.SlotOf(handles[i]);
     }
     skipped += slots[i] < 0;
-    unknown += slots[i] < 0 && handles[i] >= 0;
   }
   if (!sound) return;
   const replay::StepsByCell rows_by_slot(table, buckets);
@@ -225,7 +224,6 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {  // what one thread takes away no other finds to be the latest
     if (slots[i] >= 0 && rows_by_slot.Latest(slots[i], n, slot_of) > i) slots[i] = -1;
   }
-  if constexpr (replay::kMarked<Rows>) replay::AddTo(&state.marks.counts->dead, unknown);
   const int64_t all = replay::SumOfBlock(skipped);
   if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
 }

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor
 
 from ..columns import TYPES, Columns
 from ..store.signatures import INPUT, OUTPUT, STATE, Item
@@ -21,13 +20,14 @@ class Operator:
         state (State): The state, which the operator changes in place.
         groups (Collection[str]): The optional groups of the state that the buffer has.
         columns (Columns): The columns.
-        constants (Mapping[str, Tensor]): Inputs that stay the same.
+        constants (Mapping[str, Union[Tensor, Sequence]]): Inputs that stay the same, and the columns where these are
+            not all.
         outputs (Sequence[tuple]): Shape and dtype of each of the outputs that a plan says.
     """
 
     def __init__(
         self, name: str, state: State, groups: Collection[str], columns: Columns,
-        constants: Mapping[str, Tensor] | None = None, outputs: Sequence[tuple[tuple[int, ...], str]] = (),
+        constants: Mapping[str, Any] | None = None, outputs: Sequence[tuple[tuple[int, ...], str]] = (),
     ) -> None:  # fmt: skip
         items = native.signature(name).present(groups)
         self.front, inputs = _front(items, state, constants or {})
@@ -40,13 +40,13 @@ class Operator:
         return self.kernel(*self.front, *inputs)
 
 
-def _front(items: Sequence[Item], state: State, constants: Mapping[str, Tensor]) -> tuple[tuple[Any, ...], list[Item]]:
+def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) -> tuple[tuple[Any, ...], list[Item]]:
     """The arguments that stay the same, which come first, and the items of the inputs after them."""
     front: list[Any] = []
     inputs = []
     for item in items:
         if item.role == STATE:
-            front += state.columns if item.name == "columns" else [getattr(state, item.name)]
+            front += constants.get("columns", state.columns) if item.name == "columns" else [getattr(state, item.name)]
         elif item.role == INPUT and item.name in constants:
             front.append(constants[item.name])
         elif item.role == INPUT:

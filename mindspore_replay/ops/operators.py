@@ -56,6 +56,10 @@ class Operators:
             plan=Tensor(plan.options()), numbers=Tensor(plan.numbers()), beta=state.beta,
         )  # fmt: skip
         self._reset = make("reset", lambda: updates.CompositeReset(state))
+        self._update = tuple(
+            make("update", lambda i=i: updates.CompositeUpdate(state, columns, i, rule), columns=[column])  # type: ignore[misc]
+            for i, column in enumerate(state.columns)
+        )
         if self.marked:
             given = state, state.weighting, rule
             limit = options.max_staleness
@@ -112,6 +116,10 @@ class Operators:
     def reset(self):
         """Forgets all rows; serial numbers and counts go on."""
         return self._reset()
+
+    def update(self, column, handles, rows):
+        """``-> dead handles``: writes `rows`, ``[n, *F]``, over those of handles in the column with this number."""
+        return self.number(self._update[column](handles, rows))
 
     def update_priorities(self, handles, priority):
         """``-> dead handles``: `handles` is int64 ``[n]``, `priority` float32 ``[]`` or ``[n]``."""

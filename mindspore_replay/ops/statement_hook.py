@@ -12,23 +12,25 @@ from typing import Any
 
 from ..mindspore_api import EXPAND_STATEMENT, find_parser
 
+#: Positional arguments of a buffer's methods that have the name of a list's or a dict's, which take another number.
+_ARGUMENTS = {"insert": 1, "update": 2}
 
-def is_buffer_insert(node: ast.AST) -> bool:
-    """Whether a statement is a call ``<something>.insert(<one positional argument>, ...)``."""
+
+def is_buffer_statement(node: ast.AST) -> bool:
+    """Whether a statement is a call ``<something>.insert(<one>, ...)`` or ``<something>.update(<one>, <another>)``."""
     call = getattr(node, "value", None)
     return (
         isinstance(node, ast.Expr)
         and isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "insert"
-        and len(call.args) == 1
-        and not isinstance(call.args[0], ast.Starred)
+        and len(call.args) == _ARGUMENTS.get(call.func.attr, -1)
+        and not any(isinstance(argument, ast.Starred) for argument in call.args)
     )
 
 
 def _hooked(original: Callable[[ast.AST], Any]) -> Callable[[ast.AST], Any]:
     def expand_expr_statement(node: ast.AST) -> Any:
-        if is_buffer_insert(node):
+        if is_buffer_statement(node):
             return True, node.value  # type: ignore[attr-defined]
         return original(node)
 

@@ -7,9 +7,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..columns import Columns, numpy_type
 from ..store.state import LAST_CLOCK
 from ..store.tree import initial_weights
-from ..store.windows import END, WindowRule
+from ..store.windows import DELETED, END, WindowRule
 from .in_place import InPlace
 from .reservoir import handles_of
 from .rows import Count, Handles, Named, WeightOf
@@ -56,6 +57,36 @@ class CompositeUpdatePriorities:
         dead = ops.logical_not(live)
         self.count(dead=self.named(handles, ops.logical_and(dead, ok)))
         return ops.reduce_sum(ops.cast(dead, ms.int32))
+
+
+@ms.jit_class
+class CompositeUpdate:
+    """``(handles [n], rows [n, *F]) -> dead handles``, int32 ``[]``: writes rows over those stored in one column.
+
+    Of several rows for one handle the last stays.
+    """
+
+    def __init__(self, state: State, columns: Columns, column: int, rule: WindowRule | None) -> None:
+        self.state, self.column = state, state.columns[column]
+        self.marked, self.timed = state.weights is not None, rule is not None
+        self.handles = handles_of(state)
+        self.last_of_each = LastOfEach()
+        self.ones = (1,) * len(columns.shapes[column])
+        self.rows = InPlace(columns.shapes[column], numpy_type(columns.stored_dtypes[column]))
+        self.uses, self.flags = InPlace((), np.int32), InPlace((), np.uint8)
+
+    def __call__(self, handles, rows):
+        slots, live = self.handles.slots(handles)
+        if self.timed:
+            flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
+            live = ops.logical_and(live, ops.bitwise_and(flags, DELETED) == 0)
+        elif self.marked:
+            live = ops.logical_and(live, ops.gather(self.uses(self.state.use_counts), slots, 0) >= 0)
+        last, exists, _ = self.last_of_each(slots, live)
+        old = ops.gather(self.rows(self.column), slots, 0)
+        new = ops.gather(ops.cast(rows, self.column.dtype), last, 0)
+        ops.scatter_update(self.column, slots, ops.select(ops.reshape(exists, (-1, *self.ones)), new, old))
+        return ops.reduce_sum(ops.cast(ops.logical_not(live), ms.int32))
 
 
 @ms.jit_class

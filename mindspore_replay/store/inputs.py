@@ -1,10 +1,11 @@
 """What users give beside rows, as arrays that kernels take, or clear errors."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from .schema import is_tensor
+from .schema import Schema, is_tensor
 from .windows import END, FINAL
 
 _INFINITY = np.float32(np.inf).view(np.uint32)
@@ -54,6 +55,17 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
         if bad.size:
             raise ValueError(f"For '{cls_name}', a priority must be finite and at least 0, but got {bad[0]}.")
     return given
+
+
+def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, list[int], list[np.ndarray]]:
+    """Handles ``[n]``, numbers of columns, and their rows ``[n, *F]``, or a clear error."""
+    handles = as_handles(schema.cls_name, indices)
+    chosen = schema.chosen(values)
+    given = list(values.values()) if isinstance(values, Mapping) else values
+    arrays = [schema.to_array(i, value) for i, value in zip(chosen, given)]
+    schema.check_values(chosen, [a.shape for a in arrays], [a.dtype.name for a in arrays], handles.shape)
+    rows = [np.ascontiguousarray(a).reshape(handles.size, *schema.shapes[i]) for i, a in zip(chosen, arrays)]
+    return handles.reshape(-1), chosen, rows
 
 
 def check_length(cls_name: str, priority: Any, rows: int) -> None:

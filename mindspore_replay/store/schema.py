@@ -128,17 +128,21 @@ class Schema:
         """The fields of a transition in the order of the columns."""
         if isinstance(exp, Mapping):
             return self._from_mapping(exp)
-        if not isinstance(exp, (list, tuple)):
-            raise TypeError(
-                f"For '{self.cls_name}', 'exp' must be a list or tuple of {len(self)} arrays, but got "
-                f"{type(exp).__name__}."
-            )
-        if len(exp) != len(self):
-            raise ValueError(
-                f"For '{self.cls_name}', 'exp' must hold one array for each of the {len(self)} columns, "
-                f"but got {len(exp)}."
-            )
+        self._all_columns("exp", exp)
         return exp
+
+    def _all_columns(self, argument: str, values: Any) -> None:
+        """Raises an error unless there is a value for each column."""
+        if not isinstance(values, (list, tuple)):
+            raise TypeError(
+                f"For '{self.cls_name}', '{argument}' must be a list or tuple of {len(self)} arrays, but got "
+                f"{type(values).__name__}."
+            )
+        if len(values) != len(self):
+            raise ValueError(
+                f"For '{self.cls_name}', '{argument}' must hold one array for each of the {len(self)} columns, "
+                f"but got {len(values)}."
+            )
 
     def _from_mapping(self, exp: Mapping[str, Any]) -> Sequence[Any]:
         if self.given_names is None:
@@ -193,6 +197,43 @@ class Schema:
                 f"but got {rows}."
             )
         return Batch(rows, single)
+
+    def chosen(self, values: Any) -> list[int]:
+        """The numbers of the columns that values are for: those of a dict's names, or all."""
+        if not isinstance(values, Mapping):
+            self._all_columns("values", values)
+            return list(range(len(self)))
+        if self.given_names is None:
+            raise TypeError(f"For '{self.cls_name}', 'values' can be a dict only of a buffer made with 'names'.")
+        unknown = sorted(set(map(str, values)) - set(self.names))
+        if unknown or not values:
+            raise ValueError(
+                f"For '{self.cls_name}', the keys of 'values' must be some of the columns {list(self.names)}, but got "
+                f"{list(values)}."
+            )
+        return [self.names.index(name) for name in values]
+
+    def check_values(
+        self, columns: Sequence[int], shapes: Sequence[tuple[int, ...]], types: Sequence[str], lead: tuple[int, ...]
+    ) -> None:
+        """Raises an error that lists each of these columns whose rows are not ``[*lead, *F]`` of its dtype."""
+        wrong = [
+            f"{self._label(i)}: expected {self.dtypes[i]}, but got {got}"
+            for i, got in zip(columns, types)
+            if self.dtypes[i] != got
+        ]
+        if wrong:
+            raise TypeError(f"For '{self.cls_name}', 'values' must have the columns' dtypes. {'; '.join(wrong)}.")
+        wrong = [
+            f"{self._label(i)}: expected {(*lead, *self.shapes[i])}, but got {tuple(got)}"
+            for i, got in zip(columns, shapes)
+            if (*lead, *self.shapes[i]) != tuple(got)
+        ]
+        if wrong:
+            raise ValueError(
+                f"For '{self.cls_name}', 'values' must hold a row of each column for each of 'indices'. "
+                f"{'; '.join(wrong)}."
+            )
 
     def _cast_from(self, types: Sequence[str]) -> str:
         """The cause of a wrong dtype and the way out, if mixed precision can have made it."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import library, state
 from .call import Array, Call, kept
-from .inputs import as_handles, as_priority, check_length, is_vector
+from .inputs import as_handles, as_priority, as_values, check_length, is_vector
 from .insertion import Insertion
 from .options import Options
 from .outputs import makers
@@ -172,6 +172,26 @@ class Store:
         if type(given) is not tuple:
             call.check(given)
         return given
+
+    def update(self, handles: Any, values: Any) -> np.ndarray:
+        """Writes columns of stored rows.
+
+        Args:
+            handles (Union[numpy.ndarray, Sequence[int], int]): Handles, ``[]`` or ``[n]``; of several for one row the
+                last counts.
+            values (Union[dict, Sequence]): Rows of some columns by name, or of all in order, ``[*F]`` or ``[n, *F]``.
+
+        Returns:
+            numpy.ndarray: How many handles were dead: those of rows that are gone or deleted. Shape ``[]``, int32.
+
+        Raises:
+            TypeError, ValueError: If something does not fit; nothing is written then.
+        """
+        where, chosen, arrays = as_values(self.schema, handles, values)
+        rows = [Array(array.shape, self.schema.dtypes[i], array) for i, array in zip(chosen, arrays)]
+        columns = [self._state["columns"][i] for i in chosen]
+        self._call("update", columns=columns, handles=kept(where), rows=rows, dead=kept(self._result))()
+        return self._result.copy()
 
     # What is known of rows.
 

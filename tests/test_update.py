@@ -1,0 +1,200 @@
+"""`update`: columns of stored rows are written over by handle, in every kind of buffer, from Python and in a graph."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+)
+
+CAPACITY = 8
+SCHEMA: dict[str, Any] = {
+    "shapes": [(2,), (), ()],
+    "types": ["float32", "int32", "bool"],
+    "names": ["state", "number", "terminated"],
+}
+REWARDED = {"shapes": [(2,), (), (), ()], "types": ["float32", "int32", "bool", "float32"]}
+REWARDED["names"] = [*SCHEMA["names"], "reward"]
+
+KINDS: dict[str, tuple[type, dict[str, Any]]] = {
+    "weighted": (ReplayBuffer, {"weighted": True}),
+    "prioritized": (PrioritizedReplayBuffer, {}),
+    "elastic": (ElasticReplayBuffer, {"weighted": True, "window": 4}),
+    "reservoir": (ReservoirReplayBuffer, {}),
+    "weighted reservoir": (ReservoirReplayBuffer, {"weighted": True}),
+    "sequence": (SequenceReplayBuffer, {"sequence_length": 2, "burn_in": 1}),
+    "episode": (EpisodeReplayBuffer, {"max_episode_length": 3}),
+    "views": (PrioritizedReplayBuffer, {"views": [NStep(2, 0.9, observation="state")], **REWARDED}),
+}
+
+
+@pytest.fixture(params=["native", "composite"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def make(kind: str, backend: str) -> Any:
+    """A buffer into which 12 rows were inserted, that tell their serial numbers; in episodes of 3."""
+    cls, options = KINDS[kind]
+    buffer = cls(sample_size=2, capacity=CAPACITY, seed=0, backend=backend, **(SCHEMA | options))
+    n = np.arange(12)
+    rows = [np.stack([n, -n], 1).astype(np.float32), n.astype(np.int32), n % 3 == 2, n.astype(np.float32)]
+    flags = {"end": n % 3 == 2} if buffer.timed else {}
+    return buffer.insert(rows[: len(buffer.names)], **flags)
+
+
+def stored(buffer: Any) -> dict[int, list[Any]]:
+    """The rows by handle, which the column `number` of an untouched buffer tells."""
+    columns = [column.asnumpy().tolist() for column in buffer.rows()]
+    handles = buffer.row_serials.asnumpy() if hasattr(buffer, "row_serials") else np.arange(4, 12)
+    return {int(handle): list(row) for handle, *row in zip(handles, *columns)}
+
+
+def new_rows(n: int) -> dict[str, np.ndarray]:
+    return {"state": np.arange(100, 100 + 2 * n, dtype=np.float32).reshape(n, 2), "terminated": np.arange(n) % 2 == 0}
+
+
+def expected(before: dict[int, list[Any]], handles: list[int], live: set[int]) -> tuple[dict[int, list[Any]], int]:
+    """What is stored when columns 0 and 2 were written, by a plain loop; and how many handles were dead."""
+    after, values = {handle: list(row) for handle, row in before.items()}, new_rows(len(handles))
+    for i, handle in enumerate(handles):
+        if handle in live:
+            after[handle][0], after[handle][2] = values["state"][i].tolist(), bool(values["terminated"][i])
+    return after, sum(handle not in live for handle in handles)
+
+
+class Update(nn.Cell):
+    """Writes some columns, and then reads all rows."""
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, handles, state, terminated):
+        dead = self.buffer.update(handles, {"state": state, "terminated": terminated})
+        return (dead,) + self.buffer.rows()
+
+
+class Statement(nn.Cell):
+    """Writes all columns by a statement that uses nothing of what it gives."""
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, handles, state, number, terminated):
+        self.buffer.update(handles, [state, number, terminated])
+        return self.buffer.rows()
+
+
+@pytest.mark.parametrize("way", ["python", "graph"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_written_by_handle(kind: str, backend: str, way: str):
+    """Dead handles are skipped and counted, of several for one row the last counts, and nothing else changes."""
+    buffer = make(kind, backend)
+    before, state = stored(buffer), buffer.state_dict()
+    some = list(before)
+    gone = next(handle for handle in range(12) if handle not in before)
+    handles = [some[1], gone, some[5], some[1], -1, 99, some[5], some[0]]
+    after, dead = expected(before, handles, set(before))
+    values = new_rows(len(handles))
+    if way == "python":
+        assert int(buffer.update(handles, values)) == dead == 3
+    else:
+        got, *_ = Update(buffer)(Tensor(handles), *map(Tensor, values.values()))
+        assert int(got) == dead == 3
+    assert stored(buffer) == after
+    buffer.check_valid()
+    for key, array in buffer.state_dict().items():
+        assert key in ("column.state", "column.terminated") or np.array_equal(array, state[key]), key
+
+
+@pytest.mark.parametrize("kind", ["weighted", "prioritized", "weighted reservoir", "sequence", "views"])
+def test_deleted_rows_are_dead(kind: str, backend: str):
+    buffer = make(kind, backend)
+    before = stored(buffer)
+    handles = list(before)[:4]
+    buffer.delete(handles[:2])
+    after, _ = expected(before, handles, set(handles[2:]))
+    assert int(buffer.update(handles, new_rows(4))) == 2
+    assert stored(buffer) == after
+
+
+def test_a_graph_reads_what_it_has_written(backend: str):
+    buffer = make("prioritized", backend)
+    handles = np.array([5, 9])
+    values = [np.full((2, 2), 7, np.float32), np.array([70, 71], np.int32), np.array([True, True])]
+    number = Statement(buffer)(Tensor(handles), *map(Tensor, values))[1].asnumpy()
+    assert number.tolist() == [4, 70, 6, 7, 8, 71, 10, 11]
+
+
+def test_one_handle_takes_one_row(backend: str):
+    buffer = make("weighted", backend)
+    assert int(buffer.update(7, {"state": [1.5, 2.5], "number": 3})) == 0
+    assert buffer.get_item(3)[0].asnumpy().tolist() == [1.5, 2.5]
+    assert int(buffer.get_item(3)[1]) == 3
+
+
+def test_both_backends_leave_the_same_bytes():
+    one, other = make("sequence", "native"), make("sequence", "composite")
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        handles = rng.integers(-1, 14, 5)
+        values = {"state": rng.normal(size=(5, 2)).astype(np.float32), "number": rng.integers(0, 99, 5, np.int32)}
+        assert int(one.update(handles, values)) == int(other.update(handles, values))
+    assert all(np.array_equal(other.state_dict()[key], array) for key, array in one.state_dict().items())
+
+
+WRONG: dict[str, tuple[Any, Any, type[Exception], str]] = {
+    "a column that is not there": ([5], {"other": [1]}, ValueError, "must be some of the columns"),
+    "no column": ([5], {}, ValueError, "must be some of the columns"),
+    "too few columns": ([5], [np.zeros((1, 2), np.float32)], ValueError, "one array for each of the 3 columns"),
+    "no list": ([5], 3, TypeError, "'values' must be a list or tuple of 3 arrays"),
+    "another dtype": ([5], {"state": np.zeros((1, 2))}, TypeError, "column 'state': expected float32, but got float64"),
+    "another shape": (
+        [5, 6],
+        {"state": np.zeros((1, 2), np.float32)},
+        ValueError,
+        r"expected \(2, 2\), but got \(1, 2\)",
+    ),
+    "handles that are no ints": ([5.0], {"number": [1]}, TypeError, "'indices' must hold ints"),
+    "no handles": ([], {"number": []}, (TypeError, ValueError), "'indices' must"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_changes_nothing(case: str, backend: str):
+    handles, values, error, message = WRONG[case]
+    buffer = make("prioritized", backend)
+    before = buffer.state_dict()
+    with pytest.raises(error, match=message):
+        buffer.update(handles, values)
+    assert all(np.array_equal(buffer.state_dict()[key], array) for key, array in before.items())
+
+
+def test_what_does_not_fit_in_a_graph_is_refused(backend: str):
+    buffer = make("prioritized", backend)
+    before = buffer.state_dict()
+    with pytest.raises(Exception, match="column 'state': expected float32, but got float64"):
+        Update(buffer)(Tensor([5]), Tensor(np.zeros((1, 2))), Tensor([True]))
+    with pytest.raises(Exception, match=r"expected \(2, 2\), but got \(1, 2\)"):
+        Update(buffer)(Tensor([5, 6]), Tensor(np.zeros((1, 2), np.float32)), Tensor([True, False]))
+    assert all(np.array_equal(buffer.state_dict()[key], array) for key, array in before.items())
+
+
+def test_a_buffer_without_handles_has_no_update():
+    buffer = ReplayBuffer(sample_size=2, capacity=CAPACITY, seed=0, **SCHEMA)
+    with pytest.raises(RuntimeError, match="'update' needs a buffer that keeps a weight for each row"):
+        buffer.update([0], {"number": [1]})
+    with pytest.raises(RuntimeError, match="there are no 'indices'"):
+        ms.jit(Update(buffer).construct)(Tensor([0]), Tensor(np.zeros((1, 2), np.float32)), Tensor([True]))
