@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from mindspore import nn
 
-from .buffers.saving import NamedCell
-from .buffers.state import load_in_place, overwrite, state_parameter
+from .buffers.own_names import OwnNames
+from .buffers.parameters import load_in_place, overwrite, state_parameter
 from .store.checks import check_size
 
 logger = logging.getLogger("mindspore_replay.limiter")
@@ -26,7 +27,7 @@ _LONGEST_WAIT = 0.5
 _ROUNDING = 1e-9
 
 
-class RateLimiter(NamedCell):
+class RateLimiter(OwnNames, nn.Cell):
     r"""Keeps samples and insertions in step, by counting them and not by the clock on the wall.
 
     Insertions wait when they are ahead of the samples, samples when they are ahead of the insertions, each by more than
@@ -148,7 +149,7 @@ class RateLimiter(NamedCell):
         """
         return self._asked("sample", rows)
 
-    def _lets_sample(self, rows: int) -> bool:
+    def lets_sample(self, rows: int) -> bool:
         """Whether a buffer's `sample` of so many rows would not wait: in a `sampling` block it never does."""
         return getattr(self._inside, "sample", False) or self.can_sample(rows)
 
@@ -192,6 +193,10 @@ class RateLimiter(NamedCell):
             ValueError: If `rows` is not positive, or `error_buffer` is too small for them.
         """
         return self._counting("sample", check_size("RateLimiter", "rows", rows), _seconds(timeout))
+
+    def sampling_unless(self, stop: threading.Event, rows: int) -> contextlib.AbstractContextManager[None]:
+        """As `sampling`, but it raises a RuntimeError soon after `stop` is set while it waits."""
+        return self._counting("sample", rows, None, stop)
 
     def change(
         self,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .buffers.saving import SavedCell
+from .buffers.base import Buffer
 from .statistics import Histogram, Statistics, statistics_of
 from .store.checks import check_size
 from .writers import Writer
@@ -57,7 +57,7 @@ class ReplayMonitor:
         if not self._buffers:
             raise ValueError("For 'ReplayMonitor', 'buffer' must hold a buffer, but got none.")
         for one in self._buffers.values():
-            if not (isinstance(one, SavedCell) or hasattr(one, "statistics")):
+            if not (isinstance(one, Buffer) or hasattr(one, "statistics")):
                 raise TypeError(
                     "For 'ReplayMonitor', 'buffer' must be a buffer or a mapping of buffers, but got "
                     f"{type(one).__name__}. Of a MixedReplay give its buffers."
@@ -133,7 +133,10 @@ class ReplayMonitor:
 
 
 def _reading(buffer: Any) -> Statistics:
-    return buffer._look(statistics_of) if isinstance(buffer, SavedCell) else buffer.statistics()
+    if not isinstance(buffer, Buffer):
+        return buffer.statistics()  # type: ignore[no-any-return]
+    with buffer.snapshot() as state:
+        return statistics_of(state)
 
 
 def _totals(buffer: Any) -> tuple[float, float]:

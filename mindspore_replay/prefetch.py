@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from .buffers.base import Buffer
 from .buffers.mixed import MixedReplay
-from .buffers.replay import ReplayBuffer
 from .store.checks import check_size
 
 
@@ -86,7 +86,7 @@ class Prefetch:
     """
 
     def __init__(self, buffer: Any, depth: int = 2, **sample_arguments: Any) -> None:
-        if not (isinstance(buffer, MixedReplay) or hasattr(buffer, "_turn_unless")):
+        if not (isinstance(buffer, MixedReplay) or hasattr(buffer, "turn_to_sample")):
             raise TypeError(
                 f"For 'Prefetch', 'buffer' must be a ReplayBuffer, MixedReplay or ShardedReplay, but got {buffer!r}."
             )
@@ -165,7 +165,7 @@ class Prefetch:
 
     def _draw_in_turn(self) -> tuple[Any, float]:
         """Draws when the buffer's limiter allows it; `close` ends the waiting."""
-        with self.buffer._turn_unless(self._closing):
+        with self.buffer.turn_to_sample(self._closing):
             return self._draw()
 
     def _begin_anew(self) -> None:
@@ -204,6 +204,4 @@ class Prefetch:
 
 def _runs_graphs(buffer: Any) -> bool:
     """Whether a sample called from Python runs a compiled graph."""
-    if not isinstance(buffer, ReplayBuffer):
-        return isinstance(buffer, MixedReplay)
-    return not buffer._direct or buffer._finish_now is not None
+    return buffer.runs_graphs if isinstance(buffer, Buffer) else isinstance(buffer, MixedReplay)

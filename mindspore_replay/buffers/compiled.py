@@ -1,17 +1,20 @@
 """Calls from Python that run compiled graphs, on any device: what `Store` does where kernels can be called directly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor
+from mindspore import Parameter, Tensor, nn
 
 from ..ops import native
 from ..ops.eager import wait_for_work
+from ..ops.operators import Operators
 from ..store import library
 from ..store.inputs import as_values, check_length, ends_of, too_long
+from ..store.options import Options
 from ..store.random import ALL_ROWS
+from ..store.schema import Schema
 from ..store.windows import END
 
 
@@ -33,42 +36,106 @@ def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any
     return call
 
 
-class CompiledCalls:
+class CompiledCalls(nn.Cell):
     """The methods of `Store` by compiled graphs; the buffer's methods hold its lock and wait for work in flight.
 
     Args:
-        buffer (ReplayBuffer): The buffer, whose graph bodies take positional Tensors: a compiled function that takes a
-            tuple would be compiled anew at every call.
+        operators (Operators): The operators of the buffer.
+        parameters (Mapping[str, Parameter]): Its state by name.
+        schema (Schema): Its columns.
+        options (Options): How rows are kept and drawn.
+        reports_failures (bool): Whether kernels report what they fail at after their graph has ended, as on a GPU. Else
+            that is to be found out before the call: a graph that failed could not be called again.
     """
 
-    def __init__(self, buffer: Any) -> None:
-        self._schema, self._options = buffer.columns, buffer._options
-        options = self._options
-        self._parameters = buffer._state()
-        tells = buffer.backend == "native" and native.fails_later()
-        #: Whether what a graph would fail at is to be found out before: one that failed could not be called again.
-        self.checks_first = not tells
-        marked, timed = options.weighting is not None, options.rule is not None
-        limited = timed and options.rule.max_length > 0
-        self._insert = graph_of(buffer._insert_rows, tells and limited)
-        self._sample = graph_of(buffer._sample_in, tells)
-        self._read = graph_of(buffer._read_rows)
-        self._reset = graph_of(buffer._forget_rows)
-        self._update_column = graph_of(buffer._update_column)
-        if marked:
-            self._insert_with = graph_of(buffer._insert_with, tells and limited)
-            self._sample_with = graph_of(buffer._sample_with, tells)
-            if options.beta is not None:
-                self._update = graph_of(buffer._update_with)
-            self._eligible_rows = graph_of(buffer._eligible_rows)
-            self._eligible_between = graph_of(buffer._eligible_between)
-            self._delete = graph_of(buffer._delete_handles)
-            self._advance = graph_of(buffer._advance_by)
-            self._info = graph_of(buffer._info_of)
-        if timed:
-            self._end_episodes = graph_of(buffer._end_open_episodes)
-            if hasattr(buffer, "_groups_of"):
-                self._groups = graph_of(buffer._groups_of)
+    def __init__(
+        self, operators: Operators, parameters: Mapping[str, Parameter], schema: Schema, options: Options,
+        reports_failures: bool,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._operators, self._schema, self._options = operators, schema, options
+        self.__dict__["_parameters"] = dict(parameters)  # as an attribute they would become its own
+        self.checks_first = not reports_failures
+        weighted, has_episodes = options.weighting is not None, options.rule is not None
+        #: Rows of the longest episode, where that is limited.
+        self._longest = 0 if options.rule is None else options.rule.max_length
+        waits = reports_failures and self._longest > 0
+        self._insert = graph_of(self._insert_with_ends_graph if has_episodes else self._insert_graph, waits)
+        self._insert_by_priority = graph_of(
+            self._insert_by_priority_with_ends_graph if has_episodes else self._insert_by_priority_graph, waits
+        )
+        self._sample = graph_of(self._sample_graph, reports_failures)
+        self._sample_with = graph_of(self._sample_with_graph, reports_failures)
+        self._read = graph_of(self._read_graph)
+        self._reset = graph_of(self._reset_graph)
+        self._update_column = graph_of(self._update_column_graph)
+        if weighted:
+            self._update_priorities = graph_of(self._update_priorities_graph)
+            self._eligible = graph_of(self._eligible_graph)
+            self._eligible_between = graph_of(self._eligible_between_graph)
+            self._delete = graph_of(self._delete_graph)
+            self._advance = graph_of(self._advance_graph)
+            self._info = graph_of(self._info_graph)
+        if has_episodes:
+            self._end_episodes = graph_of(self._end_episodes_graph)
+            self._sample_groups = graph_of(self._sample_groups_graph)
+
+    # Bodies for the compiler, of positional Tensors: a compiled function that takes a tuple would be compiled anew at
+    # every call.
+
+    def _insert_graph(self, *rows):
+        return self._operators.insert(rows, None, None)
+
+    def _insert_with_ends_graph(self, ends, *rows):
+        return self._operators.insert(rows, None, ends)
+
+    def _insert_by_priority_graph(self, priority, *rows):
+        return self._operators.insert(rows, priority, None)
+
+    def _insert_by_priority_with_ends_graph(self, priority, ends, *rows):
+        return self._operators.insert(rows, priority, ends)
+
+    def _sample_graph(self, bounds):
+        return self._operators.sample(bounds, None)
+
+    def _sample_with_graph(self, bounds, beta):
+        return self._operators.sample(bounds, beta)
+
+    def _read_graph(self, index):
+        return self._operators.read(index)
+
+    def _reset_graph(self):
+        return self._operators.reset()
+
+    def _update_column_graph(self, column, handles, rows):
+        return self._operators.update(column, handles, rows)
+
+    def _update_priorities_graph(self, handles, priorities):
+        return self._operators.update_priorities(handles, priorities)
+
+    def _eligible_graph(self):
+        return self._operators.summary()[2]
+
+    def _eligible_between_graph(self, ranges):
+        return self._operators.sums(ranges)
+
+    def _delete_graph(self, handles):
+        return self._operators.delete(handles)
+
+    def _advance_graph(self, steps):
+        self._operators.advance(steps)
+        return steps
+
+    def _info_graph(self, handles):
+        return self._operators.info(handles)
+
+    def _end_episodes_graph(self):
+        return self._operators.end_episodes()
+
+    def _sample_groups_graph(self, column, ordered, groups, size):
+        return self._operators.sample_groups(column, ordered, groups, size)
+
+    # Calls from Python.
 
     def count(self) -> int:
         """Rows stored."""
@@ -87,7 +154,7 @@ class CompiledCalls:
         if self._options.weighting is None:
             return len(range(*slice(*where).indices(self.count())))
         if where is ALL_ROWS:
-            return int(self._eligible_rows().asnumpy())
+            return int(self._eligible().asnumpy())
         return int(self._eligible_between(Tensor([where], ms.int64)).asnumpy()[0])
 
     def insertion(self, exp: Any, priority: np.ndarray | None, end: Any, final: Any) -> None:
@@ -99,22 +166,22 @@ class CompiledCalls:
         if options.rule is not None:
             ends = ends_of(options.cls_name, end, final, rows, options.num_envs)
             if self.checks_first and not self._fits(ends, rows):
-                raise too_long(options.cls_name, options.rule.max_length)
+                raise too_long(options.cls_name, self._longest)
             inputs.insert(0, Tensor(ends))
         try:
             if priority is None:
                 self._insert(*inputs)
             else:
                 check_length(options.cls_name, priority, rows)
-                self._insert_with(Tensor(priority), *inputs)
+                self._insert_by_priority(Tensor(priority), *inputs)
         except library.KernelError as error:
             if error.status != library.TOO_LONG:
                 raise
-            raise too_long(options.cls_name, options.rule.max_length) from None
+            raise too_long(options.cls_name, self._longest) from None
 
     def _fits(self, ends: np.ndarray, rows: int) -> bool:
         """Whether no row makes its episode longer than it may be."""
-        longest = self._options.rule.max_length
+        longest = self._longest
         if longest == 0:
             return True
         streams, count = self._options.num_envs, self.count()
@@ -148,7 +215,7 @@ class CompiledCalls:
 
     def update_priorities(self, handles: np.ndarray, priorities: np.ndarray) -> np.ndarray:
         """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
-        return self._update(Tensor(handles), Tensor(priorities)).asnumpy()
+        return self._update_priorities(Tensor(handles), Tensor(priorities)).asnumpy()
 
     def delete(self, handles: np.ndarray) -> np.ndarray:
         """Takes rows out of the draw; how many."""
@@ -168,7 +235,7 @@ class CompiledCalls:
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:
         """Which rows there are, and the rows, of groups by a column of ints."""
-        return self._groups(column, ordered, groups, size)
+        return self._sample_groups(column, ordered, groups, size)
 
     def reset(self) -> None:
         """Forgets all rows."""

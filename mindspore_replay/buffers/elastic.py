@@ -1,24 +1,22 @@
 """Uniform experience replay from the newest rows."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 from ..columns import numpy_type
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_size, one_int
-from ..store.options import Options
-from .replay import ReplayBuffer
-from .state import overwrite
+from .base import Buffer
+from .compile_time import compile_time
+from .parameters import overwrite
+from .parts import Limits, Parts, Uniform
 
-_numbers = itertools.count()
 
-
-class ElasticReplayBuffer(ReplayBuffer):
+class ElasticReplayBuffer(Buffer):
     r"""A ring of transitions on the device, of which only the newest `window` rows are drawn, uniformly.
 
     The window may change at any time: it may grow as training goes on, since early rows are soon worth little, and no
@@ -56,6 +54,8 @@ class ElasticReplayBuffer(ReplayBuffer):
         [36 41 15]
     """
 
+    window: Parameter
+
     def __init__(
         self,
         sample_size: int,
@@ -75,36 +75,12 @@ class ElasticReplayBuffer(ReplayBuffer):
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
-        super(ReplayBuffer, self).__init__()  # what ReplayBuffer's own would do comes below
-        self._first_window = window
-        self._set_up(
-            sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, weighted,
-            views, seed, backend,
-        )  # fmt: skip
-
-    def _made_for(self, seed: int) -> Options:
-        first = self._first_window
-        return super()._made_for(seed)._replace(window=self.capacity if first is None else self._checked_window(first))
-
-    def _make_operators(self) -> None:
-        super()._make_operators()
-        number = next(_numbers)
-        self._check_window = ops.constexpr(self._check_window_in_graph, name=f"CheckWindow{number}")
-        self._check_window_tensor = ops.constexpr(self._check_window_tensor_in_graph, name=f"CheckWindowTensor{number}")
+        sampler = Uniform(replace, ordered, capacity if window is None else window)
+        parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
+        )
         self._assert = ops.Assert()
-
-    def _checked_window(self, window: Any) -> int:
-        return check_size(type(self).__name__, "window", window, self.capacity, self.sample_size)
-
-    # Bodies for the compiler.
-
-    def _check_window_in_graph(self, window: Any) -> bool:
-        self._checked_window(window)
-        return True
-
-    def _check_window_tensor_in_graph(self, dtype: Any, shape: tuple[int, ...]) -> bool:
-        one_int(type(self).__name__, "window", np.ones(shape, numpy_type(dtype)))
-        return True
 
     def _set_window_graph(self, window):
         if isinstance(window, Tensor):
@@ -117,20 +93,6 @@ class ElasticReplayBuffer(ReplayBuffer):
             self._check_window(window)
             ops.assign(self.window, ops.reshape(ops.cast(window, ms.int64), (1,)))
         return self._size_graph()
-
-    def _newest_rows(self):
-        """The range of the rows in the window."""
-        return ops.stack((-self.window[0], self._all_rows[1]))
-
-    def _sample_graph(self, *, as_dict=False, with_indices=False):
-        return self._drawn_graph(self._newest_rows(), as_dict, with_indices)
-
-    def _can_sample_graph(self):
-        if self.weighted:
-            return self._eligible_between(ops.expand_dims(self._newest_rows(), 0))[0] >= self.sample_size
-        return ops.minimum(ops.cast(self.count, ms.int64), self.window[0]) >= self.sample_size
-
-    # Methods, with the bodies that Python runs.
 
     @graph_body(_set_window_graph)
     def set_window(self, window: Any) -> "ElasticReplayBuffer":
@@ -154,10 +116,24 @@ class ElasticReplayBuffer(ReplayBuffer):
             overwrite(self.window, np.array([self._checked_window(window)], np.int64))
         return self
 
+    def _checked_window(self, window: Any) -> int:
+        return check_size(type(self).__name__, "window", window, self.capacity, self.sample_size)
+
+    @compile_time
+    def _check_window(self, window: Any) -> bool:
+        self._checked_window(window)
+        return True
+
+    @compile_time
+    def _check_window_tensor(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        one_int(type(self).__name__, "window", np.ones(shape, numpy_type(dtype)))
+        return True
+
+    def _sample_graph(self, *, as_dict=False, with_indices=False):
+        return self._drawn_graph(None, None, as_dict, with_indices)
+
     @graph_body(_sample_graph)
-    def sample(  # type: ignore[override]
-        self, *, as_dict: bool = False, with_indices: bool = False
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draws `sample_size` of the newest `window` rows, each that was not removed equally likely.
 
         Args:
@@ -171,12 +147,4 @@ class ElasticReplayBuffer(ReplayBuffer):
             RuntimeError: If the window holds fewer than `sample_size` eligible rows; `can_sample` tells. In a graph the
                 operator fails with a RuntimeError.
         """
-        return self._draw_between(None, as_dict, with_indices)
-
-    @graph_body(_can_sample_graph)
-    def can_sample(self) -> Tensor:
-        """Whether the window holds `sample_size` eligible rows, so that `sample` succeeds. Shape ``[]``, bool.
-
-        From Python, also whether the `limiter` lets them be sampled now; a graph does not ask it.
-        """
-        return super().can_sample()
+        return self._drawn(None, None, as_dict, with_indices)

@@ -1,23 +1,20 @@
 """Whole episodes."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Tensor
 
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_bool, check_size
 from ..store.library import TOO_FEW_ROWS, KernelError
-from ..store.windows import LENGTH, Output, WindowRule
-from .layout import SampleLayout, Steps
-from .replay import ReplayBuffer
-
-_numbers = itertools.count()
+from .base import Buffer
+from .compile_time import compile_time
+from .parts import Episodes, Limits, Parts, Uniform
 
 
-class EpisodeReplayBuffer(ReplayBuffer):
+class EpisodeReplayBuffer(Buffer):
     """A ring of steps, sampled as whole episodes, each equally likely.
 
     Rows come as in `ReplayBuffer`, step by step or many at once, and ``end`` says which row is the last of its episode.
@@ -76,50 +73,16 @@ class EpisodeReplayBuffer(ReplayBuffer):
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
-        super(ReplayBuffer, self).__init__()  # what ReplayBuffer's own would do comes below
-        self.max_episode_length = check_size(type(self).__name__, "max_episode_length", max_episode_length)
-        self._set_up(
-            sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, True,
-            views, seed, backend,
-        )  # fmt: skip
-
-    def _layout_of(self, views: Sequence[Any]) -> SampleLayout:
-        layout = SampleLayout(type(self).__name__, self.columns, Steps(0, self.max_episode_length))
-        return self._shaped(layout, views)
-
-    def _window_rule(self, layout: SampleLayout, past: int) -> WindowRule:
-        # A whole episode is a sequence that starts at its first step and may be padded at its end.
-        longest = self.max_episode_length
-        return WindowRule(0, longest, longest, True, self.num_envs, longest)
-
-    def _bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
-        return {"lengths": Output(LENGTH), "mask": layout.mask()}
-
-    def _make_window_operators(self) -> None:
-        super()._make_window_operators()
-        self._check_groups = ops.constexpr(self._check_groups_in_graph, name=f"CheckGroups{next(_numbers)}")
-
-    # Bodies for the compiler.
-
-    def _check_groups_in_graph(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:
-        return self._group_options(key, groups, size_in_group, ordered)[0]
-
-    def _sample_groups_graph(self, key, groups, size_in_group, ordered=True):
-        column = self._check_groups(key, groups, size_in_group, ordered)
-        return self._groups_of(column, ordered, groups, size_in_group)
-
-    def _groups_of(self, column, ordered, groups, size):
-        return self._graph.sample_groups(column, ordered, groups, size)
+        parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness), Episodes(max_episode_length), views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
+        )
 
     def _sample_graph(self, *, as_dict=False):
-        if as_dict:
-            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
-        return self._sample_in(self._all_rows)
-
-    # Methods, with the bodies that Python runs.
+        return self._drawn_graph(None, None, as_dict, True)
 
     @graph_body(_sample_graph)
-    def sample(self, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:  # type: ignore[override]
+    def sample(self, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draws finished episodes.
 
         Args:
@@ -135,9 +98,11 @@ class EpisodeReplayBuffer(ReplayBuffer):
             RuntimeError: If there are fewer than `sample_size` finished episodes; `can_sample` tells. In a graph the
                 operator fails with a RuntimeError.
         """
-        names = self._dict_names(self._bookkeeping_names) if as_dict else ()
-        batch = self._draw(None, None)
-        return dict(zip(names, batch)) if as_dict else batch
+        return self._drawn(None, None, as_dict, True)
+
+    def _sample_groups_graph(self, key, groups, size_in_group, ordered=True):
+        column = self._group_column(key, groups, size_in_group, ordered)
+        return self._graph.sample_groups(column, ordered, groups, size_in_group)
 
     @graph_body(_sample_groups_graph)
     def sample_groups(self, key: str, groups: int, size_in_group: int, ordered: bool = True) -> tuple[Tensor, ...]:
@@ -176,6 +141,10 @@ class EpisodeReplayBuffer(ReplayBuffer):
                 if error.status == TOO_FEW_ROWS:
                     self._need_groups(key, options)
                 raise
+
+    @compile_time
+    def _group_column(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:
+        return self._group_options(key, groups, size_in_group, ordered)[0]
 
     def _need_groups(self, key: str, options: tuple[int, bool, int, int]) -> None:
         column, _, groups, _ = options

@@ -7,7 +7,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 from ..arguments import Remembered
 from ..columns import TYPES, numpy_type
@@ -18,16 +18,16 @@ from ..store.inputs import as_priority, check_length
 from ..store.random import initial_state
 from ..store.schema import type_name
 from ..store.state import fitting
-from .prioritized import PrioritizedReplayBuffer
-from .replay import ReplayBuffer
-from .saving import NamedCell, hold_locks
-from .state import load_in_place, overwrite, state_parameter
+from .base import Buffer, hold_locks
+from .compile_time import compile_time
+from .own_names import OwnNames
+from .parameters import load_in_place, overwrite, state_parameter
 
 _numbers = itertools.count()
 _SMALLEST_RATIO, _LARGEST_RATIO = 1e-30, 1e30
 
 
-class MixedReplay(Remembered, NamedCell):
+class MixedReplay(Remembered, OwnNames, nn.Cell):
     r"""Batches of which a fixed share of the rows comes from each of several buffers.
 
     It draws from the buffers and changes nothing else about them: rows are inserted into each buffer by itself. A
@@ -90,10 +90,10 @@ class MixedReplay(Remembered, NamedCell):
         pairs = _pairs(name, parts)
         self.sources = tuple(buffer for buffer, _ in pairs)
         self._fields = _common_fields(name, self.sources)
-        self._bookkeeping = tuple(key for key in pairs[0][0]._bookkeeping_names if key not in ("indices", "weights"))
+        self._bookkeeping = _steps_of(self.sources[0])
         ratios = _checked_ratios(name, [ratio for _, ratio in pairs], len(pairs), False)
         counts = self._counts(ratios)
-        self._twins = tuple(buffer._resized(n) for buffer, n in zip(self.sources, counts))
+        self._twins = tuple(buffer.with_sample_size(n) for buffer, n in zip(self.sources, counts))
         for i, buffer in enumerate(self.sources):
             self.insert_child_to_cell(f"source_{i}", buffer)  # to set it would give its Parameters other names
         self._set_rewards(rewards)
@@ -106,7 +106,8 @@ class MixedReplay(Remembered, NamedCell):
                 load_in_place(parameter)
         self._make_operators(counts)
 
-    def _own_state(self) -> dict[str, Parameter]:
+    def state_parameters(self) -> dict[str, Parameter]:
+        """Its own state by name, without that of the sources."""
         return {"ratios": self.ratios, "random_state": self.random_state} if self.adjustable else {}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class MixedReplay(Remembered, NamedCell):
         """
         if args or kwargs:
             return super().state_dict(*args, **kwargs)
-        state = {key: parameter.asnumpy().copy() for key, parameter in self._own_state().items()}
+        state = {key: parameter.asnumpy().copy() for key, parameter in self.state_parameters().items()}
         for i, buffer in enumerate(self.sources):
             state |= {f"source_{i}.{key}": value for key, value in buffer.state_dict().items()}
         return state
@@ -141,17 +142,17 @@ class MixedReplay(Remembered, NamedCell):
             prefix = f"source_{i}."
             for key in [key for key in own if key.startswith(prefix)]:
                 part[key[len(prefix) :]] = own.pop(key)
-        expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in self._own_state().items()}
+        expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in self.state_parameters().items()}
         arrays = fitting(type(self).__name__, own, expected)
-        self._check_state(arrays)
-        checked = [buffer._checked(part) for buffer, part in zip(self.sources, parts)]
+        self.check_state(arrays)
+        checked = [buffer.checked_state(part) for buffer, part in zip(self.sources, parts)]
         for buffer, part in zip(self.sources, checked):
-            buffer._take_over(part)
-        for key, parameter in self._own_state().items():
+            buffer.take_over(part)
+        for key, parameter in self.state_parameters().items():
             overwrite(parameter, arrays[key])
         return None
 
-    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
+    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
         if self.adjustable:
             _checked_ratios(type(self).__name__, state["ratios"], len(self.sources), True)
 
@@ -179,9 +180,9 @@ class MixedReplay(Remembered, NamedCell):
     def _check_starts(self, counts: list[int]) -> None:
         """Raises a ValueError if a source can never give the rows that a batch takes from it."""
         wrong = [
-            f"source {i}: {n} of at most {buffer._most_starts}"
+            f"source {i}: {n} of at most {buffer.options.most_starts}"
             for i, (buffer, n) in enumerate(zip(self.sources, counts))
-            if n > buffer._most_starts
+            if n > buffer.options.most_starts
         ]
         if wrong:
             raise ValueError(
@@ -203,7 +204,7 @@ class MixedReplay(Remembered, NamedCell):
             return
         if "reward" not in self._fields:
             raise ValueError(f"For '{name}', 'rewards' need a column 'reward', but got {list(self._fields)}.")
-        if any(buffer.timed and buffer._layout.returns is not None for buffer in self.sources):
+        if any(buffer.layout.returns is not None for buffer in self.sources):
             raise ValueError(f"For '{name}', 'rewards' cannot take the place of the returns that NStep gives.")
         dtype = numpy_type(TYPES[self._fields["reward"][1]])
         with np.errstate(all="ignore"):
@@ -217,32 +218,32 @@ class MixedReplay(Remembered, NamedCell):
         self._source = Tensor(np.repeat(np.arange(len(counts)), counts), ms.int32)
         self._no_handles = tuple(Tensor(np.full(n, -1), ms.int64) for n in counts)
         self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in counts)
-        self._with_handles = tuple(buffer._has_handles for buffer in self.sources)
+        schemas = [buffer.sample_schema for buffer in self.sources]
+        self._with_handles = tuple(schema.has_handles for schema in schemas)
         self._prioritized = tuple(buffer.prioritized for buffer in self.sources)
-        self._asks = tuple(buffer._has_handles and not buffer._gives_handles for buffer in self.sources)
+        self._asks = tuple(schema.has_handles and not schema.always_handles for schema in schemas)
         self._zero = Tensor(0, ms.int32)
         self._dead = Tensor(-1, ms.int64)
         self._assert = ops.Assert()
-        number = next(_numbers)
-        self._check_update = ops.constexpr(self._check_update_in_graph, name=f"CheckUpdate{number}")
-        self._check_ratios = ops.constexpr(self._check_ratios_in_graph, name=f"CheckRatios{number}")
-        self._check_length = ops.constexpr(self._check_length_in_graph, name=f"CheckRatiosLength{number}")
         self._draw_now = ms.jit(self._draw)
         if self.adjustable:
             self._pick = PickRows(self.sample_size, len(self.sources))
 
     # Bodies for the compiler.
 
-    def _check_update_in_graph(self, *layout: Any) -> bool:
+    @compile_time
+    def _check_update(self, *layout: Any) -> bool:
         names = ("source", "indices")
         given = [np.zeros(shape, numpy_type(dtype)) for dtype, shape in zip(layout[::2], layout[1::2])]
         self._check_pairs(*(_as_ints(type(self).__name__, *pair).shape for pair in zip(names, given)))
         return True
 
-    def _check_ratios_in_graph(self, ratios: Any) -> tuple[float, ...]:
+    @compile_time
+    def _check_ratios(self, ratios: Any) -> tuple[float, ...]:
         return tuple(_checked_ratios(type(self).__name__, list(ratios), len(self.sources), True).tolist())
 
-    def _check_length_in_graph(self, shape: tuple[int, ...]) -> bool:
+    @compile_time
+    def _check_length(self, shape: tuple[int, ...]) -> bool:
         _checked_ratios(type(self).__name__, np.ones(shape), len(self.sources), True)
         return True
 
@@ -357,7 +358,7 @@ class MixedReplay(Remembered, NamedCell):
         with self._turns(), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
-                if not twin._has_enough():
+                if twin.eligible() < twin.sample_size:
                     raise RuntimeError(
                         f"For '{type(self).__name__}', source {i} must have {twin.sample_size} eligible rows. Wait "
                         "until can_sample() is true."
@@ -384,7 +385,7 @@ class MixedReplay(Remembered, NamedCell):
             raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
         return (*bookkeeping, *self._fields)
 
-    @graph_body(NamedCell._len_graph)
+    @graph_body(OwnNames._len_graph)
     def __len__(self) -> int:
         """Rows stored in all sources together; only from Python."""
         return sum(map(len, self.sources))
@@ -399,8 +400,8 @@ class MixedReplay(Remembered, NamedCell):
 
     @staticmethod
     def _can_give(source: Any, twin: Any) -> bool:
-        allowed = source.limiter is None or source.limiter._lets_sample(twin.sample_size)
-        return allowed and twin._has_enough()
+        allowed = source.limiter is None or source.limiter.lets_sample(twin.sample_size)
+        return allowed and twin.eligible() >= twin.sample_size
 
     @graph_body(_update_graph)
     def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Tensor:
@@ -433,7 +434,7 @@ class MixedReplay(Remembered, NamedCell):
         dead = 0
         for i, buffer in enumerate(self.sources):
             mine = given_source == i
-            if isinstance(buffer, PrioritizedReplayBuffer) and self._prioritized[i] and mine.any():
+            if self._prioritized[i] and mine.any():
                 dead += int(buffer.update_priorities(handles[mine], np.broadcast_to(given, mine.shape)[mine]))
         return Tensor(dead, ms.int32)
 
@@ -477,24 +478,23 @@ def _fits(value: float, dtype: np.dtype) -> bool:
     return dtype.kind != "b" and (bool(cast == value) if dtype.kind in "iu" else bool(np.isfinite(cast)))
 
 
-def _pairs(name: str, parts: Any) -> list[tuple[ReplayBuffer, Any]]:
+def _pairs(name: str, parts: Any) -> list[tuple[Buffer, Any]]:
     if not isinstance(parts, (list, tuple)) or not parts:
         raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
     for part in parts:
-        if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], ReplayBuffer):
+        if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], Buffer):
             raise TypeError(f"For '{name}', each of 'parts' must be a pair (buffer, ratio), but got {part!r}.")
     if len({id(buffer) for buffer, _ in parts}) < len(parts):
         raise ValueError(f"For '{name}', each buffer may come only once in 'parts', but got one twice.")
     return [(buffer, ratio) for buffer, ratio in parts]
 
 
-def _common_fields(name: str, buffers: Sequence[ReplayBuffer]) -> dict[str, tuple[tuple[int, ...], str]]:
+def _common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tuple[int, ...], str]]:
     """The columns of the sources' samples, or a ValueError that lists the sources that differ."""
     first = buffers[0]
 
-    def schema(buffer: ReplayBuffer) -> tuple[Any, ...]:
-        steps = [key for key in buffer._bookkeeping_names if key not in ("indices", "weights")]
-        return (*steps, *((key, *field) for key, field in buffer._sample_fields.items()))
+    def schema(buffer: Buffer) -> tuple[Any, ...]:
+        return (*_steps_of(buffer), *((key, *field) for key, field in buffer.sample_schema.fields.items()))
 
     wrong = [f"source {i}: {schema(b)}" for i, b in enumerate(buffers) if schema(b) != schema(first)]
     if wrong:
@@ -502,7 +502,12 @@ def _common_fields(name: str, buffers: Sequence[ReplayBuffer]) -> dict[str, tupl
             f"For '{name}', the samples of all sources must have the columns of source 0, {schema(first)}, but got "
             f"{'; '.join(wrong)}."
         )
-    return first._sample_fields
+    return first.sample_schema.fields
+
+
+def _steps_of(buffer: Buffer) -> tuple[str, ...]:
+    """What a sample says of its steps: lengths and masks."""
+    return tuple(key for key in buffer.sample_schema.bookkeeping if key not in ("indices", "weights"))
 
 
 def _checked_ratios(name: str, ratios: Any, sources: int, may_be_zero: bool) -> np.ndarray:

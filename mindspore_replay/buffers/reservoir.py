@@ -6,11 +6,11 @@ from typing import Any
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.options import Options
-from .replay import ReplayBuffer
+from .base import Buffer
+from .parts import Limits, Parts, Uniform
 
 
-class ReservoirReplayBuffer(ReplayBuffer):
+class ReservoirReplayBuffer(Buffer):
     r"""A reservoir of transitions on the device: each row that ever came is equally likely to be among those kept.
 
     The first `capacity` rows are kept. Row t, counted from 0, then takes the place of one of them, any with the same
@@ -71,29 +71,14 @@ class ReservoirReplayBuffer(ReplayBuffer):
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
-        super(ReplayBuffer, self).__init__()  # what ReplayBuffer's own would do comes below
-        self._set_up(
-            sample_size, capacity, shapes, types, names, 1, replace, False, max_use, None, weighted, (), seed, backend
-        )
-
-    @property
-    def _has_handles(self) -> bool:
-        return True
-
-    def _made_for(self, seed: int) -> Options:
-        return super()._made_for(seed)._replace(reservoir=True)
-
-    # Bodies for the compiler.
+        parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
+        super().__init__(sample_size, capacity, shapes, types, parts, names=names, seed=seed, backend=backend)
 
     def _sample_graph(self, *, as_dict=False, with_indices=False):
-        return self._drawn_graph(self._all_rows, as_dict, with_indices)
-
-    # Methods, with the bodies that Python runs.
+        return self._drawn_graph(None, None, as_dict, with_indices)
 
     @graph_body(_sample_graph)
-    def sample(  # type: ignore[override]
-        self, *, as_dict: bool = False, with_indices: bool = False
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draws `sample_size` rows, each that was not removed equally likely.
 
         Args:
@@ -109,4 +94,4 @@ class ReservoirReplayBuffer(ReplayBuffer):
             RuntimeError: If there are fewer than `sample_size` eligible rows; `can_sample` tells. In a graph the
                 operator fails with a RuntimeError.
         """
-        return self._draw_between(None, as_dict, with_indices)
+        return self._drawn(None, None, as_dict, with_indices)

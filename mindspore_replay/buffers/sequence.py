@@ -6,14 +6,12 @@ from typing import Any
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.checks import check_bool, check_size
-from ..store.windows import Output, WindowRule
-from .layout import SampleLayout, Steps
-from .prioritized import PrioritizedReplayBuffer
-from .replay import ReplayBuffer
+from ..store.checks import check_bool
+from .base import Buffer
+from .parts import Limits, Parts, Prioritized, Sequences, Uniform
 
 
-class SequenceReplayBuffer(PrioritizedReplayBuffer):
+class SequenceReplayBuffer(Buffer):
     r"""A ring of steps, sampled as sequences of consecutive steps of one episode and one environment.
 
     A sample has ``T`` = `burn_in` + `sequence_length` steps. Its handle is that of its *start*, the first step after
@@ -95,48 +93,20 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
-        super(ReplayBuffer, self).__init__()  # what the other constructors would do comes below
-        name = type(self).__name__
-        self.sequence_length = check_size(name, "sequence_length", sequence_length)
-        self.burn_in = check_size(name, "burn_in", burn_in, minimum=0)
-        self.stride = check_size(name, "stride", stride)
-        self.pad_end = check_bool(name, "pad_end", pad_end)
-        self.prioritized = check_bool(name, "prioritized", prioritized)
-        if self.prioritized:
-            self._set_priorities(alpha, beta, beta_steps, epsilon, normalize)
-            self._need_replace(replace)
-        self._set_up(
-            sample_size, capacity, shapes, types, names, num_envs, replace, ordered, max_use, max_staleness, True,
-            views, seed, backend,
+        sampler: Any = Uniform(replace, ordered)
+        if check_bool(type(self).__name__, "prioritized", prioritized):
+            sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, replace, ordered)
+        span = Sequences(sequence_length, burn_in, stride, pad_end)
+        super().__init__(
+            sample_size, capacity, shapes, types, Parts(sampler, Limits(max_use, max_staleness), span, views),
+            names=names, num_envs=num_envs, seed=seed, backend=backend,
         )  # fmt: skip
 
-    def _layout_of(self, views: Sequence[Any]) -> SampleLayout:
-        steps = Steps(-self.burn_in, self.burn_in + self.sequence_length)
-        return self._shaped(SampleLayout(type(self).__name__, self.columns, steps), views)
-
-    def _window_rule(self, layout: SampleLayout, past: int) -> WindowRule:
-        return WindowRule(past, self.sequence_length, self.stride, self.pad_end, self.num_envs, 0)
-
-    def _bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
-        return {"mask": layout.mask()}
-
-    # Bodies for the compiler.
-
     def _sample_graph(self, beta=None, *, as_dict=False):
-        if as_dict:
-            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
-        if self.prioritized:
-            return self._by_weight_graph(beta)
-        if beta is not None:
-            raise ValueError("For 'sample', 'beta' needs a buffer made with prioritized=True.")
-        return self._sample_in(self._all_rows)
-
-    # Methods, with the bodies that Python runs.
+        return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)
 
     @graph_body(_sample_graph)
-    def sample(  # type: ignore[override]
-        self, beta: Any = None, *, as_dict: bool = False
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(self, beta: Any = None, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draws sequences.
 
         Args:
@@ -155,10 +125,4 @@ class SequenceReplayBuffer(PrioritizedReplayBuffer):
             RuntimeError: If there are fewer than `sample_size` legal starts; `can_sample` tells. In a graph the
                 operator fails with a RuntimeError.
         """
-        if self.prioritized:
-            return self._by_weight(beta, as_dict)
-        if beta is not None:
-            raise ValueError(f"For '{type(self).__name__}', 'beta' needs a buffer made with prioritized=True.")
-        names = self._dict_names(self._bookkeeping_names) if as_dict else ()
-        batch = self._draw(None, None)
-        return dict(zip(names, batch)) if as_dict else batch
+        return self._drawn(None, self._beta(beta), as_dict, True)

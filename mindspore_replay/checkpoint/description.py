@@ -7,12 +7,13 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from ..arguments import Remembered, given_arguments
+from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
-from ..buffers.replay import ReplayBuffer
 from ..config import BUFFER_TYPES
 from ..limiter import RateLimiter
 from ..store.checks import MAX_CAPACITY
 from ..store.schema import given_type_name
+from ..store.state import is_by_slot
 from ..views.frame_stack import FrameStack
 from ..views.n_step import NStep
 from .file_format import damaged
@@ -38,14 +39,14 @@ class Part(NamedTuple):
 
     @property
     def is_buffer(self) -> bool:
-        return isinstance(self.cell, ReplayBuffer)
+        return isinstance(self.cell, Buffer)
 
     def state(self) -> dict[str, Parameter]:
-        return self.cell._state() if self.is_buffer else self.cell._own_state()
+        return self.cell.state_parameters()
 
     def row_keys(self) -> set[str]:
         """The keys of the state that hold one row for each slot."""
-        return self.cell._row_keys() if self.is_buffer else set()
+        return {key for key in self.state() if self.is_buffer and is_by_slot(key)}
 
 
 class _NotWrittenError(Exception):
@@ -57,13 +58,13 @@ def parts_of(function: str, buffers: Any) -> list[Part]:
     cells = list(_cells(function, buffers))
     if len({id(cell) for cell in cells}) < len(cells):
         raise ValueError(f"For '{function}', 'buffer' must hold each buffer once, but one comes twice.")
-    if cells == [buffers] and isinstance(buffers, ReplayBuffer):
+    if cells == [buffers] and isinstance(buffers, Buffer):
         return [Part("", buffers)]
     return [Part(f"{i}.", cell) for i, cell in enumerate(cells)]
 
 
 def _cells(function: str, buffers: Any) -> Iterator[Any]:
-    if isinstance(buffers, ReplayBuffer):
+    if isinstance(buffers, Buffer):
         yield buffers
     elif isinstance(buffers, MixedReplay):
         yield buffers
@@ -83,7 +84,7 @@ def _cells(function: str, buffers: Any) -> Iterator[Any]:
 
 def describe(buffers: Any) -> dict[str, Any]:
     """What it takes to make such buffers; for those that cannot be made from a file, the reason."""
-    if isinstance(buffers, ReplayBuffer):
+    if isinstance(buffers, Buffer):
         limiter = {} if buffers.limiter is None else {"limiter": {"timeout": buffers.limiter.timeout}}
         arguments = _arguments(buffers, _BUFFERS)
         return {"class": type(buffers).__name__, "capacity": buffers.capacity, **limiter, **arguments}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..buffers.state import overwrite
+from ..buffers.parameters import overwrite
 from ..columns import numpy_type
 from ..ops import native
 from ..store.schema import type_name
@@ -96,7 +96,7 @@ class Restored:
         if self.part.is_buffer:
             self._read_rows_of_marks(cursors)
         with _explained(self._sources[-1]), np.errstate(all="ignore"):
-            self.part.cell._check_state(self._marks)
+            self.part.cell.check_state(self._marks)
 
     def check_columns(self) -> None:
         """Raises a ValueError if columns do not fit their checksums."""
@@ -106,7 +106,7 @@ class Restored:
 
     def read_columns(self) -> None:
         """Reads the columns into their Parameters, whose rows are lost."""
-        self.part.cell._saved = None
+        self.part.cell.last_saved = None
         for key in self._columns:
             parameter = self._parameters[key]
             array = parameter.asnumpy() if self._on_host else np.zeros(parameter.shape, numpy_type(parameter.dtype))
@@ -225,4 +225,4 @@ class Restored:
             all_rows = marks["window"][0] == self._saved_capacity
             marks["window"][0] = cell.capacity if all_rows else min(marks["window"][0], cell.capacity)
         if "weights" in marks:  # a row whose window has lost rows has no weight any more
-            marks["weights"] = np.where(eligible(cell._options, marks), marks["weights"], 0.0)
+            marks["weights"] = np.where(eligible(cell.options, marks), marks["weights"], 0.0)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, nn
 
+from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
-from ..buffers.replay import ReplayBuffer
 from .description import Part, check_description, describe, descriptions, parts_of, same_kind, summary
 from .file_format import CODES, damaged
 from .files import real_path
@@ -54,11 +54,11 @@ class TrainingCheckpoint:
         >>> import tempfile
         >>> import numpy as np, mindspore as ms
         >>> from mindspore import nn
-        >>> from mindspore_replay import ReplayBuffer, TrainingCheckpoint
+        >>> from mindspore_replay import Buffer, TrainingCheckpoint
         >>> def make_run(folder):
         ...     network = nn.Dense(4, 2)
         ...     parts = {"network": network, "optimizer": nn.Adam(network.trainable_params())}
-        ...     parts |= {"buffer": ReplayBuffer(3, 100, [()], [ms.int32]), "rng": np.random.default_rng()}
+        ...     parts |= {"buffer": Buffer(3, 100, [()], [ms.int32]), "rng": np.random.default_rng()}
         ...     return parts, TrainingCheckpoint(f"{folder}/run.safetensors", **parts)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     first, checkpoint = make_run(folder)
@@ -157,7 +157,7 @@ def _check_part(name: str, part: Any) -> None:
 
 def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
     """The buffers among the parts, and those in Cells by their places there. None comes twice."""
-    kinds = (ReplayBuffer, MixedReplay)
+    kinds = (Buffer, MixedReplay)
     found = {name: part for name, part in parts.items() if isinstance(part, (*kinds, Mapping))}
     inside = [
         (f"{name}.{key}", cell)
@@ -167,7 +167,7 @@ def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(cell, kinds)
     ]
     known = _identities(found) if found else set()
-    for key, cell in sorted(inside, key=lambda item: isinstance(item[1], ReplayBuffer)):  # first those that hold others
+    for key, cell in sorted(inside, key=lambda item: isinstance(item[1], Buffer)):  # first those that hold others
         if not _identities(cell) & known:
             known |= _identities(cell)
             found[key] = cell

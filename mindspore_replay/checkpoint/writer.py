@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..buffers.saving import hold_locks
-from ..buffers.state import times_loaded
+from ..buffers.base import hold_locks
+from ..buffers.parameters import times_loaded
 from ..store.checks import check_bool
 from .contents import Contents
 from .description import Part, describe, parts_of
@@ -107,7 +107,7 @@ def save_parts(
             last, contents = None, Contents(parts, [0] * len(parts))
         written = _written(parts, contents, file, description, last, progress)
         for i, part in enumerate(parts):
-            part.cell._saved = written, i
+            part.cell.last_saved = written, i
     if last is None:
         remove_increments(file, written.id)
 
@@ -123,8 +123,8 @@ def _loads(parts: Sequence[Part]) -> list[int]:
 
 def _last_written(parts: Sequence[Part], path: Path, description: str) -> _Written | None:
     """What was last written of all these buffers, if it is still there and only rows have come since."""
-    last, _ = getattr(parts[0].cell, "_saved", None) or (None, 0)
-    if last is None or any(getattr(part.cell, "_saved", None) != (last, i) for i, part in enumerate(parts)):
+    last, _ = getattr(parts[0].cell, "last_saved", None) or (None, 0)
+    if last is None or any(getattr(part.cell, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
         return None
     if (last.path, last.description, last.loads) != (path, description, _loads(parts)):
         return None

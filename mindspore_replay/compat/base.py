@@ -7,7 +7,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from ..buffers.state import load_in_place, state_parameter
+from ..buffers.parameters import load_in_place, state_parameter
 from ..columns import Columns
 from ..ops import native
 from ..store.checks import check_size

@@ -6,8 +6,8 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from ..buffers.base import Buffer
 from ..buffers.prioritized import PrioritizedReplayBuffer
-from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..columns import Columns
 from ..ops.eager import graph_body, wait_for_work
@@ -15,7 +15,7 @@ from ..store.checks import check_number, check_size
 from ..store.inputs import one_number
 from .base import Operator
 
-_buffers: dict[int, ReplayBuffer] = {}
+_buffers: dict[int, Buffer] = {}
 _handles = itertools.count()
 
 
@@ -29,7 +29,7 @@ def seed_of(cls_name: str, seed0: Any, seed1: Any) -> int | None:
 class _Create(Operator):
     """Makes a buffer. Calls give its handle, int64 ``[1]``; the buffer lives until the handle is destroyed."""
 
-    def _keep(self, buffer: ReplayBuffer) -> None:
+    def _keep(self, buffer: Buffer) -> None:
         number = next(_handles)
         _buffers[number] = buffer
         self.handle = Tensor([number], ms.int64)
@@ -41,7 +41,7 @@ class _Create(Operator):
 class _OnHandle(Operator):
     """An operator on the buffer that a handle names."""
 
-    def _find(self, handle: int, kind: type[ReplayBuffer]) -> Any:
+    def _find(self, handle: int, kind: type[Buffer]) -> Any:
         name = type(self).__name__
         buffer = _buffers.get(check_size(name, "handle", handle, minimum=0))
         if not isinstance(buffer, kind):
@@ -57,7 +57,7 @@ class _OnHandle(Operator):
 class _Sample(_OnHandle):
     """Draws rows of a buffer, by a twin of it for samples of this size."""
 
-    def _set_up(self, handle: int, kind: type[ReplayBuffer], batch_size: int, shapes: Any, dtypes: Any) -> None:
+    def _set_up(self, handle: int, kind: type[Buffer], batch_size: int, shapes: Any, dtypes: Any) -> None:
         name, buffer = type(self).__name__, self._find(handle, kind)
         self.batch_size = check_size(name, "batch_size", batch_size)
         given = Columns(name, shapes, dtypes)
@@ -66,12 +66,12 @@ class _Sample(_OnHandle):
                 f"For '{name}', 'shapes' and 'dtypes' must be those of the buffer, {buffer.shapes} and {buffer.types}, "
                 f"but got {given.shapes} and {given.types}."
             )
-        self.twin: Any = buffer._resized(self.batch_size)
+        self.twin: Any = buffer.with_sample_size(self.batch_size)
 
     def _draw(self, *arguments: Any) -> tuple[Tensor, ...]:
-        with self.buffer._lock:
+        with self.buffer.lock:
             wait_for_work()
-            rows = self.buffer._calls.eligible()
+            rows = self.buffer.eligible()
             if rows < self.batch_size:
                 raise RuntimeError(
                     f"For '{type(self).__name__}', a sample needs batch_size={self.batch_size} rows, but {rows} can be "

@@ -29,7 +29,7 @@ class StoredRows:
             name: parameter.asnumpy().view(dtype)
             for name, parameter, dtype in zip(self.columns.names, buffer.buffer, self.columns.numpy_types)
         }
-        self._flags = buffer.flags.asnumpy() if buffer.timed else None
+        self._flags = buffer.flags.asnumpy() if buffer.has_episodes else None
         self._head, self._count = int(buffer.head.asnumpy()), int(buffer.count.asnumpy())
         self._streams, self._capacity = buffer.num_envs, buffer.capacity
         # A reservoir's rows lie in no order.

@@ -257,7 +257,7 @@ class Writer:
         self._parts: list[_Rows] = []
         self._pending = self._rows = self._dropped = self._undrawn = 0
         self._before = int(buffer.size())
-        if buffer.timed and self._before:
+        if buffer.has_episodes and self._before:
             buffer.end_episodes()
 
     def put(self, steps: Steps) -> None:
@@ -266,7 +266,7 @@ class Writer:
             return
         if steps.following and self._whole:
             self._put_transitions(steps)
-        elif steps.following and self._buffer.timed:
+        elif steps.following and self._buffer.has_episodes:
             self._put_episodes(steps)
         else:
             self.put_rows(self._named(steps.columns), steps.end, np.zeros_like(steps.end))
@@ -326,7 +326,7 @@ class Writer:
         return _Rows(columns, *(np.concatenate([getattr(p, k) for p in self._parts]) for k in ("end", "final")))
 
     def _insert(self, rows: "_Rows") -> None:
-        flags = {"end": rows.end, "final": rows.final} if self._buffer.timed else {}
+        flags = {"end": rows.end, "final": rows.final} if self._buffer.has_episodes else {}
         self._buffer.insert(rows.columns, **flags)
         self._rows += len(rows.end)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..buffers.replay import ReplayBuffer
+from ..buffers.base import Buffer
 from .filling import Field, fill, optional
 from .steps import Arrays
 from .tables import D4RL, d4rl_source
@@ -15,7 +15,7 @@ from .tables import D4RL, d4rl_source
 def from_hdf5(
     path: str | PathLike[str],
     *,
-    buffer: ReplayBuffer | None = None,
+    buffer: Buffer | None = None,
     episodes: Any = None,
     sample_size: int | None = None,
     capacity: int | None = None,
@@ -23,7 +23,7 @@ def from_hdf5(
     types: Mapping[str, Any] | None = None,
     progress: bool = False,
     **arguments: Any,
-) -> ReplayBuffer:
+) -> Buffer:
     """A buffer with the episodes of an HDF5 file that has D4RL's keys.
 
     These are ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and ``next_observations``; what

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..buffers.replay import ReplayBuffer
+from ..buffers.base import Buffer
 from . import spaces
 from .export import StoredRows
 from .filling import Bar, Field, fill, fit, log, optional, with_next
@@ -21,7 +21,7 @@ _EPISODE = ("rewards", "reward"), ("terminations", "terminated"), ("truncations"
 def from_minari(
     dataset: Any,
     *,
-    buffer: ReplayBuffer | None = None,
+    buffer: Buffer | None = None,
     episodes: Any = None,
     sample_size: int | None = None,
     capacity: int | None = None,
@@ -29,7 +29,7 @@ def from_minari(
     types: Mapping[str, Any] | None = None,
     progress: bool = False,
     **arguments: Any,
-) -> ReplayBuffer:
+) -> Buffer:
     """A buffer with the episodes of a Minari dataset.
 
     Columns are ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated``, in the
@@ -188,7 +188,7 @@ def _opened(what: str, dataset: Any) -> Any:
 
 
 def to_minari(
-    buffer: ReplayBuffer,
+    buffer: Buffer,
     dataset_id: str,
     *,
     env: Any = None,
@@ -252,7 +252,7 @@ def to_minari(
     given = _spaces(env, observation_space, action_space)
     names = _columns(buffer, given)
     _check_images(given, metadata.get("data_format"))
-    with buffer._lock, Bar("to_minari", progress, int(buffer.size())) as shown, warnings.catch_warnings():
+    with buffer.lock, Bar("to_minari", progress, int(buffer.size())) as shown, warnings.catch_warnings():
         # Who writes a dataset knows what it says of itself; Minari warns of everything that it does not.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
         writer = _EpisodeWriter(given, dataset_id)

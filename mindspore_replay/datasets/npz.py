@@ -13,7 +13,7 @@ import mindspore as ms
 import numpy as np
 from numpy.lib import format as npy
 
-from ..buffers.replay import ReplayBuffer
+from ..buffers.base import Buffer
 from ..checkpoint.files import real_path, replacing
 from ..columns import numpy_type
 from ..config import get_buffer_cls
@@ -30,7 +30,7 @@ _FLAGS = {"end": END, "final": FINAL}
 def from_npz(
     path: str | PathLike[str],
     *,
-    buffer: ReplayBuffer | None = None,
+    buffer: Buffer | None = None,
     episodes: Any = None,
     sample_size: int | None = None,
     capacity: int | None = None,
@@ -38,7 +38,7 @@ def from_npz(
     types: Mapping[str, Any] | None = None,
     progress: bool = False,
     **arguments: Any,
-) -> ReplayBuffer:
+) -> Buffer:
     """A buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
 
     Each array ``[N, *F]`` is a column by its key. Of a buffer whose rows know their episode `to_npz` also writes the
@@ -89,7 +89,7 @@ def from_npz(
             return fill("from_npz", source, buffer, episodes, types, progress, arguments)
         flagged = _FLAGS.keys() <= table.arrays.keys()
         names = {_FLAGS.get(key, key) if flagged else key: key for key in table.arrays}
-        timed = buffer.timed if buffer is not None else knows_episodes(_class_of(arguments), arguments)
+        timed = buffer.has_episodes if buffer is not None else knows_episodes(_class_of(arguments), arguments)
         there = set(table.arrays)
         if flagged and timed and episodes is None and (buffer is None or there.issuperset(buffer.columns.names)):
             return _as_it_is(table, names, buffer, types, progress, arguments)
@@ -199,7 +199,7 @@ def _own_type(dtype: np.dtype) -> np.dtype:
     return numpy_type(ms.bfloat16) if dtype == np.dtype("V2") else dtype.newbyteorder("=")
 
 
-def to_npz(buffer: ReplayBuffer, path: str | PathLike[str], *, progress: bool = False) -> None:
+def to_npz(buffer: Buffer, path: str | PathLike[str], *, progress: bool = False) -> None:
     """Writes the rows of a buffer as an npz file, which ``numpy.load`` and `from_npz` read.
 
     Each column is an array ``[N, *F]`` by its name, or its number if the buffer has no names, bit for bit in its dtype,
@@ -232,12 +232,12 @@ def to_npz(buffer: ReplayBuffer, path: str | PathLike[str], *, progress: bool = 
     """
     columns = buffer.columns
     fields = dict(zip(columns.names, zip(columns.shapes, columns.numpy_types)))
-    if buffer.timed:
+    if buffer.has_episodes:
         taken = sorted(_FLAGS.keys() & fields.keys())
         if taken:
             raise ValueError(f"For 'to_npz', 'buffer' must have no columns {taken}, which are the flags of its rows.")
         fields |= {name: ((), np.dtype(np.bool_)) for name in _FLAGS}
-    with buffer._lock:
+    with buffer.lock:
         stored = StoredRows(buffer)
         if not len(stored):
             raise ValueError("For 'to_npz', 'buffer' must hold a row, but got none.")

@@ -120,11 +120,11 @@ def template(config: Mapping[str, Any]) -> ReplayBuffer:
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
         )
-    if buffer.timed and buffer._layout.hindsight is not None:
+    if buffer.has_episodes and buffer._layout.hindsight is not None:
         raise ValueError(
             f"For '{_NAME}', 'views' cannot hold HindsightRelabel: it runs a compiled graph for each size of a sample."
         )
-    if buffer.timed and buffer.num_envs > 1:
+    if buffer.has_episodes and buffer.num_envs > 1:
         raise ValueError(
             f"For '{_NAME}', 'num_envs' must be 1 where rows know their episode, but got {buffer.num_envs}: give each "
             "environment a writer of its own."

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import mindspore as ms
 import numpy as np
 
-from ..buffers.state import overwrite
+from ..buffers.parameters import overwrite
 from ..checkpoint import load, save
 from ..checkpoint.files import replacing
 from ..config import create_buffer

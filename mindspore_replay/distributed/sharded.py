@@ -16,9 +16,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from ..buffers.limits import as_handles, need_weights
+from ..buffers.arguments import as_handles, need_weights
+from ..buffers.parameters import overwrite
 from ..buffers.replay import ReplayBuffer
-from ..buffers.state import overwrite
 from ..limiter import RateLimiter, Wait
 from ..mindspore_api import share
 from ..statistics import Statistics
@@ -169,7 +169,7 @@ class ShardedReplay:
         self._fields = tuple(buffer._sample_fields)
         self._replace = buffer.replace
         timeout = None if self._limiter is None else self._limiter.timeout
-        self._schema = Schema(buffer.columns, buffer.num_envs, buffer.timed, buffer.prioritized, timeout)
+        self._schema = Schema(buffer.columns, buffer.num_envs, buffer.has_episodes, buffer.prioritized, timeout)
         if self.prioritized:
             self._first_beta: float = buffer.first_beta  # type: ignore[attr-defined]
             self._beta_step: float = buffer._beta_step()  # type: ignore[attr-defined]

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
 from ..store.options import Options
+from ..store.random import ALL_ROWS
 from . import updates
 from .groups import CompositeSampleGroups
 from .insert import CompositeInsert
@@ -31,11 +33,18 @@ class Operators:
         options (Options): What the buffer is made for.
         native (bool): Whether to call kernels.
         native_groups (bool): Whether to call the kernel of `sample_groups`.
+        finish (Union[Relabel, None]): Gives samples the rewards for other goals, where they have some.
     """
 
-    def __init__(self, state: State, columns: Columns, options: Options, native: bool, native_groups: bool) -> None:
+    def __init__(
+        self, state: State, columns: Columns, options: Options, native: bool, native_groups: bool, finish: Any
+    ) -> None:
         self.state = state
         self.native, self.native_groups = native, native_groups
+        self.finish = finish
+        self.first_field = len(options.plan.outputs) - len(options.plan.around)
+        self.all_rows = Tensor(ALL_ROWS, ms.int64)
+        self.first_beta = None if options.beta is None else Tensor(np.array([options.beta]))
         self.marked = options.weighting is not None
         self.timed = options.rule is not None
         self.single = SingleRow(columns)
@@ -87,9 +96,11 @@ class Operators:
     def insert(self, rows, priority, ends):
         """Stores rows; what it gives is no use. `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``.
 
-        `priority`, float32, and `ends`, uint8, are one for all rows or one for each; ``None`` in a buffer without
-        weights, or without windows.
+        `priority`, float32, and `ends`, uint8, are one for all rows or one for each. ``None`` as `priority` is for the
+        largest so far; `ends` are ``None`` in a buffer whose rows know no episodes.
         """
+        if priority is None:
+            priority = self.state.max_priority
         if not self.native:
             return self._insert(rows, priority, ends)
         if self.timed:
@@ -107,14 +118,44 @@ class Operators:
         rows = self._read(index)
         return self.single(rows) if self.native and ops.rank(index) == 0 else rows
 
+    def usual_range(self):
+        """The logical rows that are drawn from where nothing else is said."""
+        if self.state.window is None:
+            return self.all_rows
+        return ops.stack((-self.state.window[0], self.all_rows[1]))
+
     def sample(self, sample_range, given_beta):
-        """``-> outputs`` of the plan: `given_beta`, float64, takes the place of beta unless it is ``None``."""
-        if not self.native:
-            return self._sample(sample_range, given_beta)
-        return self._sample(sample_range, self.state.beta if given_beta is None else given_beta)
+        """``-> outputs`` of the plan, the fields finished.
+
+        `given_beta`, float64, takes the place of beta, and `sample_range`, int64 ``[2]``, that of the usual range,
+        unless they are ``None``.
+        """
+        if sample_range is None:
+            sample_range = self.usual_range()
+        if self.native and given_beta is None:
+            given_beta = self.state.beta
+        return self.finished(self._sample(sample_range, given_beta))
+
+    def finished(self, outputs):
+        """The outputs of a sample, with rewards for other goals."""
+        if self.finish is None:
+            return outputs
+        return outputs[: self.first_field] + self.finish(*outputs[self.first_field :])
+
+    def eligible(self):
+        """How many rows of the usual range samples may start at."""
+        if not self.marked:
+            if self.state.window is None:
+                return self.state.count
+            return ops.minimum(ops.cast(self.state.count, ms.int64), self.state.window[0])
+        if self.state.window is None:
+            return self.summary()[2]
+        return self.sums(ops.expand_dims(self.usual_range(), 0))[0]
 
     def reset(self):
-        """Forgets all rows; serial numbers and counts go on."""
+        """Forgets all rows; serial numbers and counts go on, and beta begins anew."""
+        if self.first_beta is not None:
+            ops.assign(self.state.beta, self.first_beta)
         return self._reset()
 
     def update(self, column, handles, rows):

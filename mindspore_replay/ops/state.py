@@ -13,7 +13,7 @@ from ..store.options import Options
 class State:
     """The Parameters that operators read and write in place; ``None`` for one that the buffer does not have.
 
-    `buffers/replay.py`, `buffers/limits.py` and `buffers/timed.py` document each. Axes: ``C`` capacity.
+    `buffers/base.py` documents each. Axes: ``C`` capacity.
 
     Args:
         columns (Sequence[Parameter]): The columns, each ``[C, *F]``.
@@ -38,6 +38,7 @@ class State:
         self.steps = parameters.get("steps")
         self.flags = parameters.get("flags")
         self.row_serials = parameters.get("row_serials")
+        self.window = parameters.get("window")
         self.beta = parameters.get("beta", Tensor(np.zeros(1)))  # where nothing is drawn by priority nobody reads it
         #: How a priority becomes a weight: alpha and epsilon, float64 ``[2]``.
         self.weighting = None if options.weighting is None else Tensor(np.array(options.weighting))

@@ -42,3 +42,14 @@ class Options(NamedTuple):
         """The optional groups of the state, in the words of the signatures."""
         there = {"reservoir": self.reservoir, "marks": self.weighting is not None, "time": self.rule is not None}
         return frozenset(group for group, is_there in there.items() if is_there)
+
+    @property
+    def has_handles(self) -> bool:
+        """Whether rows are known by handles: where each has a weight or a serial number of its own."""
+        return self.weighting is not None or self.reservoir
+
+    @property
+    def most_starts(self) -> int:
+        """The most rows at which samples may start at a time, and so the largest sample."""
+        unfinished = 0 if self.rule is None or self.rule.pad_end else self.rule.future - 1
+        return self.capacity - unfinished * self.num_envs

@@ -1,0 +1,256 @@
+"""The Cell that every buffer is."""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import mindspore as ms
+from mindspore import ParameterTuple, Tensor, nn
+
+from .. import mindspore_api
+from ..arguments import Remembered, positional_arguments
+from ..columns import Columns
+from ..ops import native, windows
+from ..ops.operators import Operators
+from ..ops.state import State
+from ..store import state
+from ..store.checks import check_seed, check_size
+from ..store.store import Store
+from ..store.windows import END, FINAL
+from .changes import Changes
+from .compile_time import compile_time
+from .compiled import CompiledCalls
+from .drawing import Drawing
+from .insertion import Insertion
+from .own_names import OwnNames
+from .parameters import parameter_on
+from .parts import Parts, Prioritized
+from .reading import Reading
+from .saving import Saving
+
+_numbers = itertools.count()
+_Buffer = TypeVar("_Buffer", bound="Buffer")
+
+
+class SampleSchema(NamedTuple):
+    """What a sample gives.
+
+    Args:
+        bookkeeping (tuple[str, ...]): What comes first: handles and importance weights, lengths and masks.
+        fields (dict[str, tuple[tuple[int, ...], str]]): Of each column after it the shape without its first axis, and
+            the dtype.
+        has_handles (bool): Whether the buffer gives handles at all.
+        always_handles (bool): Whether every sample comes with them, not only one that asks for them.
+    """
+
+    bookkeeping: tuple[str, ...]
+    fields: dict[str, tuple[tuple[int, ...], str]]
+    has_handles: bool
+    always_handles: bool
+
+
+class Buffer(Insertion, Drawing, Reading, Changes, Saving, Remembered, OwnNames, nn.Cell):
+    """Rows on the device: columns, what is known of each row, and operators on them.
+
+    Every buffer is one; a class with a constructor of its own chooses the parts. The methods, each with the body that
+    the compiler reads in its place, are in ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py`` and
+    ``saving.py``.
+
+    Args:
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, rows that the buffer keeps.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column.
+        types (Sequence): Dtype of each column.
+        parts (Parts): How rows are drawn and kept, and what a sample holds.
+        names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
+        num_envs (int): Environments that write in step. Default: ``1``.
+        seed (Union[int, None]): Start of the random sequence. Default: ``None``.
+        backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
+
+    Attributes:
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is kept as uint8.
+        head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
+        count (Parameter): Rows stored. Shape ``[]``, int32.
+        serials (Parameter): Rows ever inserted, and the serial number of the first row since the last `reset`. Shape
+            ``[2]``, int64.
+        random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
+        limiter (Union[RateLimiter, None]): What calls of `insert` and `sample` from Python wait for. Default: ``None``.
+        weighted (bool): Whether each row has a weight. Then there are also:
+        weights (Parameter): Weight of each slot, then the tree of their sums. Shape ``[M]``, float64, see
+            ``ops/sum_tree.py``.
+        priorities (Parameter): Priority of the row in each slot. Shape ``[C]``, float32.
+        max_priority (Parameter): The largest priority so far. Shape ``[]``, float32.
+        use_counts (Parameter): Deliveries of the row in each slot, their bitwise complement once it is removed. Shape
+            ``[C]``, int32.
+        insertion_clocks (Parameter): The learner's clock when the row in each slot was inserted. Shape ``[C]``, int64.
+        clock (Parameter): The learner's clock, and the serial number of the oldest row that was not found stale. Shape
+            ``[2]``, int64.
+        counts (Parameter): What has happened to rows since the buffer was made: deliveries, rows removed as used up,
+            as stale, by `delete`, and invalid handles skipped. Shape ``[5]``, int64.
+        has_episodes (bool): Whether rows know their episode, as sequences and views need it. Then there are also:
+        steps (Parameter): Index of the row in each slot in its episode, from 0. Shape ``[C]``, int64.
+        flags (Parameter): Of the row in each slot: 1 for the last of its episode, 2 for one that holds only the
+            observation after its episode, 4 for one that was deleted or went stale. Shape ``[C]``, uint8.
+    """
+
+    def __init__(
+        self, sample_size: int, capacity: int, shapes: Sequence[Sequence[int]], types: Sequence[Any], parts: Parts, *,
+        names: Sequence[str] | None = None, num_envs: int = 1, seed: int | None = None, backend: str = "auto",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        name = type(self).__name__
+        self.sample_size = check_size(name, "sample_size", sample_size)
+        self.capacity = check_size(name, "capacity", capacity)
+        if self.sample_size > self.capacity:
+            raise ValueError(
+                f"For '{name}', 'sample_size' must be at most 'capacity', but got sample_size={self.sample_size} and "
+                f"capacity={self.capacity}. The order of the arguments is {positional_arguments(type(self))}; give the "
+                "sizes by name."
+            )
+        self.num_envs = check_size(name, "num_envs", num_envs)
+        self.columns = Columns(name, shapes, types, names)
+        parts = parts.checked(name, self.sample_size, self.capacity)
+        self.layout = parts.layout(name, self.columns)
+        seed = check_seed(name, seed)
+        self.options = parts.options(name, self.layout, self.sample_size, self.capacity, self.num_envs, seed)
+        self._check_sizes()
+        self.has_handles = self.options.has_handles
+        self._bookkeeping = (
+            *("indices",) * self.has_handles,
+            *("weights",) * isinstance(parts.sampler, Prioritized),
+            *parts.span.bookkeeping(self.layout),
+        )
+        self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
+        self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
+        self.weighted = self.options.weighting is not None
+        self.prioritized = self.options.beta is not None
+        self.has_episodes = self.options.rule is not None
+        self.limiter = None
+        self.backend = native.choose_backend(backend, name)
+        self._direct = native.direct_calls(self.backend)
+        if self.backend == "composite":
+            self.columns.check_composite()
+        self._width = len(self.columns)
+        self._lock = threading.RLock()
+        self._make_state()
+        self._make_operators()
+
+    def _check_sizes(self) -> None:
+        name, options, rule = type(self).__name__, self.options, self.options.rule
+        if rule is not None:
+            needed = (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
+            if needed > self.capacity:
+                raise ValueError(
+                    f"For '{name}', 'capacity' must be at least {needed}, the rows that a sample reaches over in "
+                    f"{self.num_envs} environments, but got {self.capacity}."
+                )
+        if self.sample_size > options.most_starts:
+            raise ValueError(
+                f"For '{name}', 'sample_size' must be at most {options.most_starts}, the most starts of sequences that "
+                f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
+            )
+
+    def _make_state(self) -> None:
+        if self._direct:
+            share, address = mindspore_api.share, mindspore_api.address
+            self._calls = Store(self.columns, self.options, share=share, address_of=address)
+        arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)
+        # A buffer outside of a Cell gets no prefix from its owner, and a graph that holds two needs different names.
+        prefix = f"{type(self).__name__}_{next(_numbers)}."
+        parameters = {name: parameter_on(name, array) for name, array in arrays.items()}
+        self.buffer = ParameterTuple([p for name, p in parameters.items() if name.startswith("column.")])
+        for name, parameter in parameters.items():
+            if not name.startswith("column."):
+                setattr(self, name, parameter)
+            parameter.name = prefix + name
+
+    def _make_operators(self) -> None:
+        by_kernel = self.backend == "native"
+        finish = windows.Relabel(self.layout, tuple(self.layout.outputs())) if self.layout.hindsight else None
+        graph_state = State(self.buffer, self.state_parameters(), self.options)
+        self._graph = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
+        # Constants of the graph bodies: a Tensor made inside a compiled body would leave the graph.
+        self._zero = Tensor(0, ms.int32)
+        # One flag for all rows, or none; and the flag of a final row, which is also an end.
+        self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, END | FINAL))
+        if not self._direct:
+            # Not as a Cell of this one: it has no Parameters of its own.
+            self.__dict__["_calls"] = CompiledCalls(
+                self._graph, self.state_parameters(), self.columns, self.options, by_kernel and native.fails_later()
+            )
+        self._finish_now = ms.jit(self._finish_graph) if self._direct and finish is not None else None
+
+    def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
+        """Makes a buffer on the same rows, with the same Parameters, lock and limiter, for samples of another size.
+
+        Args:
+            sample_size (int): Rows of one sample.
+
+        Returns:
+            Buffer: A buffer of the same class.
+
+        Raises:
+            TypeError: If `sample_size` is no int.
+            ValueError: If it is not positive, or more than can ever be drawn.
+        """
+        made = type(self).__new__(type(self))
+        nn.Cell.__init__(made)
+        own = vars(self).keys() - vars(made).keys()
+        kept = {key for key in own if not isinstance(getattr(type(self), key, None), compile_time)}
+        made.__dict__.update({key: vars(self)[key] for key in kept | {"_given"}})
+        for name, parameter in self.parameters_and_names(expand=False):
+            made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+        made.__dict__["limiter"] = self.limiter
+        made.sample_size = check_size(type(self).__name__, "sample_size", sample_size)
+        made.options = self.options._replace(plan=self.options.plan._replace(n=made.sample_size))
+        made._check_sizes()
+        if made._direct:
+            made._calls = self._calls.resized(made.options)
+        made._make_operators()
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns, cursors, random state and weights at full capacity."""
+        own = (parameter for key, parameter in self.state_parameters().items() if "." not in key)
+        return self.capacity * self.columns.row_bytes() + sum(parameter.nbytes for parameter in own)
+
+    @property
+    def sample_schema(self) -> SampleSchema:
+        """What a sample gives, with all of its bookkeeping."""
+        fields = {
+            name: (output.shape(1, self.columns)[1:], output.dtype(self.columns))
+            for name, output in self.layout.outputs().items()
+        }
+        always = bool(set(self._bookkeeping) - {"indices"})
+        return SampleSchema(self._bookkeeping, fields, self.has_handles, always)
+
+    @property
+    def lock(self) -> Any:
+        """The lock that calls from Python hold. Whoever holds it has the buffer alone but for compiled graphs."""
+        return self._lock
+
+    def extend_repr(self) -> str:
+        return f"sample_size={self.sample_size}, capacity={self.capacity}, backend={self.backend!r}"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "limiter" and value is not None and not hasattr(value, "check_state"):
+            raise TypeError(
+                f"For '{type(self).__name__}', 'limiter' must be a RateLimiter or None, but got {type(value).__name__}."
+            )
+        super().__setattr__(name, value)
+        if name == "limiter" and value is not None:
+            # It comes after the buffer may have got its place in a Cell, and with it the names of its Parameters.
+            prefix = self.head.name.removesuffix("head")
+            for key, parameter in value.parameters_and_names("limiter"):
+                parameter.name = prefix + key
+
+
+def hold_locks(buffers: Any) -> contextlib.ExitStack:
+    """Holds the locks of several buffers, which all who do so take in one order."""
+    stack = contextlib.ExitStack()
+    for lock in sorted((buffer.lock for buffer in buffers), key=id):
+        stack.enter_context(lock)
+    return stack

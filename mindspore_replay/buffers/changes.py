@@ -1,0 +1,274 @@
+"""Changes of stored rows, by their handles, and of all at once."""
+
+from typing import Any, TypeVar
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import numpy_type, type_name
+from ..mindspore_api import isconstant, share
+from ..ops import native
+from ..ops.eager import graph_body, wait_for_work
+from ..store.checks import check_size, one_int
+from ..store.inputs import as_priority, check_length
+from ..store.state import LAST_CLOCK
+from .arguments import Arguments
+from .compile_time import compile_time
+
+_Self = TypeVar("_Self", bound="Changes")
+_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
+
+
+class Changes(Arguments):
+    """What a buffer does to change rows.
+
+    A row that is *removed*, since it was deleted, used up or went stale, has weight zero until it is overwritten: it is
+    stored, counted by ``size()`` and read by ``get_item``, but not drawn, and its handle is invalid.
+    """
+
+    # Columns.
+
+    def _update_graph(self, indices, values):
+        handles = self._handles_graph(indices)
+        names = tuple(values.keys()) if isinstance(values, dict) else len(values)
+        columns = self._check_chosen(names)
+        given = [values[name] for name in names] if isinstance(values, dict) else values
+        shapes = ()
+        types = ()
+        for i in range(len(columns)):
+            shapes = shapes + (given[i].shape,)
+            types = types + (given[i].dtype,)
+        self._check_values(columns, shapes, types, indices.shape)
+        invalid = self._zero + 0
+        for i in range(len(columns)):
+            rows = ops.reshape(given[i], (-1, *self.shapes[columns[i]]))
+            invalid = self._graph.update(columns[i], handles, rows)
+        return invalid
+
+    @graph_body(_update_graph)
+    def update(self, indices: Any, values: Any) -> Tensor:
+        """Writes columns of stored rows, for example recurrent states that were computed anew.
+
+        Priorities, use counts and episodes stay as they are.
+
+        Args:
+            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
+                ``[n]``, in a graph only a Tensor. Of several for one row the last counts.
+            values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column. Each has the
+                column's dtype and the shape ``[n, *F]``, ``[*F]`` for one handle ``[]``. From Python also NumPy arrays,
+                and numbers or nested lists of numbers.
+
+        Returns:
+            Tensor: How many handles were invalid: those of rows that are gone or deleted. They are skipped. Shape
+            ``[]``, int32.
+
+        Raises:
+            RuntimeError: If the buffer gives no handles.
+            TypeError: If `indices` holds no ints, or a column has another dtype.
+            ValueError: If there is no such column, or shapes do not fit. Nothing is written then.
+        """
+        if not self.has_handles:
+            self._need_weights("update")
+        with self._lock:
+            wait_for_work()
+            return share(self._calls.update(indices, values))
+
+    @compile_time
+    def _check_chosen(self, names: Any) -> tuple[int, ...]:
+        return tuple(self.columns.chosen([None] * names if isinstance(names, int) else dict.fromkeys(names)))
+
+    @compile_time
+    def _check_values(self, columns: Any, shapes: Any, types: Any, lead: tuple[int, ...]) -> bool:
+        self.columns.check_values(columns, shapes, [type_name(dtype) for dtype in types], lead)
+        return True
+
+    # Priorities.
+
+    def _update_priorities_graph(self, indices, priorities):
+        if not self.prioritized:
+            raise RuntimeError(
+                "'update_priorities' needs a PrioritizedReplayBuffer, or a buffer made with prioritized=True."
+            )
+        handles = self._handles_graph(indices)
+        return self._graph.update_priorities(handles, self._as_priority(priorities, handles.shape[0]))
+
+    @graph_body(_update_priorities_graph)
+    def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
+        """Gives rows other priorities, for example the absolute TD errors of a sample.
+
+        Args:
+            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
+                ``[n]``, in a graph only a Tensor. Of several for one row the last counts.
+            priorities (Union[Tensor, Sequence[float], float]): One priority for all, or one for each: a number, or
+                shape ``[n]``, in a graph a Tensor. Finite and not negative; taken as float32, and subnormal ones as 0.
+
+        Returns:
+            Tensor: How many handles were invalid, since their rows were overwritten, deleted, used up, stale or
+            forgotten, or a sample cannot start there. Those are skipped. Shape ``[]``, int32.
+
+        Raises:
+            RuntimeError: If the buffer does not draw by priority.
+            TypeError: If `indices` holds no ints, or `priorities` no numbers.
+            ValueError: If shapes do not fit. If a priority is negative, NaN or infinite, which in a graph fails the
+                operator with a RuntimeError; then no priority is changed.
+        """
+        self._need_priorities("update_priorities")
+        name = type(self).__name__
+        plain = self._direct and native.is_vector(priorities, ms.float32, _FLOAT32)
+        handles = (
+            indices if plain and native.is_vector(indices, ms.int64, _INT64) else self._handles(indices).reshape(-1)
+        )
+        given = priorities if plain else as_priority(name, priorities)
+        check_length(name, given, handles.shape[0])
+        with self._lock:
+            wait_for_work()
+            return share(self._calls.update_priorities(handles, given))
+
+    # Removal, and what is known of rows.
+
+    def _delete_graph(self, indices):
+        return self._graph.delete(self._handles_graph(indices))
+
+    @graph_body(_delete_graph)
+    def delete(self, indices: Any) -> Tensor:
+        """Removes rows: they are not drawn any more.
+
+        Args:
+            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
+                ``[n]``. In a graph only a Tensor.
+
+        Returns:
+            Tensor: How many rows were removed; invalid handles are skipped, and a row counts once. Shape ``[]``, int32.
+
+        Raises:
+            RuntimeError: If the buffer keeps no weights.
+            TypeError: If `indices` holds no ints.
+            ValueError: If `indices` has more than one axis.
+        """
+        self._need_weights("delete")
+        handles = self._handles(indices).reshape(-1)
+        with self._lock:
+            wait_for_work()
+            return share(self._calls.delete(handles))
+
+    def _info_graph(self, indices):
+        priority, uses, staleness = self._graph.info(self._handles_graph(indices))
+        shape = indices.shape
+        return ops.reshape(priority, shape), ops.reshape(uses, shape), ops.reshape(staleness, shape)
+
+    @graph_body(_info_graph)
+    def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Gives what is known of rows, also of removed ones that are still stored.
+
+        Args:
+            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
+                ``[n]``. In a graph only a Tensor.
+
+        Returns:
+            tuple[Tensor, Tensor, Tensor]: Priority, float32, 1 in a buffer without priorities; use count, int32: how
+            often the row was delivered; staleness, int64: the learner's clock less its value at the insertion. Each has
+            the shape of `indices`. Where no row is stored any more: 0, -1, -1.
+
+        Raises:
+            RuntimeError: If the buffer keeps no weights.
+            TypeError: If `indices` holds no ints.
+            ValueError: If `indices` has more than one axis.
+        """
+        self._need_weights("info")
+        handles = self._handles(indices)
+        with self._lock:
+            wait_for_work()
+            parts = self._calls.info(handles.reshape(-1))
+        priority, uses, staleness = (Tensor(part.reshape(handles.shape)) for part in parts)
+        return priority, uses, staleness
+
+    # All rows at once.
+
+    def _advance_graph(self, steps=1):
+        if not self.weighted:
+            raise RuntimeError("For 'advance', the buffer must be made with weighted=True or a limit.")
+        if isinstance(steps, Tensor):
+            self._check_steps_tensor(steps.dtype, steps.shape)
+        elif isconstant(steps) or not isinstance(steps, int):
+            self._check_steps(steps)
+        self._graph.advance(ops.reshape(ops.cast(steps, ms.int64), ()))
+        return self._size_graph()
+
+    @graph_body(_advance_graph)
+    def advance(self: _Self, steps: int = 1) -> _Self:
+        """Moves the learner's clock, and removes rows that became stale: older than `max_staleness` by that clock.
+
+        Args:
+            steps (Union[int, Tensor]): By how much, at least 0. Default: ``1``.
+
+        Returns:
+            Buffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
+
+        Raises:
+            RuntimeError: If the buffer keeps no weights.
+            TypeError: If `steps` is no int.
+            ValueError: If `steps` is negative, or the clock would pass 2^62. In a graph a Tensor for which that is so
+                fails the operator with a RuntimeError.
+        """
+        self._need_weights("advance")
+        if isinstance(steps, Tensor):
+            steps = one_int(type(self).__name__, "steps", steps.asnumpy())
+        with self._lock:
+            wait_for_work()
+            most = LAST_CLOCK - int(self.clock.asnumpy()[0])
+            self._calls.advance(check_size(type(self).__name__, "steps", steps, most, minimum=0))
+        return self
+
+    @compile_time
+    def _check_steps(self, steps: Any) -> bool:
+        check_size(type(self).__name__, "steps", steps, LAST_CLOCK, minimum=0)
+        return True
+
+    @compile_time
+    def _check_steps_tensor(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        one_int(type(self).__name__, "steps", np.ones(shape, numpy_type(dtype)))
+        return True
+
+    def _end_episodes_graph(self):
+        if not self.has_episodes:
+            raise RuntimeError("'end_episodes' needs a buffer with views, or of sequences or episodes.")
+        return self._graph.end_episodes()
+
+    @graph_body(_end_episodes_graph)
+    def end_episodes(self) -> Tensor:
+        """Ends every episode that goes on, as where environments are reset before they are done, or begin anew after
+        the buffer was loaded. The next row of each environment begins an episode.
+
+        The newest row of each environment becomes the last of its episode. Where a sample takes the next observation
+        from the next row, it is only read from then on, since its own next observation is not known.
+
+        Returns:
+            Tensor: How many episodes went on until now. Shape ``[]``, int32.
+
+        Raises:
+            RuntimeError: If the rows of the buffer know no episodes.
+        """
+        self._need_episodes("end_episodes")
+        with self._lock:
+            wait_for_work()
+            return share(self._calls.end_episodes())
+
+    def _reset_graph(self):
+        self._graph.reset()
+        return self._size_graph()
+
+    @graph_body(_reset_graph)
+    def reset(self: _Self) -> _Self:
+        """Forgets all rows. Serial numbers and the random sequence go on; the next row lands in slot 0.
+
+        Everything else begins anew: the learner's clock, the largest priority, and beta. Costs O(1), and O(C) in a
+        buffer with weights.
+
+        Returns:
+            Buffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
+        """
+        with self._lock:
+            wait_for_work()
+            self._calls.reset()
+        return self

@@ -1,0 +1,142 @@
+"""Rows out, drawn: what every `sample` does, and `can_sample`."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import numpy_type
+from ..mindspore_api import isconstant
+from ..ops.eager import graph_body, wait_for_work
+from ..store.checks import check_number
+from ..store.inputs import one_number
+from ..store.library import TOO_FEW_ROWS, KernelError
+from .arguments import Arguments, need_weights
+from .compile_time import compile_time
+
+
+class Drawing(Arguments):
+    """What a buffer does to draw rows. A public class has a `sample` with the arguments that make sense there."""
+
+    def _drawn_graph(self, bounds, beta, as_dict, with_indices):
+        if as_dict:
+            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
+        if with_indices and not self.has_handles:
+            raise RuntimeError("For 'sample', 'with_indices' needs a buffer made with weighted=True or a limit.")
+        batch = self._graph.sample(bounds, beta)
+        return batch[1:] if self.has_handles and not with_indices else batch
+
+    def _finish_graph(self, *batch):
+        return self._graph.finished(batch)
+
+    def _drawn(self, bounds: tuple[int, int] | None, beta: float | None, as_dict: bool, with_indices: bool) -> Any:
+        """A sample: `bounds` are a range of logical rows, `beta` that of this call; ``None`` for the usual ones."""
+        if with_indices and not self.has_handles:
+            need_weights(type(self).__name__, self.weighted, "sample(with_indices=True)")
+        names = self._keys(with_indices) if as_dict else ()
+        batch = self._draw(bounds, beta)
+        if self.has_handles and not with_indices:
+            batch = batch[1:]
+        return dict(zip(names, batch)) if as_dict else batch
+
+    def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Tensor, ...]:
+        with self._lock if self.limiter is None else self._turn():
+            wait_for_work()
+            if not self._direct and self._calls.checks_first and self._calls.eligible(bounds) < self.sample_size:
+                raise self._too_few(self._calls.eligible(bounds))
+            try:
+                batch = self._calls.sample(bounds, beta)
+            except KernelError as error:
+                if error.status != TOO_FEW_ROWS:
+                    raise
+                raise self._too_few(self._calls.eligible(bounds)) from None
+            return batch if self._finish_now is None else self._finish_now(*batch)
+
+    def _keys(self, with_indices: bool) -> tuple[str, ...]:
+        """The keys of a sample that is a dict."""
+        if self.names is None:
+            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
+        bookkeeping, fields = self._bookkeeping if with_indices else (), tuple(self.layout.outputs())
+        taken = sorted(set(bookkeeping) & set(fields))
+        if taken:
+            raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
+        return (*bookkeeping, *fields)
+
+    def _too_few(self, rows: int) -> RuntimeError:
+        kind = "eligible rows" if self.weighted else "rows"
+        return RuntimeError(
+            f"For '{type(self).__name__}', a sample needs sample_size={self.sample_size} {kind}, but got {rows} in the "
+            f"range to draw from, of {self._calls.count()} stored. Wait until can_sample() is true."
+        )
+
+    # Beta of one call.
+
+    def _beta_graph(self, beta):
+        if beta is None:
+            return None
+        if not self.prioritized:
+            raise ValueError("For 'sample', 'beta' needs a buffer made with prioritized=True.")
+        if isinstance(beta, Tensor):
+            self._check_beta_tensor(beta.dtype, beta.shape)
+        elif isconstant(beta) or not isinstance(beta, (int, float)):
+            self._check_beta(beta)
+        return ops.cast(beta, ms.float64)
+
+    def _beta(self, beta: Any) -> float | None:
+        if beta is None:
+            return None
+        name = type(self).__name__
+        if not self.prioritized:
+            raise ValueError(f"For '{name}', 'beta' needs a buffer made with prioritized=True.")
+        return check_number(name, "beta", one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta)
+
+    @compile_time
+    def _check_beta(self, beta: Any) -> bool:
+        check_number(type(self).__name__, "beta", beta)
+        return True
+
+    @compile_time
+    def _check_beta_tensor(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        one_number(type(self).__name__, np.ones(shape, numpy_type(dtype)))
+        return True
+
+    # Whether there is enough, and when.
+
+    def _can_sample_graph(self):
+        return self._graph.eligible() >= self.sample_size
+
+    @graph_body(_can_sample_graph)
+    def can_sample(self) -> Tensor:
+        """Whether `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
+
+        Every row is eligible that was not removed and has a weight above zero; of an `ElasticReplayBuffer`, those in
+        its window. From Python, also whether the `limiter` lets them be sampled now; a graph does not ask it.
+        """
+        allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
+        return Tensor(allowed and self.eligible() >= self.sample_size)
+
+    def eligible(self) -> int:
+        """Rows at which a sample may start now, of those that it draws from; only from Python."""
+        with self._lock:
+            wait_for_work()
+            return int(self._calls.eligible())
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self.limiter.sampling(self.sample_size), self._lock:
+            yield
+
+    def turn_to_sample(self, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
+        """Waits until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
+        if self.limiter is None:
+            return contextlib.nullcontext()
+        return self.limiter.sampling_unless(stop, self.sample_size)
+
+    @property
+    def runs_graphs(self) -> bool:
+        """Whether a sample called from Python runs a compiled graph."""
+        return not self._direct or self._finish_now is not None

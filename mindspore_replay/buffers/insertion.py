@@ -1,0 +1,173 @@
+"""Rows in: `insert`."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import numpy_type, type_name
+from ..mindspore_api import isconstant
+from ..ops.eager import graph_body, wait_for_work
+from ..store.inputs import as_flags, as_priority, check_flags
+from .arguments import Arguments
+from .compile_time import compile_time
+
+_Self = TypeVar("_Self", bound="Insertion")
+
+
+class Insertion(Arguments):
+    """What a buffer does to store rows."""
+
+    def _insert_graph(self, exp, *, priority=None, end=False, final=False):
+        rows = self._checked_rows(exp)
+        n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
+        # As a bare statement the parser would take it for a list's method, see `ops/statement_hook.py`.
+        _ = self._graph.insert(rows, self._priority(priority, n), self._ends(end, final, n))
+        return self._size_graph()
+
+    @graph_body(_insert_graph)
+    def insert(self: _Self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> _Self:
+        """Appends one row or a batch; in a full buffer each new row replaces the oldest.
+
+        Of a batch longer than the capacity the newest rows stay. Nothing is stored if anything is wrong.
+
+        Args:
+            exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Each has the column's
+                dtype and the shape ``[*F]``, for one row, or ``[n, *F]``, for n rows, n static in a graph. From Python
+                also NumPy arrays, and numbers or nested lists of numbers, which take the column's dtype.
+            priority (Union[float, Tensor, Sequence, None]): Priority of all rows, or of each: a number, or shape
+                ``[n]``, in a graph a Tensor. It is taken as float32, and subnormal ones as 0. Only for a buffer that
+                draws by priority. Default: ``None``, for the largest priority so far, at first 1.
+            end (Union[bool, Tensor, Sequence[bool]]): Whether a row is the last of its episode, terminated or
+                truncated. One flag for each row, shape ``[n]``, or ``[]`` for the rows of one step. Needs `views`, or
+                a buffer of sequences or episodes. Default: ``False``.
+            final (Union[bool, Tensor, Sequence[bool]]): Whether a row holds nothing but the observation after the last
+                step of its episode: it is an `end`, it is read as a next observation, and it is not drawn. In
+                sequences and whole episodes it is the last step. Needs what `end` needs. Default: ``False``.
+
+        Returns:
+            Buffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32: to the compiler a
+            returned buffer would be any object of Python, and a chained call would leave the graph.
+
+        Raises:
+            TypeError: If `exp` is no list, tuple or dict, or a column has another dtype; all such columns are listed.
+                If `priority` holds no numbers, or `end` or `final` no bools.
+            ValueError: If columns, shapes or lengths do not fit, or the rows are no multiple of `num_envs`. If a
+                priority is negative, NaN or infinite, which in a graph fails the operator with a RuntimeError.
+            RuntimeError: If `priority` is given to a buffer that does not draw by priority, or `end` or `final` to one
+                whose rows know no episodes.
+        """
+        if type(exp) is not list or len(exp) != self._width:
+            exp = self.columns.in_order(exp)
+        if priority is not None:
+            self._need_priorities("insert(priority=...)")
+            priority = as_priority(type(self).__name__, priority)
+        if not (end is False and final is False):
+            self._need_episodes("end")
+        with self._lock if self.limiter is None else self._turn_to_insert(exp):
+            wait_for_work()
+            self._calls.insertion(exp, priority, end, final)
+        return self
+
+    #: `insert` under a name that MindSpore's parser never takes for a list's method.
+    add = insert
+
+    @contextlib.contextmanager
+    def _turn_to_insert(self, exp: Any) -> Iterator[None]:
+        rows = self.columns.count_rows(self.columns.as_fields(exp), self.num_envs)
+        with self.limiter.inserting(rows), self._lock:
+            yield
+
+    # The rows.
+
+    def _checked_rows(self, exp):
+        if isinstance(exp, dict):
+            self._check_keys(tuple(exp.keys()))
+            exp = [exp[name] for name in self.columns.names]
+        self._check_width(len(exp))
+        rows = ()
+        shapes = ()
+        types = ()
+        for i in range(len(exp)):
+            row = self._row(i, exp[i])
+            rows = rows + (row,)
+            shapes = shapes + (row.shape,)
+            types = types + (row.dtype,)
+        self._check_rows(shapes, types)
+        return rows
+
+    def _row(self, i, value):
+        if isinstance(value, Tensor):
+            return value
+        if not isinstance(value, (bool, int, float)) or not isconstant(value):
+            raise TypeError("In a graph, 'exp' must hold Tensors or constant Python numbers: pass a Tensor.")
+        return self._constant(i, value)
+
+    @compile_time
+    def _check_keys(self, keys: tuple[str, ...]) -> bool:
+        self.columns.in_order(dict.fromkeys(keys))
+        return True
+
+    @compile_time
+    def _check_width(self, fields: int) -> bool:
+        self.columns.in_order([None] * fields)
+        return True
+
+    @compile_time
+    def _check_rows(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
+        self.columns.check(shapes, [type_name(dtype) for dtype in types], self.num_envs)
+        return True
+
+    @compile_time
+    def _constant(self, i: int, value: Any) -> Tensor:
+        return Tensor(self.columns.to_array(i, value))
+
+    # Their priority.
+
+    def _priority(self, priority, rows):
+        """Priorities as float32 ``[]`` or ``[n]``; ``None`` for the largest so far."""
+        if priority is None:
+            return None
+        if not self.prioritized:
+            raise RuntimeError("For 'insert', 'priority' needs a buffer made with prioritized=True.")
+        return self._as_priority(priority, rows)
+
+    # Where their episodes end.
+
+    def _ends(self, end, final, rows):
+        """Flags of rows as uint8 ``[1]`` or ``[n]``; ``None`` in a buffer whose rows know no episodes."""
+        if not self.has_episodes:
+            if not (isinstance(end, bool) and isinstance(final, bool)) or end or final:
+                raise RuntimeError(
+                    "For 'insert', 'end' and 'final' need a buffer with views, or of sequences or episodes."
+                )
+            return None
+        end_flag = self._flag("end", end, rows)
+        if isinstance(final, bool) and not final:
+            return end_flag
+        return ops.maximum(end_flag, self._flag("final", final, rows) * self._flag_values[2])
+
+    def _flag(self, argument, value, rows):
+        if isinstance(value, Tensor):
+            self._check_flag(argument, value.dtype, value.shape, rows)
+            return ops.reshape(ops.cast(value, ms.uint8), (-1,))
+        if not isinstance(value, bool):
+            raise TypeError("'end' and 'final' must be a bool or a Tensor of bools in a graph.")
+        if value:
+            self._check_one_step(argument, rows)
+            return self._flag_values[1]
+        return self._flag_values[0]
+
+    @compile_time
+    def _check_flag(self, argument: str, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
+        flags = as_flags(type(self).__name__, argument, np.zeros(shape, numpy_type(dtype)))
+        check_flags(type(self).__name__, argument, flags, rows, self.num_envs)
+        return True
+
+    @compile_time
+    def _check_one_step(self, argument: str, rows: int) -> bool:
+        check_flags(type(self).__name__, argument, np.array(True), rows, self.num_envs)
+        return True

@@ -1,0 +1,230 @@
+"""What a buffer is made of: how rows are drawn, when they expire, and what a sample reaches over.
+
+A public class chooses the parts and passes them to `Buffer`, which checks them and makes one `Options` of them.
+"""
+
+from typing import Any, NamedTuple
+
+from ..store.checks import check_bool, check_number, check_size
+from ..store.options import Options
+from ..store.state import LAST_CLOCK
+from ..store.windows import END, FINAL, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule
+from .layout import SampleLayout, Steps, past_of
+
+
+class Uniform(NamedTuple):
+    """Draws valid rows with equal probability, of the newest `window` rows if that is given."""
+
+    replace: bool = True
+    ordered: bool = False
+    window: int | None = None
+
+    def checked(self, name: str, sample_size: int, capacity: int) -> "Uniform":
+        window = self.window
+        if window is not None:
+            window = check_size(name, "window", window, capacity, sample_size)
+        return Uniform(check_bool(name, "replace", self.replace), check_bool(name, "ordered", self.ordered), window)
+
+
+class Prioritized(NamedTuple):
+    """Draws rows in proportion to (priority + epsilon)^alpha, one from each stratum of the total weight."""
+
+    alpha: float
+    beta: float
+    beta_steps: int
+    epsilon: float
+    normalize: str
+    replace: bool = True
+    ordered: bool = False
+
+    def checked(self, name: str, sample_size: int, capacity: int) -> "Prioritized":
+        epsilon = check_number(name, "epsilon", self.epsilon, 0.0, 1e30)
+        if 0 < epsilon < 1e-37:
+            raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {epsilon}.")
+        if self.normalize not in ("batch", "buffer"):
+            raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {self.normalize!r}.")
+        if not check_bool(name, "replace", self.replace):
+            raise ValueError(
+                f"For '{name}', 'replace' must be True, but got False: each stratum of the total weight gives one row, "
+                "and a row may fill several."
+            )
+        return Prioritized(
+            check_number(name, "alpha", self.alpha),
+            check_number(name, "beta", self.beta),
+            check_size(name, "beta_steps", self.beta_steps, minimum=0),
+            epsilon,
+            self.normalize,
+            True,
+            check_bool(name, "ordered", self.ordered),
+        )
+
+    @property
+    def beta_step(self) -> float:
+        """By how much each sample moves beta."""
+        return (1 - self.beta) / self.beta_steps if self.beta_steps else 0.0
+
+
+class Limits(NamedTuple):
+    """When rows expire, and whether each has a weight of its own, which limits need."""
+
+    max_use: int | None = None
+    max_staleness: int | None = None
+    weighted: bool = False
+
+    def checked(self, name: str) -> "Limits":
+        use, staleness = self.max_use, self.max_staleness
+        use = None if use is None else check_size(name, "max_use", use)
+        if staleness is not None:
+            staleness = check_size(name, "max_staleness", staleness, LAST_CLOCK, minimum=0)
+        weighted = check_bool(name, "weighted", self.weighted) or use is not None or staleness is not None
+        return Limits(use, staleness, weighted)
+
+
+class Rows(NamedTuple):
+    """A sample holds single rows, or what views make of the rows around each."""
+
+    def checked(self, name: str) -> "Rows":
+        return self
+
+    @property
+    def steps(self) -> None:
+        return None
+
+    def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
+        return WindowRule(past, 2 if layout.needs_next else 1, 1, True, num_envs, 0)
+
+    def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
+        return {}
+
+
+class Sequences(NamedTuple):
+    """A sample holds sequences of steps of one episode."""
+
+    sequence_length: int
+    burn_in: int
+    stride: int
+    pad_end: bool
+
+    def checked(self, name: str) -> "Sequences":
+        return Sequences(
+            check_size(name, "sequence_length", self.sequence_length),
+            check_size(name, "burn_in", self.burn_in, minimum=0),
+            check_size(name, "stride", self.stride),
+            check_bool(name, "pad_end", self.pad_end),
+        )
+
+    @property
+    def steps(self) -> Steps:
+        return Steps(-self.burn_in, self.burn_in + self.sequence_length)
+
+    def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
+        return WindowRule(past, self.sequence_length, self.stride, self.pad_end, num_envs, 0)
+
+    def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
+        return {"mask": layout.mask()}
+
+
+class Episodes(NamedTuple):
+    """A sample holds whole episodes: sequences that start at their first step and may be padded at their end."""
+
+    max_episode_length: int
+
+    def checked(self, name: str) -> "Episodes":
+        return Episodes(check_size(name, "max_episode_length", self.max_episode_length))
+
+    @property
+    def steps(self) -> Steps:
+        return Steps(0, self.max_episode_length)
+
+    def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
+        longest = self.max_episode_length
+        return WindowRule(0, longest, longest, True, num_envs, longest)
+
+    def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
+        return {"lengths": Output(LENGTH), "mask": layout.mask()}
+
+
+class Parts(NamedTuple):
+    """The parts of one buffer.
+
+    Args:
+        sampler (Union[Uniform, Prioritized]): How rows are drawn.
+        limits (Limits): When they expire.
+        span (Union[Rows, Sequences, Episodes]): What a sample reaches over.
+        views (Sequence): What a sample makes of the rows.
+        reservoir (bool): Whether rows are kept by Algorithm R, and not in a ring.
+    """
+
+    sampler: Uniform | Prioritized
+    limits: Limits = Limits()
+    span: Rows | Sequences | Episodes = Rows()
+    views: Any = ()
+    reservoir: bool = False
+
+    def checked(self, name: str, sample_size: int, capacity: int) -> "Parts":
+        """The parts with checked values.
+
+        Raises:
+            TypeError: If a value is of another type.
+            ValueError: If a value is outside its range.
+        """
+        if not isinstance(self.views, (list, tuple)):
+            raise TypeError(f"For '{name}', 'views' must be a list or tuple of views, but got {self.views!r}.")
+        return self._replace(
+            sampler=self.sampler.checked(name, sample_size, capacity),
+            limits=self.limits.checked(name),
+            span=self.span.checked(name),
+        )
+
+    def layout(self, name: str, columns: Any) -> SampleLayout:
+        """What a sample consists of."""
+        layout = SampleLayout(name, columns, self.span.steps)
+        for view in self.views:
+            if isinstance(view, type) or not hasattr(view, "apply_to"):
+                raise TypeError(f"For '{name}', 'views' must hold views such as NStep, but got {view!r}.")
+            view.apply_to(layout)
+        return layout
+
+    def options(
+        self, name: str, layout: SampleLayout, sample_size: int, capacity: int, num_envs: int, seed: int
+    ) -> Options:
+        """How the store under the buffer keeps and draws rows."""
+        sampler, limits = self.sampler, self.limits
+        by_priority = sampler if isinstance(sampler, Prioritized) else None
+        prioritized = by_priority is not None
+        fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())
+        has_episodes = bool(self.views) or not isinstance(self.span, Rows)
+        rule = self.span.rule(layout, past_of(fields), num_envs) if has_episodes else None
+        weighted = limits.weighted or prioritized or has_episodes
+        hindsight = layout.hindsight
+        first = (HANDLE,) * (weighted or self.reservoir) + (WEIGHT,) * prioritized
+        plan = SamplePlan(
+            n=sample_size,
+            draw="priority" if prioritized else "rank" if weighted else "uniform",
+            outputs=(*map(Output, first), *fields),
+            replace=sampler.replace,
+            ordered=sampler.ordered,
+            max_use=limits.max_use,
+            by_buffer=by_priority is not None and by_priority.normalize == "buffer",
+            beta_step=0.0 if by_priority is None else by_priority.beta_step,
+            chain=layout.chain,
+            needs_next=layout.needs_next,
+            gamma=layout.gamma,
+            strategy=hindsight.strategy if hindsight else "none",
+            ratio=hindsight.ratio if hindsight else 0.0,
+        )
+        weighting = (0.0, 0.0) if by_priority is None else (by_priority.alpha, by_priority.epsilon)
+        return Options(
+            capacity=capacity,
+            plan=plan,
+            num_envs=num_envs,
+            seed=seed,
+            weighting=weighting if weighted else None,
+            rule=rule,
+            max_staleness=limits.max_staleness,
+            reservoir=self.reservoir,
+            beta=None if by_priority is None else by_priority.beta,
+            window=sampler.window if isinstance(sampler, Uniform) else None,
+            end_flags=END | FINAL if layout.needs_next else END,
+            cls_name=name,
+        )

@@ -1,0 +1,111 @@
+"""Rows out, by their positions, and how many there are."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import type_name
+from ..ops.eager import graph_body, wait_for_work
+from .attributes import Attributes
+from .compile_time import compile_time
+from .own_names import OwnNames
+
+
+class Reading(Attributes):
+    """What a buffer does to read rows."""
+
+    def _get_item_graph(self, index):
+        if isinstance(index, Tensor):
+            self._check_index(index.dtype, index.shape)
+        elif not isinstance(index, int):
+            raise TypeError("For 'get_item', 'index' must be an int or a Tensor of ints in a graph.")
+        return self._graph.read(ops.cast(index, ms.int64))
+
+    @graph_body(_get_item_graph)
+    def get_item(self, index: Any) -> tuple[Tensor, ...]:
+        """Rows by logical position: 0 is the oldest, -1 the newest.
+
+        Args:
+            index (Union[int, Sequence[int], Tensor]): One position or k positions, int32 or int64. Shape ``[]`` or
+                ``[k]``.
+
+        Returns:
+            tuple[Tensor, ...]: Copies of the rows, one Tensor for each column. Shape ``[*F]`` or ``[k, *F]``.
+
+        Raises:
+            TypeError: If `index` holds no ints.
+            ValueError: If `index` has more than one axis.
+            IndexError: If there is no such row. In a graph the operator fails with a RuntimeError.
+        """
+        positions = self._positions(index)
+        with self._lock:
+            wait_for_work()
+            count = self._calls.count()
+            outside = positions[(positions < -count) | (positions >= count)]
+            if outside.size:
+                raise IndexError(
+                    f"For '{type(self).__name__}', 'index' must be in [-{count}, {count}), since {count} rows are "
+                    f"stored, but got {outside.flat[0]}."
+                )
+            return self._calls.read(positions.astype(np.int64))
+
+    @compile_time
+    def _check_index(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+        self._positions(np.zeros(shape, type_name(dtype)))
+        return True
+
+    def _positions(self, index: Any) -> np.ndarray:
+        positions = np.asarray(index.asnumpy() if isinstance(index, Tensor) else index)
+        if positions.dtype.kind not in "iu":
+            raise TypeError(f"For '{type(self).__name__}', 'index' must be an int or hold ints, but got {index!r}.")
+        if positions.ndim > 1 or positions.size == 0:
+            raise ValueError(
+                f"For '{type(self).__name__}', 'index' must have shape [] or [k], but got {list(positions.shape)}."
+            )
+        return positions
+
+    def _rows_graph(self):
+        return self._graph.read(ops.arange(self.capacity))
+
+    @graph_body(_rows_graph)
+    def rows(self) -> tuple[Tensor, ...]:
+        """All rows of a full buffer as one batch, the oldest first, for learners that fill, learn and `reset`.
+
+        Returns:
+            tuple[Tensor, ...]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
+
+        Raises:
+            RuntimeError: If fewer than `capacity` rows are stored; `full` tells. In a graph the operator fails.
+        """
+        with self._lock:
+            wait_for_work()
+            stored = self._calls.count()
+            if stored < self.capacity:
+                raise RuntimeError(
+                    f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
+                    "stored. Wait until full() is true; of the rows stored until then, get_item(range(len(buffer))) "
+                    "gives a batch, and datasets.to_npz makes a file."
+                )
+            return self._calls.read(np.arange(self.capacity))
+
+    @graph_body(Attributes._size_graph)
+    def size(self) -> Tensor:
+        """Rows stored. Shape ``[]``, int32."""
+        return Tensor(len(self), ms.int32)
+
+    def _full_graph(self):
+        return self._graph.state.count >= self.capacity
+
+    @graph_body(_full_graph)
+    def full(self) -> Tensor:
+        """Whether `capacity` rows are stored. Shape ``[]``, bool."""
+        return Tensor(len(self) >= self.capacity)
+
+    @graph_body(OwnNames._len_graph)
+    def __len__(self) -> int:
+        """Rows stored, as `size` gives them; only from Python."""
+        with self._lock:
+            wait_for_work()
+            return int(self._calls.count())
