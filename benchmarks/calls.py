@@ -40,7 +40,7 @@ def plain() -> dict[str, Callable[[], Any]]:
     insertion.row(row)
 
     def lock() -> None:
-        with buffer._lock:
+        with buffer.lock:
             pass
 
     return {
@@ -72,7 +72,7 @@ def prioritized() -> dict[str, Callable[[], Any]]:
     indices = buffer.sample()[0]
     buffer.update_priorities(indices, priorities)
     call, give = store._sampling
-    specs = buffer._options.plan.specs(columns)
+    specs = buffer.options.plan.specs(columns)
     made = makers((shape, columns.numpy_type(dtype)) for shape, dtype in specs)
     arrays = [make() for make in made]
 

@@ -17,6 +17,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
+from mindspore_replay.store.state import is_by_slot
 
 NAMES, SHAPES, TYPES = ["observation", "reward", "terminated"], [(40,), (), ()], ["float32", "float32", "bool"]
 SCHEMA: dict[str, Any] = {"shapes": SHAPES, "types": TYPES, "names": NAMES}
@@ -68,7 +69,7 @@ def insert(buffer: Any, count: int) -> None:
     first = int(buffer.serials.asnumpy()[0])
     count *= buffer.num_envs
     steps = np.arange(first, first + count) // buffer.num_envs
-    flags = {"end": (steps % LONGEST == LONGEST - 1) | (steps % 7 == 3)} if buffer.timed else {}
+    flags = {"end": (steps % LONGEST == LONGEST - 1) | (steps % 7 == 3)} if buffer.has_episodes else {}
     buffer.insert(rows(first, count), **flags)
 
 
@@ -110,7 +111,7 @@ def assert_same_state(got: Any, expected: Any, apart_from: tuple[str, ...] = ())
     for key, array in second.items():
         if key in apart_from:
             continue
-        rows = stored if key in expected._row_keys() else ...
+        rows = stored if is_by_slot(key) else ...
         assert first[key].dtype == array.dtype, key
         np.testing.assert_array_equal(first[key][rows], array[rows], err_msg=key)
 

@@ -118,11 +118,11 @@ def test_constructor_arguments():
     loaded = load(PATH)
     for key in ("sample_size", "capacity", "shapes", "types", "names", "num_envs", "max_use", "alpha", "first_beta"):
         assert getattr(loaded, key) == getattr(buffer, key), key
-    assert (loaded.epsilon, loaded.normalize, loaded._rule, loaded._plan()) == (
+    assert (loaded.epsilon, loaded.normalize, loaded.options.rule, loaded.options.plan) == (
         0.0,
         "buffer",
-        buffer._rule,
-        buffer._plan(),
+        buffer.options.rule,
+        buffer.options.plan,
     )
 
 

@@ -280,11 +280,11 @@ def test_files_that_were_exchanged():
 def test_a_file_that_was_written_after_another_state():
     """Two processes that go on from one file: the second finds other files there than it wrote, and writes all."""
     first = chain(1)
-    record = first._saved
+    record = first.last_saved
     add(first, 2)
     save_more(first)
     branch = Path(f"{PATH}.1").read_bytes()
-    first._saved = record
+    first.last_saved = record
     add(first, 3)
     save_more(first)
     add(first, 3)
@@ -302,11 +302,11 @@ def test_a_file_that_was_written_after_another_state():
 def test_a_last_file_that_another_wrote():
     """Of two processes that go on from one file, the second finds that the last file is not its own."""
     buffer = chain(1)
-    record = buffer._saved
+    record = buffer.last_saved
     add(buffer, 2)
     save_more(buffer)
     branch = Path(f"{PATH}.1").read_bytes()
-    buffer._saved = record
+    buffer.last_saved = record
     add(buffer, 1)
     save_more(buffer)
     Path(f"{PATH}.1").write_bytes(branch)

@@ -23,7 +23,7 @@ from mindspore_replay import (
     load,
     save,
 )
-from mindspore_replay.buffers.state import overwrite
+from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.checkpoint.overview import overview
 from mindspore_replay.cli import main
 from mindspore_replay.statistics import statistics_of

@@ -153,10 +153,10 @@ def operation(buffer: Any, inserted: int, rng: np.random.Generator) -> list[Call
     handles = inserted - rng.integers(-1, CAPACITY, 3)
     n = [None, buffer.num_envs, 3 * buffer.num_envs, 5][rng.integers(4)]
     priority, end, small = rng.random(n or 1).astype(np.float32), rng.random(n or 1) < 0.3, int(rng.integers(0, 3))
-    given: dict[str, Any] = {"end": end if n else bool(end[0])} if buffer.timed else {}
+    given: dict[str, Any] = {"end": end if n else bool(end[0])} if buffer.has_episodes else {}
     if buffer.prioritized and small:
         given["priority"] = priority if n else float(priority[0])
-    with_handles = {"with_indices": True} if buffer._has_handles and not buffer._gives_handles else {}
+    with_handles = {"with_indices": True} if buffer.has_handles and not buffer.sample_schema.always_handles else {}
     kinds: list[list[Callable[[Any], Any]]] = [
         *[[lambda b: b.insert(rows(b, n, inserted), **given)]] * 5,
         *[[lambda b: b.sample(**with_handles)]] * 3,
@@ -297,7 +297,7 @@ def test_save_and_load(kind: str, tmp_path: Path):
     for call in operations(twins.direct, np.random.default_rng(1)):
         twins.both(call)
     twins.both(lambda b: b.reset())
-    more = {"end": [True] * 5} if twins.direct.timed else {}
+    more = {"end": [True] * 5} if twins.direct.has_episodes else {}
     for i in range(3):
         twins.both(lambda b, i=i: b.insert(rows(b, 5, 5 * i), **more))
     state = twins.direct.state_dict()

@@ -132,7 +132,7 @@ def test_rows_that_know_their_episode_store_observations_once(write: Any, caplog
     assert buffer.capacity == 9
     assert buffer.flags.asnumpy().tolist() == [0, 0, 1, 0, 0, 0, 3, 0, 3]
     assert "2 of 9 steps stored as final rows" in warned(caplog)
-    assert int(buffer._calls.eligible()) == 7
+    assert int(buffer.eligible()) == 7
 
 
 def test_a_given_buffer_ends_before_a_step_that_is_dropped(write: Any):

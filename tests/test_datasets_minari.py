@@ -154,7 +154,7 @@ def test_episodes_come_back_from_every_kind_of_buffer(
     again = from_npz(tmp_path / "x.npz", **arguments)
     for column, array in rows(again).items():
         np.testing.assert_array_equal(array, rows(buffer)[column])
-    assert (again.names, again.types, again.timed) == (buffer.names, buffer.types, buffer.timed)
+    assert (again.names, again.types, again.has_episodes) == (buffer.names, buffer.types, buffer.has_episodes)
     assert_same_episodes(dataset, to_minari(again, f"{name}/{kind}-v1", env=env, **METADATA))
 
 

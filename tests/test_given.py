@@ -44,7 +44,7 @@ def rows(numbers: Any) -> list[np.ndarray]:
 def fill(buffer: Any) -> None:
     """Eight rows, so that in a ring the newest two lie before the others."""
     for first in (0, 4):
-        ends = {"end": [False, False, False, True]} if buffer.timed else {}
+        ends = {"end": [False, False, False, True]} if buffer.has_episodes else {}
         buffer.insert(rows(range(first, first + 4)), **ends)
 
 
@@ -89,7 +89,7 @@ def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
     """Rows that the insertion itself moves on to: it stores them as they were before it."""
     buffer, other = (filled(KINDS[kind], backend, fill) for _ in range(2))
     before = numbers_of(buffer)
-    flags = {"end": ENDS[:4]} if buffer.timed else {}
+    flags = {"end": ENDS[:4]} if buffer.has_episodes else {}
     buffer.insert([column.asnumpy()[1:5] for column in buffer.buffer], **flags)
     other.insert([column.asnumpy()[1:5].copy() for column in other.buffer], **flags)
     same_states(buffer, other)
@@ -102,10 +102,10 @@ def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
     buffer, other = filled(KINDS[kind], backend, fill), filled(KINDS[kind], "native", fill)
-    flags = {"end": ENDS} if buffer.timed else {}
+    flags = {"end": ENDS} if buffer.has_episodes else {}
     if call == "python":
         buffer.insert(list(buffer.buffer), **flags)
-    elif buffer.timed:
+    elif buffer.has_episodes:
         Inserts(buffer).own_rows_and_ends(Tensor(ENDS))
     else:
         Inserts(buffer).own_rows()
@@ -119,7 +119,7 @@ def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
 @pytest.mark.parametrize("kind", ["prioritized", "prioritized sequences"])
 def test_the_buffers_own_priorities(kind: str, backend: str, call: str):
     def with_priorities(buffer: Any) -> None:
-        ends = {"end": [False] * 6} if buffer.timed else {}
+        ends = {"end": [False] * 6} if buffer.has_episodes else {}
         buffer.insert(rows(range(6)), priority=np.arange(1, 7, dtype=np.float32), **ends)
 
     buffer = filled(KINDS[kind], backend, with_priorities)
@@ -128,8 +128,8 @@ def test_the_buffers_own_priorities(kind: str, backend: str, call: str):
         dead = buffer.update_priorities(handles, buffer.priorities)
     else:
         dead = Inserts(buffer).own_priorities(Tensor(handles))
-    assert int(dead) == (1 if buffer.timed else 0)  # the newest row is no start of a sequence of two
-    assert buffer.priorities.asnumpy().tolist() == [6, 5, 4, 3, 2, 6 if buffer.timed else 1]
+    assert int(dead) == (1 if buffer.has_episodes else 0)  # the newest row is no start of a sequence of two
+    assert buffer.priorities.asnumpy().tolist() == [6, 5, 4, 3, 2, 6 if buffer.has_episodes else 1]
     buffer.check_valid()
 
 

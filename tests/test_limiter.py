@@ -27,7 +27,7 @@ from mindspore_replay import (
     create_buffer,
 )
 from mindspore_replay import limiter as limiter_module
-from mindspore_replay.buffers.state import overwrite
+from mindspore_replay.buffers.parameters import overwrite
 
 
 def counted(limiter: RateLimiter) -> list[int]:
@@ -225,11 +225,11 @@ def test_every_buffer_waits(buffer_cls: type):
         sample_size=2, capacity=8, shapes=[(3,), ()], types=["float32", "int32"], seed=0, **SEVERAL[buffer_cls]
     )
     buffer.limiter = RateLimiter(1, 2, 2.5, timeout=0)
-    ends = {"end": True} if buffer.timed else {}
+    ends = {"end": True} if buffer.has_episodes else {}
     buffer.insert([np.zeros(3, np.float32), 1], **ends)
     with pytest.raises(TimeoutError, match="2 rows could not be sampled"):
         buffer.sample()
-    more = {"end": np.ones(3, bool)} if buffer.timed else {}
+    more = {"end": np.ones(3, bool)} if buffer.has_episodes else {}
     buffer.add([np.zeros((3, 3), np.float32), np.ones(3, np.int32)], **more)
     with pytest.raises(TimeoutError, match="1 row could not be inserted"):
         buffer.insert([np.zeros(3, np.float32), 1], **ends)
@@ -246,7 +246,7 @@ def test_a_single_loop_that_asks_never_waits(buffer_cls: type):
     """`can_sample` says no where `sample` would wait, though the rows are there, and yes in a block that waited."""
     buffer = buffer_cls(2, 8, [()], ["int32"], seed=0, **SEVERAL[buffer_cls])
     buffer.limiter = RateLimiter(1, 4, 2.5, timeout=0)
-    ends = {"end": np.ones(1, bool)} if buffer.timed else {}
+    ends = {"end": np.ones(1, bool)} if buffer.has_episodes else {}
     asked = []
     for _ in range(30):
         asked.append(bool(buffer.can_sample()))

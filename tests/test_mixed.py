@@ -24,7 +24,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from mindspore_replay.buffers.state import overwrite
+from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.ops.mixture import PickRows, exact_counts
 
 NAMES = ["observation", "reward", "terminated"]
@@ -59,7 +59,7 @@ def make(kind: str, n: int, source: int, backend: str = "native") -> ReplayBuffe
         return buffer
     for step in range(30):
         number = FIRST[source] + step
-        end = {"end": step % 7 == 6} if buffer.timed else {}
+        end = {"end": step % 7 == 6} if buffer.has_episodes else {}
         buffer.insert([np.full(2, number, np.float32), np.float32(number), step % 2 == 0], **end)
     return buffer
 
@@ -569,7 +569,7 @@ def test_no_batch_is_drawn_while_a_source_is_locked():
     mixed.sample()
     done = threading.Event()
     thread = threading.Thread(target=lambda: (mixed.sample(), done.set()))
-    with sources[1]._lock:
+    with sources[1].lock:
         thread.start()
         assert not done.wait(0.3)
     assert done.wait(60)

@@ -10,7 +10,7 @@ from checks import assert_frequencies, assert_uniform_without_replacement, unifo
 from mindspore import Parameter, Tensor, nn, ops
 from reference import ReferenceRing, below, draw_rows, initial_key, random_bits, signed
 
-from mindspore_replay.buffers.state import overwrite
+from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.ops import random
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store

@@ -8,7 +8,7 @@ import pytest
 from mindspore import ParameterTuple, Tensor, nn
 from reference import ReferenceRing, stack
 
-from mindspore_replay.buffers.state import overwrite, parameter_on
+from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import TYPES, Columns
 from mindspore_replay.ops import ring
 from mindspore_replay.ops.eager import wait_for_work

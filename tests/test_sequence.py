@@ -795,7 +795,7 @@ def tampered(state: dict[str, Any], key: str, place: Any, value: Any) -> dict[st
 
 def fitting(buffer: Any, state: dict[str, Any]) -> dict[str, Any]:
     """The state with the weights that would be right for such rows."""
-    state["weights"] = build_weights(np.where(eligible(buffer._options, state), 1.0, 0.0))
+    state["weights"] = build_weights(np.where(eligible(buffer.options, state), 1.0, 0.0))
     return state
 
 

@@ -164,9 +164,11 @@ def test_statistics_add_up_to_those_of_one_buffer():
         for one in (buffer, whole):
             one.insert([np.arange(rows, dtype=np.int32)], priority=np.arange(1, rows + 1) * (i + 1))
         buffer.delete([0])
-        parts[i] = buffer._look(statistics_of)
+        with buffer.snapshot() as state:
+            parts[i] = statistics_of(state)
     whole.delete([0, 10])
-    values, expected = added_up(parts).values, whole._look(statistics_of).values
+    with whole.snapshot() as state:
+        values, expected = added_up(parts).values, statistics_of(state).values
     for key in expected.keys() - {"age_mean", "age_max", "beta"}:  # ages count the rows of their shard
         assert values[key] == pytest.approx(expected[key]), key
     assert values["shard_1/rows"] == 30
@@ -296,4 +298,4 @@ def test_a_buffer_gives_all_bookkeeping():
     weighted = ReplayBuffer(sample_size=2, capacity=10, shapes=[()], types=["int32"], seed=0, weighted=True)
     for buffer in (plain, weighted):
         buffer.insert([np.arange(10, dtype=np.int32)])
-    assert [len(buffer._with_handles()) for buffer in (plain, weighted)] == [1, 2]
+    assert [len(buffer.full_sample()) for buffer in (plain, weighted)] == [1, 2]

@@ -72,7 +72,7 @@ learn = soak.Soak.learn
 def learn_and_hang(self, random):
     learn(self, random)
     if sum(self.counts[name] for name in ("compiled_steps", "eager_samples")) > 20:
-        with self.buffer._lock:
+        with self.buffer.lock:
             threading.Event().wait()
 soak.Soak.learn = learn_and_hang
 """

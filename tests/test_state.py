@@ -11,7 +11,7 @@ from checks import assert_rows, cursors
 from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
-from mindspore_replay.buffers.state import overwrite
+from mindspore_replay.buffers.parameters import overwrite
 
 SHAPES, TYPES = [(2,), (), (3,)], [ms.float32, ms.uint64, ms.bool_]
 

@@ -208,7 +208,7 @@ def make(kind: str, seed: int = 0) -> Any:
 
 def store_like(buffer: Any) -> Store:
     """A store of its own, of the buffer's kind and with its seed."""
-    return Store(Schema(type(buffer).__name__, SHAPES, TYPES, NAMES), buffer._options)
+    return Store(Schema(type(buffer).__name__, SHAPES, TYPES, NAMES), buffer.options)
 
 
 def rows(n: int | None, first: int) -> list[np.ndarray]:
@@ -228,7 +228,7 @@ def pairs(buffer: Any, first: int, rng: np.random.Generator) -> list[Pair]:
     """An operation of each sort, as the buffer does it and as the store does."""
     n = [None, None, 2, 6][rng.integers(4)] if buffer.num_envs == 1 else 2 * int(rng.integers(1, 4))
     exp, given = rows(n, first), {}
-    if buffer.timed:
+    if buffer.has_episodes:
         ends = rng.random(n or 1) < 0.4
         given["end"] = ends if n else bool(ends[0])
     weight = rng.random(n or 1).astype(np.float32) if n else np.float32(rng.random())
@@ -238,11 +238,11 @@ def pairs(buffer: Any, first: int, rng: np.random.Generator) -> list[Pair]:
     insertion: Pair = (lambda b: b.insert(exp, **given, **priority), lambda s: s.insert(exp, **given, **priority))
     found: list[Pair] = [
         *[insertion] * 4,
-        *[(lambda b: b._with_handles(), lambda s: s.sample())] * 3,
+        *[(lambda b: b.full_sample(), lambda s: s.sample())] * 3,
         (lambda b: b.get_item(index), lambda s: s.read(index)),
         (lambda b: (len(b), bool(b.can_sample())), lambda s: (s.count(), s.eligible() >= buffer.sample_size)),
     ]
-    if type(buffer) is ReplayBuffer and not buffer.timed:
+    if type(buffer) is ReplayBuffer and not buffer.has_episodes:
         bounds = (int(index[0]), int(index[1]))
         ask = {"with_indices": True} if buffer.weighted else {}
         found.append((lambda b: b.sample(bounds, **ask), lambda s: s.sample(bounds)))
@@ -254,7 +254,7 @@ def pairs(buffer: Any, first: int, rng: np.random.Generator) -> list[Pair]:
         new = rng.random(3).astype(np.float32)
         found.append((lambda b: b.update_priorities(handles, new), lambda s: s.update_priorities(handles, new)))
         found.append((lambda b: b.sample(0.3), lambda s: s.sample(beta=0.3)))
-    if buffer.timed:
+    if buffer.has_episodes:
         found.append((lambda b: b.end_episodes(), lambda s: s.end_episodes()))
     if isinstance(buffer, EpisodeReplayBuffer):
         ordered = bool(few)
@@ -305,7 +305,7 @@ def test_a_store_does_what_its_buffer_does(kind: str):
         expected = outcome(of_buffer, buffer)
         assert outcome(of_store, store) == expected
         same_arrays(store, buffer.state_dict())
-        assert (store.count(), store.eligible()) == (len(buffer), buffer._calls.eligible())
+        assert (store.count(), store.eligible()) == (len(buffer), buffer.eligible())
         outcomes.append("done" if expected is None else "failed" if isinstance(expected, str) else "gave")
     assert min(map(outcomes.count, ("done", "gave"))) >= 10
     store.check()
@@ -323,15 +323,15 @@ def test_another_seed_gives_other_draws():
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_of_buffers_and_stores_are_exchanged(kind: str):
     buffer, store = make(kind), store_like(make(kind, seed=5))
-    more = {"end": [i % 4 == 3 for i in range(20)]} if buffer.timed else {}
+    more = {"end": [i % 4 == 3 for i in range(20)]} if buffer.has_episodes else {}
     buffer.insert(rows(20, 0), **more)
-    buffer._with_handles()
+    buffer.full_sample()
     store.load_state_dict(buffer.state_dict())
     same_arrays(store, buffer.state_dict())
-    assert plain(store.sample()) == plain(buffer._with_handles())
+    assert plain(store.sample()) == plain(buffer.full_sample())
     buffer.reset()
     buffer.load_state_dict(store.state_dict())
-    assert plain(store.sample()) == plain(buffer._with_handles())
+    assert plain(store.sample()) == plain(buffer.full_sample())
 
 
 # The memory of a buffer's Parameters.
@@ -339,7 +339,7 @@ def test_states_of_buffers_and_stores_are_exchanged(kind: str):
 
 def assert_shared(buffer: Any) -> None:
     """Every Parameter lies in an array of the store, and every array has one."""
-    parameters, arrays = buffer._state(), buffer._calls.arrays
+    parameters, arrays = buffer.state_parameters(), buffer._calls.arrays
     assert parameters.keys() == arrays.keys()
     for name, parameter in parameters.items():
         seen = parameter.asnumpy()
@@ -361,7 +361,7 @@ class InsertsAndSamples(Kept):
 
 def make_filled(kind: str, seed: int) -> Any:
     buffer = make(kind, seed)
-    return buffer.insert(rows(12, 50), **({"end": [False, True] * 6} if buffer.timed else {}))
+    return buffer.insert(rows(12, 50), **({"end": [False, True] * 6} if buffer.has_episodes else {}))
 
 
 SHARED = ["uniform", "prioritized", "sequences", "reservoir", "elastic"]
@@ -372,18 +372,20 @@ SHARED = ["uniform", "prioritized", "sequences", "reservoir", "elastic"]
 def test_parameters_lie_in_the_arrays_of_the_store(kind: str):
     buffer = make(kind)
     assert_shared(buffer)
-    buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.timed else {}))
+    buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.has_episodes else {}))
     assert_shared(buffer)
     assert [column[0] for column in buffer._calls.read(np.array([3]))[0].asnumpy()] == [3.0]
-    other = make_filled(kind, 7)._state()
-    for name, parameter in buffer._state().items():
+    other = make_filled(kind, 7).state_parameters()
+    for name, parameter in buffer.state_parameters().items():
         parameter.set_data(Tensor(other[name].asnumpy().copy()))
         assert buffer._calls.arrays[name].tobytes() == other[name].asnumpy().tobytes(), name
         assert_shared(buffer)
     buffer.check_valid()
     buffer.load_state_dict(make_filled(kind, 3).state_dict())
     assert_shared(buffer)
-    ms.load_param_into_net(buffer, {name: Parameter(value) for name, value in make_filled(kind, 4)._state().items()})
+    ms.load_param_into_net(
+        buffer, {name: Parameter(value) for name, value in make_filled(kind, 4).state_parameters().items()}
+    )
     assert_shared(buffer)
     same_arrays(buffer._calls, make_filled(kind, 4).state_dict())
 
@@ -391,7 +393,7 @@ def test_parameters_lie_in_the_arrays_of_the_store(kind: str):
 @pytest.mark.parametrize("kind", SHARED)
 def test_what_graphs_and_operators_write_is_in_the_arrays(kind: str):
     buffer = make(kind)
-    buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.timed else {}))
+    buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.has_episodes else {}))
     arrays = buffer._calls.arrays
     ops.assign(buffer.buffer[1], Tensor(np.full(CAPACITY, 8, np.float32)))
     buffer.size()  # waits for the operator
@@ -425,9 +427,9 @@ def test_rows_written_into_the_arrays_are_read_by_a_graph():
 @pytest.mark.parametrize("kind", ["prioritized", "sequences"])
 def test_a_buffer_of_another_sample_size_has_the_same_arrays(kind: str):
     buffer = make(kind)
-    other = buffer._resized(5)
+    other = buffer.with_sample_size(5)
     assert_shared(other)
-    buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.timed else {}))
+    buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.has_episodes else {}))
     assert other._calls.count() == 12
     assert {id(array) for array in other._calls.arrays.values()} == {id(a) for a in buffer._calls.arrays.values()}
 
@@ -483,7 +485,7 @@ def test_bad_rows_are_refused_as_by_a_buffer(kind: str):
         bad = change(rows(None, 4))
         assert refusal(store.insert, bad) == refusal(buffer.insert, bad), name
         same_arrays(store, before)
-    allowed = {name for name, is_there in (("priority", buffer.prioritized), ("end", buffer.timed)) if is_there}
+    allowed = {name for name, is_there in (("priority", buffer.prioritized), ("end", buffer.has_episodes)) if is_there}
     for name, options in BAD_OPTIONS.items():
         if set(options) <= allowed:
             expected = refusal(buffer.insert, rows(2, 4), **options)

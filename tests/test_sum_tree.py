@@ -12,7 +12,7 @@ from checks import assert_frequencies
 from mindspore import Tensor, nn, ops
 from reference_weighted import draw_slot
 
-from mindspore_replay.buffers.state import overwrite, parameter_on
+from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import Columns
 from mindspore_replay.ops import sum_tree
 from mindspore_replay.ops.eager import wait_for_work

@@ -49,7 +49,7 @@ def make(kind: str, backend: str) -> Any:
     buffer = cls(sample_size=2, capacity=CAPACITY, seed=0, backend=backend, **(SCHEMA | options))
     n = np.arange(12)
     rows = [np.stack([n, -n], 1).astype(np.float32), n.astype(np.int32), n % 3 == 2, n.astype(np.float32)]
-    flags = {"end": n % 3 == 2} if buffer.timed else {}
+    flags = {"end": n % 3 == 2} if buffer.has_episodes else {}
     return buffer.insert(rows[: len(buffer.names)], **flags)
 
 

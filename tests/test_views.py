@@ -933,7 +933,7 @@ def test_all_views_in_a_graph(mode: str):
     """One compiled function inserts and samples; the same calls from Python give the same."""
     rng = np.random.default_rng(1)
     graph, eager = goal_frames("native"), goal_frames("native")
-    assert eager._fields == (*GOALS, "terminated", "observation", "next_observation", "discount")
+    assert tuple(eager.sample_schema.fields) == (*GOALS, "terminated", "observation", "next_observation", "discount")
     first = random_row(rng, 12)
     for buffer in (graph, eager):
         buffer.insert(first)
@@ -1089,7 +1089,7 @@ def test_views_and_columns_that_do_not_fit(error: type[Exception], call: Callabl
 def test_the_least_capacity():
     assert made(STEP, [FrameStack(5)], capacity=6).capacity == 6
     assert made(STEP, [NStep(12, 0.5)]).capacity == 12
-    assert made(STEP, [FrameStack(5), NStep(2, 0.5)], capacity=6).timed
+    assert made(STEP, [FrameStack(5), NStep(2, 0.5)], capacity=6).has_episodes
 
 
 CONTRADICTIONS: dict[str, Callable[[], Any]] = {
@@ -1162,7 +1162,7 @@ def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
     rows = [np.zeros((4, 2), np.float32), np.zeros(4, np.float32), np.zeros(4, bool)]
     buffer.insert(rows)
     before = buffer.state_dict()
-    with pytest.raises(TypeError, match="priority"):
+    with pytest.raises(RuntimeError, match=r"insert\(priority=...\).*prioritized=True"):
         buffer.insert(rows, priority=1.0)
     with pytest.raises(
         RuntimeError, match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer with prioritized="

@@ -111,7 +111,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Remembered, OwnNames,
             )
         self.num_envs = check_size(name, "num_envs", num_envs)
         self.columns = Columns(name, shapes, types, names)
-        parts = parts.checked(name, self.sample_size, self.capacity)
+        self.parts = parts = parts.checked(name, self.sample_size, self.capacity)
         self.layout = parts.layout(name, self.columns)
         seed = check_seed(name, seed)
         self.options = parts.options(name, self.layout, self.sample_size, self.capacity, self.num_envs, seed)

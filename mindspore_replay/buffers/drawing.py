@@ -43,11 +43,15 @@ class Drawing(Arguments):
             batch = batch[1:]
         return dict(zip(names, batch)) if as_dict else batch
 
+    def full_sample(self) -> tuple[Tensor, ...]:
+        """A sample with all of its bookkeeping; only from Python."""
+        return self._drawn(None, None, False, self.has_handles)  # type: ignore[no-any-return]
+
     def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Tensor, ...]:
         with self._lock if self.limiter is None else self._turn():
             wait_for_work()
-            if not self._direct and self._calls.checks_first and self._calls.eligible(bounds) < self.sample_size:
-                raise self._too_few(self._calls.eligible(bounds))
+            if not self._direct and self._calls.checks_first:
+                self._need_rows(bounds)
             try:
                 batch = self._calls.sample(bounds, beta)
             except KernelError as error:
@@ -65,6 +69,11 @@ class Drawing(Arguments):
         if taken:
             raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
         return (*bookkeeping, *fields)
+
+    def _need_rows(self, bounds: tuple[int, int] | None) -> None:
+        rows = self._calls.eligible(bounds)
+        if rows < self.sample_size:
+            raise self._too_few(rows)
 
     def _too_few(self, rows: int) -> RuntimeError:
         kind = "eligible rows" if self.weighted else "rows"

@@ -77,6 +77,7 @@ class EpisodeReplayBuffer(Buffer):
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
         )
+        self.max_episode_length = max_episode_length
 
     def _sample_graph(self, *, as_dict=False):
         return self._drawn_graph(None, None, as_dict, True)

@@ -101,6 +101,9 @@ class SequenceReplayBuffer(Buffer):
             sample_size, capacity, shapes, types, Parts(sampler, Limits(max_use, max_staleness), span, views),
             names=names, num_envs=num_envs, seed=seed, backend=backend,
         )  # fmt: skip
+        self.sequence_length, self.burn_in, self.stride, self.pad_end = span
+        if self.prioritized:
+            self.alpha, self.first_beta, self.beta_steps, self.epsilon, self.normalize = sampler[:5]
 
     def _sample_graph(self, beta=None, *, as_dict=False):
         return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)

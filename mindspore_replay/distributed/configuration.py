@@ -120,7 +120,7 @@ def template(config: Mapping[str, Any]) -> ReplayBuffer:
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
         )
-    if buffer.has_episodes and buffer._layout.hindsight is not None:
+    if buffer.has_episodes and buffer.layout.hindsight is not None:
         raise ValueError(
             f"For '{_NAME}', 'views' cannot hold HindsightRelabel: it runs a compiled graph for each size of a sample."
         )

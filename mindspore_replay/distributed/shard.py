@@ -135,7 +135,7 @@ class Shard:
             self._memo = memo
             self.advance(memo["clock"])
             self._raise_largest(memo["largest"])
-        with self.buffer._lock:
+        with self.buffer.lock:
             total, least, eligible = self._weights()
             rows = int(self.buffer.size().asnumpy())
         with self._changed:
@@ -150,7 +150,7 @@ class Shard:
     def _raise_largest(self, largest: float) -> None:
         """Gives new rows the largest priority of all shards, as they would get in one buffer."""
         if self.buffer.prioritized:
-            with self.buffer._lock:
+            with self.buffer.lock:
                 if largest > self._largest():
                     overwrite(self.buffer.max_priority, np.float32(largest))
 
@@ -199,7 +199,7 @@ class Shard:
         Returns:
             Drawn: As many, or fewer if the rows that there are were used up.
         """
-        with self.buffer._lock:
+        with self.buffer.lock:
             total, _, eligible = self._weights()
             # What is used up has no weight afterwards.
             tree = self.buffer.weights.asnumpy() if self.buffer.prioritized else np.empty(0)
@@ -217,8 +217,8 @@ class Shard:
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
         if rows not in self._sized:
-            self._sized[rows] = self.buffer._resized(rows)
-        return tuple(part.asnumpy() for part in self._sized[rows]._with_handles())
+            self._sized[rows] = self.buffer.with_sample_size(rows)
+        return tuple(part.asnumpy() for part in self._sized[rows].full_sample())
 
     def _weights(self) -> tuple[float, float, int]:
         """The sum, the least and the number of the weights that are positive."""
@@ -246,7 +246,8 @@ class Shard:
 
     def statistics(self) -> Statistics:
         """What there is to say of the rows."""
-        return self.buffer._look(statistics_of)
+        with self.buffer.snapshot() as state:
+            return statistics_of(state)
 
     def check_valid(self) -> None:
         """Raises a ValueError if the buffer's state contradicts itself."""

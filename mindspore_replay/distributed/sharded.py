@@ -164,16 +164,16 @@ class ShardedReplay:
         buffer.limiter = None
         self.prioritized = buffer.prioritized
         self.weighted = buffer.weighted
-        self._has_handles, self._gives_handles = buffer._has_handles, buffer._gives_handles
-        self._keys = buffer._bookkeeping_names
-        self._fields = tuple(buffer._sample_fields)
+        schema = buffer.sample_schema
+        self._has_handles, self._gives_handles = schema.has_handles, schema.always_handles
+        self._keys, self._fields = schema.bookkeeping, tuple(schema.fields)
         self._replace = buffer.replace
         timeout = None if self._limiter is None else self._limiter.timeout
         self._schema = Schema(buffer.columns, buffer.num_envs, buffer.has_episodes, buffer.prioritized, timeout)
         if self.prioritized:
-            self._first_beta: float = buffer.first_beta  # type: ignore[attr-defined]
-            self._beta_step: float = buffer._beta_step()  # type: ignore[attr-defined]
-            self._normalize: str = buffer.normalize  # type: ignore[attr-defined]
+            self._first_beta: float = buffer.first_beta
+            self._beta_step = buffer.options.plan.beta_step
+            self._normalize: str = buffer.normalize
             self._beta = self._first_beta
 
     @property

@@ -37,7 +37,7 @@ class Operators:
     """
 
     def __init__(
-        self, state: State, columns: Columns, options: Options, native: bool, native_groups: bool, finish: Any
+        self, state: State, columns: Columns, options: Options, native: bool, native_groups: bool, finish: Any = None
     ) -> None:
         self.state = state
         self.native, self.native_groups = native, native_groups

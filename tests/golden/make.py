@@ -37,7 +37,7 @@ def insert(buffer: Any, count: int) -> Any:
     """Rows that tell their serial numbers, in episodes of four."""
     first = int(buffer.serials.asnumpy()[0])
     n = np.arange(first, first + count)
-    flags = {"end": n % 4 == 3} if buffer.timed else {}
+    flags = {"end": n % 4 == 3} if buffer.has_episodes else {}
     buffer.insert([np.stack([n, -n], 1).astype(np.float32), n.astype(np.float32), n % 4 == 3], **flags)
     return buffer
 
