@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .buffers.base import Buffer
     from .buffers.elastic import ElasticReplayBuffer
     from .buffers.episode import EpisodeReplayBuffer
     from .buffers.mixed import MixedReplay
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 #: The module of each public name, and its name there where that is another.
 _PLACES = {
+    "Buffer": "buffers.base",
     "ElasticReplayBuffer": "buffers.elastic",
     "EpisodeReplayBuffer": "buffers.episode",
     "FrameStack": "views.frame_stack",
@@ -61,6 +63,7 @@ _PLACES = {
 }
 
 __all__ = [
+    "Buffer",
     "ElasticReplayBuffer",
     "EpisodeReplayBuffer",
     "FrameStack",

@@ -30,7 +30,7 @@ def _text(value: Any) -> str:
 
 def given_arguments(made: Remembered) -> dict[str, Any]:
     """The arguments that an object was made with, by name; lists as tuples, and without those left out."""
-    args, kwargs = made._given
+    args, kwargs = vars(made)["_given"]
     bound = inspect.signature(type(made).__init__).bind(made, *args, **kwargs)
     return dict(list(bound.arguments.items())[1:])
 

@@ -100,7 +100,7 @@ class RateLimiter(OwnNames, nn.Cell):
         self._waiting: dict[str, list[int]] = {what: [] for what in _KINDS}
 
     def __repr__(self) -> str:
-        now = self._account()
+        now = self.account()
         return (
             f"RateLimiter({now.settings()}, timeout={self.timeout}, enabled={self.enabled}, inserted={now.inserted}, "
             f"sampled={now.sampled})"
@@ -156,7 +156,7 @@ class RateLimiter(OwnNames, nn.Cell):
     def _asked(self, what: str, rows: int) -> bool:
         check_size("RateLimiter", "rows", rows)
         with self._changed:
-            return self._may(what, rows, self._account())
+            return self._may(what, rows, self.account())
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Waits until rows may be inserted, and counts them after the block; if it raises, they do not count.
@@ -216,7 +216,7 @@ class RateLimiter(OwnNames, nn.Cell):
                 is changed.
         """
         with self._changed:
-            now = self._account()
+            now = self.account()
             ratio = (now.low, now.high) if samples_per_insert is None else samples_per_insert
             size = int(now.min_size) if min_size is None else min_size
             rule = _checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
@@ -258,7 +258,7 @@ class RateLimiter(OwnNames, nn.Cell):
                 f"{counts.tolist()}."
             )
 
-    def _account(self) -> "_Account":
+    def account(self) -> "_Account":
         return _Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
 
     def _may(self, what: str, rows: int, now: "_Account") -> bool:
@@ -358,7 +358,7 @@ class RateLimiter(OwnNames, nn.Cell):
         Raises:
             ValueError: If `error_buffer` is too small for them.
         """
-        now = self._account()
+        now = self.account()
         _check_room(now.low, now.high, now.error, {"insert": insertion, "sample": sample})
 
     def count_inserted(self, rows: int) -> None:
@@ -372,7 +372,7 @@ class RateLimiter(OwnNames, nn.Cell):
         """
         check_size("RateLimiter", "rows", rows, minimum=0)
         with self._changed:
-            overwrite(self.counts, self.counts.asnumpy() + self._amounts("insert", rows, self._account()))
+            overwrite(self.counts, self.counts.asnumpy() + self._amounts("insert", rows, self.account()))
             self._changed.notify_all()
 
     def _end(self, begun: np.ndarray, done: np.ndarray) -> None:
@@ -383,7 +383,7 @@ class RateLimiter(OwnNames, nn.Cell):
 
     def _noted_account(self, what: str, rows: int) -> "_Account":
         """The account; a ValueError if an insertion and a sample of such sizes may come to wait for each other."""
-        now = self._account()
+        now = self.account()
         if rows > self._sizes[what] and now.enabled and (what == "sample" or now.inserted >= now.min_size):
             sizes = {**self._sizes, what: rows}
             _check_room(now.low, now.high, now.error, sizes)
@@ -421,10 +421,10 @@ class Wait:
             raise RuntimeError("For 'RateLimiter', waiting was given up.")
         waited = time.monotonic() - self._begin
         if waited >= self._seconds:
-            raise TimeoutError(_why_not(self._what, self._rows, self._seconds, self._limiter._account()))
+            raise TimeoutError(_why_not(self._what, self._rows, self._seconds, self._limiter.account()))
         if waited >= PATIENCE and not self._said:
             self._said = True
-            logger.warning(_why_so_long(self._what, self._rows, self._limiter._account()))
+            logger.warning(_why_so_long(self._what, self._rows, self._limiter.account()))
         return self._seconds - waited
 
 

@@ -206,10 +206,9 @@ class Pair:
             return None
         handles, *bookkeeping = self.twin.sample()[:-1]
         columns = self.twin.windows(handles, *self.reach())
+        bookkeeping = [np.array(bookkeeping[0], np.float32)] if self.prioritized else []
         if self.twin.rule.whole:
-            bookkeeping = [np.array(columns[0].sum(1), np.int32)]
-        elif self.prioritized:
-            bookkeeping = [np.array(bookkeeping[0], np.float32)]
+            bookkeeping.append(np.array(columns[0].sum(1), np.int32))
         got = self.driver.sample()
         expected = (np.array(handles, np.int64), *bookkeeping, *columns)
         for i, (a, b) in enumerate(zip(got, expected, strict=True)):

@@ -348,11 +348,17 @@ def test_without_replacement_no_episode_comes_twice_in_a_sample():
 
 # Random operations, with the twin.
 
+PRIORITIZED = {"prioritized": True, "alpha": 1.0, "epsilon": 0.0, "beta_steps": 20}
 ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "plain": (4, {}),
     "two environments": (3, {"num_envs": 2, "max_use": 2, "replace": False, "max_staleness": 3}),
     "whole ring": (13, {"ordered": True, "max_use": 4}),
     "one step": (1, {"max_staleness": 1}),
+    "prioritized": (4, PRIORITIZED),
+    "prioritized, everything": (
+        3,
+        {"prioritized": True, "alpha": 0.5, "normalize": "buffer", "num_envs": 2, "max_use": 2, "ordered": True},
+    ),
 }
 
 
@@ -371,12 +377,13 @@ def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: li
     [NATIVE, COMPOSITE, Combination("pynative", "native", "compiled"), Combination("graph", "native", "compiled")],
     ids=str,
 )
+@pytest.mark.parametrize("options", [{"num_envs": 2}, PRIORITIZED], ids=["uniform", "prioritized"])
 @settings(SLOW, max_examples=6)
 @given(operations=CORE_OPERATIONS)
-def test_random_operations_elsewhere(place: Combination, operations: list[tuple[Any, ...]]):
+def test_random_operations_elsewhere(options: dict[str, Any], place: Combination, operations: list[tuple[Any, ...]]):
     before = ms.get_context("mode")
     ms.set_context(mode=ms.GRAPH_MODE if place.mode == "graph" else ms.PYNATIVE_MODE)
-    pair = make_pair(place, EpisodeReplayBuffer, 2, 13, 3, num_envs=2)
+    pair = make_pair(place, EpisodeReplayBuffer, 2, 13, 3, **options)
     run(pair, operations, refuse=False)
     ms.set_context(mode=before)
 
@@ -472,8 +479,8 @@ CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
     (RuntimeError, lambda b: b.sample(), "sample_size=2 eligible rows, but got 1 .* of 4 stored.*can_sample"),
     (ValueError, lambda b: b.insert([X, Y], end=[True, False]), r"'end' must have shape \[1\], .*or \[\], .*\[2\]"),
     (TypeError, lambda b: b.insert([X, Y], end=1.0), "'end' must be a bool or hold bools, but got float64"),
-    (TypeError, lambda b: b.insert([X, Y], priority=1.0), "priority"),
-    (TypeError, lambda b: b.sample(0.5), "."),
+    (RuntimeError, lambda b: b.insert([X, Y], priority=1.0), r"insert\(priority=...\).*prioritized=True"),
+    (ValueError, lambda b: b.sample(0.5), "'beta' needs a buffer made with prioritized=True"),
 ]
 
 
@@ -486,6 +493,7 @@ def test_calls(error: type[Exception], call: Callable[[Any], Any], message: str)
     assert same_states(before, pair.buffer)
     pair.compare()
     with pytest.raises(
-        RuntimeError, match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer with prioritized="
+        RuntimeError,
+        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer or EpisodeReplayBuffer with prioritized=",
     ):
         pair.buffer.update_priorities([0], [1.0])

@@ -1165,7 +1165,8 @@ def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
     with pytest.raises(RuntimeError, match=r"insert\(priority=...\).*prioritized=True"):
         buffer.insert(rows, priority=1.0)
     with pytest.raises(
-        RuntimeError, match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer with prioritized="
+        RuntimeError,
+        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer or EpisodeReplayBuffer with prioritized=",
     ):
         buffer.update_priorities([0], [1.0])
     with pytest.raises(TypeError, match="sample_range"):

@@ -116,20 +116,24 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Remembered, OwnNames,
         seed = check_seed(name, seed)
         self.options = parts.options(name, self.layout, self.sample_size, self.capacity, self.num_envs, seed)
         self._check_sizes()
-        self.has_handles = self.options.has_handles
-        self._bookkeeping = (
-            *("indices",) * self.has_handles,
-            *("weights",) * isinstance(parts.sampler, Prioritized),
-            *parts.span.bookkeeping(self.layout),
-        )
-        self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
-        self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         self.weighted = self.options.weighting is not None
         self.prioritized = self.options.beta is not None
         self.has_episodes = self.options.rule is not None
+        self.has_handles = self.options.has_handles
+        self._bookkeeping = (
+            *("indices",) * self.has_handles,
+            *("weights",) * self.prioritized,
+            *parts.span.bookkeeping(self.layout),
+        )
+        if isinstance(parts.sampler, Prioritized):
+            self.alpha, self.epsilon = parts.sampler.weighting
+            self.first_beta: Any = parts.sampler.first_beta
+            self.beta_steps, self.normalize = parts.sampler.beta_steps, parts.sampler.normalize
+        self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
+        self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         self.limiter = None
         self.backend = native.choose_backend(backend, name)
-        self._direct = native.direct_calls(self.backend)
+        self._direct = native.direct_calls(self.backend) and self.options.plan.by_kernel
         if self.backend == "composite":
             self.columns.check_composite()
         self._width = len(self.columns)

@@ -11,11 +11,11 @@ from ..store.checks import check_bool, check_size
 from ..store.library import TOO_FEW_ROWS, KernelError
 from .base import Buffer
 from .compile_time import compile_time
-from .parts import Episodes, Limits, Parts, Uniform
+from .parts import Episodes, Limits, Parts, sampler_of
 
 
 class EpisodeReplayBuffer(Buffer):
-    """A ring of steps, sampled as whole episodes, each equally likely.
+    """A ring of steps, sampled as whole episodes, each equally likely or by priority.
 
     Rows come as in `ReplayBuffer`, step by step or many at once, and ``end`` says which row is the last of its episode.
     An episode is drawn once it is finished, until the first of its rows is overwritten or one of them deleted: then the
@@ -30,8 +30,11 @@ class EpisodeReplayBuffer(Buffer):
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         max_episode_length (int): ``L``, steps of the longest episode. Its last row must be an `end`: a row with which
             an episode would go on beyond it is refused, and nothing changes.
+        prioritized (bool): Whether episodes are drawn by the priority of their first row, and samples come with
+            importance weights. Default: ``False``.
+        alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`; `max_use`
-            counts the deliveries of an episode by `sample`.
+            counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack. Default: ``()``.
 
     Raises:
@@ -63,43 +66,54 @@ class EpisodeReplayBuffer(Buffer):
         types: Sequence[Any],
         max_episode_length: int,
         *,
+        prioritized: bool = False,
         names: Sequence[str] | None = None,
         num_envs: int = 1,
         replace: bool = True,
         ordered: bool = False,
         max_use: int | None = None,
         max_staleness: int | None = None,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_steps: int = 0,
+        epsilon: float = 1e-6,
+        normalize: str = "batch",
         views: Sequence[Any] = (),
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
-        parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness), Episodes(max_episode_length), views)
+        priorities = alpha, beta, beta_steps, epsilon, normalize
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
+        parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
         )
         self.max_episode_length = max_episode_length
 
-    def _sample_graph(self, *, as_dict=False):
-        return self._drawn_graph(None, None, as_dict, True)
+    def _sample_graph(self, beta=None, *, as_dict=False):
+        return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)
 
     @graph_body(_sample_graph)
-    def sample(self, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(self, beta: Any = None, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draws finished episodes.
 
         Args:
-            as_dict (bool): Whether to give a dict, with ``"indices"``, ``"lengths"``, ``"mask"`` and the columns'
-                names; only from Python. Default: ``False``.
+            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
+                `prioritized`. Default: ``None``.
+            as_dict (bool): Whether to give a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"lengths"``,
+                ``"mask"`` and the columns' names; only from Python. Default: ``False``.
 
         Returns:
-            tuple[Tensor, ...]: Handles of the episodes, int64 ``[B]``; their lengths, int32 ``[B]``; which steps there
-            are, bool ``[B, L]``; copies of the rows, ``[B, L, *F]`` for each column, zeros where the mask is ``False``.
+            tuple[Tensor, ...]: Handles of the episodes, int64 ``[B]``; if `prioritized`, importance weights, float32
+            ``[B]``; the episodes' lengths, int32 ``[B]``; which steps there are, bool ``[B, L]``; copies of the rows,
+            ``[B, L, *F]`` for each column, zeros where the mask is ``False``.
 
         Raises:
-            TypeError: If `as_dict` is asked of a buffer without names.
+            TypeError, ValueError: As `PrioritizedReplayBuffer.sample`.
             RuntimeError: If there are fewer than `sample_size` finished episodes; `can_sample` tells. In a graph the
                 operator fails with a RuntimeError.
         """
-        return self._drawn(None, None, as_dict, True)
+        return self._drawn(None, self._beta(beta), as_dict, True)
 
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True):
         column = self._group_column(key, groups, size_in_group, ordered)

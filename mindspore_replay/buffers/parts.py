@@ -12,35 +12,68 @@ from ..store.windows import END, FINAL, HANDLE, LENGTH, WEIGHT, Output, SamplePl
 from .layout import SampleLayout, Steps, past_of
 
 
-class Uniform(NamedTuple):
+class Sampler:
+    """How rows are drawn.
+
+    Attributes:
+        replace (bool): Whether a row may come twice in one sample.
+        ordered (bool): Whether drawn positions count from the oldest row.
+        window (Union[int, None]): Newest rows of which samples are drawn at first, where that may change.
+        weighting (tuple[float, float]): Alpha and epsilon, by which a priority becomes a weight; by these every weight
+            is 1.
+        first_beta (Union[float, None]): Beta at first, where samples come with importance weights.
+        beta_step (float): By how much each sample moves beta.
+        by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
+    """
+
+    replace = True
+    ordered = False
+    window: int | None = None
+    weighting = (0.0, 0.0)
+    first_beta: float | None = None
+    beta_step = 0.0
+    by_buffer = False
+
+    def check(self, name: str, sample_size: int, capacity: int) -> None:
+        """Checks what the sampler was made with; a TypeError or ValueError names the class `name`."""
+
+    def draw(self, weighted: bool) -> str:
+        """The draw's name in `ops.sample.DRAWS`, in a buffer with or without weights."""
+        raise NotImplementedError
+
+
+class Uniform(Sampler):
     """Draws valid rows with equal probability, of the newest `window` rows if that is given."""
 
-    replace: bool = True
-    ordered: bool = False
-    window: int | None = None
+    def __init__(self, replace: bool = True, ordered: bool = False, window: int | None = None) -> None:
+        self.replace, self.ordered, self.window = replace, ordered, window
 
-    def checked(self, name: str, sample_size: int, capacity: int) -> "Uniform":
-        window = self.window
-        if window is not None:
-            window = check_size(name, "window", window, capacity, sample_size)
-        return Uniform(check_bool(name, "replace", self.replace), check_bool(name, "ordered", self.ordered), window)
+    def check(self, name: str, sample_size: int, capacity: int) -> None:
+        check_bool(name, "replace", self.replace)
+        check_bool(name, "ordered", self.ordered)
+        if self.window is not None:
+            self.window = check_size(name, "window", self.window, capacity, sample_size)
+
+    def draw(self, weighted: bool) -> str:
+        return "rank" if weighted else "uniform"
 
 
-class Prioritized(NamedTuple):
+class Prioritized(Sampler):
     """Draws rows in proportion to (priority + epsilon)^alpha, one from each stratum of the total weight."""
 
-    alpha: float
-    beta: float
-    beta_steps: int
-    epsilon: float
-    normalize: str
-    replace: bool = True
-    ordered: bool = False
+    def __init__(
+        self, alpha: float, beta: float, beta_steps: int, epsilon: float, normalize: str, replace: bool, ordered: bool
+    ) -> None:
+        self.alpha, self.beta, self.beta_steps, self.epsilon = alpha, beta, beta_steps, epsilon
+        self.normalize, self.replace, self.ordered = normalize, replace, ordered
 
-    def checked(self, name: str, sample_size: int, capacity: int) -> "Prioritized":
-        epsilon = check_number(name, "epsilon", self.epsilon, 0.0, 1e30)
-        if 0 < epsilon < 1e-37:
-            raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {epsilon}.")
+    def check(self, name: str, sample_size: int, capacity: int) -> None:
+        self.alpha = check_number(name, "alpha", self.alpha)
+        self.first_beta = check_number(name, "beta", self.beta)
+        self.beta_steps = check_size(name, "beta_steps", self.beta_steps, minimum=0)
+        self.epsilon = check_number(name, "epsilon", self.epsilon, 0.0, 1e30)
+        if 0 < self.epsilon < 1e-37:
+            raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {self.epsilon}.")
         if self.normalize not in ("batch", "buffer"):
             raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {self.normalize!r}.")
         if not check_bool(name, "replace", self.replace):
@@ -48,20 +81,22 @@ class Prioritized(NamedTuple):
                 f"For '{name}', 'replace' must be True, but got False: each stratum of the total weight gives one row, "
                 "and a row may fill several."
             )
-        return Prioritized(
-            check_number(name, "alpha", self.alpha),
-            check_number(name, "beta", self.beta),
-            check_size(name, "beta_steps", self.beta_steps, minimum=0),
-            epsilon,
-            self.normalize,
-            True,
-            check_bool(name, "ordered", self.ordered),
-        )
+        check_bool(name, "ordered", self.ordered)
+        self.weighting = self.alpha, self.epsilon
+        self.beta_step = (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
+        self.by_buffer = self.normalize == "buffer"
 
-    @property
-    def beta_step(self) -> float:
-        """By how much each sample moves beta."""
-        return (1 - self.beta) / self.beta_steps if self.beta_steps else 0.0
+    def draw(self, weighted: bool) -> str:
+        return "priority"
+
+
+def sampler_of(
+    name: str, prioritized: Any, priorities: tuple[float, float, int, float, str], replace: bool, ordered: bool
+) -> Sampler:
+    """The sampler of a class that draws either way."""
+    if check_bool(name, "prioritized", prioritized):
+        return Prioritized(*priorities, replace, ordered)
+    return Uniform(replace, ordered)
 
 
 class Limits(NamedTuple):
@@ -148,14 +183,14 @@ class Parts(NamedTuple):
     """The parts of one buffer.
 
     Args:
-        sampler (Union[Uniform, Prioritized]): How rows are drawn.
+        sampler (Sampler): How rows are drawn.
         limits (Limits): When they expire.
         span (Union[Rows, Sequences, Episodes]): What a sample reaches over.
         views (Sequence): What a sample makes of the rows.
         reservoir (bool): Whether rows are kept by Algorithm R, and not in a ring.
     """
 
-    sampler: Uniform | Prioritized
+    sampler: Sampler
     limits: Limits = Limits()
     span: Rows | Sequences | Episodes = Rows()
     views: Any = ()
@@ -170,8 +205,8 @@ class Parts(NamedTuple):
         """
         if not isinstance(self.views, (list, tuple)):
             raise TypeError(f"For '{name}', 'views' must be a list or tuple of views, but got {self.views!r}.")
+        self.sampler.check(name, sample_size, capacity)
         return self._replace(
-            sampler=self.sampler.checked(name, sample_size, capacity),
             limits=self.limits.checked(name),
             span=self.span.checked(name),
         )
@@ -190,8 +225,7 @@ class Parts(NamedTuple):
     ) -> Options:
         """How the store under the buffer keeps and draws rows."""
         sampler, limits = self.sampler, self.limits
-        by_priority = sampler if isinstance(sampler, Prioritized) else None
-        prioritized = by_priority is not None
+        prioritized = sampler.first_beta is not None
         fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())
         has_episodes = bool(self.views) or not isinstance(self.span, Rows)
         rule = self.span.rule(layout, past_of(fields), num_envs) if has_episodes else None
@@ -200,31 +234,30 @@ class Parts(NamedTuple):
         first = (HANDLE,) * (weighted or self.reservoir) + (WEIGHT,) * prioritized
         plan = SamplePlan(
             n=sample_size,
-            draw="priority" if prioritized else "rank" if weighted else "uniform",
+            draw=sampler.draw(weighted),
             outputs=(*map(Output, first), *fields),
             replace=sampler.replace,
             ordered=sampler.ordered,
             max_use=limits.max_use,
-            by_buffer=by_priority is not None and by_priority.normalize == "buffer",
-            beta_step=0.0 if by_priority is None else by_priority.beta_step,
+            by_buffer=sampler.by_buffer,
+            beta_step=sampler.beta_step,
             chain=layout.chain,
             needs_next=layout.needs_next,
             gamma=layout.gamma,
             strategy=hindsight.strategy if hindsight else "none",
             ratio=hindsight.ratio if hindsight else 0.0,
         )
-        weighting = (0.0, 0.0) if by_priority is None else (by_priority.alpha, by_priority.epsilon)
         return Options(
             capacity=capacity,
             plan=plan,
             num_envs=num_envs,
             seed=seed,
-            weighting=weighting if weighted else None,
+            weighting=sampler.weighting if weighted else None,
             rule=rule,
             max_staleness=limits.max_staleness,
             reservoir=self.reservoir,
-            beta=None if by_priority is None else by_priority.beta,
-            window=sampler.window if isinstance(sampler, Uniform) else None,
+            beta=sampler.first_beta,
+            window=sampler.window,
             end_flags=END | FINAL if layout.needs_next else END,
             cls_name=name,
         )

@@ -92,7 +92,6 @@ class PrioritizedReplayBuffer(Buffer):
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
         )
-        self.alpha, self.first_beta, self.beta_steps, self.epsilon, self.normalize = sampler[:5]
 
     def _sample_graph(self, beta=None, *, as_dict=False):
         return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)

@@ -6,9 +6,8 @@ from typing import Any
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.checks import check_bool
 from .base import Buffer
-from .parts import Limits, Parts, Prioritized, Sequences, Uniform
+from .parts import Limits, Parts, Sequences, sampler_of
 
 
 class SequenceReplayBuffer(Buffer):
@@ -93,17 +92,14 @@ class SequenceReplayBuffer(Buffer):
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
-        sampler: Any = Uniform(replace, ordered)
-        if check_bool(type(self).__name__, "prioritized", prioritized):
-            sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, replace, ordered)
+        priorities = alpha, beta, beta_steps, epsilon, normalize
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         super().__init__(
             sample_size, capacity, shapes, types, Parts(sampler, Limits(max_use, max_staleness), span, views),
             names=names, num_envs=num_envs, seed=seed, backend=backend,
         )  # fmt: skip
         self.sequence_length, self.burn_in, self.stride, self.pad_end = span
-        if self.prioritized:
-            self.alpha, self.first_beta, self.beta_steps, self.epsilon, self.normalize = sampler[:5]
 
     def _sample_graph(self, beta=None, *, as_dict=False):
         return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)

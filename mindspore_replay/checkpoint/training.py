@@ -54,11 +54,11 @@ class TrainingCheckpoint:
         >>> import tempfile
         >>> import numpy as np, mindspore as ms
         >>> from mindspore import nn
-        >>> from mindspore_replay import Buffer, TrainingCheckpoint
+        >>> from mindspore_replay import ReplayBuffer, TrainingCheckpoint
         >>> def make_run(folder):
         ...     network = nn.Dense(4, 2)
         ...     parts = {"network": network, "optimizer": nn.Adam(network.trainable_params())}
-        ...     parts |= {"buffer": Buffer(3, 100, [()], [ms.int32]), "rng": np.random.default_rng()}
+        ...     parts |= {"buffer": ReplayBuffer(3, 100, [()], [ms.int32]), "rng": np.random.default_rng()}
         ...     return parts, TrainingCheckpoint(f"{folder}/run.safetensors", **parts)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     first, checkpoint = make_run(folder)

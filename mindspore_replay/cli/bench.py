@@ -116,7 +116,7 @@ def _timers(capacity: int, backend: str) -> dict[str, Callable[[], float]]:
         ),
     }  # fmt: skip
     # Many in a row, since the first ones find cold caches. Those that run compiled graphs take a hundred times as long.
-    share = 1 if uniform._direct else 20
+    share = 20 if uniform.runs_graphs else 1
     return {
         **{name: functools.partial(once, call, n // share) for name, (call, n) in calls.items()},
         _NOTHING: _compiled(uniform, "nothing", row),

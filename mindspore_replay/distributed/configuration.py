@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..buffers.base import Buffer
 from ..buffers.elastic import ElasticReplayBuffer
-from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..checkpoint.description import describe
 from ..config import SHARDS, create_buffer, flat, nearest
@@ -77,13 +77,13 @@ def _limited(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, LIMITER: None, "limiter": limits}
 
 
-def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], shard: ReplayBuffer) -> int:
+def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], shard: Buffer) -> int:
     """Rows of one sample of all shards.
 
     Args:
         config (Mapping): The configuration.
         configs (Sequence[Mapping]): That of each shard.
-        shard (ReplayBuffer): The smallest shard's buffer.
+        shard (Buffer): The smallest shard's buffer.
 
     Raises:
         TypeError: If it is no int.
@@ -91,7 +91,7 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
     """
     size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
     capacity = sum(own.get("capacity") or own["replay_buffer_size"] for own in configs)
-    most = capacity - len(configs) * (shard.capacity - shard._most_starts)
+    most = capacity - len(configs) * (shard.capacity - shard.options.most_starts)
     if size > most:
         raise ValueError(
             f"For '{_NAME}', 'sample_size' must be at most {most}, what {len(configs)} shards of capacity={capacity} "
@@ -100,14 +100,14 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
     return size
 
 
-def fingerprint(buffer: ReplayBuffer) -> dict[str, Any]:
+def fingerprint(buffer: Buffer) -> dict[str, Any]:
     """What shards of one sharded buffer have in common: everything but capacity, seed and size of a sample."""
     described = describe(buffer)
     own = {key: value for key, value in described.get("arguments", {}).items() if key not in ("capacity", "seed")}
     return {"class": described["class"], "arguments": own, "reason": described.get("reason")}
 
 
-def template(config: Mapping[str, Any]) -> ReplayBuffer:
+def template(config: Mapping[str, Any]) -> Buffer:
     """A buffer of the smallest shard's configuration, which tells what it is like and is then forgotten.
 
     Raises:
@@ -116,7 +116,7 @@ def template(config: Mapping[str, Any]) -> ReplayBuffer:
     """
     # A shard runs on the CPU, wherever the learner does.
     buffer = create_buffer(config if native.host_memory() else {**config, "backend": "auto"})
-    if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, ReplayBuffer):
+    if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, Buffer):
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
         )

@@ -454,7 +454,7 @@ class ShardedReplay:
         if limiter is None:
             return reports
         wait = Wait(limiter, "sample", rows, limiter.timeout, stop)
-        while not limiter._lets_sample(rows):
+        while not limiter.lets_sample(rows):
             time.sleep(min(wait.left(), _POLL))
             reports = self._settle()
         return reports
@@ -526,7 +526,7 @@ class ShardedReplay:
         """Whether the shards that answer have `sample_size` rows to draw from, and the limiter allows it. Shape ``[]``,
         bool."""
         eligible = sum(report.eligible for report in self._settle().values())
-        allowed = self.limiter is None or self.limiter._lets_sample(self.sample_size)
+        allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
         return Tensor(bool(allowed and eligible >= self.sample_size))
 
     def size(self) -> Tensor:

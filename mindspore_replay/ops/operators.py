@@ -60,10 +60,17 @@ class Operators:
         else:
             self._insert = make("insert", lambda: CompositeInsert(state, columns, state.weighting, rule))
         self._read = make("read", lambda: CompositeRead(state, columns))
+        self.native_sample = native and plan.by_kernel
+        sampling = {"numbers": Tensor(plan.numbers()), "beta": state.beta}
+        if self.native_sample:
+            sampling["plan"] = Tensor(plan.options())
         self._sample = make(
-            "sample", lambda: CompositeSample(state, plan, columns, rule), plan.specs(columns),
-            plan=Tensor(plan.options()), numbers=Tensor(plan.numbers()), beta=state.beta,
-        )  # fmt: skip
+            "sample",
+            lambda: CompositeSample(state, plan, columns, rule),
+            plan.specs(columns),
+            self.native_sample,
+            **sampling,
+        )
         self._reset = make("reset", lambda: updates.CompositeReset(state))
         self._update = tuple(
             make("update", lambda i=i: updates.CompositeUpdate(state, columns, i, rule), columns=[column])  # type: ignore[misc]
@@ -132,7 +139,7 @@ class Operators:
         """
         if sample_range is None:
             sample_range = self.usual_range()
-        if self.native and given_beta is None:
+        if self.native_sample and given_beta is None:
             given_beta = self.state.beta
         return self.finished(self._sample(sample_range, given_beta))
 

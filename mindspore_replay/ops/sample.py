@@ -129,7 +129,9 @@ class _ByPriority:
         return slots, importance, ok
 
 
-_DRAWS: dict[str, Any] = {"uniform": _Uniform, "rank": _ByRank, "priority": _ByPriority}
+#: Classes of ``(sample_range [2], given_beta) -> slots [n], importance weights [n] or None, ok`` by the name of the
+#: draw, made with the state and the plan. Kernels know those of `store.windows.DRAWS`; with another, graphs are run.
+DRAWS: dict[str, Any] = {"uniform": _Uniform, "rank": _ByRank, "priority": _ByPriority}
 
 
 @ms.jit_class
@@ -141,7 +143,7 @@ class CompositeSample:
     """
 
     def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule | None) -> None:
-        self.draw = _DRAWS[plan.draw](state, plan)
+        self.draw = DRAWS[plan.draw](state, plan)
         self.give: Any
         if rule is None or not plan.reaches_out:
             self.give = RowsDrawn(state, plan, columns)

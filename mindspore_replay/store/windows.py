@@ -184,6 +184,11 @@ class SamplePlan(NamedTuple):
     strategy: str = "none"
     ratio: float = 0.0
 
+    @property
+    def by_kernel(self) -> bool:
+        """Whether there is a kernel that draws so."""
+        return self.draw in DRAWS
+
     def options(self) -> np.ndarray:
         """Everything of it that is an int, as the kernel takes it."""
         draw = [DRAWS.index(self.draw), self.replace, self.ordered, self.max_use or 0, self.by_buffer]
