@@ -88,7 +88,7 @@ class Changes(Arguments):
     def _update_priorities_graph(self, indices, priorities):
         if not self.prioritized:
             raise RuntimeError(
-                "'update_priorities' needs a buffer made with prioritized=True, or a PrioritizedReplayBuffer."
+                "'update_priorities' needs a PrioritizedReplayBuffer, or a buffer made with prioritized=True."
             )
         handles = self._handles_graph(indices)
         return self._graph.update_priorities(handles, self._as_priority(priorities, handles.shape[0]))
