@@ -14,7 +14,7 @@ from .compile_time import compile_time
 
 
 class Arguments(Attributes):
-    """Handles and priorities for graphs and from Python, and errors of methods that a buffer is not made for."""
+    """Checks of handles and priorities, in graphs and from Python, and of what a method needs of a buffer."""
 
     def _handles_graph(self, indices):
         if not self.has_handles:

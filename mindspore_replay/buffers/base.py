@@ -35,7 +35,7 @@ _Buffer = TypeVar("_Buffer", bound="Buffer")
 
 
 class SampleSchema(NamedTuple):
-    """What a sample gives.
+    """The contents of a sample.
 
     Args:
         bookkeeping (tuple[str, ...]): What comes first: handles and importance weights, lengths and masks.
@@ -223,7 +223,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Remembered, OwnNames,
 
     @property
     def sample_schema(self) -> SampleSchema:
-        """What a sample gives, with all of its bookkeeping."""
+        """The contents of a sample, with all of its bookkeeping."""
         fields = {
             name: (output.shape(1, self.columns)[1:], output.dtype(self.columns))
             for name, output in self.layout.outputs().items()
@@ -233,7 +233,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Remembered, OwnNames,
 
     @property
     def lock(self) -> Any:
-        """The lock that calls from Python hold. Whoever holds it has the buffer alone but for compiled graphs."""
+        """The lock that calls from Python hold. It keeps no compiled graph out."""
         return self._lock
 
     def extend_repr(self) -> str:

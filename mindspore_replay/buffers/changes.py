@@ -21,7 +21,7 @@ _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
 
 class Changes(Arguments):
-    """What a buffer does to change rows.
+    """The methods that change stored rows.
 
     A row that is *removed*, since it was deleted, used up or went stale, has weight zero until it is overwritten: it is
     stored, counted by ``size()`` and read by ``get_item``, but not drawn, and its handle is invalid.
@@ -159,7 +159,7 @@ class Changes(Arguments):
 
     @graph_body(_info_graph)
     def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Gives what is known of rows, also of removed ones that are still stored.
+        """Looks up what is known of rows, also of removed ones that are still stored.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or

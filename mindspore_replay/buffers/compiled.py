@@ -19,7 +19,7 @@ from ..store.windows import END
 
 
 def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any]:
-    """A compiled graph to call from Python, which first says what went wrong in the graphs before it.
+    """Compiles a graph to call from Python; a call first raises what went wrong in the graphs before it.
 
     One that `waits` comes back when its kernels are done, and raises a KernelError if one of them has failed.
     """
@@ -138,18 +138,18 @@ class CompiledCalls(nn.Cell):
     # Calls from Python.
 
     def count(self) -> int:
-        """Rows stored."""
+        """Returns the number of rows stored."""
         count = int(self._parameters["count"].asnumpy())  # on a device this waits for the work in flight
         native.raise_earlier_failure()
         return count
 
     def usual_bounds(self) -> tuple[int, int]:
-        """The logical rows that are drawn from where nothing else is said."""
+        """Returns the range of logical rows that samples are drawn from by default."""
         window = self._parameters.get("window")
         return ALL_ROWS if window is None else (-int(window.asnumpy()[0]), ALL_ROWS[1])
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
-        """Rows at which a sample may start; ``None`` is for all that `sample` draws from."""
+        """Counts the rows at which a sample may start; ``None`` is for all that `sample` draws from."""
         where = self.usual_bounds() if bounds is None else bounds
         if self._options.weighting is None:
             return len(range(*slice(*where).indices(self.count())))
@@ -180,7 +180,7 @@ class CompiledCalls(nn.Cell):
             raise too_long(options.cls_name, self._longest) from None
 
     def _fits(self, ends: np.ndarray, rows: int) -> bool:
-        """Whether no row makes its episode longer than it may be."""
+        """Returns True if no row makes its episode longer than it may be."""
         longest = self._longest
         if longest == 0:
             return True
@@ -199,12 +199,12 @@ class CompiledCalls(nn.Cell):
         return True
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Tensor, ...]:
-        """A batch, as `Store.sample` gives it."""
+        """Draws a batch, as `Store.sample` does."""
         where = Tensor(self.usual_bounds() if bounds is None else bounds, ms.int64)
         return self._sample(where) if beta is None else self._sample_with(where, Tensor(beta, ms.float64))
 
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
-        """The rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
+        """Reads the rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
         return self._read(Tensor(index))
 
     def update(self, handles: Any, values: Any) -> np.ndarray:
@@ -214,11 +214,11 @@ class CompiledCalls(nn.Cell):
         return [self._update_column(i, flat, Tensor(rows)) for i, rows in zip(chosen, arrays)][-1].asnumpy()
 
     def update_priorities(self, handles: np.ndarray, priorities: np.ndarray) -> np.ndarray:
-        """Gives rows other priorities, float32 ``[]`` or ``[n]``; how many handles were dead."""
+        """Sets priorities, float32 ``[]`` or ``[n]``. Returns the number of invalid handles."""
         return self._update_priorities(Tensor(handles), Tensor(priorities)).asnumpy()
 
     def delete(self, handles: np.ndarray) -> np.ndarray:
-        """Takes rows out of the draw; how many."""
+        """Removes rows. Returns their number."""
         return self._delete(Tensor(handles)).asnumpy()
 
     def advance(self, steps: int) -> None:
@@ -226,15 +226,15 @@ class CompiledCalls(nn.Cell):
         self._advance(Tensor(steps, ms.int64))
 
     def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Priorities, use counts and stalenesses."""
+        """Returns priorities, use counts and stalenesses."""
         return tuple(part.asnumpy() for part in self._info(Tensor(handles)))
 
     def end_episodes(self) -> np.ndarray:
-        """Ends the episodes that go on; how many."""
+        """Ends the open episodes. Returns their number."""
         return self._end_episodes().asnumpy()
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:
-        """Which rows there are, and the rows, of groups by a column of ints."""
+        """Draws groups by a column of ints: a mask of the rows that exist, and the rows."""
         return self._sample_groups(column, ordered, groups, size)
 
     def reset(self) -> None:

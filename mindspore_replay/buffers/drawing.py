@@ -20,7 +20,7 @@ from .compile_time import compile_time
 
 
 class Drawing(Arguments):
-    """What a buffer does to draw rows. A public class has a `sample` with the arguments that make sense there."""
+    """The methods that draw rows. A public class has a `sample` with the arguments that make sense there."""
 
     def _drawn_graph(self, bounds, beta, as_dict, with_indices):
         if as_dict:
@@ -34,7 +34,7 @@ class Drawing(Arguments):
         return self._graph.finished(batch)
 
     def _drawn(self, bounds: tuple[int, int] | None, beta: float | None, as_dict: bool, with_indices: bool) -> Any:
-        """A sample: `bounds` are a range of logical rows, `beta` that of this call; ``None`` for the usual ones."""
+        """Draws a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""
         if with_indices and not self.has_handles:
             need_weights(type(self).__name__, self.weighted, "sample(with_indices=True)")
         names = self._keys(with_indices) if as_dict else ()
@@ -44,7 +44,7 @@ class Drawing(Arguments):
         return dict(zip(names, batch)) if as_dict else batch
 
     def full_sample(self) -> tuple[Tensor, ...]:
-        """A sample with all of its bookkeeping; only from Python."""
+        """Draws a sample with all of its bookkeeping; only from Python."""
         return self._drawn(None, None, False, self.has_handles)  # type: ignore[no-any-return]
 
     def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Tensor, ...]:
@@ -61,7 +61,7 @@ class Drawing(Arguments):
             return batch if self._finish_now is None else self._finish_now(*batch)
 
     def _keys(self, with_indices: bool) -> tuple[str, ...]:
-        """The keys of a sample that is a dict."""
+        """Returns the keys of a sample that is a dict."""
         if self.names is None:
             raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
         bookkeeping, fields = self._bookkeeping if with_indices else (), tuple(self.layout.outputs())
@@ -120,7 +120,7 @@ class Drawing(Arguments):
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Whether `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
+        """Returns True if `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
 
         Every row is eligible that was not removed and has a weight above zero; of an `ElasticReplayBuffer`, those in
         its window. From Python, also whether the `limiter` lets them be sampled now; a graph does not ask it.
@@ -129,7 +129,7 @@ class Drawing(Arguments):
         return Tensor(allowed and self.eligible() >= self.sample_size)
 
     def eligible(self) -> int:
-        """Rows at which a sample may start now, of those that it draws from; only from Python."""
+        """Counts the rows at which a sample may start now, of those that it draws from; only from Python."""
         with self._lock:
             wait_for_work()
             return int(self._calls.eligible())
@@ -147,5 +147,5 @@ class Drawing(Arguments):
 
     @property
     def runs_graphs(self) -> bool:
-        """Whether a sample called from Python runs a compiled graph."""
+        """True if a sample called from Python runs a compiled graph."""
         return not self._direct or self._finish_now is not None

@@ -19,7 +19,7 @@ _Self = TypeVar("_Self", bound="Insertion")
 
 
 class Insertion(Arguments):
-    """What a buffer does to store rows."""
+    """The methods that store rows."""
 
     def _insert_graph(self, exp, *, priority=None, end=False, final=False):
         rows = self._checked_rows(exp)

@@ -62,7 +62,11 @@ class SampleLayout:
         self._last: list[str] = []
 
     def column(self, view: str, argument: str, name: str) -> int:
-        """The number of a column that a view takes for this, or a ValueError."""
+        """Returns the number of a column that a view takes as this argument.
+
+        Raises:
+            ValueError: If there is no such column, or another view takes it for something else.
+        """
         if self.columns.given_names is None:
             raise ValueError(f"For '{self.cls_name}', {view} needs a buffer made with 'names'.")
         if name not in self.columns.names:
@@ -104,11 +108,11 @@ class SampleLayout:
 
     @property
     def needs_next(self) -> bool:
-        """Whether the observation after a row is that of the next row."""
+        """True if the observation after a row is that of the next row."""
         return any(f"next_{name}" not in self.columns.names for name in self._next)
 
     def outputs(self) -> dict[str, Output]:
-        """What the sampling operator gives for each field, in order."""
+        """Returns the output of the sampling operator for each field, in order."""
         fields = {name: self._field(name, i) for i, name in enumerate(self.columns.names)}
         for name in self._next:
             following = f"next_{name}"
@@ -127,7 +131,7 @@ class SampleLayout:
         return fields
 
     def hidden(self) -> tuple[Output, ...]:
-        """What the sampling operator gives beside the fields, for rewards of other goals."""
+        """Returns the outputs of the sampling operator beside the fields, for rewards of other goals."""
         if self.hindsight is None:
             return ()
         if self.returns is None:
@@ -140,7 +144,7 @@ class SampleLayout:
         return (Output(RELABELLED), Output(CHAIN), *windows)
 
     def mask(self) -> Output:
-        """Which steps of a window there are."""
+        """Returns the output that says which steps of a window exist."""
         if self.steps is None:
             raise ValueError("single rows have no mask")
         return Output(MASK, first=self.steps.first, length=self.steps.length, lead=(self.steps.length,))
@@ -161,5 +165,5 @@ class SampleLayout:
 
 
 def past_of(outputs: Sequence[Output]) -> int:
-    """How many steps before its start a window reads."""
+    """Counts the steps before its start that a window reads."""
     return max(0, *(-output.first for output in outputs))

@@ -15,7 +15,7 @@ class OwnNames:
     """
 
     def add_flags(self: Any, **flags: Any) -> Any:
-        """As ``nn.Cell.add_flags``, without the flags of mixed precision."""
+        """Adds flags as ``nn.Cell.add_flags`` does, without those of mixed precision."""
         columns = getattr(self, "columns", None)
         for flag, dtype in _PRECISIONS.items():
             if flags.pop(flag, False) and columns is not None:
@@ -29,7 +29,7 @@ class OwnNames:
         return True
 
     def parameters_and_names(self: Any, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """The Parameters, each of which has the name given here as long as it is looked at."""
+        """Iterates over the Parameters; each has the name given here while it is looked at."""
         for key, parameter in nn.Cell.parameters_and_names(self, name_prefix, expand):
             name, parameter.name = parameter.name, key
             try:

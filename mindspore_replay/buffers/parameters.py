@@ -14,12 +14,12 @@ from ..ops.eager import wait_for_work
 
 
 def state_parameter(name: str, value: Any) -> Parameter:
-    """A Parameter that no optimizer touches."""
+    """Makes a Parameter that no optimizer touches."""
     return Parameter(Tensor(value), name=name, requires_grad=False)
 
 
 def parameter_on(name: str, array: np.ndarray) -> Parameter:
-    """A Parameter that no optimizer touches, on the CPU in the memory of this array."""
+    """Makes a Parameter that no optimizer touches, on the CPU in the memory of this array."""
     dtype = TYPES[type_name(array.dtype)]
     first = Tensor(shape=array.shape, dtype=dtype, init=Zero()) if array.shape else Tensor(array)
     parameter = Parameter(first, name=name, requires_grad=False)
@@ -29,7 +29,7 @@ def parameter_on(name: str, array: np.ndarray) -> Parameter:
 
 
 def times_loaded(parameter: Parameter) -> int:
-    """How often ``set_data`` has given the Parameter other values, since `load_in_place`."""
+    """Counts the calls of ``set_data`` since `load_in_place`."""
     return getattr(parameter, "loads", 0)
 
 

@@ -13,7 +13,7 @@ from .layout import SampleLayout, Steps, past_of
 
 
 class Sampler:
-    """How rows are drawn.
+    """A way to draw rows.
 
     Attributes:
         replace (bool): Whether a row may come twice in one sample.
@@ -38,7 +38,7 @@ class Sampler:
         """Checks what the sampler was made with; a TypeError or ValueError names the class `name`."""
 
     def draw(self, weighted: bool) -> str:
-        """The draw's name in `ops.sample.DRAWS`, in a buffer with or without weights."""
+        """Returns the draw's name in `ops.sample.DRAWS`, in a buffer with or without weights."""
         raise NotImplementedError
 
 
@@ -93,14 +93,14 @@ class Prioritized(Sampler):
 def sampler_of(
     name: str, prioritized: Any, priorities: tuple[float, float, int, float, str], replace: bool, ordered: bool
 ) -> Sampler:
-    """The sampler of a class that draws either way."""
+    """Makes the sampler of a class that draws either way."""
     if check_bool(name, "prioritized", prioritized):
         return Prioritized(*priorities, replace, ordered)
     return Uniform(replace, ordered)
 
 
 class Limits(NamedTuple):
-    """When rows expire, and whether each has a weight of its own, which limits need."""
+    """Limits after which rows are removed; these need a weight for each row, which may also be asked for alone."""
 
     max_use: int | None = None
     max_staleness: int | None = None
@@ -116,7 +116,7 @@ class Limits(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A sample holds single rows, or what views make of the rows around each."""
+    """Samples hold single rows, or what views make of the rows around each."""
 
     def checked(self, name: str) -> "Rows":
         return self
@@ -133,7 +133,7 @@ class Rows(NamedTuple):
 
 
 class Sequences(NamedTuple):
-    """A sample holds sequences of steps of one episode."""
+    """Samples hold sequences of steps of one episode."""
 
     sequence_length: int
     burn_in: int
@@ -160,7 +160,7 @@ class Sequences(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """A sample holds whole episodes: sequences that start at their first step and may be padded at their end."""
+    """Samples hold whole episodes: sequences from the first step on, which may be padded at their end."""
 
     max_episode_length: int
 
@@ -197,7 +197,7 @@ class Parts(NamedTuple):
     reservoir: bool = False
 
     def checked(self, name: str, sample_size: int, capacity: int) -> "Parts":
-        """The parts with checked values.
+        """Checks the values of all parts.
 
         Raises:
             TypeError: If a value is of another type.
@@ -212,7 +212,7 @@ class Parts(NamedTuple):
         )
 
     def layout(self, name: str, columns: Any) -> SampleLayout:
-        """What a sample consists of."""
+        """Lays out what a sample consists of."""
         layout = SampleLayout(name, columns, self.span.steps)
         for view in self.views:
             if isinstance(view, type) or not hasattr(view, "apply_to"):
@@ -223,7 +223,7 @@ class Parts(NamedTuple):
     def options(
         self, name: str, layout: SampleLayout, sample_size: int, capacity: int, num_envs: int, seed: int
     ) -> Options:
-        """How the store under the buffer keeps and draws rows."""
+        """Makes the options of the store under the buffer."""
         sampler, limits = self.sampler, self.limits
         prioritized = sampler.first_beta is not None
         fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())

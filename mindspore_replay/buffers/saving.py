@@ -16,7 +16,7 @@ from .parameters import overwrite
 
 
 class Saving(Attributes):
-    """What a buffer does to save and load its state.
+    """The methods that save, load and check the state.
 
     Only `state_dict`, `load_state_dict` and `check_valid` are for users; the others are for checkpoints, mixtures,
     shards and monitors, which use nothing else of a buffer but its methods, `sample_schema`, `with_sample_size`,
@@ -27,8 +27,8 @@ class Saving(Attributes):
     last_saved: Any = None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The whole state as NumPy arrays: columns, cursors, serials, random state, what the buffer knows of each row,
-        capacity and the layout's version.
+        """Copies the whole state: columns, cursors, serials, random state, what the buffer knows of each row, capacity
+        and the layout's version.
 
         With arguments, as MindSpore calls it for a Cell that holds the buffer, it is ``nn.Cell.state_dict``.
 
@@ -67,12 +67,12 @@ class Saving(Attributes):
     # For the rest of the package.
 
     def state_parameters(self) -> dict[str, Parameter]:
-        """The Parameters of the state by name, those of the limiter included."""
+        """Returns the Parameters of the state by name, those of the limiter included."""
         return dict(self.parameters_and_names())  # type: ignore[attr-defined]
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """While it lasts no call from Python changes the state, nor on the CPU a native kernel in a graph."""
+        """Keeps calls from Python out of the state during the block, and on the CPU native kernels in graphs."""
         with self._lock:
             wait_for_work()
             with self._calls.kernels_kept_out() if self._direct else contextlib.nullcontext():
@@ -80,7 +80,7 @@ class Saving(Attributes):
 
     @contextlib.contextmanager
     def snapshot(self, columns: bool = False) -> Iterator[dict[str, np.ndarray]]:
-        """The capacity and the state, with or without columns, which nothing changes in the block.
+        """Gives the capacity and the state, with or without columns, which nothing changes in the block.
 
         Arrays come as they lie in the host's memory; from elsewhere, as copies.
         """
@@ -92,7 +92,7 @@ class Saving(Attributes):
                 yield {"capacity": np.array(self.capacity), **arrays}
 
     def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The arrays of a state that `take_over` may take, or the errors of `load_state_dict`."""
+        """Checks a state, with the errors of `load_state_dict`; returns the arrays for `take_over`."""
         others = {key: value for key, value in self.state_parameters().items() if key.startswith("limiter.")}
         expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in others.items()}
         arrays = state.checked(self.columns, self.options, state_dict, STATE_VERSION, expected)
@@ -100,7 +100,7 @@ class Saving(Attributes):
         return arrays
 
     def take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Makes arrays that were checked the state."""
+        """Copies checked arrays into the state."""
         with self.alone():
             self.last_saved = None
             for key, parameter in self.state_parameters().items():
