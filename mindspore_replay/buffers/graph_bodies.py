@@ -32,6 +32,7 @@ class GraphBodies(TimedCell):
         self._check_chosen = ops.constexpr(self._check_chosen_in_graph, name=f"CheckChosen{next(_numbers)}")
         self._check_values = ops.constexpr(self._check_values_in_graph, name=f"CheckValues{next(_numbers)}")
         self._check_keys = ops.constexpr(self._check_keys_in_graph, name=f"CheckKeys{next(_numbers)}")
+        self._check_handles = ops.constexpr(self._check_handles_in_graph, name=f"CheckHandles{next(_numbers)}")
         self._check_index = ops.constexpr(self._check_index_in_graph, name=f"CheckIndex{next(_numbers)}")
         self._constant = ops.constexpr(self._constant_in_graph, name=f"Constant{next(_numbers)}")
 

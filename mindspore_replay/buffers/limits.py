@@ -62,7 +62,6 @@ class LimitedCell(SavedCell):
 
     def _make_weight_operators(self) -> None:
         number = next(_numbers)
-        self._check_handles = ops.constexpr(self._check_handles_in_graph, name=f"CheckHandles{number}")
         self._check_steps = ops.constexpr(self._check_steps_in_graph, name=f"CheckSteps{number}")
         self._check_steps_tensor = ops.constexpr(self._check_steps_tensor_in_graph, name=f"CheckStepsTensor{number}")
 
