@@ -29,6 +29,7 @@ Reference:
 """
 
 import argparse
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,7 @@ class RecurrentLearner(Learner):
         self.refresh = config["refresh"] and len(firsts) > 0
         self.ahead = Tensor((np.array(firsts) - self.burn_in) * buffer.num_envs, ms.int64)
         cuts = sorted({0, self.burn_in, *firsts, steps + 1})
-        self.sections = tuple(zip(cuts, cuts[1:]))
+        self.sections = tuple(itertools.pairwise(cuts))
         sequences, inputs = buffer.sample_size, len(settings["observation_scale"])
         # The compiled methods need zeros of these shapes.
         self.no_step = Tensor(np.zeros((sequences, 1), np.bool_))

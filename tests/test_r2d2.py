@@ -1,6 +1,7 @@
 """The states that examples/r2d2.py stores, starts from and refreshes."""
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,10 +18,13 @@ ENVS, CAPACITY, STEPS, HIDDEN, BURN_IN, LENGTH = 3, 60, 43, 5, 3, 5
 
 
 @pytest.fixture
-def r2d2(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script r2d2.py as a module."""
+def r2d2(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The script r2d2.py as a module. Its Cells are graphs, as when it runs."""
     monkeypatch.syspath_prepend(ROOT / "examples")
-    return importlib.import_module("r2d2")
+    before = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield importlib.import_module("r2d2")
+    ms.set_context(mode=before)
 
 
 def make(r2d2: ModuleType, backend: str, refresh: bool, stride: int) -> Any:
@@ -36,8 +40,8 @@ def make(r2d2: ModuleType, backend: str, refresh: bool, stride: int) -> Any:
     return r2d2.RecurrentLearner(*networks, buffer, {**config, "refresh": refresh})
 
 
-def fill(buffer: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inserts more rows than there is room for: observations, the steps at which episodes began, and stored states."""
+def fill(buffer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Inserts more rows than there is room for: their observations, and the steps at which their episodes began."""
     rng = np.random.default_rng(0)
     seen = rng.normal(size=(STEPS + 1, ENVS, 3)).astype(np.float32)
     states = rng.normal(size=(STEPS, ENVS, 2, HIDDEN)).astype(np.float32)
@@ -50,7 +54,7 @@ def fill(buffer: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         h, c = states[step].swapaxes(0, 1)
         buffer.insert([seen[step], action, reward, seen[step + 1], end, h, c], end=end)
         begin = np.where(end, step + 1, begin)
-    return seen, begins, states
+    return seen, begins
 
 
 def stored(buffer: Any) -> np.ndarray:
@@ -73,7 +77,7 @@ def test_refreshed_states_are_those_of_an_actor_in_the_rows_where_sequences_begi
 ):
     """An actor with the network of before steps through each sequence from the stored state of its first row."""
     learner = make(r2d2, backend, True, stride)
-    seen, begins, states = fill(learner.buffer)
+    seen, begins = fill(learner.buffer)
     policy = r2d2.Policy(learner.network)
     oldest, met = STEPS * ENVS - CAPACITY, set()
     for _ in range(4):
@@ -123,5 +127,3 @@ def test_sections_of_a_sequence_give_the_gradients_of_the_whole(r2d2: ModuleType
     for one, another in zip(gradients, others):
         assert np.abs(another.asnumpy()).max() > 0
         np.testing.assert_allclose(one.asnumpy(), another.asnumpy(), rtol=1e-4, atol=1e-5)
-
-
