@@ -2,15 +2,21 @@
 
     python examples/r2d2.py                     # about five minutes on two CPU cores
     python examples/r2d2.py --seed 1
+    python examples/r2d2.py --no-refresh        # stored states stay as the actor left them
     python examples/r2d2.py --memoryless        # the same, but the LSTM forgets everything before each step
     python examples/r2d2.py --resume --steps 200000
-    python examples/plot_curves.py runs/r2d2_cartpole_*seed* --out r2d2_cartpole.png
+    python examples/plot_curves.py runs/r2d2_cartpole_*seed* --together --out r2d2_cartpole.png
 
 The agent sees where the cart and the pole are and what it did last, but not how fast they move: it must remember. The
-buffer gives sequences of one episode. Their first steps, the burn-in, only prepare the LSTM's state, which is zero
-before; where an episode begins or ends within a sequence, a mask says so. One call of a compiled graph samples
-sequences, computes the loss of double Q-learning with their importance weights, updates the network and its target, and
-gives the sequences their new priorities. Rows are stored by eager calls, and acting carries the LSTM's state along.
+buffer gives sequences of one episode. The LSTM starts from the state that is stored with a sequence's first row; the
+first steps, the burn-in, only bring that state up to date; where an episode begins or ends within a sequence, a mask
+says so. One call of a compiled graph samples sequences, computes the loss of double Q-learning with their importance
+weights, updates the network and its target, gives the sequences their new priorities, and refreshes stored states.
+Rows are stored by eager calls, and acting carries the LSTM's state along.
+
+A row comes with the state that the actor had before it saw the row's observation, so the state is as old as the row.
+The refresh writes states over it that the network comes to along the sampled sequences. It writes them into each row
+at which another sequence can begin, every ``stride`` rows; no other stored state is ever read.
 
 Options, environments, evaluations and files are those of ``dqn.py``. It prints the mean return of
 100 greedy episodes with the best network, and writes the learning curve, history and checkpoints to
@@ -18,11 +24,12 @@ Options, environments, evaluations and files are those of ``dqn.py``. It prints 
 
 Reference:
     Kapturowski et al. 2019, Recurrent Experience Replay in Distributed Reinforcement Learning,
-    https://openreview.net/forum?id=r1lyTjAqYX. Not taken over: its actors apart from the learner, stored LSTM states,
-    and rescaled values.
+    https://openreview.net/forum?id=r1lyTjAqYX. Not taken over: its actors apart from the learner, and rescaled values.
+    Its stored states are not refreshed.
 """
 
 import argparse
+import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -94,38 +101,44 @@ class Policy(nn.Cell):
         super().__init__(auto_prefix=False)  # the learner names the network's Parameters
         self.network = network
 
-    def construct(self, observation: Tensor, keep: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def construct(self, observation: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         there = ops.ones((observation.shape[0], 1), ms.bool_)
-        values, h, c = self.network(ops.expand_dims(observation, 1), there, h * keep, c * keep)
+        values, h, c = self.network(ops.expand_dims(observation, 1), there, h, c)
         return ops.argmax(values[:, 0], 1), h, c
 
 
 class Actor:
-    """Acts greedily in environments that are stepped together, and holds the LSTM's state from one step to the next."""
+    """Acts greedily in environments that are stepped together, and holds the LSTM's state from one step to the next.
+
+    Attributes:
+        before (list[np.ndarray]): The state with which the last call began, h and c. Shape ``[E, H]``.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.state: list[Tensor] = []
-        self.keep = np.ones(0, np.float32)
+        self.before: list[np.ndarray] = []
+        self.state: list[np.ndarray] = []
 
     def __call__(self, observation: Tensor) -> Tensor:
         """Actions ``[E]``. At the first call all episodes begin."""
         if not self.state:
-            self.state = [Tensor(np.zeros((1, len(observation), self.policy.network.hidden), np.float32))] * 2
-            self.keep = np.ones((1, len(observation), 1), np.float32)
-        action, *self.state = self.policy(observation, Tensor(self.keep), *self.state)
-        self.keep = np.ones_like(self.keep)
+            self.state = [np.zeros((len(observation), self.policy.network.hidden), np.float32) for _ in range(2)]
+        self.before = self.state
+        action, *state = self.policy(observation, *(Tensor(part[None]) for part in self.before))
+        self.state = [part.asnumpy()[0].copy() for part in state]
         return action
 
     def forget(self, done: np.ndarray) -> None:
         """Clears the state of the environments whose episodes are over."""
-        self.keep[0, done] = 0
+        for part in self.state:
+            part[done] = 0
 
 
 class RecurrentLearner(Learner):
     """Networks, optimizer and buffer. One call learns from a batch of sequences.
 
-    Axes: ``B`` sequences, ``T`` steps, ``L`` steps after the burn-in.
+    Axes: ``B`` sequences, ``T`` steps, ``L`` steps after the burn-in, ``K`` steps but the first at which another
+    sequence can begin, ``H`` units.
     """
 
     def __init__(self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, config: dict[str, Any]) -> None:
@@ -135,23 +148,46 @@ class RecurrentLearner(Learner):
         super().__init__(network, target, buffer, config["gamma"], settings["tau"], rate)
         self.loss_and_gradients = ms.value_and_grad(self.sequence_loss, None, self.weights, has_aux=True)
         self.eta, self.n_step = settings["eta"], settings["n_step"]
-        self.burn_in = buffer.burn_in
+        self.burn_in, self.stride, self.hidden = buffer.burn_in, buffer.stride, settings["hidden"]
+        steps = self.burn_in + buffer.sequence_length
+        # Sequences begin `stride` steps apart: the first step of another one is 1, 2, ... strides after that of this.
+        firsts = range(self.stride, steps, self.stride)
+        self.refresh = config["refresh"] and len(firsts) > 0
+        self.ahead = Tensor((np.array(firsts) - self.burn_in) * buffer.num_envs, ms.int64)
+        cuts = sorted({0, self.burn_in, *firsts, steps + 1})
+        self.sections = tuple(itertools.pairwise(cuts))
         sequences, inputs = buffer.sample_size, len(settings["observation_scale"])
         # The compiled methods need zeros of these shapes.
-        self.empty_state = Tensor(np.zeros((1, sequences, settings["hidden"]), np.float32))
         self.no_step = Tensor(np.zeros((sequences, 1), np.bool_))
         self.no_observation = Tensor(np.zeros((sequences, 1, inputs), np.float32))
 
     def construct(self) -> Tensor:
-        indices, weights, mask, observation, action, reward, next_observation, terminated = self.buffer.sample()
+        indices, weights, mask, observation, action, reward, next_observation, terminated, h, c = self.buffer.sample()
         seen, there = self.all_observations(observation, next_observation, mask)
         learned, action, reward = mask[:, self.burn_in :], action[:, self.burn_in :], reward[:, self.burn_in :]
         # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
         discount = self.gamma * (1.0 - terminated[:, self.burn_in :].astype(ms.float32))
-        (loss, errors), gradients = self.loss_and_gradients(seen, there, action, reward, discount, learned, weights)
+        # Where an episode begins within the burn-in, the first row is masked: it and its state are zeros.
+        h, c = ops.expand_dims(h[:, 0], 0), ops.expand_dims(c[:, 0], 0)
+        (loss, errors, h, c), gradients = self.loss_and_gradients(
+            seen, there, h, c, action, reward, discount, learned, weights
+        )
         self.improve(gradients)
         self.buffer.update_priorities(indices, sequence_priorities(errors, learned, self.eta))
+        if self.refresh:
+            self.store_states(indices, mask, h, c)
         return loss
+
+    def store_states(self, indices: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tensor:
+        """Writes states ``[B, K, H]`` over those of the rows at which other sequences begin, as far as there are such.
+
+        The handle of a sample is that of the first step after the burn-in; consecutive rows of one environment have
+        handles `num_envs` apart.
+        """
+        handles = ops.expand_dims(indices, 1) + self.ahead
+        handles = ops.select(mask[:, self.stride :: self.stride], handles, ops.full_like(handles, -1))
+        h, c = ops.reshape(h, (-1, self.hidden)), ops.reshape(c, (-1, self.hidden))
+        return self.buffer.update(ops.reshape(handles, (-1,)), {"h": h, "c": c})
 
     def all_observations(self, observation: Tensor, next_observation: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Those of the ``T`` steps and the one after the last, ``[B, T + 1, F]``, and which of them there are."""
@@ -161,18 +197,21 @@ class RecurrentLearner(Learner):
         return ops.where(ops.expand_dims(here, 2), observation, following), ops.logical_or(here, before)
 
     def sequence_loss(
-        self, seen: Tensor, there: Tensor, action: Tensor, reward: Tensor, discount: Tensor, learned: Tensor,
-        weights: Tensor,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Mean Huber loss, each sequence with its importance weight, and the temporal difference errors ``[B, L]``."""
-        values = self.values(self.network, seen, there)
+        self, seen: Tensor, there: Tensor, h: Tensor, c: Tensor, action: Tensor, reward: Tensor, discount: Tensor,
+        learned: Tensor, weights: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        """Mean Huber loss, each sequence with its importance weight, temporal difference errors ``[B, L]``, and states.
+
+        The states, ``[B, K, H]``, are those before the steps at which other sequences begin.
+        """
+        values, new_h, new_c = self.unroll(self.network, seen, there, h, c)
         # Double Q-learning: the network chooses the next action, the target says what it is worth.
         best = ops.argmax(values[:, 1:], 2)
-        next_value = values_of(self.values(self.target, seen, there)[:, 1:], best)
+        next_value = values_of(self.unroll(self.target, seen, there, h, c)[0][:, 1:], best)
         wanted = ops.stop_gradient(self.returns(reward, discount, next_value, learned))
         value = values_of(values[:, :-1], action)
         losses = ops.huber_loss(value, wanted, reduction="none") * learned.astype(ms.float32)
-        return ops.mean(weights * ops.mean(losses, 1)), wanted - value
+        return ops.mean(weights * ops.mean(losses, 1)), wanted - value, new_h, new_c
 
     def returns(self, reward: Tensor, discount: Tensor, next_value: Tensor, learned: Tensor) -> Tensor:
         """Returns of `n_step` steps, of fewer where the sequence ends before. All arguments are ``[B, L]``."""
@@ -183,13 +222,20 @@ class RecurrentLearner(Learner):
             wanted = reward + discount * ops.where(followed, later, next_value)
         return wanted
 
-    def values(self, network: nn.Cell, seen: Tensor, there: Tensor) -> Tensor:
-        """Values of the actions at the ``L`` steps and after them, ``[B, L + 1, A]``."""
-        h, c = self.empty_state, self.empty_state
-        if self.burn_in > 0:  # prepares the state, and nothing is learned from it
-            _, h, c = network(seen[:, : self.burn_in], there[:, : self.burn_in], h, c)
-            h, c = ops.stop_gradient(h), ops.stop_gradient(c)
-        return network(seen[:, self.burn_in :], there[:, self.burn_in :], h, c)[0]
+    def unroll(self, network: nn.Cell, seen: Tensor, there: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        """Values of the actions at the ``L`` steps and after them, ``[B, L + 1, A]``, and states ``[B, K, H]``."""
+        values, all_h, all_c = (), (), ()
+        for first, last in self.sections:
+            if first > 0 and first % self.stride == 0:
+                all_h, all_c = (*all_h, h[0]), (*all_c, c[0])
+            value, h, c = network(seen[:, first:last], there[:, first:last], h, c)
+            if last <= self.burn_in:  # prepares the state, and nothing is learned from it
+                h, c = ops.stop_gradient(h), ops.stop_gradient(c)
+            else:
+                values = (*values, value)
+        if not self.refresh:
+            return ops.concat(values, 1), h, c
+        return ops.concat(values, 1), ops.stack(all_h, 1), ops.stack(all_c, 1)
 
 
 def values_of(values: Tensor, action: Tensor) -> Tensor:
@@ -233,7 +279,8 @@ class RecurrentRun(Run):
         """Steps the environments and stores their rows, with the end of episodes; `returns` adds up rewards."""
         actions = self.act()
         result = self.envs.step(actions)
-        rows, flags = self.rows.step(self.observation, actions, *result)
+        h, c = self.actor.before
+        rows, flags = self.rows.step(self.observation, actions, *result, h=h, c=c)
         self.learner.buffer.insert(rows, **flags)
         self.observation, done = result[0], flags["end"]
         self.step += len(actions)
@@ -256,10 +303,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
     parser.add_argument("--seed", type=int, default=0)
     add_device_option(parser)
+    parser.add_argument(
+        "--refresh", action=argparse.BooleanOptionalAction, default=True,
+        help="write states that the network computes while it learns over the stored ones",
+    )  # fmt: skip
     parser.add_argument("--memoryless", action="store_true", help="clear the LSTM's state before each step")
     parser.add_argument("--num-envs", type=int, help="default: from the configuration")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
-    parser.add_argument("--out", type=Path, help="default: runs/r2d2_cartpole[_memoryless]_seed<seed>")
+    parser.add_argument("--out", type=Path, help="default: runs/r2d2_cartpole[_no_refresh][_memoryless]_seed<seed>")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
     return parser.parse_args()
 
@@ -270,10 +321,10 @@ def main() -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     use_device(arguments.device)
     ms.runtime.dispatch_threads_num(1)  # the graph is a chain
-    config = {**load_config(arguments.config), "memoryless": arguments.memoryless}
+    config = {**load_config(arguments.config), "memoryless": arguments.memoryless, "refresh": arguments.refresh}
     given = {"steps": arguments.steps, "num_envs": arguments.num_envs}
     config.update({key: value for key, value in given.items() if value is not None})
-    name = "r2d2_cartpole_memoryless" if arguments.memoryless else "r2d2_cartpole"
+    name = "r2d2_cartpole" + "_no_refresh" * (not arguments.refresh) + "_memoryless" * arguments.memoryless
     folder = arguments.out or Path("runs") / f"{name}_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run = RecurrentRun(config, arguments.seed, arguments.backend, folder)

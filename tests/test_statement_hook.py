@@ -41,6 +41,7 @@ def test_installing_twice_leaves_one_wrapper():
         "f().insert(x)",
         "a.insert(x, end=True)",
         "a.update(i, x)",
+        "a.update(s, i, x)",
     ],
 )
 def test_statements_that_are_a_buffers(source: str):

@@ -1,5 +1,6 @@
 """`update`: columns of stored rows are written over by handle, in every kind of buffer, from Python and in a graph."""
 
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -10,6 +11,7 @@ from mindspore import Tensor, nn
 from mindspore_replay import (
     ElasticReplayBuffer,
     EpisodeReplayBuffer,
+    MixedReplay,
     NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -97,6 +99,11 @@ class Statement(nn.Cell):
         return self.buffer.rows()
 
 
+def graph(cell: nn.Cell) -> Callable[..., Any]:
+    """The Cell as a compiled graph, whatever the context mode."""
+    return ms.jit(cell.construct)
+
+
 @pytest.mark.parametrize("way", ["python", "graph"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_written_by_handle(kind: str, backend: str, way: str):
@@ -111,7 +118,7 @@ def test_rows_are_written_by_handle(kind: str, backend: str, way: str):
     if way == "python":
         assert int(buffer.update(handles, values)) == dead == 3
     else:
-        got, *_ = Update(buffer)(Tensor(handles), *map(Tensor, values.values()))
+        got, *_ = graph(Update(buffer))(Tensor(handles), *map(Tensor, values.values()))
         assert int(got) == dead == 3
     assert stored(buffer) == after
     buffer.check_valid()
@@ -134,7 +141,7 @@ def test_a_graph_reads_what_it_has_written(backend: str):
     buffer = make("prioritized", backend)
     handles = np.array([5, 9])
     values = [np.full((2, 2), 7, np.float32), np.array([70, 71], np.int32), np.array([True, True])]
-    number = Statement(buffer)(Tensor(handles), *map(Tensor, values))[1].asnumpy()
+    number = graph(Statement(buffer))(Tensor(handles), *map(Tensor, values))[1].asnumpy()
     assert number.tolist() == [4, 70, 6, 7, 8, 71, 10, 11]
 
 
@@ -186,9 +193,9 @@ def test_what_does_not_fit_in_a_graph_is_refused(backend: str):
     buffer = make("prioritized", backend)
     before = buffer.state_dict()
     with pytest.raises(Exception, match="column 'state': expected float32, but got float64"):
-        Update(buffer)(Tensor([5]), Tensor(np.zeros((1, 2))), Tensor([True]))
+        graph(Update(buffer))(Tensor([5]), Tensor(np.zeros((1, 2))), Tensor([True]))
     with pytest.raises(Exception, match=r"expected \(2, 2\), but got \(1, 2\)"):
-        Update(buffer)(Tensor([5, 6]), Tensor(np.zeros((1, 2), np.float32)), Tensor([True, False]))
+        graph(Update(buffer))(Tensor([5, 6]), Tensor(np.zeros((1, 2), np.float32)), Tensor([True, False]))
     assert all(np.array_equal(buffer.state_dict()[key], array) for key, array in before.items())
 
 
@@ -197,4 +204,146 @@ def test_a_buffer_without_handles_has_no_update():
     with pytest.raises(RuntimeError, match="'update' needs a buffer that keeps a weight for each row"):
         buffer.update([0], {"number": [1]})
     with pytest.raises(RuntimeError, match="there are no 'indices'"):
-        ms.jit(Update(buffer).construct)(Tensor([0]), Tensor(np.zeros((1, 2), np.float32)), Tensor([True]))
+        graph(Update(buffer))(Tensor([0]), Tensor(np.zeros((1, 2), np.float32)), Tensor([True]))
+
+
+class UpdateMixed(nn.Cell):
+    """Writes some columns of rows of several buffers."""
+
+    def __init__(self, mixed: MixedReplay) -> None:
+        super().__init__()
+        self.mixed = mixed
+
+    def construct(self, source, indices, state, terminated):
+        return self.mixed.update(source, indices, {"state": state, "terminated": terminated})
+
+
+class SampleAndWrite(nn.Cell):
+    """Samples from several buffers, and writes all columns of the rows drawn, by a statement."""
+
+    def __init__(self, mixed: MixedReplay) -> None:
+        super().__init__()
+        self.mixed = mixed
+
+    def construct(self):
+        batch = self.mixed.sample(with_indices=True)
+        self.mixed.update(batch[0], batch[1], [-batch[3], batch[4] + 100, batch[5]])
+        return batch
+
+
+def mix(backend: str, kinds: tuple[str, ...] = ("weighted", "prioritized")) -> MixedReplay:
+    """Buffers of these kinds whose rows have the same handles; one after the first tells numbers from 1000 on."""
+    sources = [make(kind, backend) for kind in kinds]
+    for i, source in enumerate(sources):
+        state = source.state_dict()
+        state["column.number"] += 1000 * i
+        source.load_state_dict(state)
+    return MixedReplay([(source, 1) for source in sources], 2 * len(sources))
+
+
+@pytest.mark.parametrize("way", ["python", "graph"])
+def test_mixed_rows_are_written_in_their_own_buffers(backend: str, way: str):
+    """Both buffers use the same handles; a shuffled batch finds its rows by their source."""
+    mixed = mix(backend)
+    mixed.sources[1].delete([9])
+    states = [source.state_dict() for source in mixed.sources]
+    source, indices = [1, 0, 1, 1, 0, 1, 0, 1], [5, 5, 7, 99, -1, 9, 9, 7]
+    dead_at = {3, 4, 5}
+    values = new_rows(8)
+    wanted = [{key: array.copy() for key, array in state.items()} for state in states]
+    for i, (owner, handle) in enumerate(zip(source, indices)):
+        if i not in dead_at:
+            wanted[owner]["column.state"][handle % CAPACITY] = values["state"][i]
+            wanted[owner]["column.terminated"][handle % CAPACITY] = values["terminated"][i]
+    if way == "python":
+        dead = mixed.update(source, indices, values)
+    else:
+        dead = graph(UpdateMixed(mixed))(Tensor(source), Tensor(indices), *map(Tensor, values.values()))
+    assert (dead.dtype, int(dead)) == (ms.int32, 3)
+    for buffer, state in zip(mixed.sources, wanted):
+        buffer.check_valid()
+        assert all(np.array_equal(array, state[key]) for key, array in buffer.state_dict().items())
+
+
+def test_a_graph_writes_the_rows_it_has_drawn_from_several_buffers(backend: str):
+    mixed = mix(backend, ("weighted", "prioritized", "weighted reservoir"))
+    states = [source.state_dict() for source in mixed.sources]
+    batch = [part.asnumpy() for part in graph(SampleAndWrite(mixed))()]
+    source, number = batch[0], batch[4]
+    for i, buffer in enumerate(mixed.sources):
+        wanted = states[i]["column.number"].copy()
+        wanted[np.isin(wanted, number[source == i])] += 100
+        np.testing.assert_array_equal(buffer.state_dict()["column.number"], wanted)
+
+
+@pytest.mark.parametrize("way", ["python", "graph"])
+def test_rows_of_buffers_without_handles_are_left_out(backend: str, way: str):
+    plain = ReplayBuffer(sample_size=2, capacity=CAPACITY, seed=0, backend=backend, **SCHEMA)
+    plain.insert([np.zeros((4, 2), np.float32), np.arange(4, dtype=np.int32), np.zeros(4, bool)])
+    other = make("prioritized", backend)
+    mixed, before = MixedReplay([(plain, 1), (other, 1)], 4), plain.state_dict()
+    values = new_rows(3)
+    if way == "python":
+        dead = mixed.update([0, 1, 0], [-1, 4, 2], values)
+    else:
+        dead = graph(UpdateMixed(mixed))(Tensor([0, 1, 0]), Tensor([-1, 4, 2]), *map(Tensor, values.values()))
+    assert int(dead) == 0
+    assert all(np.array_equal(plain.state_dict()[key], array) for key, array in before.items())
+    assert stored(other)[4] == [values["state"][1].tolist(), 4, False]
+
+
+WRONG_MIXED: dict[str, tuple[Any, type[Exception], str]] = {
+    "no such source": (
+        ([0, 2], [5, 6], {"number": [1, 2]}),
+        ValueError,
+        r"'source' must be in \[0, 2\), but got \[0, 2\]",
+    ),
+    "a negative source": (([0, -1], [5, 6], {"number": [1, 2]}), ValueError, r"'source' must be in \[0, 2\)"),
+    "lengths": (([0, 1], [5, 6, 7], {"number": [1, 2]}), ValueError, "'source' and 'indices' must have the shape"),
+    "a number": ((0, 5, {"number": 1}), ValueError, "'source' and 'indices' must have the shape"),
+    "sources that are no ints": (([0.0], [5], {"number": [1]}), TypeError, "'source' must hold ints"),
+    "handles that are no ints": (([0], [5.0], {"number": [1]}), TypeError, "'indices' must hold ints"),
+    "a column that is not there": (([0, 1], [5, 6], {"other": [1, 2]}), ValueError, "must be some of the columns"),
+    "a column of one source": (([0, 0], [5, 6], {"reward": [1.0, 2.0]}), ValueError, "must be some of the columns"),
+    "another dtype": (([0, 1], [5, 6], {"state": np.zeros((2, 2))}), TypeError, "expected float32, but got float64"),
+    "another length": (([0, 1], [5, 6], {"number": [1]}), ValueError, r"expected \(2,\), but got \(1,\)"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_MIXED)
+def test_what_does_not_fit_changes_no_source(case: str, backend: str):
+    arguments, error, message = WRONG_MIXED[case]
+    mixed = mix(backend)
+    before = mixed.state_dict()
+    with pytest.raises(error, match=message):
+        mixed.update(*arguments)
+    assert all(np.array_equal(mixed.state_dict()[key], array) for key, array in before.items())
+
+
+def test_what_does_not_fit_in_a_mixed_graph_is_refused(backend: str):
+    mixed = mix(backend)
+    before, values = mixed.state_dict(), [Tensor(value) for value in new_rows(2).values()]
+    with pytest.raises(TypeError, match="'indices' must hold ints"):
+        graph(UpdateMixed(mixed))(Tensor([0, 1]), Tensor([5.0, 6.0], ms.float32), *values)
+    with pytest.raises(Exception, match=r"expected \(3, 2\), but got \(2, 2\)"):
+        graph(UpdateMixed(mixed))(Tensor([0, 1, 1]), Tensor([5, 6, 7]), *values)
+    with pytest.raises(RuntimeError, match="assert failed"):
+        graph(UpdateMixed(mixed))(Tensor([0, 2]), Tensor([5, 6]), *values).asnumpy()
+    assert all(np.array_equal(mixed.state_dict()[key], array) for key, array in before.items())
+
+
+def test_a_sequence_s_rows_have_handles_num_envs_apart(backend: str):
+    """Each step of a sample is written into its own row, and steps that are masked into none."""
+    buffer = SequenceReplayBuffer(
+        16, 40, [()], ["int32"], 4, burn_in=3, stride=2, pad_end=True, num_envs=2, seed=0, backend=backend
+    )
+    for step in range(31):  # the number of a row is its handle
+        buffer.insert([np.array([2 * step, 2 * step + 1], np.int32)], end=np.array([step % 5 == 4, step % 9 == 8]))
+    indices, mask, number = (part.asnumpy() for part in buffer.sample())
+    assert not mask[:, 0].all()
+    assert not mask[:, -1].all()
+    handles = indices[:, None] + (np.arange(7) - 3) * 2
+    np.testing.assert_array_equal(number, np.where(mask, handles, 0))
+    assert int(buffer.update(handles[mask], [number[mask] + 1000])) == 0
+    numbers = np.arange(22, 62)
+    np.testing.assert_array_equal(buffer.rows()[0].asnumpy(), numbers + 1000 * np.isin(numbers, handles[mask]))

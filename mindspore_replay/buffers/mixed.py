@@ -14,7 +14,7 @@ from ..columns import TYPES, numpy_type
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows, exact_counts
 from ..store.checks import check_bool, check_number, check_seed, check_size
-from ..store.inputs import as_priority, check_length
+from ..store.inputs import as_priority, as_values, check_length
 from ..store.random import initial_state
 from ..store.schema import type_name
 from ..store.state import fitting
@@ -306,9 +306,7 @@ class MixedReplay(Remembered, OwnNames, nn.Cell):
         return result
 
     def _update_graph(self, source, indices, priorities):
-        self._check_update(source.dtype, source.shape, indices.dtype, indices.shape)
-        ok = ops.all(ops.logical_and(source >= 0, source < len(self._twins)))
-        self._assert(ok, (source,))
+        ok = self._known_sources(source, indices)
         dead = self._zero + 0
         for i in range(len(self._twins)):
             if self._prioritized[i]:
@@ -317,6 +315,22 @@ class MixedReplay(Remembered, OwnNames, nn.Cell):
                 skipped = self._twins[i].update_priorities(handles, priorities)
                 dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
         return dead
+
+    def _update_rows_graph(self, source, indices, values):
+        ok = self._known_sources(source, indices)
+        dead = self._zero + 0
+        for i in range(len(self._twins)):
+            if self._with_handles[i]:
+                others = ops.logical_or(source != i, ops.logical_not(ok))
+                skipped = self._twins[i].update(ops.select(others, self._dead, ops.cast(indices, ms.int64)), values)
+                dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
+        return dead
+
+    def _known_sources(self, source, indices):
+        self._check_update(source.dtype, source.shape, indices.dtype, indices.shape)
+        ok = ops.all(ops.logical_and(source >= 0, source < len(self._twins)))
+        self._assert(ok, (source,))
+        return ok
 
     def _set_ratios_graph(self, ratios):
         if not self.adjustable:
@@ -423,20 +437,54 @@ class MixedReplay(Remembered, OwnNames, nn.Cell):
                 no priority is changed. In a graph the last two fail the operator with a RuntimeError.
         """
         name = type(self).__name__
-        given_source, handles = (_as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
-        self._check_pairs(given_source.shape, handles.shape)
+        given_source, handles = self._known_pairs(source, indices)
         given = as_priority(name, priorities)
         check_length(name, given, handles.size)
-        if given_source.min() < 0 or given_source.max() >= len(self.sources):
-            raise ValueError(
-                f"For '{name}', 'source' must be in [0, {len(self.sources)}), but got {given_source.tolist()}."
-            )
         dead = 0
         for i, buffer in enumerate(self.sources):
             mine = given_source == i
             if self._prioritized[i] and mine.any():
                 dead += int(buffer.update_priorities(handles[mine], np.broadcast_to(given, mine.shape)[mine]))
         return Tensor(dead, ms.int32)
+
+    @graph_body(_update_rows_graph)
+    def update(self, source: Any, indices: Any, values: Any) -> Tensor:
+        """Writes columns of stored rows, each in its own buffer. Rows of buffers without handles are left out.
+
+        Args:
+            source (Union[Tensor, Sequence[int]]): Sources as `sample` gives them, ints ``[n]``. In a graph a Tensor.
+            indices (Union[Tensor, Sequence[int]]): Handles as `sample` gives them, int32 or int64 ``[n]``. In a graph a
+                Tensor. Of several for one row the last counts.
+            values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column, of stored
+                rows and not of samples, ``[n, *F]``, as `ReplayBuffer.update` takes them. They must fit each source
+                that gives handles.
+
+        Returns:
+            Tensor: How many handles were dead. They are skipped. Shape ``[]``, int32.
+
+        Raises:
+            TypeError: If `source` or `indices` hold no ints, or a column has another dtype.
+            ValueError: If shapes do not fit, or there is no such source or column; then nothing is written. In a graph
+                a source that is not there fails the operator with a RuntimeError.
+        """
+        given_source, handles = self._known_pairs(source, indices)
+        members = [i for i in range(len(self.sources)) if self._with_handles[i]]
+        for i in members:  # before anything is written
+            as_values(self.sources[i].columns, handles, values)
+        dead = 0
+        for i in members:
+            mine = given_source == i
+            dead += int(self.sources[i].update(np.where(mine, handles, -1), values)) - int((~mine).sum())
+        return Tensor(dead, ms.int32)
+
+    def _known_pairs(self, source: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Sources and handles, each ``[n]``, or a clear error."""
+        name = type(self).__name__
+        given, handles = (_as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
+        self._check_pairs(given.shape, handles.shape)
+        if given.min() < 0 or given.max() >= len(self.sources):
+            raise ValueError(f"For '{name}', 'source' must be in [0, {len(self.sources)}), but got {given.tolist()}.")
+        return given, handles
 
     def _check_pairs(self, source: tuple[int, ...], indices: tuple[int, ...]) -> None:
         if len(source) != 1 or source != indices or source[0] == 0:

@@ -24,6 +24,9 @@ class SequenceReplayBuffer(Buffer):
     reaches the end of the episode, so that the last step is reached whatever the stride. An episode shorter than
     `sequence_length` is reached only with `pad_end`.
 
+    Step t of a sample, from 0 on, is the row with the handle ``indices + (t - burn_in) * num_envs`` where the mask is
+    ``True``: `update` can write what was computed along a sequence into its rows.
+
     Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
 
     Args:

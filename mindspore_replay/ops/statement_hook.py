@@ -12,18 +12,19 @@ from typing import Any
 
 from ..mindspore_api import EXPAND_STATEMENT, find_parser
 
-#: Positional arguments of a buffer's methods that have the name of a list's or a dict's, which take another number.
-_ARGUMENTS = {"insert": 1, "update": 2}
+#: Positional arguments of the methods of buffers and mixtures that have the name of a list's or a dict's, which take
+#: other numbers of them.
+_ARGUMENTS = {"insert": (1,), "update": (2, 3)}
 
 
 def is_buffer_statement(node: ast.AST) -> bool:
-    """Whether a statement is a call ``<something>.insert(<one>, ...)`` or ``<something>.update(<one>, <another>)``."""
+    """Returns True for a call of a buffer's `insert` or `update`, by the number of positional arguments."""
     call = getattr(node, "value", None)
     return (
         isinstance(node, ast.Expr)
         and isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
-        and len(call.args) == _ARGUMENTS.get(call.func.attr, -1)
+        and len(call.args) in _ARGUMENTS.get(call.func.attr, ())
         and not any(isinstance(argument, ast.Starred) for argument in call.args)
     )
 
