@@ -42,7 +42,7 @@ from dqn import ROOT, Learner, Run, Scale, conclude
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import create_buffer, load_config, sequence_priorities
-from mindspore_replay.vector import VectorRows
+from mindspore_replay.training.vector import VectorRows
 
 
 class PositionsOnly(gym.Wrapper):

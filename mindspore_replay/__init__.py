@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from .buffers.reservoir import ReservoirReplayBuffer
     from .buffers.sequence import SequenceReplayBuffer
     from .checkpoint import TrainingCheckpoint, load, save
-    from .config import create_buffer, get_buffer_cls, load_config
-    from .limiter import RateLimiter
-    from .monitor import ReplayMonitor
+    from .config.configuration import create_buffer, get_buffer_cls, load_config
     from .ops.status import KernelStatus, kernel_status
-    from .prefetch import Prefetch
-    from .priorities import sequence_priorities
-    from .vector import VectorRows
+    from .training.limiter import RateLimiter
+    from .training.monitor import ReplayMonitor
+    from .training.prefetch import Prefetch
+    from .training.priorities import sequence_priorities
+    from .training.sinks import JSONLinesWriter, TensorBoardWriter, TerminalWriter
+    from .training.vector import VectorRows
     from .views.frame_stack import FrameStack
     from .views.hindsight import HindsightRelabel
     from .views.n_step import NStep
-    from .writers import JSONLinesWriter, TensorBoardWriter, TerminalWriter
 
 #: The module of each public name, and its name there where that is another.
 _PLACES = {
@@ -36,30 +36,30 @@ _PLACES = {
     "EpisodeReplayBuffer": "buffers.episode",
     "FrameStack": "views.frame_stack",
     "HindsightRelabel": "views.hindsight",
-    "JSONLinesWriter": "writers",
+    "JSONLinesWriter": "training.sinks",
     "KernelStatus": "ops.status",
     "MixedReplay": "buffers.mixed",
     "NStep": "views.n_step",
-    "Prefetch": "prefetch",
+    "Prefetch": "training.prefetch",
     "PrioritizedReplayBuffer": "buffers.prioritized",
     "PriorityReplayBuffer": "buffers.prioritized:PrioritizedReplayBuffer",
-    "RateLimiter": "limiter",
+    "RateLimiter": "training.limiter",
     "ReplayBuffer": "buffers.replay",
-    "ReplayMonitor": "monitor",
+    "ReplayMonitor": "training.monitor",
     "ReservoirReplayBuffer": "buffers.reservoir",
     "SequenceReplayBuffer": "buffers.sequence",
-    "TensorBoardWriter": "writers",
-    "TerminalWriter": "writers",
+    "TensorBoardWriter": "training.sinks",
+    "TerminalWriter": "training.sinks",
     "TrainingCheckpoint": "checkpoint",
     "UniformReplayBuffer": "buffers.replay:ReplayBuffer",
-    "VectorRows": "vector",
-    "create_buffer": "config",
-    "get_buffer_cls": "config",
+    "VectorRows": "training.vector",
+    "create_buffer": "config.configuration",
+    "get_buffer_cls": "config.configuration",
     "kernel_status": "ops.status",
     "load": "checkpoint",
-    "load_config": "config",
+    "load_config": "config.configuration",
     "save": "checkpoint",
-    "sequence_priorities": "priorities",
+    "sequence_priorities": "training.priorities",
 }
 
 __all__ = [

@@ -26,7 +26,7 @@ from mindspore_replay import (
 from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.checkpoint.overview import overview
 from mindspore_replay.cli import main
-from mindspore_replay.statistics import statistics_of
+from mindspore_replay.training.statistics import statistics_of
 
 NAMES = ["observation", "reward", "terminated"]
 COLUMNS: dict[str, Any] = {

@@ -26,12 +26,12 @@ WITH_EXAMPLES = {
     "mindspore_replay.checkpoint.training",
     "mindspore_replay.checkpoint.writer",
     *(f"mindspore_replay.datasets.{name}" for name in ("hdf5", "minari", "npz")),
-    "mindspore_replay.limiter",
-    "mindspore_replay.monitor",
+    "mindspore_replay.training.limiter",
+    "mindspore_replay.training.monitor",
     "mindspore_replay.ops.status",
-    "mindspore_replay.prefetch",
-    "mindspore_replay.priorities",
-    "mindspore_replay.vector",
+    "mindspore_replay.training.prefetch",
+    "mindspore_replay.training.priorities",
+    "mindspore_replay.training.vector",
     *(f"mindspore_replay.views.{name}" for name in ("frame_stack", "n_step")),
 }
 

@@ -26,8 +26,8 @@ from mindspore_replay import (
     SequenceReplayBuffer,
     create_buffer,
 )
-from mindspore_replay import limiter as limiter_module
 from mindspore_replay.buffers.parameters import overwrite
+from mindspore_replay.training import limiter as limiter_module
 
 
 def counted(limiter: RateLimiter) -> list[int]:

@@ -21,7 +21,7 @@ from mindspore_replay import (
     TensorBoardWriter,
     TerminalWriter,
 )
-from mindspore_replay.writers import bars, number_text
+from mindspore_replay.training.sinks import bars, number_text
 
 
 class Noted:
@@ -110,7 +110,7 @@ def test_an_older_state_gives_no_rates():
 
 def test_rates_are_those_of_a_second(monkeypatch: pytest.MonkeyPatch):
     clock = [100.0]
-    monkeypatch.setattr("mindspore_replay.monitor.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("mindspore_replay.training.monitor.time.perf_counter", lambda: clock[0])
     buffer, first, last = prioritized(), Noted(), Noted()
     monitor = ReplayMonitor(buffer, [first, last])
     buffer.insert(rows(20)).sample()

@@ -10,7 +10,7 @@ PROGRAM = """
 import sys
 for name in ("ray", "yaml", "tensorboardX", "rich"):
     sys.modules[name] = None  # as if it were not installed
-import mindspore_replay.vector
+import mindspore_replay.training.vector
 assert "gymnasium" not in sys.modules
 from mindspore_replay import TensorBoardWriter, TerminalWriter, create_buffer, load_config
 shards = {"capacity": 10, "data_shape": [[]], "data_type": ["int32"], "shards": 2}

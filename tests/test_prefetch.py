@@ -25,7 +25,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from mindspore_replay.prefetch import PrefetchStatistics
+from mindspore_replay.training.prefetch import PrefetchStatistics
 
 NAMES, TYPES = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
 SHAPES: list[tuple[int, ...]] = [(5,), (), ()]

@@ -16,7 +16,7 @@ from mindspore_replay.distributed.handles import LIVES, MOST_SHARDS, joined, par
 from mindspore_replay.distributed.merging import choose, importance
 from mindspore_replay.distributed.totals import added_up
 from mindspore_replay.distributed.writer import Schema
-from mindspore_replay.statistics import Statistics, statistics_of
+from mindspore_replay.training.statistics import Statistics, statistics_of
 
 pytestmark = pytest.mark.host_memory("shards lie in the memory of processes of their own")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, ReservoirReplayBuffer, SequenceReplayBuffer
-from mindspore_replay.statistics import Histogram, statistics_of
+from mindspore_replay.training.statistics import Histogram, statistics_of
 
 
 def rows(n: int) -> list[np.ndarray]:

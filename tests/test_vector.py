@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from mindspore_replay import NStep, ReplayBuffer
-from mindspore_replay.vector import VectorRows
+from mindspore_replay.training.vector import VectorRows
 
 MODES = list(AutoresetMode)
 NEXT_STEP, SAME_STEP, DISABLED = MODES

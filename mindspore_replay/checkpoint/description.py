@@ -9,11 +9,11 @@ from mindspore import Parameter, nn
 from ..arguments import Remembered, given_arguments
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
-from ..config import BUFFER_TYPES
-from ..limiter import RateLimiter
+from ..config.configuration import BUFFER_TYPES
 from ..store.checks import MAX_CAPACITY
 from ..store.schema import given_type_name
 from ..store.state import is_by_slot
+from ..training.limiter import RateLimiter
 from ..views.frame_stack import FrameStack
 from ..views.n_step import NStep
 from .file_format import damaged

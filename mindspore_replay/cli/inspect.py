@@ -14,8 +14,8 @@ import numpy as np
 
 from ..checkpoint.overview import Overview, overview
 from ..optional import install_command
-from ..statistics import Statistics, statistics_of
-from ..writers import as_json, bars, number_text
+from ..training.sinks import as_json, bars, number_text
+from ..training.statistics import Statistics, statistics_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

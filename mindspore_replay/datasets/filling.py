@@ -11,7 +11,7 @@ import numpy as np
 from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
-from ..config import get_buffer_cls
+from ..config.configuration import get_buffer_cls
 from ..optional import install_command
 from ..store.checks import check_size
 from .steps import Arrays, EpisodeTable, Steps, chunk_rows

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from ..buffers.base import Buffer
 from ..checkpoint.files import real_path, replacing
 from ..columns import numpy_type
-from ..config import get_buffer_cls
+from ..config.configuration import get_buffer_cls
 from .export import StoredRows
 from .filling import Bar, Field, Writer, check_given, fill, knows_episodes, schema_buffer
 from .filling import row_bytes as bytes_of

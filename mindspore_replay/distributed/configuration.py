@@ -7,8 +7,8 @@ from ..buffers.base import Buffer
 from ..buffers.elastic import ElasticReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..checkpoint.description import describe
-from ..config import SHARDS, create_buffer, flat, nearest
-from ..di_engine import LIMITER, limiter_arguments
+from ..config.configuration import SHARDS, create_buffer, flat, nearest
+from ..config.di_engine import LIMITER, limiter_arguments
 from ..ops import native
 from ..store.checks import check_size
 

@@ -15,9 +15,9 @@ import numpy as np
 from ..buffers.parameters import overwrite
 from ..checkpoint import load, save
 from ..checkpoint.files import replacing
-from ..config import create_buffer
-from ..statistics import Statistics, statistics_of
+from ..config.configuration import create_buffer
 from ..store.tree import levels
+from ..training.statistics import Statistics, statistics_of
 from .configuration import fingerprint
 from .ray_module import ray_module
 

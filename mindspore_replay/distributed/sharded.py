@@ -19,12 +19,12 @@ from mindspore import Tensor
 from ..buffers.arguments import as_handles, need_weights
 from ..buffers.parameters import overwrite
 from ..buffers.replay import ReplayBuffer
-from ..limiter import RateLimiter, Wait
 from ..mindspore_api import share
-from ..statistics import Statistics
 from ..store.checks import check_number, check_size
 from ..store.inputs import as_priority, check_length, one_number
 from ..store.outputs import Maker, makers
+from ..training.limiter import RateLimiter, Wait
+from ..training.statistics import Statistics
 from .configuration import fingerprint, sample_size_of, shard_configs, split, template
 from .handles import LIVES, MOST_SHARDS, joined, parted
 from .links import Link, Links

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ..statistics import Statistics
+from ..training.statistics import Statistics
 
 
 def added_up(parts: Mapping[int, Statistics]) -> Statistics:

@@ -10,8 +10,8 @@ import numpy as np
 from mindspore import Tensor
 
 from ..columns import Columns
-from ..limiter import PATIENCE
 from ..store.inputs import as_priority, check_length
+from ..training.limiter import PATIENCE
 from .ray_module import ray_module
 
 logger = logging.getLogger("mindspore_replay.distributed")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .store.state import COUNTS
+from ..store.state import COUNTS
 
 #: Rows that are looked at together: few enough to stay in the cache.
 _BLOCK = 1 << 16

@@ -8,15 +8,15 @@ from typing import Any
 
 from mindspore import nn
 
+from ..buffers.elastic import ElasticReplayBuffer
+from ..buffers.episode import EpisodeReplayBuffer
+from ..buffers.prioritized import PrioritizedReplayBuffer
+from ..buffers.replay import ReplayBuffer
+from ..buffers.reservoir import ReservoirReplayBuffer
+from ..buffers.sequence import SequenceReplayBuffer
+from ..optional import install_command
+from ..training.limiter import RateLimiter
 from . import di_engine
-from .buffers.elastic import ElasticReplayBuffer
-from .buffers.episode import EpisodeReplayBuffer
-from .buffers.prioritized import PrioritizedReplayBuffer
-from .buffers.replay import ReplayBuffer
-from .buffers.reservoir import ReservoirReplayBuffer
-from .buffers.sequence import SequenceReplayBuffer
-from .limiter import RateLimiter
-from .optional import install_command
 
 #: Classes by the names that a configuration may use.
 BUFFER_TYPES: dict[str, type] = {
@@ -140,7 +140,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
     if _is_several(config):
         return _create_named({key: value for key, value in config.items() if key not in _SEVERAL_KEYS})
     if SHARDS in config:
-        from .distributed import ShardedReplay
+        from ..distributed import ShardedReplay
 
         return ShardedReplay(config)
     buffer_cls = get_buffer_cls(config)

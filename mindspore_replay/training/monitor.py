@@ -4,10 +4,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .buffers.base import Buffer
+from ..buffers.base import Buffer
+from ..store.checks import check_size
+from .sinks import Writer
 from .statistics import Histogram, Statistics, statistics_of
-from .store.checks import check_size
-from .writers import Writer
 
 _LAST_STEP = 2**62  # more than any run takes
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from mindspore import nn
 
-from .buffers.own_names import OwnNames
-from .buffers.parameters import load_in_place, overwrite, state_parameter
-from .store.checks import check_size
+from ..buffers.own_names import OwnNames
+from ..buffers.parameters import load_in_place, overwrite, state_parameter
+from ..store.checks import check_size
 
 logger = logging.getLogger("mindspore_replay.limiter")
 

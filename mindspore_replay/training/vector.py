@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .columns import numpy_type
+from ..columns import numpy_type
 
 # Values of gymnasium.vector.AutoresetMode. This module does without gymnasium itself.
 NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")

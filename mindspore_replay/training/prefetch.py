@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from .buffers.base import Buffer
-from .buffers.mixed import MixedReplay
-from .store.checks import check_size
+from ..buffers.base import Buffer
+from ..buffers.mixed import MixedReplay
+from ..store.checks import check_size
 
 
 class PrefetchStatistics(NamedTuple):

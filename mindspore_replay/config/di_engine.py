@@ -4,9 +4,9 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from .buffers.prioritized import PrioritizedReplayBuffer
-from .buffers.replay import ReplayBuffer
-from .buffers.sequence import SequenceReplayBuffer
+from ..buffers.prioritized import PrioritizedReplayBuffer
+from ..buffers.replay import ReplayBuffer
+from ..buffers.sequence import SequenceReplayBuffer
 
 #: Keys that have another name here.
 RENAMED = {

@@ -1,0 +1,1 @@
+"""Around a buffer while an agent learns: limits, samples drawn ahead, measurements, rows of vector environments."""
