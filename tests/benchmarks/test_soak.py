@@ -3,15 +3,15 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from places import ROOT
 
 pytestmark = pytest.mark.host_memory("a program that runs on the CPU")
 
-SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "soak.py"
+SCRIPT = ROOT / "benchmarks" / "soak.py"
 
 
 @pytest.fixture

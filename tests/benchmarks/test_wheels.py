@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 
 SCRIPT = """
 import json, sys, mindspore_replay

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 pytest.importorskip("setuptools", reason="setup.py is run with the setuptools that are installed")
 
-ROOT = Path(__file__).resolve().parent.parent
 
 #: Says what it could make code for, and writes its arguments to the library.
 NVCC = """#!/bin/sh

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "design.md"
+from places import ROOT
+
+PAGE = ROOT / "docs" / "design.md"
 
 
 def run(folder: Path, code: str) -> "subprocess.CompletedProcess[str]":

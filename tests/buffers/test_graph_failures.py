@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from bodies import make_buffer, row
 from mindspore import Tensor
+from places import ROOT
 
 import mindspore_replay
 from mindspore_replay import EpisodeReplayBuffer, PrioritizedReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.store import library
 
-ROOT = Path(__file__).resolve().parent.parent
 SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
 MESSAGE = re.compile(r"function\((\w+)\) is (\d+)")
 

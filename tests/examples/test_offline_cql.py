@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import yaml
 from mindspore import Tensor, nn
+from places import ROOT
 
 from mindspore_replay import ReplayBuffer, load_config
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_it_collects_loads_and_compares(tmp_path: Path):

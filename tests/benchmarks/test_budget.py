@@ -8,8 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from places import ROOT
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "budget.py"
+SCRIPT = ROOT / "benchmarks" / "budget.py"
 KERNELS = {"replay_insert", "replay_sample"}
 COUNTS = {"replay_insert: 1 row": 1000, "replay_insert: 64 rows": 2000, "replay_sample: 64 rows": 5000}
 TOOLS = {

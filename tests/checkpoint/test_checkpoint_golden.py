@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import TESTS
 
 from mindspore_replay import MixedReplay, load, save
 
-GOLDEN = Path(__file__).with_name("golden")
+GOLDEN = TESTS / "golden"
 DRAWS: dict[str, Any] = json.loads((GOLDEN / "draws.json").read_text())
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mindspore import nn
-from test_threads import run
+from workers import run
 
 from mindspore_replay import (
     ElasticReplayBuffer,

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from checkpoint_cases import RINGS, assert_same_state, draws, filled, insert
 from mindspore import Parameter, Tensor, nn, ops
+from places import ROOT, TESTS
 
 from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, TrainingCheckpoint, load, save
 from mindspore_replay.checkpoint import files
@@ -399,7 +400,7 @@ def test_a_network_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPa
 
 def test_killed_at_every_point_of_a_save(tmp_path: Path):
     """After each there is the run before or the new one, whole; a writer that is not atomic does not pass."""
-    script = Path(__file__).with_name("killed_training.py")
+    script = TESTS / "support" / "killed_training.py"
     ran = subprocess.run(
         [sys.executable, script, tmp_path, "whole", "incremental", "in-place"],
         capture_output=True,
@@ -422,7 +423,7 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path):
 
 def test_the_loop_of_the_page_goes_on_after_a_kill(tmp_path: Path):
     """It is killed between two saves, and gives the same losses and weights as one that was not."""
-    page = Path(__file__).resolve().parent.parent / "docs" / "training_checkpoints.md"
+    page = ROOT / "docs" / "training_checkpoints.md"
     loop = page.read_text().split("```python\n")[1].split("```")[0]
     for long, short in (("step < 100", "step < 20"), ("step % 50", "step % 10")):
         assert long in loop

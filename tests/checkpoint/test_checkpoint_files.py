@@ -18,6 +18,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checkpoint_cases import RINGS, assert_same_state, filled, insert
+from places import TESTS
 from safetensors.numpy import save_file
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, load, save
@@ -536,7 +537,7 @@ def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPa
 
 def test_killed_at_any_moment(tmp_path: Path):
     """The file loads after each kill, and its rows fit together; a writer that is not atomic does not pass."""
-    script = Path(__file__).with_name("killed_savers.py")
+    script = TESTS / "support" / "killed_savers.py"
     ran = subprocess.run(
         [sys.executable, script, tmp_path, "save", "incremental", "in-place", "removing"],
         capture_output=True,

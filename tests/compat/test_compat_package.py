@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 PROGRAM = """
 from mindspore_replay.compat import install
@@ -35,7 +36,7 @@ assert 0.8 < inside.mean() < 1  # rows in order: only where an episode ends does
 """
 
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("mindspore_rl", "astor", "gym")),

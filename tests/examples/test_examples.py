@@ -13,11 +13,10 @@ import mindspore as ms
 import numpy as np
 import pytest
 import yaml
+from places import ROOT
 from safetensors.numpy import load_file
 
 from mindspore_replay import load, load_config
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def start(script: str, *arguments: object) -> subprocess.CompletedProcess:

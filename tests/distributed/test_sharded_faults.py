@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import PATIENCE, Writing, config, fill, numbers_of, process_of, rows, wait_until
+from places import TESTS
 
 from mindspore_replay import JSONLinesWriter, ReplayMonitor
 from mindspore_replay.distributed import ShardedReplay
@@ -281,7 +282,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_killed_learner_goes_on(cluster: Any):
     """Another process finds the shards by their name, with rows, priorities, clock, beta and counts as they were."""
     address, name = cluster.get_runtime_context().gcs_address, f"learner-{os.getpid()}"
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(TESTS / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", LEARNER, name]
     environment = {**os.environ, "PYTHONPATH": path, "RAY_ADDRESS": address}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)

@@ -10,8 +10,7 @@ from pathlib import Path
 import emulated_gpu
 import mindspore as ms
 import pytest
-
-TESTS = Path(__file__).parent
+from places import TESTS
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from places import ROOT
 
 from mindspore_replay.store.signatures import COLUMNS, INPUT, OUTPUT, OUTPUTS, ROWS, STATE, Item, Signature, parse
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("kernels", "sample_kernels")
 
 #: An argument: its dtype in the kernels' words, its shape, and its memory, which is a NumPy array on the host.

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 import pytest
+from places import ROOT
 
 from mindspore_replay.cli import main
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
 

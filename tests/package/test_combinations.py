@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from drivers import COMBINATIONS, missing
+from places import TESTS
 
 EIGHT = {str(combination) for combination in COMBINATIONS}
 
@@ -31,7 +32,7 @@ def suite(tmp_path: Path) -> Callable[[str], Path]:
     """Writes a folder with the guard and a test, which is left out in one combination."""
 
     def write(skipped: str) -> Path:
-        conftest = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
+        conftest = TESTS / "conftest.py".read_text(encoding="utf-8")
         (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
         (tmp_path / "test_some.py").write_text(SUITE.format(skipped=skipped), encoding="utf-8")
         return tmp_path
@@ -60,7 +61,7 @@ def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path]):
         "-n",
         "2",
         "-o",
-        f"pythonpath={Path(__file__).parent}",
+        f"pythonpath={TESTS / 'support'}",
         str(folder),
     ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
@@ -71,7 +72,7 @@ def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path]):
 def test_a_device_that_is_not_there_ends_the_run_with_one_line(suite: Callable[[str], Path]):
     folder = suite("")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--device", "Ascend", "-p", "no:cacheprovider"]
-    command += ["-o", f"pythonpath={Path(__file__).parent}", str(folder)]
+    command += ["-o", f"pythonpath={TESTS / 'support'}", str(folder)]
     environment = {**os.environ, "GLOG_v": "4"}  # MindSpore logs what it looked for
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder, env=environment)
     if result.returncode == 0:
@@ -99,7 +100,7 @@ def test_what_needs_the_memory_of_the_host_is_skipped_elsewhere(suite: Callable[
     (folder / "test_some.py").write_text(MARKED, encoding="utf-8")
     (folder / "any_device.py").write_text("import mindspore\nmindspore.set_device = print\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-n", "0", "-p", "any_device", "-p", "no:cacheprovider"]
-    command += ["-o", f"pythonpath={Path(__file__).parent} {folder}", str(folder)]
+    command += ["-o", f"pythonpath={TESTS / 'support'} {folder}", str(folder)]
     for device, expected in (("CPU", "2 passed"), ("GPU", "1 passed, 1 skipped")):
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         result = subprocess.run(

@@ -12,6 +12,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
+from places import ROOT
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.compat import Patch, install, operators, uninstall
@@ -310,7 +311,7 @@ def test_nothing_is_active_unless_called_and_all_is_undone():
 
 
 def test_the_migration_page_names_every_patch(patches: Any):
-    page = (Path(__file__).resolve().parent.parent / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
     assert [patch.name for patch in patches if f"`{patch.name}`" not in page] == []
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -11,6 +10,7 @@ import pytest
 from bodies import Kept
 from checks import cursors
 from mindspore import Tensor, ops
+from workers import run
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.buffers import replay
@@ -30,26 +30,6 @@ def row(actor: int, step: int) -> list[np.ndarray]:
 def assert_whole(batch: Any) -> None:
     wide, number = (part.asnumpy() for part in batch)
     np.testing.assert_array_equal(wide, np.repeat(number[:, None], WIDTH, axis=1))
-
-
-def run(*workers: Callable[[], None]) -> None:
-    """Runs all to the end; the first error of any is raised here."""
-    errors: list[BaseException] = []
-
-    def guarded(worker: Callable[[], None]) -> None:
-        try:
-            worker()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(worker,)) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-        assert not thread.is_alive(), "a thread hangs"
-    if errors:
-        raise errors[0]
 
 
 @pytest.mark.parametrize(("backend", "steps"), [("native", 3000), ("composite", 150)])

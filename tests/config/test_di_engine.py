@@ -2,12 +2,12 @@
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from mindspore import nn
+from places import ROOT
 
 import mindspore_replay
 from mindspore_replay import (
@@ -22,7 +22,7 @@ from mindspore_replay import (
     get_buffer_cls,
 )
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "di_engine.md"
+PAGE = ROOT / "docs" / "di_engine.md"
 COLUMNS = {"data_shape": [()], "data_type": ["int32"], "seed": 0}
 ONE = COLUMNS | {"replay_buffer_size": 8}
 PPG = {

@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,10 +9,10 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor
+from places import ROOT
 
 from mindspore_replay import create_buffer, load_config
 
-ROOT = Path(__file__).resolve().parent.parent
 ENVS, CAPACITY, STEPS, HIDDEN, BURN_IN, LENGTH = 3, 60, 43, 5, 3, 5
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import mindspore as ms
+from places import TESTS
 
 from mindspore_replay.store import library
 
 _FOLDER = "MINDSPORE_REPLAY_EMULATED_KERNELS"
-_RUNTIME = Path(__file__).parent / "csrc" / "emulated_runtime.cc"
+_RUNTIME = TESTS / "csrc" / "emulated_runtime.cc"
 #: How the nvcc of MindSpore's CUDA says what it is.
 _NVCC = '#!/bin/sh\necho "Cuda compilation tools, release 11.6, V11.6.124"\n'
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import ROOT
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 from comparison import rounds as rounds_module  # noqa: E402
