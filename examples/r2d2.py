@@ -2,21 +2,21 @@
 
     python examples/r2d2.py                     # about five minutes on two CPU cores
     python examples/r2d2.py --seed 1
-    python examples/r2d2.py --no-refresh        # stored states stay as the actor left them
+    python examples/r2d2.py --refresh           # learning writes newer LSTM states over the stored ones
     python examples/r2d2.py --memoryless        # the same, but the LSTM forgets everything before each step
     python examples/r2d2.py --resume --steps 200000
-    python examples/plot_curves.py runs/r2d2_cartpole_*seed* --together --out r2d2_cartpole.png
+    python examples/plot_curves.py runs/r2d2_cartpole_*seed[0-2] --together --out r2d2_cartpole.png
 
 The agent sees where the cart and the pole are and what it did last, but not how fast they move: it must remember. The
 buffer gives sequences of one episode. The LSTM starts from the state that is stored with a sequence's first row; the
 first steps, the burn-in, only bring that state up to date; where an episode begins or ends within a sequence, a mask
 says so. One call of a compiled graph samples sequences, computes the loss of double Q-learning with their importance
-weights, updates the network and its target, gives the sequences their new priorities, and refreshes stored states.
-Rows are stored by eager calls, and acting carries the LSTM's state along.
+weights, updates the network and its target, and gives the sequences their new priorities. Rows are stored by eager
+calls, and acting carries the LSTM's state along.
 
 A row comes with the state that the actor had before it saw the row's observation, so the state is as old as the row.
-The refresh writes states over it that the network comes to along the sampled sequences. It writes them into each row
-at which another sequence can begin, every ``stride`` rows; no other stored state is ever read.
+With ``--refresh`` the same graph writes states over it that the network comes to along the sampled sequences, into each
+row at which another sequence can begin, every ``stride`` rows; with ``pad_end`` no other stored state is ever read.
 
 Options, environments, evaluations and files are those of ``dqn.py``. It prints the mean return of
 100 greedy episodes with the best network, and writes the learning curve, history and checkpoints to
@@ -304,13 +304,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     add_device_option(parser)
     parser.add_argument(
-        "--refresh", action=argparse.BooleanOptionalAction, default=True,
+        "--refresh", action=argparse.BooleanOptionalAction, default=False,
         help="write states that the network computes while it learns over the stored ones",
     )  # fmt: skip
     parser.add_argument("--memoryless", action="store_true", help="clear the LSTM's state before each step")
     parser.add_argument("--num-envs", type=int, help="default: from the configuration")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
-    parser.add_argument("--out", type=Path, help="default: runs/r2d2_cartpole[_no_refresh][_memoryless]_seed<seed>")
+    parser.add_argument("--out", type=Path, help="default: runs/r2d2_cartpole[_refresh][_memoryless]_seed<seed>")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
     return parser.parse_args()
 
@@ -324,7 +324,7 @@ def main() -> None:
     config = {**load_config(arguments.config), "memoryless": arguments.memoryless, "refresh": arguments.refresh}
     given = {"steps": arguments.steps, "num_envs": arguments.num_envs}
     config.update({key: value for key, value in given.items() if value is not None})
-    name = "r2d2_cartpole" + "_no_refresh" * (not arguments.refresh) + "_memoryless" * arguments.memoryless
+    name = "r2d2_cartpole" + "_refresh" * arguments.refresh + "_memoryless" * arguments.memoryless
     folder = arguments.out or Path("runs") / f"{name}_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run = RecurrentRun(config, arguments.seed, arguments.backend, folder)

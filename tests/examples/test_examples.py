@@ -200,15 +200,30 @@ def test_dqn_atari_samples_what_the_agent_saw(tmp_path: Path):
     assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_r2d2_learns_from_sequences(tmp_path: Path):
+def test_r2d2_learns_from_sequences_and_refreshes_their_states(tmp_path: Path):
     config = short_config("r2d2_cartpole.yaml", tmp_path)
-    output = run("r2d2.py", "--steps", 1160, "--config", config, "--out", tmp_path)
-    assert output.startswith("1160 steps")
-    saved = buffers(tmp_path)["learner.buffer"]
-    starts = saved.weights.asnumpy()[:1160] > 0
-    assert 0 < starts.sum() < 1160 / 4  # every sixth step of an episode, and no row of fillers
-    assert len(np.unique(saved.priorities.asnumpy()[:1160][starts])) > 20
-    assert float(saved.beta) > 0.4
+    states = []
+    for option in ("--refresh", "--no-refresh"):
+        folder = tmp_path / f"r2d2{option}_seed0"
+        output = run("r2d2.py", "--steps", 1160, "--config", config, "--out", folder, option)
+        assert output.startswith("1160 steps")
+        saved = buffers(folder)["learner.buffer"]
+        starts = saved.weights.asnumpy()[:1160] > 0
+        assert 0 < starts.sum() < 1160 / 4  # every sixth step of an episode, and no row of fillers
+        assert len(np.unique(saved.priorities.asnumpy()[:1160][starts])) > 20
+        assert float(saved.beta) > 0.4
+        rows = saved.state_dict()
+        states.append({key: rows[f"column.{key}"][:1000] for key in ("observation", "h", "c")})
+    # Both runs stored the same rows until they learned.
+    refreshed, as_stored = states
+    np.testing.assert_array_equal(refreshed["observation"], as_stored["observation"])
+    changed = (refreshed["h"] != as_stored["h"]).any(1)
+    assert changed.sum() > 50
+    assert not (changed & ~starts[:1000]).any()
+    np.testing.assert_array_equal(changed, (refreshed["c"] != as_stored["c"]).any(1))
+    picture = tmp_path / "figure.png"
+    run("plot_curves.py", *sorted(tmp_path.glob("r2d2-*")), "--together", "--out", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_hindsight_learns_what_plain_replay_does_not(tmp_path: Path):
