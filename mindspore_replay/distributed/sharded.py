@@ -434,7 +434,7 @@ class ShardedReplay:
         return dict(zip(names, batch)) if as_dict else tuple(batch)
 
     @contextlib.contextmanager
-    def _turn_unless(self, stop: threading.Event) -> Iterator[None]:
+    def turn_to_sample(self, stop: threading.Event) -> Iterator[None]:
         """Waits until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
         if self.limiter is not None:
             self._turn_to_sample(stop)
