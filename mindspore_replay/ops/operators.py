@@ -53,7 +53,7 @@ class Operators:
         self._read = make("read", lambda: CompositeRead(state, columns))
         self._sample = make(
             "sample", lambda: CompositeSample(state, plan, columns, rule), plan.specs(columns),
-            plan=Tensor(plan.options()), numbers=Tensor(plan.numbers()), beta=state.beta,
+            plan=Tensor(plan.options()), powers=Tensor(plan.powers()), beta=state.beta,
         )  # fmt: skip
         self._reset = make("reset", lambda: updates.CompositeReset(state))
         self._update = tuple(
@@ -111,6 +111,8 @@ class Operators:
         """``-> outputs`` of the plan: `given_beta`, float64, takes the place of beta unless it is ``None``."""
         if not self.native:
             return self._sample(sample_range, given_beta)
+        if not self.marked:
+            return self._sample(sample_range)
         return self._sample(sample_range, self.state.beta if given_beta is None else given_beta)
 
     def reset(self):

@@ -79,6 +79,13 @@ inline Argument Doubles(std::vector<double> values) {
   return Make<double>("float64", {n}, std::move(values));
 }
 
+// The bits of a number, as a plan holds it.
+inline int64_t BitsOf(double number) {
+  int64_t bits;
+  std::memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
+
 inline Argument Floats(std::vector<float> values) {
   const auto n = static_cast<int64_t>(values.size());
   return Make<float>("float32", {n}, std::move(values));
