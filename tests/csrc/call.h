@@ -172,6 +172,7 @@ class Arguments {
       const std::string name(item.name);
       if (!Has(name) && item.needs < 0) Fail(std::string(signature.name), "a call without " + name);
       if (!Has(name) || (item.role == replay::Role::kOutput && !outputs)) continue;
+      if (item.needs == replay::kReservoirGroup && !Has("row_serials")) continue;  // the random state, which all have
       for (Argument &argument : items_[name]) arrays.push_back(&argument);
     }
     return arrays;
