@@ -252,16 +252,18 @@ void TestManyOperations(Reach reach) {
         status = On(&buffer, "insert", rows);
         break;
       }
-      case 2:
-        status = On(&buffer, "sample",
-                    {{"plan", PlanOf({2, 0, below(2), 3, below(2), 0, 0, 0}, 1)},
-                     {"beta", Doubles({0.5})},
-                     {"given_beta", Doubles({0.5})},
-                     {"sample_range", Int64({0, INT64_MAX})},
-                     {"outputs", {Int64(handles), Zeros("float32", {5}), Zeros("float32", {5})}}});
+      case 2: {
+        Arguments sample = {{"plan", PlanOf({2, 0, below(2), 3, below(2), 0, 0, 0}, 1)},
+                            {"beta", Doubles({0.5})},
+                            {"given_beta", Doubles({0.5})},
+                            {"sample_range", Int64({0, INT64_MAX})},
+                            {"outputs", {Int64(handles), Zeros("float32", {5}), Zeros("float32", {5})}}};
+        if (reach == Reach::kWindows) sample["powers"] = Doubles({1});
+        status = On(&buffer, "sample", sample);
         CHECK(status == replay::kOk || status == replay::kTooFewRows);
         status = replay::kOk;
         break;
+      }
       case 3: status = On(&buffer, "delete", {{"handles", Int64(handles)}, {"removed", One("int32")}}); break;
       case 4:
         status = On(&buffer, "advance",
