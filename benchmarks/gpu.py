@@ -97,13 +97,13 @@ class Buffer:
 
     def sample(self, n: int, draw: int = UNIFORM, numbers: dict[int, Any] | None = None) -> Callable[[Any], None]:
         """A sample of rows and of numbers, which are outputs by their kinds."""
-        plan = [draw, 1, 0, 0, 0, 0, 0, 0]
+        plan = [draw, 1, *[0] * 8]
         for column in range(len(self.schema)):
             plan += [ROW, column, 0, 0, 0, 1, 1]
         for kind in numbers or {}:
             plan += [kind, 0, 0, 0, 0, 1, 1]
         return self.call(
-            "sample", plan=self.put(np.array(plan)), numbers=self.put(np.array([0.0, 0.0, 1.0])),
+            "sample", plan=self.put(np.array(plan)), powers=self.put(np.array([1.0])),
             sample_range=self.put(np.array(WHOLE)), given_beta=self.state["beta"],
             outputs=[*self.batch(n), *(numbers or {}).values()],
         )  # fmt: skip

@@ -62,7 +62,7 @@ class BufferAppend(RingOperator):
     def _append(self, buffer, exp, count, head):
         ops.assign(head, head * ops.cast(count > 0, ms.int32))
         if self.native:
-            return self.write(*buffer, head, count, *self.own, *exp)
+            return self.write(*buffer, head, count, self.own[0], *exp)
         return ops.cast(self.write(buffer, head, count, self.own[0], exp), ms.int32)
 
     def _call_graph(self, buffer, exp, count, head):
@@ -130,7 +130,7 @@ class BufferGetItem(RingOperator):
 
     def _row(self, buffer, count, head, index):
         if self.native:
-            return self.single(self.read(*buffer, head, count, *self.own, index))
+            return self.single(self.read(*buffer, head, count, self.own[0], index))
         return self.read(buffer, head, count, index)
 
     def _call_graph(self, buffer, count, head, index):
@@ -201,7 +201,7 @@ class BufferSample(RingOperator):
         outputs = tuple(Output(WINDOW, column) for column in range(len(self.columns)))
         plan = SamplePlan(self.batch_size, "uniform", outputs, replace=replace)
         if self.native:
-            self.plan, self.numbers, self.beta = Tensor(plan.options()), Tensor(plan.numbers()), Tensor(np.zeros(1))
+            self.plan = Tensor(plan.options())
             shapes = tuple(shape for shape, _ in plan.specs(self.columns))
             self.sample: Any = native.custom("replay_sample", lambda *_: shapes, tuple(self.columns.types))
         else:
@@ -211,9 +211,7 @@ class BufferSample(RingOperator):
 
     def _rows(self, buffer, count, head):
         if self.native:
-            return self.sample(
-                *buffer, head, count, *self.own, self.plan, self.numbers, self.beta, self.all_rows, self.beta
-            )
+            return self.sample(*buffer, head, count, *self.own, self.plan, self.all_rows)
         slots, _ = self.draw(self.own[1], head, count, self.all_rows)
         return self.gather(buffer, slots)
 

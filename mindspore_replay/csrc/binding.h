@@ -331,6 +331,16 @@ class Bound {
     return raw_.data<T>(at(name));
   }
 
+  // Null for an array that the operator does not take, or the buffer does not have.
+  template <typename T, uint64_t kHash>
+  T *data_or_null(std::integral_constant<uint64_t, kHash>) const {
+    constexpr int i = ItemOfHash<kOperator>(kHash);
+    if constexpr (i >= 0) {
+      if (binding_.at[i] >= 0) return raw_.data<T>(binding_.at[i]);
+    }
+    return nullptr;
+  }
+
   template <uint64_t kHash>
   int64_t elements(std::integral_constant<uint64_t, kHash>) const {
     return binding_.elements[ItemOfHash<kOperator>(kHash)];

@@ -93,31 +93,16 @@ struct State {
 
 template <int kOperator>
 State StateOf(const Bound<kOperator> &args) {
-  using Args = Bound<kOperator>;
-  State state{args.capacity(),
-              args.template data<int32_t>(NAMED("head")),
-              args.template data<int32_t>(NAMED("count")),
-              args.template data<int64_t>(NAMED("serials")),
-              args.template data<RandomState>(NAMED("random_state")),
-              {SumTree(nullptr, 1), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
-              nullptr,
-              nullptr,
-              nullptr,
-              nullptr};
-  if constexpr (Args::MayHaveGroup(kMarksGroup)) {
-    if (args.HasGroup(kMarksGroup)) state.marks = MarksOf(args);
-  }
-  if constexpr (Args::MayHaveGroup(kReservoirGroup)) {
-    if (args.HasGroup(kReservoirGroup)) state.row_serials = args.template data<int64_t>(NAMED("row_serials"));
-  }
-  if constexpr (Args::MayHaveGroup(kTimeGroup)) {
-    if (args.HasGroup(kTimeGroup)) {
-      state.steps = args.template data<int64_t>(NAMED("steps"));
-      state.flags = args.template data<uint8_t>(NAMED("flags"));
-      state.rule = args.template data<WindowRule>(NAMED("window_rule"));
-    }
-  }
-  return state;
+  return {args.capacity(),
+          args.template data<int32_t>(NAMED("head")),
+          args.template data<int32_t>(NAMED("count")),
+          args.template data<int64_t>(NAMED("serials")),
+          args.template data_or_null<RandomState>(NAMED("random_state")),
+          MarksOf(args),
+          args.template data_or_null<int64_t>(NAMED("row_serials")),
+          args.template data_or_null<int64_t>(NAMED("steps")),
+          args.template data_or_null<uint8_t>(NAMED("flags")),
+          args.template data_or_null<WindowRule>(NAMED("window_rule"))};
 }
 
 // What takes the slots that the algorithms change, where the nodes above them are computed anew by other means.

@@ -12,16 +12,17 @@
 
 namespace replay {
 
+// What an operator does not touch of it is null.
 template <int kOperator>
 Marks MarksOf(const Bound<kOperator> &args) {
-  return {SumTree(args.template data<double>(NAMED("weights")), args.capacity()),
-          args.template data<float>(NAMED("priorities")),
-          args.template data<float>(NAMED("max_priority")),
-          args.template data<int32_t>(NAMED("use_counts")),
-          args.template data<int64_t>(NAMED("insertion_clocks")),
-          args.template data<Clock>(NAMED("clock")),
-          args.template data<Counts>(NAMED("counts")),
-          args.template data<WeightRule>(NAMED("weighting"))};
+  return {SumTree(args.template data_or_null<double>(NAMED("weights")), args.capacity()),
+          args.template data_or_null<float>(NAMED("priorities")),
+          args.template data_or_null<float>(NAMED("max_priority")),
+          args.template data_or_null<int32_t>(NAMED("use_counts")),
+          args.template data_or_null<int64_t>(NAMED("insertion_clocks")),
+          args.template data_or_null<Clock>(NAMED("clock")),
+          args.template data_or_null<Counts>(NAMED("counts")),
+          args.template data_or_null<WeightRule>(NAMED("weighting"))};
 }
 
 template <int kOperator>

@@ -29,23 +29,18 @@ struct Plan {
   int64_t by_buffer;
   ChainRule chain;
   int64_t strategy;
+  double beta_step;
+  double ratio;  // of samples with another goal
 
   REPLAY_BOTH const Output *Outputs() const { return reinterpret_cast<const Output *>(this + 1); }
 };
 
-static_assert(sizeof(Plan) == 8 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
+static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
 
-// The numbers that a plan goes with, as their Tensor holds them; the powers of gamma, from 0 to the steps of a chain, come
-// after them.
-struct PlanNumbers {
-  double beta_step;
-  double ratio;  // of samples with another goal
-
-  REPLAY_BOTH const double *Powers() const { return reinterpret_cast<const double *>(this + 1); }
-};
-
-REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t numbers) {
-  return plan.draw >= kUniformly && plan.draw <= kByPriority && plan.chain.steps >= 0 && numbers == 3 + plan.chain.steps;
+// `powers` are those of gamma, from 0 to the steps of a chain; none where samples are rows.
+REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t powers) {
+  return plan.draw >= kUniformly && plan.draw <= kByPriority && plan.chain.steps >= 0 &&
+         (powers == 0 || powers == 1 + plan.chain.steps);
 }
 
 // Moves beta by its step after a draw.

@@ -20,7 +20,6 @@ using replay::Gathered;
 using replay::Hindsight;
 using replay::Output;
 using replay::Plan;
-using replay::PlanNumbers;
 using replay::RandomState;
 using replay::Status;
 using replay::Target;
@@ -55,7 +54,7 @@ struct RowOutputs {
   }
 };
 
-Status SampleRows(const Args &args, const Plan &plan, const PlanNumbers &numbers, int64_t n) {
+Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
   RowOutputs outputs;
   outputs.rows.reserve(static_cast<size_t>(args.outputs()));
   const int first_output = args.at(NAMED("outputs"));
@@ -90,7 +89,7 @@ Status SampleRows(const Args &args, const Plan &plan, const PlanNumbers &numbers
       for (float *weights : outputs.weights) {
         replay::ImportanceWeights(marks.tree, slots.data(), n, beta, plan.by_buffer != 0, weights);
       }
-      replay::MoveBeta(args.data<double>(NAMED("beta")), numbers.beta_step);
+      replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
     }
     marks.Deliver(slots.data(), n, plan.max_use);
     return replay::kOk;
@@ -112,11 +111,11 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &time, const Wi
 }
 
 // The windows that start in these slots, but for their weights.
-std::vector<Window> WindowsAt(const Timeline &time, const Plan &plan, const PlanNumbers &numbers, int64_t outputs,
-                              const std::vector<int64_t> &slots, RandomState *random) {
+std::vector<Window> WindowsAt(const Timeline &time, const Plan &plan, int64_t outputs, const std::vector<int64_t> &slots,
+                              RandomState *random) {
   const int64_t reach = replay::Reach(plan.Outputs(), outputs, plan.chain.steps);
   for (const int64_t slot : slots) time.Prefetch(slot, reach);
-  const Hindsight hindsight{plan.strategy, numbers.ratio};
+  const Hindsight hindsight{plan.strategy, plan.ratio};
   const auto n = static_cast<int64_t>(slots.size());
   std::vector<Window> windows(slots.size());
   for (int64_t i = 0; i < n; ++i) {
@@ -134,7 +133,7 @@ std::vector<Window> WindowsAt(const Timeline &time, const Plan &plan, const Plan
   return windows;
 }
 
-Status SampleWindows(const Args &args, const Plan &plan, const PlanNumbers &numbers, int64_t n) {
+Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
   const int first_output = args.at(NAMED("outputs"));
   const int64_t outputs = args.outputs();
   std::vector<replay::Field> columns;
@@ -157,6 +156,7 @@ Status SampleWindows(const Args &args, const Plan &plan, const PlanNumbers &numb
     }
   }
   const double beta = *args.data<double>(NAMED("given_beta"));
+  const double *powers = args.data<double>(NAMED("powers"));
   auto *random = args.data<RandomState>(NAMED("random_state"));
   return replay::WithRows(args, [&](const auto &) {
     const Timeline time = replay::TimelineOf(args);
@@ -165,7 +165,7 @@ Status SampleWindows(const Args &args, const Plan &plan, const PlanNumbers &numb
     const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
     const Status status = replay::Draw(plan, time, random, bounds, n, slots.data());
     if (status != replay::kOk) return status;
-    const std::vector<Window> windows = WindowsAt(time, plan, numbers, outputs, slots, random);
+    const std::vector<Window> windows = WindowsAt(time, plan, outputs, slots, random);
     for (int64_t *to : handles) {
       std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
     }
@@ -184,10 +184,10 @@ Status SampleWindows(const Args &args, const Plan &plan, const PlanNumbers &numb
       for (int64_t b = begin; b < end; ++b) {
         if (b + kAhead < end) Prefetch(targets, time, windows[static_cast<size_t>(b + kAhead)]);
         const Window &window = windows[static_cast<size_t>(b)];
-        for (const Target &target : targets) replay::Fill(target, time, window, b, numbers.Powers());
+        for (const Target &target : targets) replay::Fill(target, time, window, b, powers);
       }
     });
-    if (plan.draw == replay::kByPriority) replay::MoveBeta(args.data<double>(NAMED("beta")), numbers.beta_step);
+    if (plan.draw == replay::kByPriority) replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
     marks.Deliver(slots.data(), n, plan.max_use);
     return replay::kOk;
   });
@@ -199,15 +199,14 @@ Status SampleWindows(const Args &args, const Plan &plan, const PlanNumbers &numb
 // may be beta itself, and moves beta by its step up to 1.
 MINDSPORE_REPLAY_KERNEL(sample) {
   const Plan &plan = *args.data<Plan>(NAMED("plan"));
-  const PlanNumbers &numbers = *args.data<PlanNumbers>(NAMED("numbers"));
   const int first_output = args.at(NAMED("outputs"));
   const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
-  const bool marked = args.HasGroup(replay::kMarksGroup);
-  if (n < 1 || !replay::IsPlan(plan, args.elements(NAMED("numbers")))) return replay::kBadArguments;
+  const bool marked = args.HasGroup(replay::kMarksGroup), timed = args.HasGroup(replay::kTimeGroup);
+  if (n < 1 || !replay::IsPlan(plan, timed ? args.elements(NAMED("powers")) : 0)) return replay::kBadArguments;
   if (marked != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
-  const double beta = *args.data<double>(NAMED("given_beta"));
-  if (!(beta >= 0 && beta <= 1)) return replay::kBadWeight;
-  return args.HasGroup(replay::kTimeGroup) ? SampleWindows(args, plan, numbers, n) : SampleRows(args, plan, numbers, n);
+  const double *beta = args.data_or_null<double>(NAMED("given_beta"));
+  if (beta != nullptr && !(*beta >= 0 && *beta <= 1)) return replay::kBadWeight;
+  return timed ? SampleWindows(args, plan, n) : SampleRows(args, plan, n);
 }
 
 // Draws rows of G groups, L of each. Options are the column that tells groups, of ints, and whether rows are consecutive;

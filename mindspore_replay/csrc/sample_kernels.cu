@@ -28,7 +28,6 @@ using replay::kThreads;
 using replay::Marks;
 using replay::Output;
 using replay::Plan;
-using replay::PlanNumbers;
 using replay::RandomState;
 using replay::Report;
 using replay::State;
@@ -60,8 +59,8 @@ struct Sample {
   const int64_t *bounds;
   double *beta;
   const double *given_beta;
-  const PlanNumbers *numbers;
-  int64_t count_of_numbers;
+  const double *powers;
+  int64_t count_of_powers;
   const Plan *plan;
   int64_t n;
   int64_t *own_handles;       // null if an output is sure to hold them
@@ -98,8 +97,8 @@ struct Sample {
   template <typename Rows>
   __device__ int Load(Draws *draws) const {
     const bool marked = plan->draw != replay::kUniformly;
-    if (!replay::IsPlan(*plan, count_of_numbers) || marked != replay::kMarked<Rows>) return replay::kBadArguments;
-    if (!(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
+    if (!replay::IsPlan(*plan, count_of_powers) || marked != replay::kMarked<Rows>) return replay::kBadArguments;
+    if (marked && !(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
     if (!state.Sound() || (!marked && plan->max_use != 0)) return replay::kBadArguments;
     const replay::Cursors ring = state.Ring();
     const bool ordered = plan->ordered != 0;
@@ -198,7 +197,7 @@ struct Sample {
     if (threadIdx.x != 0) return;
     const bool has_goals = replay::kTimed<Rows> && plan->strategy != replay::Hindsight::kNone;
     state.random->counter = draws.ranks.state.counter + n * (has_goals ? 3 : 1);
-    if (draws.by_priority) replay::MoveBeta(beta, numbers->beta_step);
+    if (draws.by_priority) replay::MoveBeta(beta, plan->beta_step);
   }
 
   // What a sample that is refused gives.
@@ -349,7 +348,7 @@ __device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64
   window->chain = replay::ChainLength(time, plan.chain, window->start);
   window->goal_slot = -1;
   if (plan.strategy == replay::Hindsight::kNone) return;
-  const replay::Hindsight hindsight{plan.strategy, sample.numbers->ratio};
+  const replay::Hindsight hindsight{plan.strategy, plan.ratio};
   const auto key = static_cast<uint64_t>(draws.ranks.state.key);
   const auto counter = static_cast<uint64_t>(draws.ranks.state.counter + sample.n + i);  // after the numbers of the draw
   window->goal_slot = hindsight.GoalSlot(time, window->start, replay::RandomBits(key, counter),
@@ -365,7 +364,7 @@ __device__ void Copy(const Sample &sample, const Column *, const Chunk &chunk, c
   const Timeline time = sample.state.Get(Kind<Timeline>{});
   for (int i = 0; i < sample.count; ++i) {
     const Target target = replay::TargetOf(sample.outputs[i], sample.columns, sample.plan->Outputs()[i], sample.n);
-    FillTarget(target, time, chunk, windows, sample.numbers->Powers());
+    FillTarget(target, time, chunk, windows, sample.powers);
   }
 }
 
@@ -413,10 +412,10 @@ bool HoldsHandles(const Sample &sample) {
 Sample SampleOf(const Args &args, int64_t n) {
   Sample sample{replay::StateOf(args),
                 args.data<int64_t>(NAMED("sample_range")),
-                args.data<double>(NAMED("beta")),
-                args.data<double>(NAMED("given_beta")),
-                args.data<PlanNumbers>(NAMED("numbers")),
-                args.elements(NAMED("numbers")),
+                args.data_or_null<double>(NAMED("beta")),
+                args.data_or_null<double>(NAMED("given_beta")),
+                args.data_or_null<double>(NAMED("powers")),
+                args.HasGroup(replay::kTimeGroup) ? args.elements(NAMED("powers")) : 0,
                 args.data<Plan>(NAMED("plan")),
                 n,
                 nullptr,

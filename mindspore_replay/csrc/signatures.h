@@ -2,6 +2,7 @@
 //
 //   columns            the columns of the buffer, or some of them; their number is k
 //   ring, ?marks       a group of the buffer's state; with ? it is there only in buffers that have it
+//   marks(clock,...)   these of its arrays, where an operator touches no others: MindSpore takes its time for each argument
 //   name:f32[n]        an array; of one axis or none only the number of elements counts: a number, n (any, the same
 //                      wherever it stands), C (the capacity), T (numbers of a sum tree), alternatives as in [1|n], and
 //                      sums as in [8+7m]; of two axes each counts
@@ -21,8 +22,9 @@
 namespace replay {
 
 constexpr std::string_view kGroups[] = {
-    "ring = head:i32[1] count:i32[1] serials:i64[2] random_state:i64[2]",
-    "reservoir = row_serials:i64[C]",
+    "ring = head:i32[1] count:i32[1] serials:i64[2]",
+    "random = random_state:i64[2]",
+    "reservoir = row_serials:i64[C] random_state:i64[2]",
     "marks = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[2] "
     "counts:i64[5] weighting:f64[2]",
     "time = steps:i64[C] flags:u8[C] window_rule:i64[6]",
@@ -31,21 +33,27 @@ constexpr std::string_view kGroups[] = {
 constexpr int kNumberOfGroups = sizeof(kGroups) / sizeof(kGroups[0]);
 
 constexpr std::string_view kOperators[] = {
-    "insert: columns ring ?reservoir ?marks ?time rows[n] marks?priority=max_priority:f32[1|n] time?ends:u8[1|n] -> "
-    "stored:i32[1]",
+    "insert: columns ring ?reservoir "
+    "?marks(priorities,use_counts,insertion_clocks,weights,max_priority,clock,weighting) ?time rows[n] "
+    "marks?priority=max_priority:f32[1|n] time?ends:u8[1|n] -> stored:i32[1]",
     "update: columns ring ?reservoir ?marks ?time handles:i64[n] rows[n] -> dead:i32[1]",
     "read: columns ring index:i64[n] -> rows[n]",
-    "sample: columns ring plan:i64[8+7m] ?reservoir ?marks ?time numbers:f64[p] beta:f64[1] sample_range:i64[2] "
-    "given_beta:f64[1] -> outputs[m]",
-    "sample_groups: columns ring marks time options:i64[2] template:any[G,L] -> mask:bool[G,L] rows[G,L]",
-    "update_priorities: ring ?reservoir marks ?time handles:i64[n] priority:f32[1|n] -> dead:i32[1]",
-    "delete: ring ?reservoir marks ?time handles:i64[n] -> removed:i32[1]",
-    "advance: ring ?reservoir marks ?time max_staleness:i64[1] ticks:i64[1] -> now:i64[1]",
-    "info: ring ?reservoir marks ?time handles:i64[n] -> priority:f32[n] uses:i32[n] staleness:i64[n]",
-    "end_episodes: ring marks time flag:u8[1] -> ended:i32[1]",
+    "sample: columns ring random plan:i64[10+7m] ?reservoir ?marks(use_counts,weights,clock,counts) ?time "
+    "time?powers:f64[p] marks?beta:f64[1] sample_range:i64[2] marks?given_beta:f64[1] -> outputs[m]",
+    "sample_groups: columns ring random marks(weights,clock) time options:i64[2] template:any[G,L] -> mask:bool[G,L] "
+    "rows[G,L]",
+    "update_priorities: ring ?reservoir marks(priorities,use_counts,weights,max_priority,clock,counts,weighting) ?time "
+    "handles:i64[n] priority:f32[1|n] -> dead:i32[1]",
+    "delete: ring ?reservoir marks(use_counts,insertion_clocks,weights,clock,counts) ?time handles:i64[n] -> "
+    "removed:i32[1]",
+    "advance: ring ?reservoir marks(use_counts,insertion_clocks,weights,clock,counts) ?time max_staleness:i64[1] "
+    "ticks:i64[1] -> now:i64[1]",
+    "info: ring ?reservoir marks(priorities,use_counts,insertion_clocks,clock) ?time handles:i64[n] -> priority:f32[n] "
+    "uses:i32[n] staleness:i64[n]",
+    "end_episodes: ring marks(priorities,use_counts,weights,clock,weighting) time flag:u8[1] -> ended:i32[1]",
     "reset: ring ?reservoir ?marks ?time -> stored:i32[1]",
-    "sums: ring ?reservoir marks ?time ranges:i64[2m] -> sums:f64[m]",
-    "summary: ring ?reservoir marks ?time -> summary:f64[3]",
+    "sums: ring marks(priorities,weights) ranges:i64[2m] -> sums:f64[m]",
+    "summary: ring marks(priorities,weights) -> summary:f64[3]",
 };
 constexpr int kNumberOfOperators = sizeof(kOperators) / sizeof(kOperators[0]);
 
@@ -203,12 +211,23 @@ struct Signature {
 
 namespace parsing {
 
-constexpr void AddGroup(int group, bool optional, Signature *signature) {
+// Whether a list with commas has a word; an empty one has all.
+constexpr bool Lists(std::string_view list, std::string_view word) {
+  if (list.empty()) return true;
+  while (!list.empty()) {
+    if (Take(&list, ',') == word) return true;
+  }
+  return false;
+}
+
+// Adds those of a group's arrays that are listed, but no array that another group has added.
+constexpr void AddGroup(int group, bool optional, std::string_view listed, Signature *signature) {
   std::string_view text = kGroups[group];
   Take(&text, '=');
   (optional ? signature->optional : signature->required)[group] = true;
   for (text = text.substr(1); !text.empty();) {
     Item item = ItemOf(Take(&text, ' '));
+    if (!Lists(listed, item.name) || signature->Find(item.name) >= 0) continue;
     item.role = Role::kState;
     item.needs = optional ? group : -1;
     signature->items[signature->size++] = item;
@@ -266,11 +285,12 @@ constexpr Signature SignatureOf(std::string_view text) {
   for (text = text.substr(1); !text.empty();) {
     const std::string_view word = Take(&text, ' ');
     const bool optional = word[0] == '?';
-    const int group = NumberOfGroup(optional ? word.substr(1) : word);
+    std::string_view listed = optional ? word.substr(1) : word;
+    const int group = NumberOfGroup(Take(&listed, '('));
     if (word == "->") {
       role = Role::kOutput;
     } else if (group >= 0) {
-      AddGroup(group, optional, &signature);
+      AddGroup(group, optional, listed.substr(0, listed.find(')')), &signature);
     } else {
       AddItem(word, role, &signature);
     }

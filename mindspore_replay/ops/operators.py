@@ -61,7 +61,7 @@ class Operators:
             self._insert = make("insert", lambda: CompositeInsert(state, columns, state.weighting, rule))
         self._read = make("read", lambda: CompositeRead(state, columns))
         self.native_sample = native and plan.by_kernel
-        sampling = {"numbers": Tensor(plan.numbers()), "beta": state.beta}
+        sampling = {"powers": Tensor(plan.powers()), "beta": state.beta}
         if self.native_sample:
             sampling["plan"] = Tensor(plan.options())
         self._sample = make(
@@ -139,9 +139,11 @@ class Operators:
         """
         if sample_range is None:
             sample_range = self.usual_range()
-        if self.native_sample and given_beta is None:
-            given_beta = self.state.beta
-        return self.finished(self._sample(sample_range, given_beta))
+        if not self.native_sample:
+            return self.finished(self._sample(sample_range, given_beta))
+        if not self.marked:
+            return self.finished(self._sample(sample_range))
+        return self.finished(self._sample(sample_range, self.state.beta if given_beta is None else given_beta))
 
     def finished(self, outputs):
         """The outputs of a sample, with rewards for other goals."""

@@ -86,11 +86,13 @@ def _signature(line: str, groups: Mapping[str, str]) -> Signature:
     optional = set()
     role = INPUT
     for word in text.split():
-        group = word.removeprefix("?")
+        group, _, listed = word.removeprefix("?").rstrip(")").partition("(")
         if word == "->":
             role = OUTPUT
         elif group in groups:
-            items += (_item(member, STATE, group) for member in groups[group].split())
+            members = (_item(member, STATE, group) for member in groups[group].split())
+            known = {item.name for item in items}
+            items += (m for m in members if m.name not in known and (not listed or m.name in listed.split(",")))
             optional |= {group} if word.startswith("?") else set()
         else:
             items.append(_item(word, role))

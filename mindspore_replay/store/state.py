@@ -62,7 +62,8 @@ def is_by_slot(name: str) -> bool:
 
 def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
     """The arrays of a buffer without rows."""
-    arrays = {name: zeros(shape, schema.numpy_type(dtype)) for name, (shape, dtype) in layout(schema, options).items()}
+    expected = layout(schema, options).items()
+    arrays = zeros({name: (shape, schema.numpy_type(dtype)) for name, (shape, dtype) in expected})
     begin = {"random_state": initial_state(options.seed), "max_priority": 1}
     begin |= {"beta": options.beta, "window": options.window}
     if "weights" in arrays:

@@ -117,7 +117,7 @@ class Store:
         beta = self.arrays.get("beta", np.zeros(1))
         call = self._call(
             "sample", plan=kept(plan.options()), sample_range=kept(self._range), beta=kept(beta), given_beta=kept(beta),
-            numbers=kept(plan.numbers()), outputs=[Array(shape, dtype) for shape, dtype in specs],
+            powers=kept(plan.powers()), outputs=[Array(shape, dtype) for shape, dtype in specs],
         )  # fmt: skip
         made = makers((shape, self.schema.numpy_type(dtype)) for shape, dtype in specs)
         return call, call.giving("outputs", made, self._share)

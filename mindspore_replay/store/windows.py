@@ -190,15 +190,12 @@ class SamplePlan(NamedTuple):
         return self.draw in DRAWS
 
     def options(self) -> np.ndarray:
-        """Everything of it that is an int, as the kernel takes it."""
+        """Everything of it but the powers, as the kernel takes it: the step of beta and the ratio by their bits."""
         draw = [DRAWS.index(self.draw), self.replace, self.ordered, self.max_use or 0, self.by_buffer]
         chain = [self.chain, self.needs_next, STRATEGIES.index(self.strategy)]
         outputs = [number for output in self.outputs for number in output[:-1]]
-        return np.array([*draw, *chain, *outputs], np.int64)
-
-    def numbers(self) -> np.ndarray:
-        """The step of beta, the ratio, and the powers of gamma from 0 to `chain`, as the kernel takes them."""
-        return np.array([self.beta_step, self.ratio, *self.powers()])
+        numbers = np.array([self.beta_step, self.ratio], np.float64).view(np.int64)
+        return np.array([*draw, *chain, *numbers, *outputs], np.int64)
 
     def powers(self) -> np.ndarray:
         """The powers of gamma from 0 to `chain`."""

@@ -150,21 +150,20 @@ std::vector<Output> RowOutputs(const Columns &columns, int64_t n) {
 void CountSamples(const std::string &what, const Arguments &buffer, const Sampling &sampling,
                   const std::vector<Output> &outputs, int64_t start = 0) {
   std::vector<int64_t> plan = {sampling.draw,      sampling.replace, sampling.ordered, sampling.max_use,
-                               sampling.by_buffer, sampling.chain,   0,                sampling.strategy};
-  std::vector<double> numbers = {sampling.beta_step, 0.8};
-  for (int64_t step = 0; step <= sampling.chain; ++step) numbers.push_back(std::pow(0.99, static_cast<double>(step)));
+                               sampling.by_buffer, sampling.chain,   0,                sampling.strategy,
+                               BitsOf(sampling.beta_step), BitsOf(0.8)};
+  std::vector<double> powers;
+  for (int64_t step = 0; step <= sampling.chain; ++step) powers.push_back(std::pow(0.99, static_cast<double>(step)));
   Item to;
   for (const Output &output : outputs) {
     plan.insert(plan.end(), output.numbers.begin(), output.numbers.end());
     to.push_back(output.to);
   }
-  Count("sample", what,
-        buffer.With({{"plan", Int64(plan)},
-                     {"numbers", Doubles(numbers)},
-                     {"beta", Doubles({0.4})},
-                     {"given_beta", Doubles({0.4})},
-                     {"sample_range", Int64({start, INT64_MAX})},
-                     {"outputs", to}}));
+  Arguments sample =
+      buffer.With({{"plan", Int64(plan)}, {"sample_range", Int64({start, INT64_MAX})}, {"outputs", to}});
+  if (buffer.Has("weights")) sample = sample.With({{"beta", Doubles({0.4})}, {"given_beta", Doubles({0.4})}});
+  if (buffer.Has("steps")) sample["powers"] = Doubles(powers);
+  Count("sample", what, sample);
 }
 
 void CountRings() {

@@ -79,6 +79,13 @@ inline Argument Doubles(std::vector<double> values) {
   return Make<double>("float64", {n}, std::move(values));
 }
 
+// The bits of a number, as a plan holds it.
+inline int64_t BitsOf(double number) {
+  int64_t bits;
+  std::memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
+
 inline Argument Floats(std::vector<float> values) {
   const auto n = static_cast<int64_t>(values.size());
   return Make<float>("float32", {n}, std::move(values));
@@ -142,6 +149,10 @@ class Arguments {
   }
 
   bool Has(const std::string &name) const { return items_.count(name) > 0; }
+  // Whether a call takes an item of these: all have a random state, which some operators take only of a reservoir.
+  bool Has(const replay::Item &item) const {
+    return Has(std::string(item.name)) && (item.needs != replay::kReservoirGroup || Has("row_serials"));
+  }
   void Remove(const std::string &name) { items_.erase(name); }
 
   std::vector<std::string> Names() const {
@@ -164,7 +175,7 @@ class Arguments {
       const replay::Item &item = signature.items[i];
       const std::string name(item.name);
       if (!Has(name) && item.needs < 0) Fail(std::string(signature.name), "a call without " + name);
-      if (!Has(name) || (item.role == replay::Role::kOutput && !outputs)) continue;
+      if (!Has(item) || (item.role == replay::Role::kOutput && !outputs)) continue;
       for (Argument &argument : items_[name]) arrays.push_back(&argument);
     }
     return arrays;

@@ -87,13 +87,13 @@ const std::map<std::string, Example> &Examples() {
       {"read", [](const Groups &) { return Arguments{{"index", Int64({0, -1, 2})}, {"rows", ThreeRows()}}; }},
       {"sample",
        [](const Groups &groups) {
-         return Arguments{{"plan", PlanOf({groups.Marks() ? 2 : 0, 0, 0, 0, 0, 0, 0, 0}, 2)},
-                          {"numbers", Doubles({0.25, 0, 1})},
-                          {"beta", Doubles({0.5})},
-                          {"given_beta", Doubles({1})},
-                          {"sample_range", Int64({0, INT64_MAX})},
-                          {"outputs",
-                           {Zeros("int64", {3}), Zeros("float32", {3}), Zeros("float32", {3, 2}), Zeros("bool", {3})}}};
+         Arguments arguments = {
+             {"plan", PlanOf({groups.Marks() ? 2 : 0, 0, 0, 0, 0, 0, 0, 0}, 2, 0.25)},
+             {"sample_range", Int64({0, INT64_MAX})},
+             {"outputs", {Zeros("int64", {3}), Zeros("float32", {3}), Zeros("float32", {3, 2}), Zeros("bool", {3})}}};
+         if (groups.Marks()) arguments = arguments.With({{"beta", Doubles({0.5})}, {"given_beta", Doubles({1})}});
+         if (groups.Time()) arguments["powers"] = Doubles({1});
+         return arguments;
        }},
       {"sample_groups",
        [](const Groups &) {

@@ -80,9 +80,6 @@ Arguments Uniformly(int64_t replace, int64_t ordered, int64_t columns, Item rows
   Item outputs = {Zeros("int64", {n}), Zeros("float32", {n})};
   outputs.insert(outputs.end(), rows.begin(), rows.end());
   return {{"plan", PlanOf({0, replace, ordered, 0, 0, 0, 0, 0}, columns)},
-          {"numbers", Doubles({0, 0, 1})},
-          {"beta", Doubles({0})},
-          {"given_beta", Doubles({0})},
           {"sample_range", Int64({0, INT64_MAX})},
           {"outputs", outputs}};
 }
@@ -267,8 +264,8 @@ void TestRingRefusals() {
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 1);  // by rank, of weights that there are not
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 2);
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[3] = 1);  // a limit of uses that nobody counts
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[22] = 1);  // a mask: nothing but the row of the start
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[26] = 1);  // the row after it
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 1);  // a mask: nothing but the row of the start
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[28] = 1);  // the row after it
 }
 
 #ifndef MINDSPORE_REPLAY_ON_CUDA
@@ -286,32 +283,27 @@ void TestThreads() {
   int64_t scalar[1] = {1};
   int64_t column_shape[2] = {kCapacity, kWidth};
   int64_t two[1] = {2};
-  int64_t three[1] = {3};
-  int64_t fifteen[1] = {15};
+  int64_t seventeen[1] = {17};
 
   auto insert = [&](int64_t number) {
     std::vector<int64_t> row(kWidth, number);
     int64_t row_shape[1] = {kWidth};
     int32_t stored = 0;
-    void *params[] = {column.data(), &head, &count, serials, random_state, row.data(), &stored};
-    int ndims[] = {2, 0, 0, 1, 1, 1, 0};
-    int64_t *shapes[] = {column_shape, scalar, scalar, two, two, row_shape, scalar};
-    const char *dtypes[] = {"int64", "int32", "int32", "int64", "int64", "int64", "int32"};
-    return replay_insert(7, params, ndims, shapes, dtypes, nullptr, nullptr);
+    void *params[] = {column.data(), &head, &count, serials, row.data(), &stored};
+    int ndims[] = {2, 0, 0, 1, 1, 0};
+    int64_t *shapes[] = {column_shape, scalar, scalar, two, row_shape, scalar};
+    const char *dtypes[] = {"int64", "int32", "int32", "int64", "int64", "int32"};
+    return replay_insert(6, params, ndims, shapes, dtypes, nullptr, nullptr);
   };
   auto sample = [&](std::vector<int64_t> *rows) {
-    int64_t plan[] = {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1};
-    double numbers[] = {0, 0, 1};
-    double beta = 0, given_beta = 0;
+    int64_t plan[] = {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1};
     int64_t range[] = {0, INT64_MAX};
     int64_t rows_shape[] = {4, kWidth};
-    void *params[] = {column.data(), &head,  &count, serials,     random_state, plan,
-                      numbers,       &beta, range,  &given_beta, rows->data()};
-    int ndims[] = {2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 2};
-    int64_t *shapes[] = {column_shape, scalar, scalar, two, two, fifteen, three, scalar, two, scalar, rows_shape};
-    const char *dtypes[] = {"int64",   "int32",   "int32", "int64",   "int64", "int64",
-                            "float64", "float64", "int64", "float64", "int64"};
-    return replay_sample(11, params, ndims, shapes, dtypes, nullptr, nullptr);
+    void *params[] = {column.data(), &head, &count, serials, random_state, plan, range, rows->data()};
+    int ndims[] = {2, 0, 0, 1, 1, 1, 1, 2};
+    int64_t *shapes[] = {column_shape, scalar, scalar, two, two, seventeen, two, rows_shape};
+    const char *dtypes[] = {"int64", "int32", "int32", "int64", "int64", "int64", "int64", "int64"};
+    return replay_sample(8, params, ndims, shapes, dtypes, nullptr, nullptr);
   };
 
   int refused = 0;

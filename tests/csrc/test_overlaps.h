@@ -36,7 +36,7 @@ void TestGiven(const replay::Signature &signature, Arguments arguments) {
   size_t next = 0;
   for (int i = 0; i < signature.size; ++i) {
     const replay::Item &item = signature.items[i];
-    if (!arguments.Has(std::string(item.name))) continue;
+    if (!arguments.Has(item)) continue;
     const size_t size = arguments.All(std::string(item.name)).size();
     for (size_t end = next + size; next < end; ++next) {
       if (item.role == replay::Role::kInput && item.name != "beta") inputs.push_back(next);  // which is changed in place

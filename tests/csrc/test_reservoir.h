@@ -146,7 +146,6 @@ void TestReservoirHandles() {
   Arguments sample = FullReservoir().With({{"weights", Doubles(FreshTree({1, 1, 1}))},
                                            {"use_counts", Ints({0, 0, 0})},
                                            {"plan", PlanOf({1, 0, 0, 0, 0, 0, 0, 0}, 2)},
-                                           {"numbers", Doubles({0, 0, 1})},
                                            {"beta", Doubles({0})},
                                            {"given_beta", Doubles({0})},
                                            {"sample_range", Int64({0, INT64_MAX})},

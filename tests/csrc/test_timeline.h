@@ -135,7 +135,7 @@ Arguments SevenRows() {
 
 // Samples of three: handles, weights, a mask and a window of five rows, the length, and the rows of chains of two.
 Arguments SamplingWindows() {
-  std::vector<int64_t> plan = {1, 0, 0, 0, 0, 2, 0, 0};  // without replacement, so that all starts come
+  std::vector<int64_t> plan = {1, 0, 0, 0, 0, 2, 0, 0, 0, 0};  // without replacement, so that all starts come
   for (const std::vector<int64_t> &output : std::vector<std::vector<int64_t>>{{9, 0, 0, 0, 0, 1, 1},
                                                                               {10, 0, 0, 0, 0, 1, 1},
                                                                               {1, 0, 0, 0, -2, 1, 5},
@@ -145,7 +145,7 @@ Arguments SamplingWindows() {
     plan.insert(plan.end(), output.begin(), output.end());
   }
   return SevenRows().With({{"plan", Int64(plan)},
-                           {"numbers", Doubles({0, 0, 1, 0.5, 0.25})},
+                           {"powers", Doubles({1, 0.5, 0.25})},
                            {"beta", Doubles({0})},
                            {"given_beta", Doubles({0})},
                            {"sample_range", Int64({0, INT64_MAX})},
@@ -227,12 +227,12 @@ void TestTimelineRefusals() {
   RefusesBadRule("sample", sample);
   REFUSES("sample", sample, kTooFewRows, a["sample_range"] = Int64({1, 9}));
   REFUSES("sample", sample, kBadWeight, a["given_beta"] = Doubles({2}));
-  REFUSES("sample", sample, kBadArguments, a["numbers"] = Doubles({0, 0, 1, 0.5}));
+  REFUSES("sample", sample, kBadArguments, a["powers"] = Doubles({1, 0.5}));
   REFUSES("sample", sample, kBadArguments, a.All("outputs").pop_back());
   REFUSES("sample", sample, kBadArguments, a.All("outputs")[3] = Zeros("int64", {3, 4}));
   REFUSES("sample", sample, kBadArguments, a.All("outputs")[2] = Zeros("int8", {3, 5}));
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[22] = 11);  // the kind of the mask
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[30] = 1);   // the column of the window
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 11);  // the kind of the mask
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[32] = 1);   // the column of the window
 }
 
 Arguments SamplingGroups(int64_t groups) {

@@ -189,12 +189,13 @@ class Case:
         outputs = self.outputs()
         strategy = rng.integers(1, 5) if self.kind == "goals" else 0
         plan = [draw, rng.integers(2), rng.integers(2), max_use, rng.integers(2), 3, rng.integers(2), strategy]
+        plan += np.array([0.01, 0.7]).view(np.int64).tolist()  # the step of beta, and the ratio of goals
         for output in outputs:
             plan += output[:-1]
         given_beta = "beta" if rng.random() < 0.7 else np.array([rng.choice([0.0, 1.0, 2.0])])
         status, _ = pair.run(
             "sample", self.groups, self.columns, [self.array(output, n) for output in outputs],
-            plan=np.array(plan), numbers=np.array([0.01, 0.7, 1, 0.9, 0.81, 0.729]), beta="beta",
+            plan=np.array(plan), powers=np.array([1, 0.9, 0.81, 0.729]), beta="beta",
             sample_range=self.range(), given_beta=given_beta,
         )  # fmt: skip
         return status
@@ -291,9 +292,9 @@ def test_a_shuffle_of_more_than_a_block_holds(pair: Pair, buffer: str):
     given = {"priority": "max_priority"} if "marks" in case.groups else {}
     assert case.run("insert", rows=[np.arange(case.capacity)], **given) == 0
     for draws in (2048, 2049, 5000):
-        plan = np.array([BY_RANK if given else UNIFORM, 0, 0, 0, 0, 0, 0, 0, *Output(windows.WINDOW)[:-1]])
+        plan = np.array([BY_RANK if given else UNIFORM, *[0] * 9, *Output(windows.WINDOW)[:-1]])
         status, made = pair.run(
-            "sample", case.groups, case.columns, [("int64", (draws,))], plan=plan, numbers=np.array([0.0, 0.0, 1.0]),
+            "sample", case.groups, case.columns, [("int64", (draws,))], plan=plan, powers=np.array([1.0]),
             beta="beta", sample_range=np.array([17, 90_000]), given_beta="beta",
         )  # fmt: skip
         assert status == 0
