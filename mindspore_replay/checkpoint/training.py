@@ -181,7 +181,7 @@ def _identities(buffers: Any) -> set[int]:
 class _Saved:
     """What `Part` wants of a Cell whose state is not that of a buffer."""
 
-    _saved: Any = None
+    last_saved: Any = None
 
 
 class _Weights(_Saved):
@@ -203,10 +203,10 @@ class _Weights(_Saved):
         if wrong:
             raise TypeError(f"For 'TrainingCheckpoint', Parameters of {name!r} must be numbers, but got {wrong}.")
 
-    def _own_state(self) -> dict[str, Parameter]:
+    def state_parameters(self) -> dict[str, Parameter]:
         return self._parameters
 
-    def _check_state(self, state: Mapping[str, np.ndarray]) -> None:
+    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Any numbers are right."""
 
 
@@ -215,7 +215,7 @@ class _Values(_Saved):
 
     arrays: dict[str, np.ndarray]
 
-    def _own_state(self) -> dict[str, Plain]:
+    def state_parameters(self) -> dict[str, Plain]:
         return {name: Plain(array) for name, array in self.arrays.items()}
 
 

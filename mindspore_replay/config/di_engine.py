@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
@@ -106,7 +107,8 @@ def _switched(buffer_cls: type, accepted: Collection[str], given: dict[str, Any]
     given = {key: value for key, value in given.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
     prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
-    if issubclass(buffer_cls, SequenceReplayBuffer):
+    either = issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))  # with priorities or without
+    if either:
         if priority is not None:
             need_once("priority", "prioritized" if "prioritized" in given else None, "prioritized")
             given["prioritized"] = priority
@@ -120,7 +122,7 @@ def _switched(buffer_cls: type, accepted: Collection[str], given: dict[str, Any]
         given = {key: value for key, value in given.items() if key not in (*_CORRECTION, "beta_steps")}
         if prioritized:
             given["beta"] = 0.0
-    needing = [key for key in given if key in OF_PRIORITIES and key not in accepted]
+    needing = [key for key in given if key in OF_PRIORITIES and (either or key not in accepted)]
     needing += ["priority_IS_weight"] if correction else []
     if needing and not prioritized:
         raise ValueError(

@@ -359,10 +359,6 @@ def test_keys_that_need_priorities(key: str, more: dict[str, Any]):
 CONTRADICTIONS = {
     "weights": ({"priority_IS_weight": True}, "['priority_IS_weight'] need priorities, which 'ReplayBuffer' has not: "),
     "neither": ({"priority": False, "priority_IS_weight": True}, "['priority_IS_weight'] need priorities, which "),
-    "episodes": (
-        {"type": "episode", "max_episode_length": 3, "priority": True},
-        "'priority' is True, but 'EpisodeReplayBuffer' does not draw by it.",
-    ),
     "reservoir": ({"type": "reservoir", "priority": True}, "'priority' is True, but 'ReservoirReplayBuffer' does not "),
     "elastic": ({"type": "elastic", "priority": True}, "'priority' is True, but 'ElasticReplayBuffer' does not draw "),
 }

@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor
+from mindspore import Tensor, nn
 from places import ROOT
 
 from mindspore_replay import create_buffer, load_config
@@ -85,6 +85,7 @@ def test_refreshed_states_are_those_of_an_actor_in_the_rows_where_sequences_begi
         for start in upcoming(learner.buffer):
             middle, env = divmod(int(start), ENVS)
             first, begin = middle - BURN_IN, begins[middle, env]
+            assert (middle - begin) % stride == 0  # so a sequence begins whole strides from others of its episode
             state = before[first * ENVS + env - oldest] if first >= begin else np.zeros((2, HIDDEN), np.float32)
             if first < begin:
                 met.add("the episode begins within the burn-in")
@@ -108,6 +109,17 @@ def test_refreshed_states_are_those_of_an_actor_in_the_rows_where_sequences_begi
     assert len(met) == 3, met
 
 
+class Squares(nn.Cell):
+    """The sum of the squares of the values along sequences."""
+
+    def __init__(self, learner: nn.Cell) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def construct(self, seen, there, h, c):
+        return (self.learner.unroll(self.learner.network, seen, there, h, c)[0] ** 2).sum()
+
+
 def test_sections_of_a_sequence_give_the_gradients_of_the_whole(r2d2: ModuleType):
     """Of one unroll that is cut where sequences begin, and of one that is cut only behind the burn-in."""
     steps, rng = BURN_IN + LENGTH, np.random.default_rng(1)
@@ -116,11 +128,7 @@ def test_sections_of_a_sequence_give_the_gradients_of_the_whole(r2d2: ModuleType
     results = []
     for stride in (2, steps):
         learner = make(r2d2, "native", True, stride)
-
-        def loss(learner: Any = learner) -> Tensor:
-            return (learner.unroll(learner.network, seen, there, h, c)[0] ** 2).sum()
-
-        results.append(ms.value_and_grad(loss, None, learner.weights)())
+        results.append(ms.value_and_grad(Squares(learner), None, learner.weights)(seen, there, h, c))
     (value, gradients), (other, others) = results
     np.testing.assert_allclose(value.asnumpy(), other.asnumpy(), rtol=1e-5)
     for one, another in zip(gradients, others):
