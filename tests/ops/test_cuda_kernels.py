@@ -327,14 +327,13 @@ def test_what_a_launch_does_not_take(emulated: Path):
         return dtype, (len(values),), np.array(values, dtype)
 
     cursors = [("int32", (), np.array(value, np.int32)) for value in (0, 2)]
-    ring = [*cursors, number("int64", 2, 0), number("int64", 7, 0)]
+    ring = [*cursors, number("int64", 2, 0)]
     for k in (40, 41):
         inputs = [*[column] * k, *ring, number("int64", 0)]
         assert library.call("replay_read", [*inputs, *[row] * k]) == (TOO_MANY if k > 40 else 0)
     for m in (48, 49):
-        plan = [0, 1, 0, 0, 0, 0, 0, 0] + m * list(Output(windows.WINDOW)[:-1])
-        rest = [number("float64", 0, 0, 1), number("float64", 1), number("int64", 0, 2), number("float64", 1)]
-        inputs = [column, *ring, number("int64", *plan), *rest]
+        plan = [0, 1, *[0] * 8] + m * list(Output(windows.WINDOW)[:-1])
+        inputs = [column, *ring, number("int64", 7, 0), number("int64", *plan), number("int64", 0, 2)]
         assert library.call("replay_sample", [*inputs, *[row] * m]) == (TOO_MANY if m > 48 else 0)
 
 

@@ -33,12 +33,18 @@ def run(environment: dict[str, str], *command: str) -> str:
 def test_the_tests_of_the_ring(environment: dict[str, str]):
     names = "pynative-native-eager and not reset and not twin"
     command = ["-m", "pytest", "-n", "0", "-v", "-p", "no:cacheprovider", "-p", "emulated_gpu", "--device", "GPU"]
-    out = run({**environment, "PYTHONPATH": str(TESTS)}, *command, str(TESTS / "test_replay.py"), "-k", names)
+    out = run(
+        {**environment, "PYTHONPATH": str(TESTS / "support")},
+        *command,
+        str(TESTS / "buffers" / "test_replay.py"),
+        "-k",
+        names,
+    )
     assert int(re.findall(r"(\d+) passed", out)[0]) >= 15, out[-500:]
 
 
 def test_all_kinds_of_buffers_give_what_they_give_on_the_cpu(environment: dict[str, str]):
-    script = str(TESTS / "gpu_calls.py")
+    script = str(TESTS / "support" / "gpu_calls.py")
     on_gpu, on_cpu = (run(environment, script, device).splitlines() for device in ("GPU", "CPU"))
     assert on_gpu == on_cpu
     assert on_gpu[-1] == "failed True True"

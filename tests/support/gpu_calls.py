@@ -1,6 +1,6 @@
 """Calls whose graphs hold our operators only, of many kinds of buffer, on a device; prints what they give.
 
-    python tests/gpu_calls.py {CPU,GPU}
+    python tests/support/gpu_calls.py {CPU,GPU}
 
 Where it runs must not matter: a test compares what is printed.
 """
