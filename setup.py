@@ -16,6 +16,7 @@ CUDA_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "--expt-relaxed-constexpr", "
 CUDA_FLAGS += ["-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall,-Wextra"]
 #: Kinds of GPUs that code is made for, by compute capability. For newer ones there is code that the driver translates.
 CUDA_KINDS = (70, 75, 80, 86, 89, 90)
+CSRC = "mindspore_replay/csrc"
 SOURCES = ("kernels", "sample_kernels")
 
 
@@ -55,7 +56,7 @@ class BuildKernels(build_ext):
         compiler = shlex.split(os.environ.get("CXX", "")) or [next(filter(shutil.which, ("g++", "c++", "clang++")), "")]
         if not compiler[0]:
             return "no C++ compiler was found (g++, c++, clang++ or $CXX)"
-        return run([*compiler, *FLAGS, *ext.sources, "-o", str(target)])[0]
+        return run([*compiler, *FLAGS, "-I", CSRC, *ext.sources, "-o", str(target)])[0]
 
     def compile_cuda(self, ext, target):
         """Why the CUDA library could not be built; empty if it was. It takes minutes."""
@@ -68,7 +69,8 @@ class BuildKernels(build_ext):
         if wrong:
             return wrong
         threads = ["--threads", "0"] if "--threads" in text else []  # before CUDA 11.2 there are none
-        return run([*compiler, *CUDA_FLAGS, *threads, *cuda_kinds(text), *ext.sources, "-o", str(target)])[0]
+        options = [*CUDA_FLAGS, "-I", CSRC, *threads, *cuda_kinds(text)]
+        return run([*compiler, *options, *ext.sources, "-o", str(target)])[0]
 
     def copy_extensions_to_source(self):
         """Of an editable installation. Notes go along, and no library stays that could not be built again."""
@@ -108,16 +110,16 @@ def cuda_kinds(text):
     return options + [f"-gencode=arch=compute_{kind},code=compute_{kind}" for kind in known[-1:]]
 
 
-def sources(suffix):
-    return [f"mindspore_replay/csrc/{name}{suffix}" for name in SOURCES]
+def sources(folder, suffix):
+    return [f"{CSRC}/{folder}/{name}{suffix}" for name in SOURCES]
 
 
-headers = [str(path) for suffix in ("h", "cuh") for path in Path("mindspore_replay/csrc").glob(f"*.{suffix}")]
-kernels = Extension("mindspore_replay._kernels", sources(".cc"), depends=headers, optional=True)
-cuda_kernels = Extension("mindspore_replay._kernels_cuda", sources(".cu"), depends=headers, optional=True)
+headers = [str(path) for suffix in ("h", "cuh") for path in Path(CSRC).rglob(f"*.{suffix}")]
+kernels = Extension("mindspore_replay._kernels", sources("cpu", ".cc"), depends=headers, optional=True)
+cuda_kernels = Extension("mindspore_replay._kernels_cuda", sources("cuda", ".cu"), depends=headers, optional=True)
 calls = Extension(
     "mindspore_replay._calls",
-    ["mindspore_replay/csrc/calls.cc"],
+    [f"{CSRC}/python/calls.cc"],
     extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
     language="c++",
     optional=True,

@@ -30,7 +30,7 @@ CALLS = 50  # in a CUDA graph
 CARTPOLE = [("float32", (4,)), ("int32", ()), ("float32", ()), ("float32", (4,)), ("uint8", ())]
 ATARI = [("uint8", (84, 84, 4)), ("uint8", (84, 84, 4))]
 WHOLE = [0, 2**31 - 1]  # a range of rows
-UNIFORM, BY_PRIORITY = 0, 2  # draws, as csrc/outputs.h has them
+UNIFORM, BY_PRIORITY = 0, 2  # draws, as csrc/core/outputs.h has them
 ROW, HANDLE, WEIGHT = 0, 9, 10  # kinds of outputs
 
 

@@ -8,10 +8,10 @@
 
 #include "arguments.h"
 #include "binding.h"
-#include "exclusive.h"
-#include "parallel.h"
-#include "ring.h"
-#include "status.h"
+#include "core/exclusive.h"
+#include "core/parallel.h"
+#include "core/ring.h"
+#include "core/status.h"
 
 #define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
 

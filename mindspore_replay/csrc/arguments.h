@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "portable.h"
+#include "core/portable.h"
 
 namespace replay {
 

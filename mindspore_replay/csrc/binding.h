@@ -12,7 +12,7 @@
 
 #include "arguments.h"
 #include "signatures.h"
-#include "sum_tree.h"
+#include "core/sum_tree.h"
 
 namespace replay {
 

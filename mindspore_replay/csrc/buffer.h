@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "binding.h"
-#include "random.h"
-#include "rows.h"
-#include "status.h"
-#include "timeline.h"
+#include "core/random.h"
+#include "core/rows.h"
+#include "core/status.h"
+#include "core/timeline.h"
 
 namespace replay {
 

@@ -213,7 +213,7 @@ class _Around:
 
 @ms.jit_class
 class _GoalRows:
-    """``(handles, slots, steps, ok) -> goal slots [n], relabelled [n] bool``, as csrc/windows.h has it.
+    """``(handles, slots, steps, ok) -> goal slots [n], relabelled [n] bool``, as csrc/core/windows.h has it.
 
     The first three are those of starts, int64 ``[n]``. Changes the random state, unless not `ok`.
     """

@@ -65,7 +65,7 @@ class Call:
         names = (ctypes.c_char_p * size)(*(array.dtype.encode() for array in arrays))
         self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
         kernel = _kernel(self._kernel)
-        #: The kernel with its arguments, as the module of csrc/calls.cc has it.
+        #: The kernel with its arguments, as the module of csrc/python/calls.cc has it.
         params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
         self.direct: Any = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, address_of)
         self._run, self._locate = self.direct.run, self.direct.locate

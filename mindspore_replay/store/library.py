@@ -15,7 +15,7 @@ except ImportError:
     calls = None  # type: ignore[assignment]
 
 #: What a kernel returns when it has done its work, found too few rows, a position without a row, a priority that cannot
-#: be, or an episode too long; csrc/status.h has the others.
+#: be, or an episode too long; csrc/core/status.h has the others.
 OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
 
 #: What it found, in words.

@@ -1,4 +1,4 @@
-"""The state of the counter-based random sequence, which csrc/random.h and ops/random.py draw from."""
+"""The state of the counter-based random sequence, which csrc/core/random.h and ops/random.py draw from."""
 
 import numpy as np
 

@@ -83,7 +83,7 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
         raise ValueError(f"For '{cls_name}', the rows must make episodes: {'; '.join(wrong)}.")
 
 
-# Kinds of outputs, as csrc/windows.h has them.
+# Kinds of outputs, as csrc/core/windows.h has them.
 WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT = range(11)
 
 # Where positions are counted from: the start, or the last row of the chain of an n-step return.

@@ -56,12 +56,12 @@ def reachable(name: str, parts: dict[str, str], seen: set[str]) -> set[int]:
 def failures_of_kernels() -> set[tuple[str, int]]:
     """What the kernels return, by their sources and the header of draws, the only one that gives a status."""
     giving = [
-        path.name for path in SOURCES.glob("*.h") if re.search(rf"return ({'|'.join(STATUSES)});", path.read_text())
+        path.name for path in SOURCES.rglob("*.h") if re.search(rf"return ({'|'.join(STATUSES)});", path.read_text())
     ]
     assert giving == ["draws.h"]
     found = set()
-    for path in SOURCES.glob("*kernels.cc"):
-        kernels, draws = parts_of(path), parts_of(SOURCES / "draws.h")
+    for path in SOURCES.glob("cpu/*kernels.cc"):
+        kernels, draws = parts_of(path), parts_of(SOURCES / "core" / "draws.h")
         named = [name for name in kernels if name.startswith("kernel ")]
         assert named, path.name
         for name in named:
@@ -71,7 +71,7 @@ def failures_of_kernels() -> set[tuple[str, int]]:
 
 
 def test_each_kernel_is_looked_at():
-    names = [name for path in SOURCES.glob("*kernels.cc") for name in parts_of(path)]
+    names = [name for path in SOURCES.glob("cpu/*kernels.cc") for name in parts_of(path)]
     found = {name.replace("kernel ", "replay_") for name in names if name.startswith("kernel ")}
     kernels = {operator.kernel for operator in library.table("CPU")[1].values()}
     assert found == {kernel for kernel in kernels if hasattr(library.library_for("CPU").handle, kernel)}

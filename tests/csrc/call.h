@@ -20,8 +20,8 @@
 #include "arguments.h"
 #include "check.h"
 #include "signatures.h"
-#include "status.h"
-#include "sum_tree.h"
+#include "core/status.h"
+#include "core/sum_tree.h"
 
 #if defined(MINDSPORE_REPLAY_ON_CUDA) && !defined(MINDSPORE_REPLAY_EMULATED)
 #include <cuda_runtime.h>

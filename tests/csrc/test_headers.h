@@ -14,10 +14,10 @@
 
 #include "arguments.h"
 #include "check.h"
-#include "draw.h"
-#include "parallel.h"
-#include "random.h"
-#include "ring.h"
+#include "core/draw.h"
+#include "core/parallel.h"
+#include "core/random.h"
+#include "core/ring.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 // undefined-behaviour sanitizers: every buffer is exactly as large as the arguments say. With MINDSPORE_REPLAY_ON_CUDA
 // the kernels are those for GPUs: this and csrc/*.cu are compiled and linked by nvcc, or by g++ with emulated_cuda.h.
 #ifndef MINDSPORE_REPLAY_ON_CUDA
-#include "kernels.cc"
-#include "sample_kernels.cc"
+#include "cpu/kernels.cc"
+#include "cpu/sample_kernels.cc"
 #endif
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 #include "call.h"
 #include "check.h"
-#include "random.h"
+#include "core/random.h"
 #include "test_marks.h"
 #include "test_operators.h"
 #include "test_overlaps.h"

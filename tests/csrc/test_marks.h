@@ -11,7 +11,7 @@
 
 #include "call.h"
 #include "check.h"
-#include "random.h"
+#include "core/random.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "call.h"
 #include "check.h"
-#include "reservoir.h"
+#include "core/reservoir.h"
 #include "test_marks.h"
 
 namespace {

@@ -10,10 +10,10 @@
 
 #include "call.h"
 #include "check.h"
-#include "draws.h"
-#include "points.h"
-#include "random.h"
-#include "sum_tree.h"
+#include "core/draws.h"
+#include "core/points.h"
+#include "core/random.h"
+#include "core/sum_tree.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "call.h"
 #include "check.h"
-#include "random.h"
+#include "core/random.h"
 #include "test_marks.h"
 
 namespace {

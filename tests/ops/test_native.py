@@ -243,7 +243,7 @@ def test_arguments_are_bound_to_arrays_and_tensors():
 REFUSED: dict[str, dict[str, Array]] = {
     "another dtype": {"sums": kept(np.zeros(2, np.float32))},
     "another length": {"sums": kept(np.zeros(3))},
-    "another capacity": {"priorities": kept(np.ones(5, np.float32))},
+    "another capacity": {"priorities": kept(np.ones(17, np.float32))},
     "a tree of another capacity": {"weights": kept(build_weights(np.ones(17)))},
 }
 

@@ -24,7 +24,7 @@ def build_emulated(folder: Path) -> Path:
     library = folder / "_kernels_emulated.so"
     flags = ["-std=c++17", "-O2", "-ffp-contract=off", "-pthread", "-shared", "-fPIC", "-fvisibility=hidden"]
     include = ["-include", str(ROOT / "tests/csrc/emulated_cuda.h"), "-I", str(ROOT / "mindspore_replay/csrc")]
-    sources = [str(ROOT / "mindspore_replay/csrc" / f"{name}.cu") for name in SOURCES]
+    sources = [str(ROOT / "mindspore_replay/csrc/cuda" / f"{name}.cu") for name in SOURCES]
     compiler = shutil.which("g++") or "g++"
     subprocess.run([compiler, *flags, *include, "-x", "c++", *sources, "-o", str(library)], check=True)
     return library

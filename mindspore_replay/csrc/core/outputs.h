@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "arguments.h"
-#include "portable.h"
-#include "timeline.h"
-#include "windows.h"
+#include "core/portable.h"
+#include "core/timeline.h"
+#include "core/windows.h"
 
 namespace replay {
 

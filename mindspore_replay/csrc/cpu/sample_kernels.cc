@@ -6,13 +6,13 @@
 
 #include "adapters.h"
 #include "buffer.h"
-#include "draws.h"
-#include "groups.h"
-#include "outputs.h"
-#include "parallel.h"
-#include "status.h"
-#include "timeline.h"
-#include "windows.h"
+#include "core/draws.h"
+#include "core/groups.h"
+#include "core/outputs.h"
+#include "core/parallel.h"
+#include "core/status.h"
+#include "core/timeline.h"
+#include "core/windows.h"
 
 namespace {
 

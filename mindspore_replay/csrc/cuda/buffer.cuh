@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "buffer.h"
-#include "device.cuh"
+#include "cuda/device.cuh"
 
 namespace replay {
 

@@ -7,14 +7,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "draw.h"
-#include "outputs.h"
-#include "points.h"
-#include "random.h"
-#include "ring.h"
-#include "rows.h"
-#include "status.h"
-#include "sum_tree.h"
+#include "core/draw.h"
+#include "core/outputs.h"
+#include "core/points.h"
+#include "core/random.h"
+#include "core/ring.h"
+#include "core/rows.h"
+#include "core/status.h"
+#include "core/sum_tree.h"
 
 namespace replay {
 

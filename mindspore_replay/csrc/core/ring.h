@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "parallel.h"
-#include "portable.h"
+#include "core/parallel.h"
+#include "core/portable.h"
 
 namespace replay {
 

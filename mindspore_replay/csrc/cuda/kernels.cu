@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "buffer.cuh"
-#include "device.cuh"
-#include "draw.h"
-#include "points.h"
-#include "reservoir.h"
-#include "ring.h"
-#include "rows.cuh"
-#include "shuffle.cuh"
-#include "status.h"
+#include "cuda/buffer.cuh"
+#include "cuda/device.cuh"
+#include "core/draw.h"
+#include "core/points.h"
+#include "core/reservoir.h"
+#include "core/ring.h"
+#include "cuda/rows.cuh"
+#include "cuda/shuffle.cuh"
+#include "core/status.h"
 
 namespace {
 

@@ -8,12 +8,12 @@
 
 #include "adapters.h"
 #include "buffer.h"
-#include "draw.h"
-#include "points.h"
-#include "ring.h"
-#include "rows.h"
-#include "status.h"
-#include "timeline.h"
+#include "core/draw.h"
+#include "core/points.h"
+#include "core/ring.h"
+#include "core/rows.h"
+#include "core/status.h"
+#include "core/timeline.h"
 
 namespace {
 

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <cstdint>
 
-#include "draw.h"
-#include "portable.h"
-#include "random.h"
-#include "ring.h"
-#include "sum_tree.h"
+#include "core/draw.h"
+#include "core/portable.h"
+#include "core/random.h"
+#include "core/ring.h"
+#include "core/sum_tree.h"
 
 namespace replay {
 

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <vector>
 
-#include "portable.h"
+#include "core/portable.h"
 
 namespace replay {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "random.h"
+#include "core/random.h"
 
 namespace replay {
 

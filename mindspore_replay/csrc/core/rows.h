@@ -11,10 +11,10 @@
 #include <limits>
 #include <vector>
 
-#include "portable.h"
-#include "reservoir.h"
-#include "ring.h"
-#include "sum_tree.h"
+#include "core/portable.h"
+#include "core/reservoir.h"
+#include "core/ring.h"
+#include "core/sum_tree.h"
 
 namespace replay {
 

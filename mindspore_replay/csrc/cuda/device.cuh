@@ -15,8 +15,8 @@
 #include "adapters.h"
 #include "arguments.h"
 #include "binding.h"
-#include "portable.h"
-#include "status.h"
+#include "core/portable.h"
+#include "core/status.h"
 
 namespace replay {
 

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "device.cuh"
-#include "draw.h"
-#include "random.h"
+#include "cuda/device.cuh"
+#include "core/draw.h"
+#include "core/random.h"
 
 namespace replay {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "draw.h"
-#include "random.h"
-#include "timeline.h"
+#include "core/draw.h"
+#include "core/random.h"
+#include "core/timeline.h"
 
 namespace replay {
 

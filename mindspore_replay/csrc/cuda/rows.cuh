@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "binding.h"
-#include "device.cuh"
+#include "cuda/device.cuh"
 
 #ifdef __CUDACC__
 #define REPLAY_UNROLL _Pragma("unroll")

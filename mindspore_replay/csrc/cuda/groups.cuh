@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "buffer.cuh"
-#include "device.cuh"
-#include "draw.h"
-#include "outputs.h"
-#include "random.h"
-#include "rows.cuh"
-#include "shuffle.cuh"
-#include "status.h"
-#include "timeline.h"
+#include "cuda/buffer.cuh"
+#include "cuda/device.cuh"
+#include "core/draw.h"
+#include "core/outputs.h"
+#include "core/random.h"
+#include "cuda/rows.cuh"
+#include "cuda/shuffle.cuh"
+#include "core/status.h"
+#include "core/timeline.h"
 
 namespace replay {
 

@@ -4,17 +4,17 @@
 #include <limits>
 #include <type_traits>
 
-#include "buffer.cuh"
-#include "device.cuh"
-#include "draw.h"
-#include "groups.cuh"
-#include "outputs.h"
-#include "points.h"
-#include "rows.cuh"
-#include "shuffle.cuh"
-#include "status.h"
-#include "timeline.h"
-#include "windows.h"
+#include "cuda/buffer.cuh"
+#include "cuda/device.cuh"
+#include "core/draw.h"
+#include "cuda/groups.cuh"
+#include "core/outputs.h"
+#include "core/points.h"
+#include "cuda/rows.cuh"
+#include "cuda/shuffle.cuh"
+#include "core/status.h"
+#include "core/timeline.h"
+#include "core/windows.h"
 
 namespace {
 

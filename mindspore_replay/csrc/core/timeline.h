@@ -10,9 +10,9 @@
 #include <limits>
 #include <vector>
 
-#include "portable.h"
-#include "ring.h"
-#include "rows.h"
+#include "core/portable.h"
+#include "core/ring.h"
+#include "core/rows.h"
 
 namespace replay {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "portable.h"
+#include "core/portable.h"
 
 namespace replay {
 

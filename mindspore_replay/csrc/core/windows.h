@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "portable.h"
-#include "random.h"
-#include "ring.h"
-#include "timeline.h"
+#include "core/portable.h"
+#include "core/random.h"
+#include "core/ring.h"
+#include "core/timeline.h"
 
 namespace replay {
 
