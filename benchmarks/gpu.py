@@ -48,7 +48,7 @@ class Buffer:
         self, library: Library, schema: list[tuple[str, tuple[int, ...]]], capacity: int, marked: bool
     ) -> None:
         self.library, self.schema = library, schema
-        self.groups = ("marks",) if marked else ()
+        self.groups = ("row_state",) if marked else ()
         self.row_bytes = sum(np.dtype(dtype).itemsize * int(np.prod(shape)) for dtype, shape in schema)
         c = capacity
         self.state = {

@@ -99,7 +99,7 @@ def take_over(
         for source in sources:
             source.progress = done
         for state in states:
-            state.read_marks()
+            state.read_row_state()
         for state in states:
             if not new:
                 state.check_columns()

@@ -52,7 +52,7 @@ class Restored:
         self._columns = [key for key in self._parameters if key.startswith("column.")]
         # A row is written of each of these, and of the tree of weights only the leaves.
         self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
-        self._marks: dict[str, np.ndarray] = {}
+        self._row_state: dict[str, np.ndarray] = {}
         #: For each file, which rows of its columns go where.
         self._places: list[list[tuple[int, Slots]]] = [[] for _ in sources]
 
@@ -84,19 +84,19 @@ class Restored:
                 )
         return wrong
 
-    def read_marks(self) -> None:
+    def read_row_state(self) -> None:
         """Reads all but the columns, finds where their rows belong, and checks what was read."""
         cursors = []
         for source in self._sources:
             for key in self._parameters:
                 if key not in self._of_rows:
-                    self._marks[key] = source.array(self.part.prefix + key)
+                    self._row_state[key] = source.array(self.part.prefix + key)
             if self.part.is_buffer:
-                cursors.append(cursors_of(self._marks))
+                cursors.append(cursors_of(self._row_state))
         if self.part.is_buffer:
-            self._read_rows_of_marks(cursors)
+            self._read_rows_of_state(cursors)
         with _explained(self._sources[-1]), np.errstate(all="ignore"):
-            self.part.cell.check_state(self._marks)
+            self.part.cell.check_state(self._row_state)
 
     def check_columns(self) -> None:
         """Raises a ValueError if columns do not fit their checksums."""
@@ -117,20 +117,20 @@ class Restored:
 
     def overwrite_marks(self) -> None:
         """Gives all Parameters but the columns what was read."""
-        for key, array in self._marks.items():
+        for key, array in self._row_state.items():
             overwrite(self._parameters[key], array)
 
     # Rows.
 
-    def _read_rows_of_marks(self, cursors: list[Cursors]) -> None:
+    def _read_rows_of_state(self, cursors: list[Cursors]) -> None:
         *earlier, last = self._sources
         capacity, saved = self.part.cell.capacity, cursors[-1]
         self._check_rows(cursors)
         now = self._moved(saved)
         slots = Slots(capacity, now.head, now.count)
         for key in (key for key in self._of_rows if key not in self._columns):
-            self._marks[key] = self._memory(key)
-            last.fill(self.part.prefix + key, self._marks[key], [(saved.count - now.count, slots)])
+            self._row_state[key] = self._memory(key)
+            last.fill(self.part.prefix + key, self._row_state[key], [(saved.count - now.count, slots)])
             for source in earlier:
                 source.check(self.part.prefix + key)
         for i, source in enumerate(self._sources):
@@ -145,8 +145,8 @@ class Restored:
             raise damaged(last.path, f"needs {now.count} rows, of which the files before it hold all but {placed}")
         if capacity != self._saved_capacity:
             self._fit(now)
-        if "weights" in self._marks:
-            self._marks["weights"] = build_weights(self._marks["weights"][:capacity])
+        if "weights" in self._row_state:
+            self._row_state["weights"] = build_weights(self._row_state["weights"][:capacity])
 
     def _memory(self, key: str) -> np.ndarray:
         """Zeros to read rows into: the Parameter's own memory, if nobody uses it yet."""
@@ -217,12 +217,12 @@ class Restored:
 
     def _fit(self, now: Cursors) -> None:
         """Changes what depends on the capacity."""
-        marks, cell = self._marks, self.part.cell
-        marks |= now.state()
-        if "clock" in marks:
-            marks["clock"][1] = max(marks["clock"][1], now.oldest)
-        if "window" in marks:
-            all_rows = marks["window"][0] == self._saved_capacity
-            marks["window"][0] = cell.capacity if all_rows else min(marks["window"][0], cell.capacity)
-        if "weights" in marks:  # a row whose window has lost rows has no weight any more
-            marks["weights"] = np.where(eligible(cell.options, marks), marks["weights"], 0.0)
+        row_state, cell = self._row_state, self.part.cell
+        row_state |= now.state()
+        if "clock" in row_state:
+            row_state["clock"][1] = max(row_state["clock"][1], now.oldest)
+        if "window" in row_state:
+            all_rows = row_state["window"][0] == self._saved_capacity
+            row_state["window"][0] = cell.capacity if all_rows else min(row_state["window"][0], cell.capacity)
+        if "weights" in row_state:  # a row whose window has lost rows has no weight any more
+            row_state["weights"] = np.where(eligible(cell.options, row_state), row_state["weights"], 0.0)

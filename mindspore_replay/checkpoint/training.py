@@ -237,7 +237,7 @@ class _RestoredValues:
     def differences(self, source: Source) -> list[str]:
         return []
 
-    def read_marks(self) -> None:
+    def read_row_state(self) -> None:
         """Reads and checks all."""
         for source in self._sources:
             arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}

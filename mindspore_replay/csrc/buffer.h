@@ -14,7 +14,7 @@ namespace replay {
 
 // What an operator does not touch of it is null.
 template <int kOperator>
-Marks MarksOf(const Bound<kOperator> &args) {
+RowState RowStateOf(const Bound<kOperator> &args) {
   return {SumTree(args.template data_or_null<double>(NAMED("weights")), args.capacity()),
           args.template data_or_null<float>(NAMED("priorities")),
           args.template data_or_null<float>(NAMED("max_priority")),
@@ -40,11 +40,11 @@ ReservoirCursors ReservoirOf(const Bound<kOperator> &args) {
 
 template <int kOperator>
 Timeline TimelineOf(const Bound<kOperator> &args) {
-  return {CursorsOf(args), MarksOf(args), *args.template data<WindowRule>(NAMED("window_rule")),
+  return {CursorsOf(args), RowStateOf(args), *args.template data<WindowRule>(NAMED("window_rule")),
           args.template data<int64_t>(NAMED("steps")), args.template data<uint8_t>(NAMED("flags"))};
 }
 
-// Calls use(places) with the cursors of a buffer without marks, if they are sound.
+// Calls use(places) with the cursors of a buffer without row state, if they are sound.
 template <int kOperator, typename Use>
 Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
   if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
@@ -57,21 +57,21 @@ Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
   return AreCursors(places.head, places.count, places.capacity) ? use(places) : kBadArguments;
 }
 
-// Calls use(reach) with the rows of a buffer with marks, if its numbers are sound.
+// Calls use(reach) with the rows of a buffer with row state, if its numbers are sound.
 template <int kOperator, typename Use>
 Status WithRows(const Bound<kOperator> &args, const Use &use) {
   const int64_t fresh = args.template data<Clock>(NAMED("clock"))->fresh;
   const auto call = [&](const auto &reach) { return reach.places().Sound(fresh) ? use(reach) : kBadArguments; };
   if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
-    if (args.HasGroup(kReservoirGroup)) return call(Alone<ReservoirCursors>(ReservoirOf(args), MarksOf(args)));
+    if (args.HasGroup(kReservoirGroup)) return call(Alone<ReservoirCursors>(ReservoirOf(args), RowStateOf(args)));
   }
-  if constexpr (Bound<kOperator>::MayHaveGroup(kTimeGroup)) {
-    if (args.HasGroup(kTimeGroup)) {
+  if constexpr (Bound<kOperator>::MayHaveGroup(kEpisodesGroup)) {
+    if (args.HasGroup(kEpisodesGroup)) {
       if (!IsRule(*args.template data<WindowRule>(NAMED("window_rule")), args.capacity())) return kBadArguments;
       return call(TimelineOf(args));
     }
   }
-  return call(Alone<Cursors>(CursorsOf(args), MarksOf(args)));
+  return call(Alone<Cursors>(CursorsOf(args), RowStateOf(args)));
 }
 
 }  // namespace replay

@@ -1,12 +1,12 @@
 // What each operator takes and gives: one line for each, which the adapters and Python read. From left to right:
 //
 //   columns            the columns of the buffer, or some of them; their number is k
-//   ring, ?marks       a group of the buffer's state; with ? it is there only in buffers that have it
-//   marks(clock,...)   these of its arrays, where an operator touches no others: MindSpore takes its time for each argument
+//   ring, ?row_state   a group of the buffer's state; with ? it is there only in buffers that have it
+//   row_state(a,...)   these of its arrays, where an operator touches no others: MindSpore takes its time for each
 //   name:f32[n]        an array; of one axis or none only the number of elements counts: a number, n (any, the same
 //                      wherever it stands), C (the capacity), T (numbers of a sum tree), alternatives as in [1|n], and
 //                      sums as in [8+7m]; of two axes each counts
-//   marks?name:...     an array that is there only together with a group
+//   row_state?name:... an array that is there only together with a group
 //   name=other:...     an array that may be that array of the state itself
 //   rows[n]            one array for each column, of its dtype, with these axes before those of a row
 //   outputs[m]         m arrays of whatever dtype and shape the kernel says itself
@@ -25,35 +25,35 @@ constexpr std::string_view kGroups[] = {
     "ring = head:i32[1] count:i32[1] serials:i64[2]",
     "random = random_state:i64[2]",
     "reservoir = row_serials:i64[C] random_state:i64[2]",
-    "marks = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[2] "
+    "row_state = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[2] "
     "counts:i64[5] weighting:f64[2]",
-    "time = steps:i64[C] flags:u8[C] window_rule:i64[6]",
+    "episodes = steps:i64[C] flags:u8[C] window_rule:i64[6]",
 };
 
 constexpr int kNumberOfGroups = sizeof(kGroups) / sizeof(kGroups[0]);
 
 constexpr std::string_view kOperators[] = {
     "insert: columns ring ?reservoir "
-    "?marks(priorities,use_counts,insertion_clocks,weights,max_priority,clock,weighting) ?time rows[n] "
-    "marks?priority=max_priority:f32[1|n] time?ends:u8[1|n] -> stored:i32[1]",
-    "update: columns ring ?reservoir ?marks ?time handles:i64[n] rows[n] -> dead:i32[1]",
+    "?row_state(priorities,use_counts,insertion_clocks,weights,max_priority,clock,weighting) ?episodes rows[n] "
+    "row_state?priority=max_priority:f32[1|n] episodes?ends:u8[1|n] -> stored:i32[1]",
+    "update: columns ring ?reservoir ?row_state ?episodes handles:i64[n] rows[n] -> dead:i32[1]",
     "read: columns ring index:i64[n] -> rows[n]",
-    "sample: columns ring random plan:i64[10+7m] ?reservoir ?marks(use_counts,weights,clock,counts) ?time "
-    "time?powers:f64[p] marks?beta:f64[1] sample_range:i64[2] marks?given_beta:f64[1] -> outputs[m]",
-    "sample_groups: columns ring random marks(weights,clock) time options:i64[2] template:any[G,L] -> mask:bool[G,L] "
+    "sample: columns ring random plan:i64[10+7m] ?reservoir ?row_state(use_counts,weights,clock,counts) ?episodes "
+    "episodes?powers:f64[p] row_state?beta:f64[1] sample_range:i64[2] row_state?given_beta:f64[1] -> outputs[m]",
+    "sample_groups: columns ring random row_state(weights,clock) episodes options:i64[2] template:any[G,L] -> mask:bool[G,L] "
     "rows[G,L]",
-    "update_priorities: ring ?reservoir marks(priorities,use_counts,weights,max_priority,clock,counts,weighting) ?time "
+    "update_priorities: ring ?reservoir row_state(priorities,use_counts,weights,max_priority,clock,counts,weighting) ?episodes "
     "handles:i64[n] priority:f32[1|n] -> dead:i32[1]",
-    "delete: ring ?reservoir marks(use_counts,insertion_clocks,weights,clock,counts) ?time handles:i64[n] -> "
+    "delete: ring ?reservoir row_state(use_counts,insertion_clocks,weights,clock,counts) ?episodes handles:i64[n] -> "
     "removed:i32[1]",
-    "advance: ring ?reservoir marks(use_counts,insertion_clocks,weights,clock,counts) ?time max_staleness:i64[1] "
+    "advance: ring ?reservoir row_state(use_counts,insertion_clocks,weights,clock,counts) ?episodes max_staleness:i64[1] "
     "ticks:i64[1] -> now:i64[1]",
-    "info: ring ?reservoir marks(priorities,use_counts,insertion_clocks,clock) ?time handles:i64[n] -> priority:f32[n] "
+    "info: ring ?reservoir row_state(priorities,use_counts,insertion_clocks,clock) ?episodes handles:i64[n] -> priority:f32[n] "
     "uses:i32[n] staleness:i64[n]",
-    "end_episodes: ring marks(priorities,use_counts,weights,clock,weighting) time flag:u8[1] -> ended:i32[1]",
-    "reset: ring ?reservoir ?marks ?time -> stored:i32[1]",
-    "sums: ring marks(priorities,weights) ranges:i64[2m] -> sums:f64[m]",
-    "summary: ring marks(priorities,weights) -> summary:f64[3]",
+    "end_episodes: ring row_state(priorities,use_counts,weights,clock,weighting) episodes flag:u8[1] -> ended:i32[1]",
+    "reset: ring ?reservoir ?row_state ?episodes -> stored:i32[1]",
+    "sums: ring row_state(priorities,weights) ranges:i64[2m] -> sums:f64[m]",
+    "summary: ring row_state(priorities,weights) -> summary:f64[3]",
 };
 constexpr int kNumberOfOperators = sizeof(kOperators) / sizeof(kOperators[0]);
 
@@ -170,13 +170,13 @@ constexpr Item ItemOf(std::string_view text) {
 
 // Which group of the state is which.
 constexpr int kReservoirGroup = parsing::NumberOfGroup("reservoir");
-constexpr int kMarksGroup = parsing::NumberOfGroup("marks");
-constexpr int kTimeGroup = parsing::NumberOfGroup("time");
+constexpr int kRowStateGroup = parsing::NumberOfGroup("row_state");
+constexpr int kEpisodesGroup = parsing::NumberOfGroup("episodes");
 
 // Whether there are buffers with these groups of state. Windows are drawn by their weights, and rows of a reservoir have no
 // neighbours.
 constexpr bool AreOfABuffer(const bool (&groups)[kNumberOfGroups]) {
-  return !groups[kTimeGroup] || (groups[kMarksGroup] && !groups[kReservoirGroup]);
+  return !groups[kEpisodesGroup] || (groups[kRowStateGroup] && !groups[kReservoirGroup]);
 }
 
 // The signature of an operator.

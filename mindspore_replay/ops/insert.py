@@ -28,16 +28,16 @@ class CompositeInsert:
     def __init__(self, state: State, columns: Columns, factors: Tensor, rule: WindowRule | None) -> None:
         self.state = state
         self.ring = RingWrite(state.capacity, columns.shapes)
-        self.marks = None if state.weights is None else _Marks(state, columns, self.ring, factors, rule)
+        self.row_state = None if state.weights is None else _RowState(state, columns, self.ring, factors, rule)
 
     def __call__(self, rows, priority, ends):
-        if self.marks is not None:
-            return self.marks(rows, priority, ends)
+        if self.row_state is not None:
+            return self.row_state(rows, priority, ends)
         return self.ring(self.state.columns, self.state.head, self.state.count, self.state.serials, rows)
 
 
 @ms.jit_class
-class _Marks:
+class _RowState:
     """``(rows, priority, ends) -> rows stored``: appends rows, and what is known of them.
 
     A check that failed does not stop what follows it: then what is there is written again.
@@ -66,7 +66,7 @@ class _Marks:
         weight = ops.select(ok, self.rows.first_weights(given), ops.gather(tree, slots, 0))
         self.ring.write(self.state.columns, slots, self.new_or_old(ok, slots, n, rows))
         self.tree.write(self.state.weights, tree, slots, weight, slots >= 0, self.touched(slots))
-        self.mark(slots, given, ok)
+        self.set_state(slots, given, ok)
         largest = ops.maximum(self.state.max_priority, ops.reduce_max(priority))
         ops.assign(self.state.max_priority, ops.select(ok, largest, self.state.max_priority))
         written = n * ops.cast(ok, ms.int64)
@@ -82,7 +82,7 @@ class _Marks:
         self.check(ok, (priority,))
         return ok
 
-    def mark(self, slots, given, ok):
+    def set_state(self, slots, given, ok):
         """Writes priorities, use counts and insertion clocks."""
         given = ops.select(ok, given, ops.gather(self.priorities(self.state.priorities), slots, 0))
         uses = ops.gather(self.uses(self.state.use_counts), slots, 0)

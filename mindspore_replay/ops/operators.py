@@ -45,8 +45,8 @@ class Operators:
         self.first_field = len(options.plan.outputs) - len(options.plan.around)
         self.all_rows = Tensor(ALL_ROWS, ms.int64)
         self.first_beta = None if options.beta is None else Tensor(np.array([options.beta]))
-        self.marked = options.weighting is not None
-        self.timed = options.rule is not None
+        self.weighted = options.weighting is not None
+        self.has_episodes = options.rule is not None
         self.single = SingleRow(columns)
         plan, rule = options.plan, options.rule
 
@@ -76,7 +76,7 @@ class Operators:
             make("update", lambda i=i: updates.CompositeUpdate(state, columns, i, rule), columns=[column])  # type: ignore[misc]
             for i, column in enumerate(state.columns)
         )
-        if self.marked:
+        if self.weighted:
             given = state, state.weighting, rule
             limit = options.max_staleness
             most = Tensor([-1 if limit is None else limit], ms.int64)
@@ -110,9 +110,9 @@ class Operators:
             priority = self.state.max_priority
         if not self.native:
             return self._insert(rows, priority, ends)
-        if self.timed:
+        if self.has_episodes:
             return self._insert(*rows, priority, ends)
-        if self.marked:
+        if self.weighted:
             return self._insert(*rows, priority)
         return self._insert(*rows)
 
@@ -141,7 +141,7 @@ class Operators:
             sample_range = self.usual_range()
         if not self.native_sample:
             return self.finished(self._sample(sample_range, given_beta))
-        if not self.marked:
+        if not self.weighted:
             return self.finished(self._sample(sample_range))
         return self.finished(self._sample(sample_range, self.state.beta if given_beta is None else given_beta))
 
@@ -153,7 +153,7 @@ class Operators:
 
     def eligible(self):
         """How many rows of the usual range samples may start at."""
-        if not self.marked:
+        if not self.weighted:
             if self.state.window is None:
                 return self.state.count
             return ops.minimum(ops.cast(self.state.count, ms.int64), self.state.window[0])

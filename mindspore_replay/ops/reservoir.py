@@ -116,10 +116,10 @@ class CompositeReservoirInsert:
         ops.assign(serials, serials + self.inserted * n)
         ops.assign(self.state.count, ops.cast(count, ms.int32))
         if self.weighted:
-            self.mark(slots, exists, counted)
+            self.set_state(slots, exists, counted)
         return count
 
-    def mark(self, slots, exists, counted):
+    def set_state(self, slots, exists, counted):
         """The rows in these slots are new ones, of priority and weight 1."""
         tree = self.tree.view(self.state.weights)
         weight = ops.select(exists, self.one, ops.gather(tree, slots, 0))

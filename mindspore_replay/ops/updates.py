@@ -68,7 +68,7 @@ class CompositeUpdate:
 
     def __init__(self, state: State, columns: Columns, column: int, rule: WindowRule | None) -> None:
         self.state, self.column = state, state.columns[column]
-        self.marked, self.timed = state.weights is not None, rule is not None
+        self.weighted, self.has_episodes = state.weights is not None, rule is not None
         self.handles = handles_of(state)
         self.last_of_each = LastOfEach()
         self.ones = (1,) * len(columns.shapes[column])
@@ -77,10 +77,10 @@ class CompositeUpdate:
 
     def __call__(self, handles, rows):
         slots, live = self.handles.slots(handles)
-        if self.timed:
+        if self.has_episodes:
             flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
             live = ops.logical_and(live, ops.bitwise_and(flags, DELETED) == 0)
-        elif self.marked:
+        elif self.weighted:
             live = ops.logical_and(live, ops.gather(self.uses(self.state.use_counts), slots, 0) >= 0)
         last, exists, _ = self.last_of_each(slots, live)
         old = ops.gather(self.rows(self.column), slots, 0)

@@ -31,7 +31,7 @@ class Insertion:
         self._schema, self._options = schema, options
         self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(schema.shapes, schema.numpy_types)]
         self._ends = np.zeros(1, np.uint8)
-        self._max_priority = state["max_priority"].memory if "marks" in options.groups else None
+        self._max_priority = state["max_priority"].memory if "row_state" in options.groups else None
         arguments = dict(state, ends=kept(self._ends), stored=kept(np.zeros((), np.int32)))
         if self._max_priority is not None:
             arguments["priority"] = kept(self._max_priority.reshape(1))

@@ -40,7 +40,11 @@ class Options(NamedTuple):
     @property
     def groups(self) -> frozenset[str]:
         """The optional groups of the state, in the words of the signatures."""
-        there = {"reservoir": self.reservoir, "marks": self.weighting is not None, "time": self.rule is not None}
+        there = {
+            "reservoir": self.reservoir,
+            "row_state": self.weighting is not None,
+            "episodes": self.rule is not None,
+        }
         return frozenset(group for group, is_there in there.items() if is_there)
 
     @property

@@ -30,7 +30,7 @@ def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...],
         "serials": ((2,), "int64"),
         "random_state": ((2,), "int64"),
     }
-    if "marks" in options.groups:
+    if "row_state" in options.groups:
         arrays |= {
             "weights": ((tree_size(capacity),), "float64"),
             "priorities": ((capacity,), "float32"),
@@ -40,7 +40,7 @@ def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...],
             "clock": ((2,), "int64"),
             "counts": ((len(COUNTS),), "int64"),
         }
-    if "time" in options.groups:
+    if "episodes" in options.groups:
         arrays |= {"steps": ((capacity,), "int64"), "flags": ((capacity,), "uint8")}
     if options.reservoir:
         arrays["row_serials"] = ((capacity,), "int64")

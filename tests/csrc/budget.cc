@@ -77,7 +77,7 @@ Argument Ends(int64_t before, int64_t n) {
 }
 
 // A full buffer of episodes; a part of the rows has been overwritten.
-Arguments Timed(const Columns &columns, int64_t capacity, const Rule &rule) {
+Arguments WithEpisodes(const Columns &columns, int64_t capacity, const Rule &rule) {
   const auto empty = std::vector<double>(static_cast<size_t>(capacity), 0.0);
   Arguments state =
       Weighted(columns, empty)
@@ -250,7 +250,7 @@ void CountWindows(const std::string &what, const Arguments &buffer, const Sampli
 
 void CountSequences() {
   const Rule rule = {40, 40, 10, 1, 1};
-  const Arguments buffer = Timed(kCartPole, kSmall, rule);
+  const Arguments buffer = WithEpisodes(kCartPole, kSmall, rule);
   std::vector<Output> outputs = {{{1, 0, 0, 0, -40, 1, 80}, Zeros("bool", {32, 80})}};
   for (size_t i = 0; i < kCartPole.size(); ++i) {
     outputs.push_back({{0, static_cast<int64_t>(i), 0, 0, -40, 1, 80}, Rows(kCartPole, {32, 80})[i]});
@@ -265,39 +265,39 @@ void CountSequences() {
                       {"rows", Rows(kCartPole, {n})},
                       {"stored", One("int32")}}));
   };
-  insert("1 row, timed", buffer, 1, {0});
-  insert("1 row, timed, the last of its episode", buffer, 1, {1});
-  insert("64 rows, timed", buffer, 64, std::vector<uint8_t>(64, 0));
-  insert("16 rows, timed, of 16 environments", Timed(kCartPole, kSmall, {2, 3, 1, 1, 16}), 16, std::vector<uint8_t>(16, 0));
+  insert("1 row, with episodes", buffer, 1, {0});
+  insert("1 row, with episodes, the last of its episode", buffer, 1, {1});
+  insert("64 rows, with episodes", buffer, 64, std::vector<uint8_t>(64, 0));
+  insert("16 rows, with episodes, of 16 environments", WithEpisodes(kCartPole, kSmall, {2, 3, 1, 1, 16}), 16, std::vector<uint8_t>(16, 0));
 
-  const Arguments one = Timed(kOne, kSmall, rule);
+  const Arguments one = WithEpisodes(kOne, kSmall, rule);
   const Argument handles = Int64(Range(kSmall / 2 + 208, 64, 50));  // from the first step of an episode on
   CountGiving(0, "dead", "update_priorities", "64 sequences",
               one.With({{"handles", handles}, {"priority", Floats(std::vector<float>(64, 0.7f))}}));
-  CountGiving(64, "removed", "delete", "64 rows, timed", one.With({{"handles", handles}}));
+  CountGiving(64, "removed", "delete", "64 rows, with episodes", one.With({{"handles", handles}}));
   CountGiving(1, "ended", "end_episodes", "1 that goes on", one.With({{"flag", Flags({1})}}));
-  Count("advance", "64 rows go stale, timed",  // the clock, and the first row that was not found stale
+  Count("advance", "64 rows go stale, with episodes",  // the clock, and the first row that was not found stale
         one.With({{"clock", Int64({0, kSmall + kSmall / 2 - 64})},
                   {"ticks", Int64({1})},
                   {"max_staleness", Int64({0})},
                   {"now", One("int64")}}));
-  CountGiving(0, "stored", "reset", "2^14 rows, timed", one);
+  CountGiving(0, "stored", "reset", "2^14 rows, with episodes", one);
 }
 
 void CountViews() {
-  CountWindows("3-step returns, 64 by priority", Timed(kCartPole, kSmall, {0, 4, 1, 1, 1}), {64, 2, 1, 0, 0, 0, 3, 0, 0},
+  CountWindows("3-step returns, 64 by priority", WithEpisodes(kCartPole, kSmall, {0, 4, 1, 1, 1}), {64, 2, 1, 0, 0, 0, 3, 0, 0},
                {{{0, 0, 0, 0, 0, 1, 1}, Zeros("float32", {64, 4})},
                 {{0, 1, 0, 0, 0, 1, 1}, Zeros("int32", {64})},
                 {{2, 2, 0, 0, 0, 1, 1}, Zeros("float32", {64})},
                 {{0, 0, 0, 1, 1, 1, 1}, Zeros("float32", {64, 4})},
                 {{3, 4, 0, 0, 0, 1, 1}, Zeros("float32", {64})}});
-  CountWindows("stacks of 4 frames, 32 uniform", Timed(kAtari, 1 << 11, {3, 2, 1, 1, 1}), {32, 1, 1, 0, 0, 0, 1, 0, 0},
+  CountWindows("stacks of 4 frames, 32 uniform", WithEpisodes(kAtari, 1 << 11, {3, 2, 1, 1, 1}), {32, 1, 1, 0, 0, 0, 1, 0, 0},
                {{{0, 0, 0, 0, -3, 1, 4}, Zeros("uint8", {32, 4, 84, 84})},
                 {{0, 1, 0, 0, 0, 1, 1}, Zeros("int32", {32})},
                 {{0, 0, 0, 0, -2, 1, 4}, Zeros("uint8", {32, 4, 84, 84})},
                 {{6, 0, 0, 0, 0, 1, 1}, Zeros("int32", {32})},
                 {{7, 0, 0, 0, 0, 1, 1}, Zeros("int32", {32})}});
-  const Arguments goals = Timed(kGoals, kSmall, {0, 1, 1, 1, 1});
+  const Arguments goals = WithEpisodes(kGoals, kSmall, {0, 1, 1, 1, 1});
   const std::vector<std::string> strategies = {"future", "episode", "final", "random"};
   for (size_t i = 0; i < strategies.size(); ++i) {
     CountWindows("hindsight, 64 by " + strategies[i], goals, {64, 1, 1, 0, 0, 0, 1, static_cast<int64_t>(i) + 1, 0},
@@ -305,7 +305,7 @@ void CountViews() {
                   {{5, 1, 2, 0, 0, 1, 1}, Zeros("float32", {64, 3})},
                   {{4, 0, 0, 0, 0, 1, 1}, Zeros("bool", {64})}});
   }
-  Arguments groups = Timed({{"int32", {}}, {"float32", {4}}}, 1 << 12, {0, 1, 1, 1, 1});
+  Arguments groups = WithEpisodes({{"int32", {}}, {"float32", {4}}}, 1 << 12, {0, 1, 1, 1, 1});
   for (int32_t slot = 0; slot < 1 << 12; ++slot) groups["columns"].as<int32_t>()[slot] = slot * 7 % 97;
   for (const int64_t ordered : {0, 1}) {
     Count("sample_groups", std::string("8 of 97, 8 rows each") + (ordered ? ", consecutive" : ""),

@@ -10,7 +10,7 @@
 
 #include "binding.h"
 #include "call.h"
-#include "test_marks.h"
+#include "test_row_state.h"
 
 namespace {
 
@@ -19,8 +19,8 @@ struct Groups {
   bool there[replay::kNumberOfGroups] = {};
 
   bool Reservoir() const { return there[replay::kReservoirGroup]; }
-  bool Marks() const { return there[replay::kMarksGroup]; }
-  bool Time() const { return there[replay::kTimeGroup]; }
+  bool RowState() const { return there[replay::kRowStateGroup]; }
+  bool Time() const { return there[replay::kEpisodesGroup]; }
 };
 
 // All groups that an operator may have, whether there are such buffers or not.
@@ -49,7 +49,7 @@ Arguments StateOf(const Groups &groups) {
       {"serials", Int64({10, 6})},
       {"random_state", Int64({1, 0})}};
   if (groups.Reservoir()) state["row_serials"] = Int64({6, 7, 8, 9});
-  if (groups.Marks()) {
+  if (groups.RowState()) {
     state = state.With({{"priorities", Floats({3, 1, 2, 4})},
                         {"use_counts", Ints({0, 1, 0, 2})},
                         {"insertion_clocks", Int64({3, 5, 1, 2})},
@@ -76,7 +76,7 @@ const std::map<std::string, Example> &Examples() {
       {"insert",
        [](const Groups &groups) {
          Arguments arguments = {{"rows", ThreeRows()}, {"stored", One("int32")}};
-         if (groups.Marks()) arguments["priority"] = Floats({0.5f, 7, 3});
+         if (groups.RowState()) arguments["priority"] = Floats({0.5f, 7, 3});
          if (groups.Time()) arguments["ends"] = Flags({0, 1, 0});
          return arguments;
        }},
@@ -88,10 +88,10 @@ const std::map<std::string, Example> &Examples() {
       {"sample",
        [](const Groups &groups) {
          Arguments arguments = {
-             {"plan", PlanOf({groups.Marks() ? 2 : 0, 0, 0, 0, 0, 0, 0, 0}, 2, 0.25)},
+             {"plan", PlanOf({groups.RowState() ? 2 : 0, 0, 0, 0, 0, 0, 0, 0}, 2, 0.25)},
              {"sample_range", Int64({0, INT64_MAX})},
              {"outputs", {Zeros("int64", {3}), Zeros("float32", {3}), Zeros("float32", {3, 2}), Zeros("bool", {3})}}};
-         if (groups.Marks()) arguments = arguments.With({{"beta", Doubles({0.5})}, {"given_beta", Doubles({1})}});
+         if (groups.RowState()) arguments = arguments.With({{"beta", Doubles({0.5})}, {"given_beta", Doubles({1})}});
          if (groups.Time()) arguments["powers"] = Doubles({1});
          return arguments;
        }},

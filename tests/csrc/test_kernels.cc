@@ -13,7 +13,7 @@
 #include "call.h"
 #include "check.h"
 #include "core/random.h"
-#include "test_marks.h"
+#include "test_row_state.h"
 #include "test_operators.h"
 #include "test_overlaps.h"
 #include "test_reservoir.h"
@@ -74,7 +74,7 @@ Arguments Reading() {
   return Ring().With({{"index", Int64({0, -1, 2})}, {"rows", {Zeros("float32", {3, 2}), Zeros("bool", {3})}}});
 }
 
-// What a uniform sample of a ring without marks takes beside its state, and the rows of its columns.
+// What a uniform sample of a ring without row state takes beside its state, and the rows of its columns.
 Arguments Uniformly(int64_t replace, int64_t ordered, int64_t columns, Item rows) {
   const int64_t n = rows.front().shape[0];
   Item outputs = {Zeros("int64", {n}), Zeros("float32", {n})};
@@ -349,7 +349,7 @@ int main() {
   TestManyDraws();
   TestWideRows();
   TestRingRefusals();
-  TestMarks();
+  TestRowState();
   TestTimelines();
   TestReservoir();
 #ifdef MINDSPORE_REPLAY_ON_CUDA

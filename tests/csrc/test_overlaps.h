@@ -63,7 +63,7 @@ void TestOverlaps() {
       if (!replay::AreOfABuffer(groups.there)) continue;
       const Arguments arguments = StateOf(groups).With(Examples().at(name)(groups));
       TestGiven(signature, arguments);
-      if (name == "insert" && groups.Marks()) TestGiven(signature, arguments.With({{"priority", Floats({1})}}));
+      if (name == "insert" && groups.RowState()) TestGiven(signature, arguments.With({{"priority", Floats({1})}}));
     }
   }
 }

@@ -9,7 +9,7 @@
 #include "call.h"
 #include "check.h"
 #include "core/reservoir.h"
-#include "test_marks.h"
+#include "test_row_state.h"
 
 namespace {
 
@@ -23,8 +23,8 @@ Arguments Reservoir() {
           {"row_serials", Int64({10, 11, 0})}};
 }
 
-// The same with marks, by which the second row was removed after its only delivery; the learner's clock is 9.
-Arguments MarkedReservoir() {
+// The same with row state, by which the second row was removed after its only delivery; the learner's clock is 9.
+Arguments WeightedReservoir() {
   return Reservoir().With({{"priorities", Floats({1, 1, 0})},
                            {"use_counts", Ints({4, ~1, 0})},
                            {"insertion_clocks", Int64({1, 2, 0})},
@@ -42,9 +42,9 @@ Arguments InsertingInto(const Arguments &reservoir) {
   return reservoir.Has("weights") ? arguments.With({{"priority", Floats({2, 3, 4})}}) : arguments;
 }
 
-// As `MarkedReservoir` after the insertion, with all rows weighing their priorities.
+// As `WeightedReservoir` after the insertion, with all rows weighing their priorities.
 Arguments FullReservoir() {
-  Arguments full = InsertingInto(MarkedReservoir());
+  Arguments full = InsertingInto(WeightedReservoir());
   CHECK(Call("insert", &full) == replay::kOk);
   return full;
 }
@@ -90,7 +90,7 @@ struct Kept {
 void TestReservoirInsert() {
   const Kept kept;
   CHECK(kept.written.front() == 2 && kept.written.size() > 1);
-  for (const Arguments &reservoir : {Reservoir(), MarkedReservoir()}) {
+  for (const Arguments &reservoir : {Reservoir(), WeightedReservoir()}) {
     Arguments a = InsertingInto(reservoir);
     CHECK(Call("insert", &a) == replay::kOk);
     CHECK(std::equal(kept.column.begin(), kept.column.end(), a["columns"].as<float>()));
@@ -175,7 +175,7 @@ void TestReservoirReset() {
 }
 
 void TestReservoirRefusals() {
-  for (const Arguments &reservoir : {Reservoir(), MarkedReservoir()}) {
+  for (const Arguments &reservoir : {Reservoir(), WeightedReservoir()}) {
     const Arguments insert = InsertingInto(reservoir);
     REFUSES("insert", insert, kBadArguments, a["count"] = Int32(4));
     REFUSES("insert", insert, kBadArguments, a["count"] = Int32(1));  // two rows have come
@@ -185,11 +185,11 @@ void TestReservoirRefusals() {
     REFUSES("insert", insert, kBadArguments, a.All("rows")[1] = Zeros("bool", {2}));
     REFUSES("insert", insert, kBadArguments, a["rows"] = Zeros("float32", {3, 3}));
   }
-  const Arguments insert = InsertingInto(MarkedReservoir());
+  const Arguments insert = InsertingInto(WeightedReservoir());
   REFUSES("insert", insert, kBadArguments, a["clock"] = Int64({9, 11}));
   REFUSES("insert", insert, kBadWeight, a["priority"] = Floats({-1}));
   // Rows of a reservoir do not go stale in the order in which they lie.
-  const Arguments advance = MarkedReservoir().With(
+  const Arguments advance = WeightedReservoir().With(
       {{"ticks", Int64({1})}, {"max_staleness", Int64({4})}, {"now", One("int64")}});
   REFUSES("advance", advance, kBadArguments, );
   Arguments kept = advance.With({{"max_staleness", Int64({-1})}});

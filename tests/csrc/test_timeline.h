@@ -10,7 +10,7 @@
 #include "call.h"
 #include "check.h"
 #include "core/random.h"
-#include "test_marks.h"
+#include "test_row_state.h"
 
 namespace {
 

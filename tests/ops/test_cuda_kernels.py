@@ -28,9 +28,12 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (), (3,), (4,), (2, 5), (84,), (33, 7
 EPISODES = [((3,), "float32"), ((), "float32"), ((), "uint8"), ((2, 2), "int16"), ((2, 2), "int16"), ((), "int8")]
 #: Groups of state beside the ring, by what a buffer is.
 BUFFERS: dict[str, tuple[str, ...]] = {
-    "rows": (), "reservoir": ("reservoir",), "marks": ("marks",), "marks in a reservoir": ("marks", "reservoir"),
-    "episodes": ("marks", "time"),
-}  # fmt: skip
+    "rows": (),
+    "reservoir": ("reservoir",),
+    "row_state": ("row_state",),
+    "row_state in a reservoir": ("row_state", "reservoir"),
+    "episodes": ("row_state", "episodes"),
+}
 UNIFORM, BY_RANK, BY_PRIORITY = range(3)
 BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, TOO_MANY = range(1, 7)
 FIXED = {
@@ -85,14 +88,14 @@ class Case:
         self.rng = rng = np.random.default_rng(seed)
         self.capacity = c = int(rng.choice([1, 3, 17, 64, 300, 2500]))
         self.schema = [(SHAPES[rng.integers(len(SHAPES))], str(rng.choice(DTYPES))) for _ in range(rng.integers(1, 5))]
-        if "time" in groups:
+        if "episodes" in groups:
             self.schema = EPISODES
         self.columns = [f"column{i}" for i in range(len(self.schema))]
         for name, (shape, dtype) in zip(self.columns, self.schema):
             pair.hold(name, self.noise((c, *shape), dtype))
         alpha = rng.choice([0.0, 0.6])
-        self.draw = UNIFORM if "marks" not in groups else BY_PRIORITY if alpha else BY_RANK
-        self.streams = int(min(c, rng.choice([1, 1, 2, 5]))) if "time" in groups else 1
+        self.draw = UNIFORM if "row_state" not in groups else BY_PRIORITY if alpha else BY_RANK
+        self.streams = int(min(c, rng.choice([1, 1, 2, 5]))) if "episodes" in groups else 1
         rule = [rng.integers(4), rng.integers(1, 7), 1, rng.integers(2), self.streams, rng.choice([0, 40])]
         arrays: dict[str, np.ndarray] = {
             "head": np.zeros((), np.int32), "count": np.zeros((), np.int32), "serials": np.zeros(2, np.int64),
@@ -145,9 +148,9 @@ class Case:
     def insert(self) -> int:
         n = self.some()
         given: dict[str, Any] = {"rows": self.rows(n)}
-        if "marks" in self.groups:
+        if "row_state" in self.groups:
             given["priority"] = self.priorities(n) if self.rng.random() < 0.8 else "max_priority"
-        if "time" in self.groups:
+        if "episodes" in self.groups:
             ends = (self.rng.random(n if self.rng.integers(2) else 1) < 0.15).astype(np.uint8)
             ends[ends > 0] = self.rng.choice([1, 1, 3], int(ends.sum()))
             given["ends"] = ends
@@ -179,7 +182,7 @@ class Case:
 
     def sample(self) -> int:
         rng, pair = self.rng, self.pair
-        marked = "marks" in self.groups
+        marked = "row_state" in self.groups
         eligible = (
             int((pair["weights"][: self.capacity] > 0).sum()) if marked else min(int(pair["count"]), self.capacity)
         )
@@ -228,16 +231,16 @@ class Case:
         self.run("info", handles=self.handles(50))
         self.run("sums", ranges=rng.integers(-capacity, capacity + 2, 10))
         self.run("summary")
-        if "time" in self.groups and rng.random() < 0.3:
+        if "episodes" in self.groups and rng.random() < 0.3:
             self.run("end_episodes", flag=np.array([rng.choice([1, 3])], np.uint8))
         return status
 
     def step(self) -> set[int]:
         """One call of each kernel; the statuses that came."""
         seen = {self.insert(), self.read(), self.sample()}
-        if "time" in self.groups:
+        if "episodes" in self.groups:
             seen.add(self.sample_groups())
-        if "marks" in self.groups:
+        if "row_state" in self.groups:
             seen.add(self.change())
         self.update()
         if self.rng.random() < 0.1:
@@ -258,7 +261,7 @@ def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 14) 
 @pytest.mark.parametrize("buffer", [name for name in BUFFERS if name != "episodes"])
 def test_buffers_of_rows(pair: Pair, buffer: str):
     expected = {BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE} | (
-        {BAD_WEIGHT} if "marks" in BUFFERS[buffer] else set()
+        {BAD_WEIGHT} if "row_state" in BUFFERS[buffer] else set()
     )
     seen = drive(pair, BUFFERS[buffer])
     assert seen >= {0, *expected}, seen
@@ -280,7 +283,7 @@ def test_samples_of_groups(pair: Pair):
     assert seen == {0, BAD_ARGUMENTS, TOO_FEW_ROWS}
 
 
-@pytest.mark.parametrize("buffer", ["rows", "marks"])
+@pytest.mark.parametrize("buffer", ["rows", "row_state"])
 def test_a_shuffle_of_more_than_a_block_holds(pair: Pair, buffer: str):
     case = Case(pair, 5, BUFFERS[buffer])
     case.capacity, case.columns, case.schema = 100_000, ["slots"], [((), "int64")]
@@ -289,7 +292,7 @@ def test_a_shuffle_of_more_than_a_block_holds(pair: Pair, buffer: str):
     pair.hold("weighting", np.array([0.0, 1e-6]))
     for name in ("priorities", "use_counts", "insertion_clocks"):
         pair.hold(name, np.zeros(case.capacity, pair[name].dtype))
-    given = {"priority": "max_priority"} if "marks" in case.groups else {}
+    given = {"priority": "max_priority"} if "row_state" in case.groups else {}
     assert case.run("insert", rows=[np.arange(case.capacity)], **given) == 0
     for draws in (2048, 2049, 5000):
         plan = np.array([BY_RANK if given else UNIFORM, *[0] * 9, *Output(windows.WINDOW)[:-1]])
@@ -309,10 +312,10 @@ def test_sound_states_only(pair: Pair):
     }  # fmt: skip
     for groups in BUFFERS.values():
         for name, values in wrong.items():
-            if (name == "clock" and "marks" not in groups) or (name == "window_rule" and "time" not in groups):
+            if (name == "clock" and "row_state" not in groups) or (name == "window_rule" and "episodes" not in groups):
                 continue
             for value in values:
-                case = Case(pair, 3, groups, "sequences" if "time" in groups else "")
+                case = Case(pair, 3, groups, "sequences" if "episodes" in groups else "")
                 case.insert()
                 pair.hold(name, np.array(value, pair[name].dtype))
                 refused = name != "serials" or bool(groups)  # a ring of rows alone knows none by its serial number

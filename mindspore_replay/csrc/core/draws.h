@@ -69,7 +69,7 @@ inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t
 // Draws n slots of the rows at which samples may start, as a plan says. `bounds` are a slice of logical rows.
 template <typename Reach>
 Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int64_t *bounds, int64_t n, int64_t *slots) {
-  const SumTree &tree = reach.marks().tree;
+  const SumTree &tree = reach.row_state().tree;
   const Cursors &ring = reach.places();
   if (plan.draw == kByPriority) {
     if (tree.Positive() < static_cast<double>(n)) return kTooFewRows;
@@ -83,7 +83,7 @@ Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int
   return kOk;
 }
 
-// Draws n slots of a ring without marks.
+// Draws n slots of a ring without row state.
 inline Status DrawUniformly(const Plan &plan, const Cursors &ring, RandomState *random, const int64_t *bounds, int64_t n,
                             int64_t *slots) {
   const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);

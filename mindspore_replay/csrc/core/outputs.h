@@ -117,7 +117,7 @@ REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, con
 }
 
 // Fills in an output that is one number for a sample.
-REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &time, const Window &window,
+REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &timeline, const Window &window,
                                    const double *powers, char *out) {
   switch (target.output.kind) {
     case kHandle: *reinterpret_cast<int64_t *>(out) = window.start.serial; return;
@@ -126,7 +126,7 @@ REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &time, c
     case kLength: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.start.after); return;
     case kChain: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.chain); return;
     default: {  // kDiscount
-      const int64_t last = time.Shifted(window.start.slot, window.chain - 1);
+      const int64_t last = timeline.Shifted(window.start.slot, window.chain - 1);
       const bool terminated = IsTrue(target.rows + last * target.row_bytes, target.row_bytes, target.is_float);
       *reinterpret_cast<float *>(out) = terminated ? 0.0f : static_cast<float>(powers[window.chain]);
     }
@@ -134,12 +134,12 @@ REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &time, c
 }
 
 // Number i of an n-step return.
-REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &time, const Window &window, int64_t i,
+REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t i,
                                    const double *powers, char *out) {
   if (target.is_double) {
-    SumChain<double>(time, window, target.rows, target.inner, i, powers, out);
+    SumChain<double>(timeline, window, target.rows, target.inner, i, powers, out);
   } else {
-    SumChain<float>(time, window, target.rows, target.inner, i, powers, out);
+    SumChain<float>(timeline, window, target.rows, target.inner, i, powers, out);
   }
 }
 
@@ -150,17 +150,17 @@ REPLAY_BOTH inline const char *GoalOf(const Target &target, const Window &window
 }
 
 // Fills in what a target gives for sample b.
-inline void Fill(const Target &target, const Timeline &time, const Window &window, int64_t b, const double *powers) {
+inline void Fill(const Target &target, const Timeline &timeline, const Window &window, int64_t b, const double *powers) {
   char *out = target.out + b * target.sample_bytes;
   switch (target.output.kind) {
     case kMask: return FillMask(window, target.output, reinterpret_cast<uint8_t *>(out));
     case kWindow:
-    case kStack: return CopyWindow(time, window, target.output, target.rows, target.row_bytes, out);
+    case kStack: return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
     case kReturn:
-      for (int64_t i = 0; i < target.inner; ++i) FillReturn(target, time, window, i, powers, out);
+      for (int64_t i = 0; i < target.inner; ++i) FillReturn(target, timeline, window, i, powers, out);
       return;
     case kGoal: std::memcpy(out, GoalOf(target, window), static_cast<size_t>(target.row_bytes)); return;
-    default: return FillNumber(target, time, window, powers, out);
+    default: return FillNumber(target, timeline, window, powers, out);
   }
 }
 

@@ -91,7 +91,7 @@ struct Counts {
   int64_t dead;     // handles that were skipped, of -1 and less none, which stand for no row
 };
 
-struct Marks {
+struct RowState {
   SumTree tree;
   float *priorities;
   float *max_priority;
@@ -162,10 +162,10 @@ struct Marks {
 template <typename Places>
 class Alone {
  public:
-  REPLAY_BOTH Alone(const Places &places, const Marks &marks) : places_(places), marks_(marks) {}
+  REPLAY_BOTH Alone(const Places &places, const RowState &row_state) : places_(places), row_state_(row_state) {}
 
   REPLAY_BOTH const Places &places() const { return places_; }
-  REPLAY_BOTH const Marks &marks() const { return marks_; }
+  REPLAY_BOTH const RowState &row_state() const { return row_state_; }
 
   // Slot of a row at which a sample may start, or -1.
   REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return StoredSlot(handle); }
@@ -176,11 +176,11 @@ class Alone {
     return slot >= 0 && !Deleted(slot) ? slot : -1;
   }
 
-  REPLAY_BOTH bool Deleted(int64_t slot) const { return marks_.Removed(slot); }
+  REPLAY_BOTH bool Deleted(int64_t slot) const { return row_state_.Removed(slot); }
 
   template <typename Changed>
   REPLAY_BOTH void Delete(int64_t slot, Changed *changed) const {
-    marks_.Remove(slot, changed);
+    row_state_.Remove(slot, changed);
   }
 
   // The weight of a new row.
@@ -191,24 +191,24 @@ class Alone {
 
  private:
   Places places_;
-  Marks marks_;
+  RowState row_state_;
 };
 
-// Marks the new rows that for_each(visit) gives as visit(row of the batch, slot). `priorities` holds one for all n rows of
+// Sets the state of the new rows that for_each(visit) gives as visit(row of the batch, slot). `priorities` holds one for all n rows of
 // the batch or one for each. The nodes above the slots in `changed` are not up to date then.
 template <typename Reach, typename ForEach>
-void MarkNew(const Reach &reach, int64_t n, const float *priorities, int64_t given, const ForEach &for_each,
+void SetRowStates(const Reach &reach, int64_t n, const float *priorities, int64_t given, const ForEach &for_each,
              std::vector<int64_t> *changed) {
-  const Marks &marks = reach.marks();
+  const RowState &row_state = reach.row_state();
   const float first = priorities[0];
-  const double first_weight = reach.FirstWeight((*marks.rule)(first));
+  const double first_weight = reach.FirstWeight((*row_state.rule)(first));
   const float largest = *std::max_element(priorities, priorities + given);
   for_each([&](int64_t row, int64_t slot) {
     const float priority = given == n ? priorities[row] : first;
-    marks.Begin(slot, priority);
-    marks.Set(slot, given == n ? reach.FirstWeight((*marks.rule)(priority)) : first_weight, changed);
+    row_state.Begin(slot, priority);
+    row_state.Set(slot, given == n ? reach.FirstWeight((*row_state.rule)(priority)) : first_weight, changed);
   });
-  *marks.max_priority = std::max(*marks.max_priority, largest);
+  *row_state.max_priority = std::max(*row_state.max_priority, largest);
 }
 
 // Deletes the rows of these handles and says how many there were. A handle that comes twice is not dead the second time.
@@ -216,7 +216,7 @@ template <typename Reach>
 int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
   std::vector<int64_t> slots;
   slots.reserve(static_cast<size_t>(n));
-  Counts *counts = reach.marks().counts;
+  Counts *counts = reach.row_state().counts;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t slot = reach.StoredSlot(handles[i]);
     if (slot >= 0) slots.push_back(slot);
@@ -230,7 +230,7 @@ int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
     ++deleted;
     reach.Delete(slot, &changed);
   }
-  reach.marks().tree.Refresh(&changed);
+  reach.row_state().tree.Refresh(&changed);
   counts->deleted += deleted;
   return deleted;
 }
@@ -239,25 +239,25 @@ int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
 // their clocks, and each goes stale once.
 template <typename Reach>
 void Advance(const Reach &reach, int64_t steps, int64_t max_staleness) {
-  const Marks &marks = reach.marks();
-  marks.clock->now += steps;
+  const RowState &row_state = reach.row_state();
+  row_state.clock->now += steps;
   if (max_staleness < 0) return;
   std::vector<int64_t> changed;
-  for (; marks.clock->fresh < reach.places().inserted; ++marks.clock->fresh) {
-    const int64_t slot = reach.places().SlotOf(marks.clock->fresh);
-    if (!marks.Stale(slot, max_staleness)) break;
+  for (; row_state.clock->fresh < reach.places().inserted; ++row_state.clock->fresh) {
+    const int64_t slot = reach.places().SlotOf(row_state.clock->fresh);
+    if (!row_state.Stale(slot, max_staleness)) break;
     if (reach.Deleted(slot)) continue;
-    ++marks.counts->stale;
+    ++row_state.counts->stale;
     reach.Delete(slot, &changed);
   }
-  marks.tree.Refresh(&changed);
+  row_state.tree.Refresh(&changed);
 }
 
 // Gives the rows at which samples may start other priorities, the last of several for one row, and says how many handles
 // were dead.
 template <typename Reach>
 int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, const float *priorities, int64_t given) {
-  const Marks &marks = reach.marks();
+  const RowState &row_state = reach.row_state();
   std::vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(n));
   int64_t dead = 0;
@@ -265,15 +265,15 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
     const int64_t slot = reach.StartSlot(handles[i]);
     if (slot < 0) {
       ++dead;
-      marks.counts->dead += handles[i] >= 0;
+      row_state.counts->dead += handles[i] >= 0;
       continue;
     }
     const float priority = priorities[given == n ? i : 0];
-    marks.priorities[slot] = priority;
-    marks.Set(slot, (*marks.rule)(priority), &changed);
-    *marks.max_priority = std::max(*marks.max_priority, priority);
+    row_state.priorities[slot] = priority;
+    row_state.Set(slot, (*row_state.rule)(priority), &changed);
+    *row_state.max_priority = std::max(*row_state.max_priority, priority);
   }
-  reach.marks().tree.Refresh(&changed);
+  reach.row_state().tree.Refresh(&changed);
   return dead;
 }
 

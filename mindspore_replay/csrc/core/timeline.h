@@ -49,11 +49,11 @@ struct Start {
 
 class Timeline {
  public:
-  REPLAY_BOTH Timeline(const Cursors &ring, const Marks &marks, const WindowRule &rule, int64_t *steps, uint8_t *flags)
-      : ring_(ring), marks_(marks), rule_(rule), steps_(steps), flags_(flags) {}
+  REPLAY_BOTH Timeline(const Cursors &ring, const RowState &row_state, const WindowRule &rule, int64_t *steps, uint8_t *flags)
+      : ring_(ring), row_state_(row_state), rule_(rule), steps_(steps), flags_(flags) {}
 
   REPLAY_BOTH const Cursors &places() const { return ring_; }
-  REPLAY_BOTH const Marks &marks() const { return marks_; }
+  REPLAY_BOTH const RowState &row_state() const { return row_state_; }
   REPLAY_BOTH int64_t streams() const { return rule_.streams; }
   REPLAY_BOTH int64_t steps(int64_t slot) const { return steps_[slot]; }
   REPLAY_BOTH uint8_t flags(int64_t slot) const { return flags_[slot]; }
@@ -82,7 +82,7 @@ class Timeline {
   // Whether a window may start at a row. Cost O(window).
   REPLAY_BOTH bool Legal(int64_t serial) const {
     const int64_t slot = ring_.SlotOf(serial);
-    if (slot < 0 || marks_.Removed(slot) || (flags_[slot] & (kFinal | kDeleted))) return false;
+    if (slot < 0 || row_state_.Removed(slot) || (flags_[slot] & (kFinal | kDeleted))) return false;
     const int64_t past = std::min(rule_.past, steps_[slot]);
     if (serial - past * rule_.streams < Oldest()) return false;
     for (int64_t step = 0, at = slot; step < past; ++step) {
@@ -129,7 +129,7 @@ class Timeline {
   void Insert(const RingWrite &plan, int64_t n, const uint8_t *ends, int64_t given, const std::vector<int64_t> &steps,
               std::vector<int64_t> *changed) const {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), ends, given == n);
-    for (int64_t serial = Oldest(); serial < PastLost(plan); ++serial) LosePast(serial, changed);
+    for (int64_t serial = Oldest(); serial < PastEvicted(plan); ++serial) EvictPast(serial, changed);
     for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) Completed(serial, changed);
   }
 
@@ -141,15 +141,15 @@ class Timeline {
   }
 
   // The rows from the oldest up to this one may have lost their past to an insertion.
-  REPLAY_BOTH int64_t PastLost(const RingWrite &plan) const {
+  REPLAY_BOTH int64_t PastEvicted(const RingWrite &plan) const {
     return std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
   }
 
   // No window starts at a row whose past has been overwritten.
   template <typename Changed>
-  REPLAY_BOTH void LosePast(int64_t serial, Changed *changed) const {
+  REPLAY_BOTH void EvictPast(int64_t serial, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
-    if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) marks_.Set(slot, 0, changed);
+    if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) row_state_.Set(slot, 0, changed);
   }
 
   // Finds the starts whose windows a new row completes.
@@ -181,7 +181,7 @@ class Timeline {
     std::vector<int64_t> changed;
     int64_t ended = 0;
     for (int64_t serial = Newest(); serial < ring_.inserted; ++serial) ended += End(serial, flags, &changed);
-    marks_.tree.Refresh(&changed);
+    row_state_.tree.Refresh(&changed);
     return ended;
   }
 
@@ -194,7 +194,7 @@ class Timeline {
     const int64_t slot = ring_.SlotOf(serial);
     if (flags_[slot] & kEnd) return false;
     flags_[slot] |= flags;
-    if (flags & kFinal) marks_.Set(slot, 0, changed);
+    if (flags & kFinal) row_state_.Set(slot, 0, changed);
     Completed(serial, changed);
     return true;
   }
@@ -214,8 +214,8 @@ class Timeline {
   template <typename Changed>
   REPLAY_BOTH void Delete(int64_t slot, Changed *changed) const {
     flags_[slot] |= kDeleted;
-    if (!marks_.Removed(slot)) marks_.use_counts[slot] = ~marks_.use_counts[slot];
-    ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { marks_.Set(start, 0, changed); });
+    if (!row_state_.Removed(slot)) row_state_.use_counts[slot] = ~row_state_.use_counts[slot];
+    ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { row_state_.Set(start, 0, changed); });
   }
 
   // Calls visit(slot) for the rows at which a window that holds this row may start, in time order within each side.
@@ -242,7 +242,7 @@ class Timeline {
   // Asks for the memory of what is known of a row and of those after it.
   void Prefetch(int64_t slot, int64_t rows) const {
     __builtin_prefetch(steps_ + slot);
-    __builtin_prefetch(marks_.use_counts + slot);
+    __builtin_prefetch(row_state_.use_counts + slot);
     for (int64_t i = 0; i < rows * rule_.streams; i += 64) __builtin_prefetch(flags_ + slot + i);
   }
 
@@ -277,10 +277,10 @@ class Timeline {
   REPLAY_BOTH int64_t Unmarked(int64_t serial, int64_t slot, int64_t limit) const {
     const int64_t most = std::min({limit, ring_.inserted - 1 - serial, ring_.capacity - 1 - slot});
     int64_t rows = 0;
-    uint64_t marks = 0;
+    uint64_t row_state = 0;
     for (; rows + 8 <= most; rows += 8) {
-      std::memcpy(&marks, flags_ + slot + rows, sizeof(marks));
-      if (marks != 0) break;
+      std::memcpy(&row_state, flags_ + slot + rows, sizeof(row_state));
+      if (row_state != 0) break;
     }
     return std::max<int64_t>(rows - 1, 0);
   }
@@ -291,11 +291,11 @@ class Timeline {
   REPLAY_BOTH void Judge(int64_t serial, Changed *changed) const {
     if (!Legal(serial)) return;
     const int64_t slot = ring_.SlotOf(serial);
-    marks_.Set(slot, (*marks_.rule)(marks_.priorities[slot]), changed);
+    row_state_.Set(slot, (*row_state_.rule)(row_state_.priorities[slot]), changed);
   }
 
   Cursors ring_;
-  Marks marks_;
+  RowState row_state_;
   WindowRule rule_;
   int64_t *steps_;
   uint8_t *flags_;

@@ -70,16 +70,16 @@ struct Window {
   float weight;       // its importance weight
 };
 
-REPLAY_BOTH inline int64_t ChainLength(const Timeline &time, const ChainRule &rule, const Start &start) {
+REPLAY_BOTH inline int64_t ChainLength(const Timeline &timeline, const ChainRule &rule, const Start &start) {
   int64_t chain = 1;
-  const int64_t streams = time.streams();
-  for (int64_t at = start.slot; chain < rule.steps && !(time.flags(at) & kEnd); ++chain) {
-    if (start.serial + chain * streams >= time.places().inserted) break;
-    at = time.Next(at);
-    if (time.flags(at) & (kDeleted | kFinal)) break;
-    if (rule.needs_next && !(time.flags(at) & kEnd)) {
-      if (start.serial + (chain + 1) * streams >= time.places().inserted) break;
-      if (time.flags(time.Next(at)) & kDeleted) break;
+  const int64_t streams = timeline.streams();
+  for (int64_t at = start.slot; chain < rule.steps && !(timeline.flags(at) & kEnd); ++chain) {
+    if (start.serial + chain * streams >= timeline.places().inserted) break;
+    at = timeline.Next(at);
+    if (timeline.flags(at) & (kDeleted | kFinal)) break;
+    if (rule.needs_next && !(timeline.flags(at) & kEnd)) {
+      if (start.serial + (chain + 1) * streams >= timeline.places().inserted) break;
+      if (timeline.flags(timeline.Next(at)) & kDeleted) break;
     }
   }
   return chain;
@@ -93,19 +93,19 @@ struct Hindsight {
   double ratio;
 
   // The slot of the row for a start, or -1 if it keeps its goal. Takes two numbers of the random sequence.
-  REPLAY_BOTH int64_t GoalSlot(const Timeline &time, const Start &start, uint64_t chance, uint64_t bits) const {
+  REPLAY_BOTH int64_t GoalSlot(const Timeline &timeline, const Start &start, uint64_t chance, uint64_t bits) const {
     if (!(UnitInterval(chance) <= ratio)) return -1;
     int64_t slot;
     if (strategy == kRandom) {
-      slot = replay::SlotOf(Below(bits, time.places().count), time.places().head, time.places().capacity);
+      slot = replay::SlotOf(Below(bits, timeline.places().count), timeline.places().head, timeline.places().capacity);
     } else {
-      int64_t last = time.StepsToLast(start);
-      if (time.flags(time.Shifted(start.slot, last)) & kFinal) --last;
-      const int64_t first = strategy == kEpisode ? time.StepsToFirst(start) : 0;
+      int64_t last = timeline.StepsToLast(start);
+      if (timeline.flags(timeline.Shifted(start.slot, last)) & kFinal) --last;
+      const int64_t first = strategy == kEpisode ? timeline.StepsToFirst(start) : 0;
       const int64_t step = strategy == kFinalState ? last : Below(bits, first + last + 1) - first;
-      slot = time.Shifted(start.slot, step);
+      slot = timeline.Shifted(start.slot, step);
     }
-    return time.flags(slot) & (kDeleted | kFinal) ? -1 : slot;
+    return timeline.flags(slot) & (kDeleted | kFinal) ? -1 : slot;
   }
 };
 
@@ -124,23 +124,23 @@ REPLAY_BOTH inline Part InsideOf(const Start &start, const Output &output, int64
 }
 
 // Copies the run of an output that begins at position `first`.
-inline void CopyRun(const Timeline &time, const Start &start, const Output &output, const char *column,
+inline void CopyRun(const Timeline &timeline, const Start &start, const Output &output, const char *column,
                     int64_t row_bytes, int64_t first, char *out) {
   const int64_t length = output.length;
   const auto [begin, end] = InsideOf(start, output, first);
   std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
   std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
   if (begin == end) return;
-  int64_t slot = time.Shifted(start.slot, first + begin);
-  if (time.streams() == 1) {
-    const int64_t capacity = time.places().capacity;
+  int64_t slot = timeline.Shifted(start.slot, first + begin);
+  if (timeline.streams() == 1) {
+    const int64_t capacity = timeline.places().capacity;
     const int64_t before_wrap = std::min(end - begin, capacity - slot);
     std::memcpy(out + begin * row_bytes, column + slot * row_bytes, static_cast<size_t>(before_wrap * row_bytes));
     std::memcpy(out + (begin + before_wrap) * row_bytes, column,
                 static_cast<size_t>((end - begin - before_wrap) * row_bytes));
     return;
   }
-  for (int64_t i = begin; i < end; ++i, slot = time.Next(slot)) {
+  for (int64_t i = begin; i < end; ++i, slot = timeline.Next(slot)) {
     std::memcpy(out + i * row_bytes, column + slot * row_bytes, static_cast<size_t>(row_bytes));
   }
 }
@@ -151,18 +151,18 @@ REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window) {
 }
 
 // The slot of the row at a position of an output, counted over its runs, or -1 for zeros.
-REPLAY_BOTH inline int64_t SlotAt(const Timeline &time, const Window &window, const Output &output, int64_t position) {
+REPLAY_BOTH inline int64_t SlotAt(const Timeline &timeline, const Window &window, const Output &output, int64_t position) {
   const int64_t first = FirstOf(output, window) + position / output.length;
   const int64_t i = position % output.length;
   const Part part = InsideOf(window.start, output, first);
-  return i >= part.begin && i < part.end ? time.Shifted(window.start.slot, first + i) : -1;
+  return i >= part.begin && i < part.end ? timeline.Shifted(window.start.slot, first + i) : -1;
 }
 
-inline void CopyWindow(const Timeline &time, const Window &window, const Output &output, const char *column,
+inline void CopyWindow(const Timeline &timeline, const Window &window, const Output &output, const char *column,
                        int64_t row_bytes, char *out) {
   const int64_t first = FirstOf(output, window);
   for (int64_t run = 0; run < output.runs; ++run) {
-    CopyRun(time, window.start, output, column, row_bytes, first + run, out + run * output.length * row_bytes);
+    CopyRun(timeline, window.start, output, column, row_bytes, first + run, out + run * output.length * row_bytes);
   }
 }
 
@@ -177,12 +177,12 @@ inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
 
 // The discounted sum over the chain of number i of the `inner` numbers of a row.
 template <typename T>
-REPLAY_BOTH inline void SumChain(const Timeline &time, const Window &window, const char *rows, int64_t inner, int64_t i,
+REPLAY_BOTH inline void SumChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner, int64_t i,
                                  const double *powers, char *sums) {
   const T *column = reinterpret_cast<const T *>(rows);
   double sum = 0;
   int64_t slot = window.start.slot;
-  for (int64_t step = 0; step < window.chain; ++step, slot = time.Next(slot)) {
+  for (int64_t step = 0; step < window.chain; ++step, slot = timeline.Next(slot)) {
     sum += powers[step] * static_cast<double>(column[slot * inner + i]);
   }
   reinterpret_cast<T *>(sums)[i] = static_cast<T>(sum);

@@ -26,7 +26,7 @@ bool AreWeights(const float *values, int64_t n) {
 
 using InsertArgs = Bound<replay::OperatorNumber("insert")>;
 
-// What comes with the rows of an insertion into a buffer with marks.
+// What comes with the rows of an insertion into a buffer with row state.
 struct Insertion {
   const float *priorities = nullptr;  // one for all rows or one for each
   int64_t given = 0;
@@ -37,12 +37,12 @@ struct Insertion {
   // Finds it, and whether the rows may be inserted.
   Status Check(const InsertArgs &args) {
     const auto sound = [](const auto &) { return replay::kOk; };
-    if (!args.HasGroup(replay::kMarksGroup)) return replay::WithPlaces(args, sound);
+    if (!args.HasGroup(replay::kRowStateGroup)) return replay::WithPlaces(args, sound);
     if (const Status status = replay::WithRows(args, sound)) return status;
     priorities = args.data<float>(NAMED("priority"));
     given = args.elements(NAMED("priority"));
     if (!AreWeights(priorities, given)) return replay::kBadWeight;
-    if (!args.HasGroup(replay::kTimeGroup)) return replay::kOk;
+    if (!args.HasGroup(replay::kEpisodesGroup)) return replay::kOk;
     ends = args.data<uint8_t>(NAMED("ends"));
     given_ends = args.elements(NAMED("ends"));
     return replay::TimelineOf(args).NextSteps(ends, given_ends, args.n(), &steps) ? replay::kOk : replay::kTooLong;
@@ -62,25 +62,25 @@ void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
   *head = static_cast<int32_t>(plan.head);
   *count = static_cast<int32_t>(plan.count);
   *inserted += n;
-  if (!args.HasGroup(replay::kMarksGroup)) return;
+  if (!args.HasGroup(replay::kRowStateGroup)) return;
   std::vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(plan.written));
   const auto visit_written = [&](const auto &visit) {
     for (int64_t i = 0; i < plan.written; ++i) visit(plan.skipped + i, replay::SlotOf(i, plan.slot, capacity));
   };
   const auto mark = [&](const auto &rows) {
-    replay::MarkNew(rows, n, insertion.priorities, insertion.given, visit_written, &changed);
-    replay::Clock *clock = rows.marks().clock;
+    replay::SetRowStates(rows, n, insertion.priorities, insertion.given, visit_written, &changed);
+    replay::Clock *clock = rows.row_state().clock;
     clock->fresh = std::max(clock->fresh, *inserted - plan.count);
   };
-  if (args.HasGroup(replay::kTimeGroup)) {
-    const replay::Timeline time = replay::TimelineOf(args);
-    mark(time);
-    time.Insert(plan, n, insertion.ends, insertion.given_ends, insertion.steps, &changed);
+  if (args.HasGroup(replay::kEpisodesGroup)) {
+    const replay::Timeline timeline = replay::TimelineOf(args);
+    mark(timeline);
+    timeline.Insert(plan, n, insertion.ends, insertion.given_ends, insertion.steps, &changed);
   } else {
-    mark(replay::Alone<replay::Cursors>(replay::CursorsOf(args), replay::MarksOf(args)));
+    mark(replay::Alone<replay::Cursors>(replay::CursorsOf(args), replay::RowStateOf(args)));
   }
-  replay::MarksOf(args).tree.Refresh(&changed);
+  replay::RowStateOf(args).tree.Refresh(&changed);
 }
 
 void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
@@ -105,14 +105,14 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
   }
   const int64_t inserted = args.data<int64_t>(NAMED("serials"))[0] += args.n();
   *args.data<int32_t>(NAMED("count")) = static_cast<int32_t>(std::min(inserted - places.base, places.capacity));
-  if (!args.HasGroup(replay::kMarksGroup)) return;
+  if (!args.HasGroup(replay::kRowStateGroup)) return;
   std::vector<int64_t> changed;
-  const replay::Alone<replay::ReservoirCursors> rows(replay::ReservoirOf(args), replay::MarksOf(args));
+  const replay::Alone<replay::ReservoirCursors> rows(replay::ReservoirOf(args), replay::RowStateOf(args));
   const auto visit_kept = [&](const auto &visit) {
     for (size_t j = 0; j < kept.size(); ++j) visit(kept[j], slots[j]);
   };
-  replay::MarkNew(rows, args.n(), insertion.priorities, insertion.given, visit_kept, &changed);
-  rows.marks().tree.Refresh(&changed);
+  replay::SetRowStates(rows, args.n(), insertion.priorities, insertion.given, visit_kept, &changed);
+  rows.row_state().tree.Refresh(&changed);
 }
 
 }  // namespace
@@ -141,9 +141,9 @@ MINDSPORE_REPLAY_KERNEL(update) {
     std::transform(handles, handles + args.n(), slots.begin(), slot_of);
     return replay::kOk;
   };
-  const bool marked = args.HasGroup(replay::kMarksGroup);
+  const bool has_row_state = args.HasGroup(replay::kRowStateGroup);
   const Status status =
-      marked ? replay::WithRows(args, [&](const auto &rows) {
+      has_row_state ? replay::WithRows(args, [&](const auto &rows) {
         return find([&](int64_t handle) { return rows.StoredSlot(handle); });
       })
              : replay::WithPlaces(args, [&](const auto &places) {
@@ -214,7 +214,7 @@ MINDSPORE_REPLAY_KERNEL(advance) {
   const int64_t max_staleness = *args.data<int64_t>(NAMED("max_staleness"));
   if (args.HasGroup(replay::kReservoirGroup) && max_staleness >= 0) return replay::kBadArguments;
   return replay::WithRows(args, [&](const auto &rows) {
-    const replay::Clock *clock = rows.marks().clock;
+    const replay::Clock *clock = rows.row_state().clock;
     if (ticks < 0 || ticks > replay::kLastClock - clock->now) return replay::kBadArguments;
     replay::Advance(rows, ticks, max_staleness);
     *args.template data<int64_t>(NAMED("now")) = clock->now;
@@ -225,17 +225,17 @@ MINDSPORE_REPLAY_KERNEL(advance) {
 // Says what is known of rows: priority, use count and staleness; 0, -1, -1 where no row is stored.
 MINDSPORE_REPLAY_KERNEL(info) {
   return replay::WithRows(args, [&](const auto &rows) {
-    const replay::Marks &marks = rows.marks();
+    const replay::RowState &row_state = rows.row_state();
     const int64_t *handles = args.template data<int64_t>(NAMED("handles"));
     float *priority = args.template data<float>(NAMED("priority"));
     int32_t *uses = args.template data<int32_t>(NAMED("uses"));
     int64_t *staleness = args.template data<int64_t>(NAMED("staleness"));
-    const int64_t n = args.n(), now = marks.clock->now;
+    const int64_t n = args.n(), now = row_state.clock->now;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t slot = rows.places().SlotOf(handles[i]);
-      priority[i] = slot < 0 ? 0.0f : marks.priorities[slot];
-      uses[i] = slot < 0 ? -1 : marks.Removed(slot) ? ~marks.use_counts[slot] : marks.use_counts[slot];
-      staleness[i] = slot < 0 ? -1 : now - marks.insertion_clocks[slot];
+      priority[i] = slot < 0 ? 0.0f : row_state.priorities[slot];
+      uses[i] = slot < 0 ? -1 : row_state.Removed(slot) ? ~row_state.use_counts[slot] : row_state.use_counts[slot];
+      staleness[i] = slot < 0 ? -1 : now - row_state.insertion_clocks[slot];
     }
     return replay::kOk;
   });
@@ -258,9 +258,9 @@ MINDSPORE_REPLAY_KERNEL(reset) {
     *args.data<int32_t>(NAMED("head")) = *args.data<int32_t>(NAMED("count")) = *args.data<int32_t>(NAMED("stored")) = 0;
     return replay::kOk;
   };
-  if (!args.HasGroup(replay::kMarksGroup)) return begin();
+  if (!args.HasGroup(replay::kRowStateGroup)) return begin();
   return replay::WithRows(args, [&](const auto &rows) {
-    rows.marks().Reset(serials[0], rows.places().capacity, replay::kFill);
+    rows.row_state().Reset(serials[0], rows.places().capacity, replay::kFill);
     rows.Reset(replay::kFill);
     return begin();
   });

@@ -71,7 +71,7 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
     for (float *weights : outputs.weights) std::fill_n(weights, n, 1.0f);
     replay::Gather(outputs.rows, slots.data(), n);
   };
-  if (!args.HasGroup(replay::kMarksGroup)) {
+  if (!args.HasGroup(replay::kRowStateGroup)) {
     if (plan.draw != replay::kUniformly || plan.max_use != 0) return replay::kBadArguments;
     return replay::WithPlaces(args, [&](const auto &places) {
       const Status status = replay::DrawUniformly(plan, places, random, bounds, n, slots.data());
@@ -84,49 +84,49 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
     const Status status = replay::Draw(plan, rows, random, bounds, n, slots.data());
     if (status != replay::kOk) return status;
     give(rows.places());
-    const replay::Marks &marks = rows.marks();
+    const replay::RowState &row_state = rows.row_state();
     if (plan.draw == replay::kByPriority) {
       for (float *weights : outputs.weights) {
-        replay::ImportanceWeights(marks.tree, slots.data(), n, beta, plan.by_buffer != 0, weights);
+        replay::ImportanceWeights(row_state.tree, slots.data(), n, beta, plan.by_buffer != 0, weights);
       }
       replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
     }
-    marks.Deliver(slots.data(), n, plan.max_use);
+    row_state.Deliver(slots.data(), n, plan.max_use);
     return replay::kOk;
   });
 }
 
 // Asks for the memory of the rows of a window, if they lie together.
-void Prefetch(const std::vector<Target> &targets, const Timeline &time, const Window &window) {
+void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, const Window &window) {
   constexpr int64_t kLine = 64;
   constexpr int64_t kMost = 1 << 14;
-  if (time.streams() > 1) return;
+  if (timeline.streams() > 1) return;
   for (const Target &target : targets) {
     if (!target.output.HasRows()) continue;
     const int64_t first = std::max(-window.start.before, replay::FirstOf(target.output, window));
     const int64_t bytes = (target.output.runs - 1 + target.output.length) * target.row_bytes;
-    const char *begin = target.rows + time.Shifted(window.start.slot, first) * target.row_bytes;
+    const char *begin = target.rows + timeline.Shifted(window.start.slot, first) * target.row_bytes;
     for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(begin + line);
   }
 }
 
 // The windows that start in these slots, but for their weights.
-std::vector<Window> WindowsAt(const Timeline &time, const Plan &plan, int64_t outputs, const std::vector<int64_t> &slots,
+std::vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs, const std::vector<int64_t> &slots,
                               RandomState *random) {
   const int64_t reach = replay::Reach(plan.Outputs(), outputs, plan.chain.steps);
-  for (const int64_t slot : slots) time.Prefetch(slot, reach);
+  for (const int64_t slot : slots) timeline.Prefetch(slot, reach);
   const Hindsight hindsight{plan.strategy, plan.ratio};
   const auto n = static_cast<int64_t>(slots.size());
   std::vector<Window> windows(slots.size());
   for (int64_t i = 0; i < n; ++i) {
     Window &window = windows[static_cast<size_t>(i)];
-    window.start = time.StartAt(slots[static_cast<size_t>(i)], reach);
-    window.chain = replay::ChainLength(time, plan.chain, window.start);
+    window.start = timeline.StartAt(slots[static_cast<size_t>(i)], reach);
+    window.chain = replay::ChainLength(timeline, plan.chain, window.start);
     window.goal_slot = -1;
     if (plan.strategy == Hindsight::kNone) continue;
     const auto key = static_cast<uint64_t>(random->key);
     const auto counter = static_cast<uint64_t>(random->counter + i);
-    window.goal_slot = hindsight.GoalSlot(time, window.start, replay::RandomBits(key, counter),
+    window.goal_slot = hindsight.GoalSlot(timeline, window.start, replay::RandomBits(key, counter),
                                           replay::RandomBits(key, counter + static_cast<uint64_t>(n)));
   }
   if (plan.strategy != Hindsight::kNone) random->counter += 2 * n;
@@ -159,19 +159,19 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
   const double *powers = args.data<double>(NAMED("powers"));
   auto *random = args.data<RandomState>(NAMED("random_state"));
   return replay::WithRows(args, [&](const auto &) {
-    const Timeline time = replay::TimelineOf(args);
-    const replay::Marks &marks = time.marks();
+    const Timeline timeline = replay::TimelineOf(args);
+    const replay::RowState &row_state = timeline.row_state();
     std::vector<int64_t> slots(static_cast<size_t>(n));
     const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
-    const Status status = replay::Draw(plan, time, random, bounds, n, slots.data());
+    const Status status = replay::Draw(plan, timeline, random, bounds, n, slots.data());
     if (status != replay::kOk) return status;
-    const std::vector<Window> windows = WindowsAt(time, plan, outputs, slots, random);
+    const std::vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
     for (int64_t *to : handles) {
       std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
     }
     for (float *to : weights) {
       if (plan.draw == replay::kByPriority) {
-        replay::ImportanceWeights(marks.tree, slots.data(), n, beta, plan.by_buffer != 0, to);
+        replay::ImportanceWeights(row_state.tree, slots.data(), n, beta, plan.by_buffer != 0, to);
       } else {
         std::fill_n(to, n, 1.0f);
       }
@@ -182,13 +182,13 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     for (const Target &target : targets) bytes += n * target.sample_bytes;
     replay::InParallel(n, bytes, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
-        if (b + kAhead < end) Prefetch(targets, time, windows[static_cast<size_t>(b + kAhead)]);
+        if (b + kAhead < end) Prefetch(targets, timeline, windows[static_cast<size_t>(b + kAhead)]);
         const Window &window = windows[static_cast<size_t>(b)];
-        for (const Target &target : targets) replay::Fill(target, time, window, b, powers);
+        for (const Target &target : targets) replay::Fill(target, timeline, window, b, powers);
       }
     });
     if (plan.draw == replay::kByPriority) replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
-    marks.Deliver(slots.data(), n, plan.max_use);
+    row_state.Deliver(slots.data(), n, plan.max_use);
     return replay::kOk;
   });
 }
@@ -201,12 +201,12 @@ MINDSPORE_REPLAY_KERNEL(sample) {
   const Plan &plan = *args.data<Plan>(NAMED("plan"));
   const int first_output = args.at(NAMED("outputs"));
   const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
-  const bool marked = args.HasGroup(replay::kMarksGroup), timed = args.HasGroup(replay::kTimeGroup);
-  if (n < 1 || !replay::IsPlan(plan, timed ? args.elements(NAMED("powers")) : 0)) return replay::kBadArguments;
-  if (marked != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
+  const bool has_row_state = args.HasGroup(replay::kRowStateGroup), has_episodes = args.HasGroup(replay::kEpisodesGroup);
+  if (n < 1 || !replay::IsPlan(plan, has_episodes ? args.elements(NAMED("powers")) : 0)) return replay::kBadArguments;
+  if (has_row_state != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
   const double *beta = args.data_or_null<double>(NAMED("given_beta"));
   if (beta != nullptr && !(*beta >= 0 && *beta <= 1)) return replay::kBadWeight;
-  return timed ? SampleWindows(args, plan, n) : SampleRows(args, plan, n);
+  return has_episodes ? SampleWindows(args, plan, n) : SampleRows(args, plan, n);
 }
 
 // Draws rows of G groups, L of each. Options are the column that tells groups, of ints, and whether rows are consecutive;
@@ -221,10 +221,10 @@ MINDSPORE_REPLAY_KERNEL(sample_groups) {
   const replay::Dtype dtype = replay::DtypeOf(raw.dtype(key));
   if (raw.elements(key) != args.capacity() || replay::IsFloat(dtype)) return replay::kBadArguments;
   return replay::WithRows(args, [&](const auto &) {
-    const Timeline time = replay::TimelineOf(args);
-    const replay::Cursors &ring = time.places();
+    const Timeline timeline = replay::TimelineOf(args);
+    const replay::Cursors &ring = timeline.places();
     const auto rows =
-        replay::RowsByGroup(time, time.marks().tree, [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
+        replay::RowsByGroup(timeline, timeline.row_state().tree, [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
     std::vector<int64_t> drawn(static_cast<size_t>(groups * size));
     if (!replay::DrawGroups(rows, args.data<RandomState>(NAMED("random_state")), groups, size, options[1] != 0,
                             drawn.data())) {

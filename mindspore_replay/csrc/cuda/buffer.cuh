@@ -13,7 +13,7 @@
 
 namespace replay {
 
-// What the rows of a buffer are, for those who choose by it: cursors alone where there are no marks, else Alone or
+// What the rows of a buffer are, for those who choose by it: cursors alone where there is no row state, else Alone or
 // Timeline.
 template <typename Rows>
 struct Kind {
@@ -21,10 +21,10 @@ struct Kind {
 };
 
 template <typename Rows>
-constexpr bool kTimed = std::is_same_v<Rows, Timeline>;
+constexpr bool kHasEpisodes = std::is_same_v<Rows, Timeline>;
 
 template <typename Rows>
-constexpr bool kMarked = !std::is_base_of_v<Cursors, Rows>;
+constexpr bool kHasRowState = !std::is_base_of_v<Cursors, Rows>;
 
 template <typename Rows>
 constexpr bool kInReservoir = std::is_same_v<Rows, ReservoirCursors> || std::is_same_v<Rows, Alone<ReservoirCursors>>;
@@ -38,13 +38,13 @@ void WithKind(const Bound<kOperator> &args, const Use &use) {
   using Args = Bound<kOperator>;
   const auto alone = [&](auto places) {
     using Places = typename decltype(places)::Type;
-    if constexpr (Args::MayHaveGroup(kMarksGroup)) {
-      if (args.HasGroup(kMarksGroup)) return use(Kind<Alone<Places>>{});
+    if constexpr (Args::MayHaveGroup(kRowStateGroup)) {
+      if (args.HasGroup(kRowStateGroup)) return use(Kind<Alone<Places>>{});
     }
-    if constexpr (!kSignature<kOperator>.required[kMarksGroup]) use(places);
+    if constexpr (!kSignature<kOperator>.required[kRowStateGroup]) use(places);
   };
-  if constexpr (Args::MayHaveGroup(kTimeGroup)) {
-    if (args.HasGroup(kTimeGroup)) return use(Kind<Timeline>{});
+  if constexpr (Args::MayHaveGroup(kEpisodesGroup)) {
+    if (args.HasGroup(kEpisodesGroup)) return use(Kind<Timeline>{});
   }
   if constexpr (Args::MayHaveGroup(kReservoirGroup)) {
     if (args.HasGroup(kReservoirGroup)) return alone(Kind<ReservoirCursors>{});
@@ -59,7 +59,7 @@ struct State {
   int32_t *count;
   int64_t *serials;
   RandomState *random;
-  Marks marks;
+  RowState row_state;
   int64_t *row_serials;
   int64_t *steps;
   uint8_t *flags;
@@ -67,10 +67,10 @@ struct State {
 
   __device__ Cursors Get(Kind<Cursors>) const { return {capacity, *head, *count, serials[0], serials[1]}; }
   __device__ ReservoirCursors Get(Kind<ReservoirCursors>) const { return {Ring(), random->key, row_serials}; }
-  __device__ Timeline Get(Kind<Timeline>) const { return {Ring(), marks, *rule, steps, flags}; }
+  __device__ Timeline Get(Kind<Timeline>) const { return {Ring(), row_state, *rule, steps, flags}; }
   template <typename Places>
   __device__ Alone<Places> Get(Kind<Alone<Places>>) const {
-    return {Get(Kind<Places>{}), marks};
+    return {Get(Kind<Places>{}), row_state};
   }
   __device__ Cursors Ring() const { return Get(Kind<Cursors>{}); }
 
@@ -84,10 +84,10 @@ struct State {
     if (rule != nullptr && !IsRule(*rule, capacity)) return false;
     const Cursors ring = Ring();
     if (row_serials != nullptr) {
-      return Get(Kind<ReservoirCursors>{}).Sound(marks.clock != nullptr ? marks.clock->fresh : ring.base);
+      return Get(Kind<ReservoirCursors>{}).Sound(row_state.clock != nullptr ? row_state.clock->fresh : ring.base);
     }
-    if (marks.clock == nullptr) return AreCursors(ring.head, ring.count, capacity);
-    return ring.Sound(marks.clock->fresh);
+    if (row_state.clock == nullptr) return AreCursors(ring.head, ring.count, capacity);
+    return ring.Sound(row_state.clock->fresh);
   }
 };
 
@@ -98,7 +98,7 @@ State StateOf(const Bound<kOperator> &args) {
           args.template data<int32_t>(NAMED("count")),
           args.template data<int64_t>(NAMED("serials")),
           args.template data_or_null<RandomState>(NAMED("random_state")),
-          MarksOf(args),
+          RowStateOf(args),
           args.template data_or_null<int64_t>(NAMED("row_serials")),
           args.template data_or_null<int64_t>(NAMED("steps")),
           args.template data_or_null<uint8_t>(NAMED("flags")),

@@ -67,12 +67,12 @@ struct GroupSample {
   }
 
   // The row at a logical position, if it may be drawn.
-  __device__ Member MemberAt(const Timeline &time, int64_t row) const {
-    const Cursors &ring = time.places();
+  __device__ Member MemberAt(const Timeline &timeline, int64_t row) const {
+    const Cursors &ring = timeline.places();
     if (row >= ring.count) return {0, Member::kNone};
     const int64_t slot = SlotOf(row, ring.head, ring.capacity);
-    const int64_t first = row - time.steps(slot) * time.streams();
-    const bool drawable = first >= 0 && state.marks.tree.Leaf(SlotOf(first, ring.head, ring.capacity)) > 0;
+    const int64_t first = row - timeline.steps(slot) * timeline.streams();
+    const bool drawable = first >= 0 && state.row_state.tree.Leaf(SlotOf(first, ring.head, ring.capacity)) > 0;
     return drawable ? Member{ValueAt(slot), row} : Member{0, Member::kNone};
   }
 
@@ -113,8 +113,8 @@ __device__ inline int64_t DrawnOf(const RandomState &state, int64_t length, int6
 
 static __global__ void __launch_bounds__(kThreads) MembersKernel(const GroupSample sample) {
   if (sample.Check() != kOk) return;
-  const Timeline time = sample.state.Get(Kind<Timeline>{});
-  for (int64_t i = FirstOfGrid(); i < sample.all; i += GridStride()) sample.members[i] = sample.MemberAt(time, i);
+  const Timeline timeline = sample.state.Get(Kind<Timeline>{});
+  for (int64_t i = FirstOfGrid(); i < sample.all; i += GridStride()) sample.members[i] = sample.MemberAt(timeline, i);
 }
 
 // Steps of a bitonic sort: those of `widths`, from the first down to 1 or just that. Where it goes down to 1, a block has

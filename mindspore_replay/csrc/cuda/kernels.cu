@@ -24,7 +24,7 @@ using replay::Cursors;
 using replay::Ignored;
 using replay::Kind;
 using replay::kThreads;
-using replay::Marks;
+using replay::RowState;
 using replay::Report;
 using replay::State;
 using replay::SumTree;
@@ -80,10 +80,10 @@ struct Insertion {
 
   // Stores what is known of a new row but its steps.
   template <typename Rows>
-  __device__ void Mark(int64_t row, int64_t slot) const {
+  __device__ void SetRowState(int64_t row, int64_t slot) const {
     const float priority = priorities[given == n ? row : 0];
-    state.marks.Begin(slot, priority);
-    state.marks.tree.SetLeaf(slot, replay::kTimed<Rows> ? 0 : (*state.marks.rule)(priority));
+    state.row_state.Begin(slot, priority);
+    state.row_state.tree.SetLeaf(slot, replay::kHasEpisodes<Rows> ? 0 : (*state.row_state.rule)(priority));
   }
 
   // What the last block does when all have marked their rows: moves the cursors, and brings the tree up to date.
@@ -91,19 +91,19 @@ struct Insertion {
   __device__ void End(const Landing<Cursors> &landing) const {
     const replay::RingWrite &plan = landing.plan;
     const int64_t inserted = state.serials[0] + n;
-    if constexpr (replay::kMarked<Rows>) {
-      EndMarks();
-      if (!replay::kTimed<Rows>) replay::RefreshRange(state.marks.tree, plan.slot, plan.written, state.capacity);
+    if constexpr (replay::kHasRowState<Rows>) {
+      FinishRowState();
+      if (!replay::kHasEpisodes<Rows>) replay::RefreshRange(state.row_state.tree, plan.slot, plan.written, state.capacity);
     }
     if (threadIdx.x == 0) {
       *state.head = static_cast<int32_t>(plan.head);
       *state.count = *stored = static_cast<int32_t>(plan.count);
       state.serials[0] = inserted;
-      if constexpr (replay::kMarked<Rows>) {
-        state.marks.clock->fresh = std::max(state.marks.clock->fresh, inserted - plan.count);
+      if constexpr (replay::kHasRowState<Rows>) {
+        state.row_state.clock->fresh = std::max(state.row_state.clock->fresh, inserted - plan.count);
       }
     }
-    if constexpr (replay::kTimed<Rows>) {
+    if constexpr (replay::kHasEpisodes<Rows>) {
       __syncthreads();
       EndTimes(plan);
     }
@@ -111,9 +111,9 @@ struct Insertion {
 
   template <typename Rows>
   __device__ void End(const Landing<replay::ReservoirCursors> &landing) const {
-    if constexpr (replay::kMarked<Rows>) {
-      EndMarks();
-      replay::RefreshAbove(state.marks.tree, n, [&](int64_t row) { return landing.SlotOf(row); });
+    if constexpr (replay::kHasRowState<Rows>) {
+      FinishRowState();
+      replay::RefreshAbove(state.row_state.tree, n, [&](int64_t row) { return landing.SlotOf(row); });
     }
     if (threadIdx.x != 0) return;
     const int64_t inserted = landing.places.inserted + n;
@@ -122,26 +122,26 @@ struct Insertion {
   }
 
  private:
-  __device__ void EndMarks() const {
-    for (int64_t i = threadIdx.x; i < given; i += blockDim.x) replay::RaiseTo(state.marks.max_priority, priorities[i]);
+  __device__ void FinishRowState() const {
+    for (int64_t i = threadIdx.x; i < given; i += blockDim.x) replay::RaiseTo(state.row_state.max_priority, priorities[i]);
     __syncthreads();
   }
 
   __device__ void EndTimes(const replay::RingWrite &plan) const {
-    const Timeline time = state.Get(Kind<Timeline>{});
-    const Cursors &ring = time.places();
+    const Timeline timeline = state.Get(Kind<Timeline>{});
+    const Cursors &ring = timeline.places();
     const bool of_each = given_ends == n;
-    for (int64_t i = threadIdx.x; i < plan.written; i += blockDim.x) time.Place(plan, i, steps + 1, ends, of_each);
+    for (int64_t i = threadIdx.x; i < plan.written; i += blockDim.x) timeline.Place(plan, i, steps + 1, ends, of_each);
     __syncthreads();
     Ignored changed;
-    const int64_t oldest = time.Oldest(), lost = time.PastLost(plan), first = ring.inserted - plan.written;
-    for (int64_t serial = oldest + threadIdx.x; serial < lost; serial += blockDim.x) time.LosePast(serial, &changed);
+    const int64_t oldest = timeline.Oldest(), lost = timeline.PastEvicted(plan), first = ring.inserted - plan.written;
+    for (int64_t serial = oldest + threadIdx.x; serial < lost; serial += blockDim.x) timeline.EvictPast(serial, &changed);
     __syncthreads();
     for (int64_t serial = first + threadIdx.x; serial < ring.inserted; serial += blockDim.x) {
-      time.Completed(serial, &changed);
+      timeline.Completed(serial, &changed);
     }
-    replay::RefreshRows(state.marks.tree, ring, oldest, lost);
-    replay::RefreshRows(state.marks.tree, ring, time.FirstStart(first), ring.inserted);
+    replay::RefreshRows(state.row_state.tree, ring, oldest, lost);
+    replay::RefreshRows(state.row_state.tree, ring, timeline.FirstStart(first), ring.inserted);
   }
 };
 
@@ -150,11 +150,11 @@ __global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertio
   int status = insertion.Status();
   bool fits = true;
   if (status == replay::kOk) {
-    const Timeline time = insertion.state.Get(Kind<Timeline>{});
-    for (int64_t stream = threadIdx.x; stream < time.streams(); stream += blockDim.x) {
+    const Timeline timeline = insertion.state.Get(Kind<Timeline>{});
+    for (int64_t stream = threadIdx.x; stream < timeline.streams(); stream += blockDim.x) {
       int64_t step = 0;
-      for (int64_t i = stream; i < insertion.n && fits; i += time.streams()) {
-        step = time.NextStep(insertion.ends, insertion.given_ends, insertion.n, i, step);
+      for (int64_t i = stream; i < insertion.n && fits; i += timeline.streams()) {
+        step = timeline.NextStep(insertion.ends, insertion.given_ends, insertion.n, i, step);
         fits = step >= 0;
         insertion.steps[1 + i] = step;
       }
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads)
     InsertKernel(const Report report, unsigned ticket, const Insertion insertion, const Columns columns,
                  const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
-  const int status = replay::kTimed<Rows> ? static_cast<int>(insertion.steps[0]) : insertion.Status();
+  const int status = replay::kHasEpisodes<Rows> ? static_cast<int>(insertion.steps[0]) : insertion.Status();
   if (status != replay::kOk) return replay::Refuse(report, status, insertion.stored);
   const Landing<replay::PlacesOf<Rows>> landing(insertion.state, insertion.n);
   const Chunk chunk = replay::ThisChunk(chunks);
@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = chunk.first + threadIdx.x;
     const int64_t slot = landing.SlotOf(row);
     slots[threadIdx.x] = slot;
-    if constexpr (replay::kMarked<Rows>) {
-      if (slot >= 0 && chunk.part == 0) insertion.Mark<Rows>(row, slot);
+    if constexpr (replay::kHasRowState<Rows>) {
+      if (slot >= 0 && chunk.part == 0) insertion.SetRowState<Rows>(row, slot);
     }
   }
   const bool last = replay::IsLastBlock(ticket);
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kThreads)
     slots[i] = -1;
     if (!sound) continue;
     const auto rows = state.Get(Kind<Rows>{});
-    if constexpr (replay::kMarked<Rows>) {
+    if constexpr (replay::kHasRowState<Rows>) {
       slots[i] = rows.StoredSlot(handles[i]);
     } else {
       slots[i] = rows.SlotOf(handles[i]);
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool bad = replay::HasBadWeight(priorities, given);
   if (!sound || bad) return replay::Refuse(report, bad ? replay::kBadWeight : replay::kBadArguments, dead);
   const Rows rows = state.Get(Kind<Rows>{});
-  const Marks &marks = state.marks;
+  const RowState &row_state = state.row_state;
   int64_t skipped = 0, unknown = 0;
   for (int64_t first = 0; first < n; first += blockDim.x) {
     const int64_t i = first + threadIdx.x;
@@ -265,12 +265,12 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     if (slot >= 0) {
       const float priority = priorities[given == n ? i : 0];
-      replay::RaiseTo(marks.max_priority, priority);
+      replay::RaiseTo(row_state.max_priority, priority);
       bool last = true;
       for (unsigned j = threadIdx.x + 1; j < blockDim.x; ++j) last &= slots[j] != slot;
       if (last) {
-        marks.priorities[slot] = priority;
-        marks.tree.SetLeaf(slot, (*marks.rule)(priority));
+        row_state.priorities[slot] = priority;
+        row_state.tree.SetLeaf(slot, (*row_state.rule)(priority));
       }
     } else if (i < n) {
       ++skipped;
@@ -278,8 +278,8 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   }
-  replay::AddTo(&marks.counts->dead, unknown);
-  replay::RefreshAbove(marks.tree, n, [&](int64_t i) { return rows.StartSlot(handles[i]); });
+  replay::AddTo(&row_state.counts->dead, unknown);
+  replay::RefreshAbove(row_state.tree, n, [&](int64_t i) { return rows.StartSlot(handles[i]); });
   const int64_t all = replay::SumOfBlock(skipped);
   if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
 }
@@ -291,19 +291,19 @@ __device__ void ForWeightsAround(const replay::Alone<Places> &, int64_t, int64_t
 }
 
 template <typename Visit>
-__device__ void ForWeightsAround(const Timeline &time, int64_t handle, int64_t slot, const Visit &visit) {
-  time.ForStartsAround(handle, slot, visit);
+__device__ void ForWeightsAround(const Timeline &timeline, int64_t handle, int64_t slot, const Visit &visit) {
+  timeline.ForStartsAround(handle, slot, visit);
 }
 
 // Computes the nodes anew that the deletion of consecutive rows changes.
 template <typename Places>
 __device__ void RefreshAround(const replay::Alone<Places> &rows, int64_t first, int64_t last) {
-  replay::RefreshRows(rows.marks().tree, rows.places(), first, last);
+  replay::RefreshRows(rows.row_state().tree, rows.places(), first, last);
 }
 
-__device__ void RefreshAround(const Timeline &time, int64_t first, int64_t last) {
+__device__ void RefreshAround(const Timeline &timeline, int64_t first, int64_t last) {
   if (last <= first) return;
-  replay::RefreshRows(time.marks().tree, time.places(), time.FirstStart(first), time.EndOfStarts(last));
+  replay::RefreshRows(timeline.row_state().tree, timeline.places(), timeline.FirstStart(first), timeline.EndOfStarts(last));
 }
 
 template <typename Rows>
@@ -311,14 +311,14 @@ __global__ void __launch_bounds__(kThreads)
     DeleteKernel(const Report report, const State state, const int64_t *handles, int64_t n, int32_t *deleted) {
   if (!state.Sound()) return replay::Refuse(report, replay::kBadArguments, deleted);
   const Rows rows = state.Get(Kind<Rows>{});
-  const Marks &marks = state.marks;
+  const RowState &row_state = state.row_state;
   int64_t dead = 0, removed = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dead += handles[i] >= 0 && rows.StoredSlot(handles[i]) < 0;
   __syncthreads();
   // Of threads that delete one row the first to mark its clock does; clocks are not negative.
   constexpr unsigned long long kMark = 1ULL << 63;
   const auto clock_of = [&](int64_t slot) {
-    return reinterpret_cast<unsigned long long *>(&marks.insertion_clocks[slot]);
+    return reinterpret_cast<unsigned long long *>(&row_state.insertion_clocks[slot]);
   };
   Ignored changed;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -332,19 +332,19 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t slot = rows.places().SlotOf(handles[i]);
     if (slot >= 0) atomicAnd(clock_of(slot), ~kMark);
   }
-  replay::AddTo(&marks.counts->dead, dead);
-  replay::AddTo(&marks.counts->deleted, removed);
+  replay::AddTo(&row_state.counts->dead, dead);
+  replay::AddTo(&row_state.counts->deleted, removed);
   const int64_t all = replay::SumOfBlock(removed);
   if (threadIdx.x == 0) *deleted = static_cast<int32_t>(all);
   if (all == 0) return;
-  replay::ForLevels(marks.tree, [&](int level) {
+  replay::ForLevels(row_state.tree, [&](int level) {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const int64_t slot = rows.places().SlotOf(handles[i]);
       if (slot < 0) continue;
       int64_t done = -1;  // neighbours have one node most times
       ForWeightsAround(rows, handles[i], slot, [&](int64_t start) {
         const int64_t node = SumTree::NodeOf(level, start);
-        if (node != done) marks.tree.RefreshNode(level, node);
+        if (node != done) row_state.tree.RefreshNode(level, node);
         done = node;
       });
     }
@@ -353,13 +353,13 @@ __global__ void __launch_bounds__(kThreads)
 
 // The first row that is not stale when the clock has moved, which it does here; rows come in the order of their clocks.
 template <typename Places>
-__device__ int64_t MoveClock(const Marks &marks, const Places &places, int64_t ticks, int64_t max_staleness) {
+__device__ int64_t MoveClock(const RowState &row_state, const Places &places, int64_t ticks, int64_t max_staleness) {
   __shared__ int64_t fresh;
   __syncthreads();
   if (threadIdx.x == 0) {
-    marks.clock->now += ticks;
-    int64_t low = marks.clock->fresh, high = places.inserted;
-    const auto stale = [&](int64_t serial) { return marks.Stale(places.SlotOf(serial), max_staleness); };
+    row_state.clock->now += ticks;
+    int64_t low = row_state.clock->fresh, high = places.inserted;
+    const auto stale = [&](int64_t serial) { return row_state.Stale(places.SlotOf(serial), max_staleness); };
     if (max_staleness < 0 || (low < high && !stale(low))) high = low;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
@@ -379,13 +379,13 @@ template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     AdvanceKernel(const Report report, const State state, const int64_t *ticks, const int64_t *max_staleness,
                   int64_t *now) {
-  const Marks &marks = state.marks;
-  const bool refused = *ticks < 0 || *ticks > replay::kLastClock - marks.clock->now ||
+  const RowState &row_state = state.row_state;
+  const bool refused = *ticks < 0 || *ticks > replay::kLastClock - row_state.clock->now ||
                        (replay::kInReservoir<Rows> && *max_staleness >= 0);
   if (!state.Sound() || refused) return replay::Refuse(report, replay::kBadArguments, now);
   const Rows rows = state.Get(Kind<Rows>{});
-  const int64_t first = marks.clock->fresh;
-  const int64_t fresh = MoveClock(marks, rows.places(), *ticks, *max_staleness);
+  const int64_t first = row_state.clock->fresh;
+  const int64_t fresh = MoveClock(row_state, rows.places(), *ticks, *max_staleness);
   Ignored changed;
   int64_t removed = 0;
   for (int64_t serial = first + threadIdx.x; serial < fresh; serial += blockDim.x) {
@@ -394,11 +394,11 @@ __global__ void __launch_bounds__(kThreads)
     rows.Delete(slot, &changed);
     ++removed;
   }
-  replay::AddTo(&marks.counts->stale, removed);
+  replay::AddTo(&row_state.counts->stale, removed);
   RefreshAround(rows, first, fresh);
   if (threadIdx.x != 0) return;
-  marks.clock->fresh = fresh;
-  *now = marks.clock->now;
+  row_state.clock->fresh = fresh;
+  *now = row_state.clock->now;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -406,28 +406,28 @@ __global__ void __launch_bounds__(kThreads)
                int32_t *use_counts, int64_t *staleness) {
   const bool sound = state.Sound();
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
-  const Marks &marks = state.marks;
+  const RowState &row_state = state.row_state;
   for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) {
     const int64_t slot = sound ? state.SlotOf(handles[i]) : -1;
-    const int32_t uses = slot < 0 ? -1 : marks.use_counts[slot];
-    priorities[i] = slot < 0 ? 0.0f : marks.priorities[slot];
+    const int32_t uses = slot < 0 ? -1 : row_state.use_counts[slot];
+    priorities[i] = slot < 0 ? 0.0f : row_state.priorities[slot];
     use_counts[i] = slot >= 0 && uses < 0 ? ~uses : uses;
-    staleness[i] = slot < 0 ? -1 : marks.clock->now - marks.insertion_clocks[slot];
+    staleness[i] = slot < 0 ? -1 : row_state.clock->now - row_state.insertion_clocks[slot];
   }
 }
 
 __global__ void __launch_bounds__(kThreads)
     EndKernel(const Report report, const State state, const uint8_t *flag, int32_t *ended) {
   if (!state.Sound()) return replay::Refuse(report, replay::kBadArguments, ended);
-  const Timeline time = state.Get(Kind<Timeline>{});
-  const int64_t first = time.Newest(), last = time.places().inserted;
+  const Timeline timeline = state.Get(Kind<Timeline>{});
+  const int64_t first = timeline.Newest(), last = timeline.places().inserted;
   Ignored changed;
   int64_t count = 0;
   for (int64_t serial = first + threadIdx.x; serial < last; serial += blockDim.x) {
-    count += time.End(serial, *flag, &changed);
+    count += timeline.End(serial, *flag, &changed);
   }
   const int64_t all = replay::SumOfBlock(count);
-  if (last > first) replay::RefreshRows(state.marks.tree, time.places(), time.FirstStart(first), last);
+  if (last > first) replay::RefreshRows(state.row_state.tree, timeline.places(), timeline.FirstStart(first), last);
   if (threadIdx.x == 0) *ended = static_cast<int32_t>(all);
 }
 
@@ -446,10 +446,10 @@ struct Fill {
 
 __global__ void __launch_bounds__(kThreads)
     ResetKernel(const Report report, unsigned ticket, const State state, int32_t *stored) {
-  const bool sound = state.marks.clock == nullptr || state.Sound();
+  const bool sound = state.row_state.clock == nullptr || state.Sound();
   const int64_t inserted = state.serials[0];
   const auto forget = [&](const Fill &fill) {
-    if (state.marks.clock != nullptr) state.marks.Reset(inserted, state.capacity, fill);
+    if (state.row_state.clock != nullptr) state.row_state.Reset(inserted, state.capacity, fill);
     if (state.rule != nullptr) state.Get(Kind<Timeline>{}).Reset(fill);
   };
   if (sound) forget({true});
@@ -468,7 +468,7 @@ __global__ void __launch_bounds__(kThreads)
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
   for (int64_t i = replay::FirstOfGrid(); i < m; i += replay::GridStride()) {
     const replay::RowRange rows = replay::SliceRows(ranges[2 * i], ranges[2 * i + 1], sound ? ring.count : 0);
-    sums[i] = replay::SumRows(state.marks.tree, rows, ring.head, ring.capacity);
+    sums[i] = replay::SumRows(state.row_state.tree, rows, ring.head, ring.capacity);
   }
 }
 
@@ -484,11 +484,11 @@ __global__ void SummaryKernel(const SumTree tree, double *summary) {
 MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
   Insertion insertion{replay::StateOf(args), nullptr, 0, nullptr, 0, args.n(), nullptr,
                       args.data<int32_t>(NAMED("stored"))};
-  if (args.HasGroup(replay::kMarksGroup)) {
+  if (args.HasGroup(replay::kRowStateGroup)) {
     insertion.priorities = args.data<float>(NAMED("priority"));
     insertion.given = args.elements(NAMED("priority"));
   }
-  if (args.HasGroup(replay::kTimeGroup)) {
+  if (args.HasGroup(replay::kEpisodesGroup)) {
     insertion.ends = args.data<uint8_t>(NAMED("ends"));
     insertion.given_ends = args.elements(NAMED("ends"));
     insertion.steps = call->Scratch<int64_t>(1 + args.n());
@@ -562,7 +562,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(end_episodes) {
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(reset) {
-  const int64_t blocks = args.HasGroup(replay::kMarksGroup) ? replay::BlocksFor(args.capacity()) : 1;
+  const int64_t blocks = args.HasGroup(replay::kRowStateGroup) ? replay::BlocksFor(args.capacity()) : 1;
   call->Launch(ResetKernel, blocks, call->report, replay::NextTicket(), replay::StateOf(args),
                args.data<int32_t>(NAMED("stored")));
 }
@@ -574,7 +574,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(sums) {
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(summary) {
-  call->Launch(SummaryKernel, 1, replay::MarksOf(args).tree, args.data<double>(NAMED("summary")));
+  call->Launch(SummaryKernel, 1, replay::RowStateOf(args).tree, args.data<double>(NAMED("summary")));
 }
 
 // The status of the first call that was refused on the GPU since this was asked, or 0, and the name of its kernel. Of

@@ -25,7 +25,7 @@ using replay::Field;
 using replay::Kind;
 using replay::kMostColumns;
 using replay::kThreads;
-using replay::Marks;
+using replay::RowState;
 using replay::Output;
 using replay::Plan;
 using replay::RandomState;
@@ -80,7 +80,7 @@ struct Sample {
     if (i < count) {
       const Output &output = plan->Outputs()[i];
       holds = replay::HoldsOutput(outputs[i], columns, k, output, n, plan->chain.steps);
-      if constexpr (!replay::kTimed<Rows>) {
+      if constexpr (!replay::kHasEpisodes<Rows>) {
         const bool is_number = output.kind == replay::kHandle || output.kind == replay::kWeight;
         holds = holds && (is_number || output.IsRow());
         rows[i] = {nullptr, nullptr, 0};
@@ -96,16 +96,16 @@ struct Sample {
   // Finds what draws have in common; the same in all blocks.
   template <typename Rows>
   __device__ int Load(Draws *draws) const {
-    const bool marked = plan->draw != replay::kUniformly;
-    if (!replay::IsPlan(*plan, count_of_powers) || marked != replay::kMarked<Rows>) return replay::kBadArguments;
-    if (marked && !(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
-    if (!state.Sound() || (!marked && plan->max_use != 0)) return replay::kBadArguments;
+    const bool has_row_state = plan->draw != replay::kUniformly;
+    if (!replay::IsPlan(*plan, count_of_powers) || has_row_state != replay::kHasRowState<Rows>) return replay::kBadArguments;
+    if (has_row_state && !(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
+    if (!state.Sound() || (!has_row_state && plan->max_use != 0)) return replay::kBadArguments;
     const replay::Cursors ring = state.Ring();
     const bool ordered = plan->ordered != 0;
     draws->by_priority = plan->draw == replay::kByPriority;
     draws->ranks = {*state.random, 0, true, given_ranks};
-    const SumTree &tree = state.marks.tree;
-    if constexpr (replay::kMarked<Rows>) {
+    const SumTree &tree = state.row_state.tree;
+    if constexpr (replay::kHasRowState<Rows>) {
       if (draws->by_priority) {
         if (tree.Positive() < static_cast<double>(n)) return replay::kTooFewRows;
         draws->stratum = tree.Total() / static_cast<double>(n);
@@ -118,7 +118,7 @@ struct Sample {
     draws->ranks.replace = plan->replace != 0;
     // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
     draws->rotates = ordered || rows.size < ring.capacity;
-    if constexpr (replay::kMarked<Rows>) {
+    if constexpr (replay::kHasRowState<Rows>) {
       draws->ranks.size = static_cast<int64_t>(replay::SumRows(tree, rows, ring.head, ring.capacity));
       if (draws->ranks.size < n) return replay::kTooFewRows;
       draws->offset = draws->rotates ? tree.Before(replay::SlotOf(rows.first, ring.head, ring.capacity)) : 0;
@@ -134,8 +134,8 @@ struct Sample {
   // The slot of draw i.
   template <typename Rows>
   __device__ int64_t SlotOf(const Draws &draws, int64_t i) const {
-    if constexpr (replay::kMarked<Rows>) {
-      const SumTree &tree = state.marks.tree;
+    if constexpr (replay::kHasRowState<Rows>) {
+      const SumTree &tree = state.row_state.tree;
       const double point = draws.by_priority
                                ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, tree.Total())
                                : static_cast<double>(draws.ranks(i) + 1);
@@ -173,11 +173,11 @@ struct Sample {
   __device__ void Note(const Draws &draws, int64_t i, int64_t slot) const {
     const int64_t handle = state.Get(Kind<replay::PlacesOf<Rows>>{}).HandleOf(slot);
     Give(replay::kHandle, i, handle);
-    if constexpr (replay::kMarked<Rows>) {
+    if constexpr (replay::kHasRowState<Rows>) {
       if (own_handles != nullptr) own_handles[i] = handle;
       CountUse(slot);
       if (draws.by_priority) {
-        if (plan->by_buffer) Give(replay::kWeight, i, WeightOf(slot, state.marks.tree.Minimum()));
+        if (plan->by_buffer) Give(replay::kWeight, i, WeightOf(slot, state.row_state.tree.Minimum()));
         return;
       }
     }
@@ -187,7 +187,7 @@ struct Sample {
   // What the last block does when all rows are noted.
   template <typename Rows>
   __device__ void End(const Draws &draws) const {
-    if constexpr (replay::kMarked<Rows>) {
+    if constexpr (replay::kHasRowState<Rows>) {
       const auto places = state.Get(Kind<replay::PlacesOf<Rows>>{});
       const int64_t *handles = Handles();
       const auto slot_of = [&](int64_t i) { return places.SlotOf(handles[i]); };
@@ -195,7 +195,7 @@ struct Sample {
       Deliver(slot_of);
     }
     if (threadIdx.x != 0) return;
-    const bool has_goals = replay::kTimed<Rows> && plan->strategy != replay::Hindsight::kNone;
+    const bool has_goals = replay::kHasEpisodes<Rows> && plan->strategy != replay::Hindsight::kNone;
     state.random->counter = draws.ranks.state.counter + n * (has_goals ? 3 : 1);
     if (draws.by_priority) replay::MoveBeta(beta, plan->beta_step);
   }
@@ -215,7 +215,7 @@ struct Sample {
 
  private:
   __device__ float WeightOf(int64_t slot, double smallest) const {
-    return replay::ImportanceWeight(smallest, state.marks.tree.Leaf(slot), *given_beta);
+    return replay::ImportanceWeight(smallest, state.row_state.tree.Leaf(slot), *given_beta);
   }
 
   // Gives importance weights that are measured by the smallest weight of the sample.
@@ -223,7 +223,7 @@ struct Sample {
   __device__ void GiveWeights(const SlotOfDraw &slot_of) const {
     __shared__ unsigned long long smallest;  // the bits of positive numbers are in their order
     const auto bits_of = [&](int64_t i) {
-      return static_cast<unsigned long long>(__double_as_longlong(state.marks.tree.Leaf(slot_of(i))));
+      return static_cast<unsigned long long>(__double_as_longlong(state.row_state.tree.Leaf(slot_of(i))));
     };
     if (threadIdx.x == 0) smallest = bits_of(0);
     __syncthreads();
@@ -236,7 +236,7 @@ struct Sample {
 
   // Counts a delivery of one slot.
   __device__ void CountUse(int64_t slot) const {
-    int32_t *count = &state.marks.use_counts[slot];
+    int32_t *count = &state.row_state.use_counts[slot];
     for (int32_t uses = *count; uses < std::numeric_limits<int32_t>::max();) {
       const int32_t found = atomicCAS(count, uses, uses + 1);
       if (found == uses) break;
@@ -247,19 +247,19 @@ struct Sample {
   // Removes the rows that have had their last delivery.
   template <typename SlotOfDraw>
   __device__ void Deliver(const SlotOfDraw &slot_of) const {
-    const Marks &marks = state.marks;
-    if (threadIdx.x == 0) replay::AddTo(&marks.counts->drawn, n);
+    const RowState &row_state = state.row_state;
+    if (threadIdx.x == 0) replay::AddTo(&row_state.counts->drawn, n);
     if (plan->max_use == 0) return;
     int64_t removed = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const int64_t slot = slot_of(i);
-      const int32_t uses = marks.use_counts[slot];
-      if (uses < plan->max_use || atomicCAS(&marks.use_counts[slot], uses, ~uses) != uses) continue;
-      marks.tree.SetLeaf(slot, 0);
+      const int32_t uses = row_state.use_counts[slot];
+      if (uses < plan->max_use || atomicCAS(&row_state.use_counts[slot], uses, ~uses) != uses) continue;
+      row_state.tree.SetLeaf(slot, 0);
       ++removed;
     }
-    replay::AddTo(&marks.counts->used_up, removed);
-    if (__syncthreads_or(removed > 0)) replay::RefreshAbove(marks.tree, n, slot_of);
+    replay::AddTo(&row_state.counts->used_up, removed);
+    if (__syncthreads_or(removed > 0)) replay::RefreshAbove(row_state.tree, n, slot_of);
   }
 };
 static_assert(sizeof(Sample) <= 3584, "a launch takes 4096 bytes");
@@ -297,7 +297,7 @@ __device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, co
 }
 
 // Fills in what a target gives for the windows of a chunk.
-__device__ void FillTarget(const Target &target, const Timeline &time, const Chunk &chunk, const Window *windows,
+__device__ void FillTarget(const Target &target, const Timeline &timeline, const Chunk &chunk, const Window *windows,
                            const double *powers) {
   char *out = target.out + chunk.first * target.sample_bytes;
   const Output &output = target.output;
@@ -309,7 +309,7 @@ __device__ void FillTarget(const Target &target, const Timeline &time, const Chu
       return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out,
                       [&](int64_t row) {
                         const int64_t slot =
-                            replay::SlotAt(time, windows[row / output.Elements()], output, row % output.Elements());
+                            replay::SlotAt(timeline, windows[row / output.Elements()], output, row % output.Elements());
                         return slot < 0 ? nullptr : target.rows + slot * target.row_bytes;
                       });
     case replay::kGoal:
@@ -319,7 +319,7 @@ __device__ void FillTarget(const Target &target, const Timeline &time, const Chu
       const int64_t total = chunk.count * output.Elements();
       for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
         const Window &window = windows[i / output.Elements()];
-        reinterpret_cast<uint8_t *>(out)[i] = replay::SlotAt(time, window, output, i % output.Elements()) >= 0;
+        reinterpret_cast<uint8_t *>(out)[i] = replay::SlotAt(timeline, window, output, i % output.Elements()) >= 0;
       }
       return;
     }
@@ -327,13 +327,13 @@ __device__ void FillTarget(const Target &target, const Timeline &time, const Chu
       const int64_t total = chunk.count * target.inner;
       for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
         const int64_t b = i / target.inner;
-        replay::FillReturn(target, time, windows[b], i % target.inner, powers, out + b * target.sample_bytes);
+        replay::FillReturn(target, timeline, windows[b], i % target.inner, powers, out + b * target.sample_bytes);
       }
       return;
     }
     default:
       for (int64_t b = chunk.Begin(chunk.count) + threadIdx.x; b < chunk.End(chunk.count); b += blockDim.x) {
-        replay::FillNumber(target, time, windows[b], powers, out + b * target.sample_bytes);
+        replay::FillNumber(target, timeline, windows[b], powers, out + b * target.sample_bytes);
       }
   }
 }
@@ -342,16 +342,16 @@ __device__ void FillTarget(const Target &target, const Timeline &time, const Chu
 __device__ void Reach(const Sample &, const Draws &, int64_t, int64_t slot, int64_t *reached) { *reached = slot; }
 
 __device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64_t slot, Window *window) {
-  const Timeline time = sample.state.Get(Kind<Timeline>{});
+  const Timeline timeline = sample.state.Get(Kind<Timeline>{});
   const Plan &plan = *sample.plan;
-  window->start = time.StartAt(slot, replay::Reach(plan.Outputs(), sample.count, plan.chain.steps));
-  window->chain = replay::ChainLength(time, plan.chain, window->start);
+  window->start = timeline.StartAt(slot, replay::Reach(plan.Outputs(), sample.count, plan.chain.steps));
+  window->chain = replay::ChainLength(timeline, plan.chain, window->start);
   window->goal_slot = -1;
   if (plan.strategy == replay::Hindsight::kNone) return;
   const replay::Hindsight hindsight{plan.strategy, plan.ratio};
   const auto key = static_cast<uint64_t>(draws.ranks.state.key);
   const auto counter = static_cast<uint64_t>(draws.ranks.state.counter + sample.n + i);  // after the numbers of the draw
-  window->goal_slot = hindsight.GoalSlot(time, window->start, replay::RandomBits(key, counter),
+  window->goal_slot = hindsight.GoalSlot(timeline, window->start, replay::RandomBits(key, counter),
                                          replay::RandomBits(key, counter + static_cast<uint64_t>(sample.n)));
 }
 
@@ -361,18 +361,18 @@ __device__ void Copy(const Sample &sample, const Column *rows, const Chunk &chun
 }
 
 __device__ void Copy(const Sample &sample, const Column *, const Chunk &chunk, const Window *windows) {
-  const Timeline time = sample.state.Get(Kind<Timeline>{});
+  const Timeline timeline = sample.state.Get(Kind<Timeline>{});
   for (int i = 0; i < sample.count; ++i) {
     const Target target = replay::TargetOf(sample.outputs[i], sample.columns, sample.plan->Outputs()[i], sample.n);
-    FillTarget(target, time, chunk, windows, sample.powers);
+    FillTarget(target, timeline, chunk, windows, sample.powers);
   }
 }
 
 template <typename Rows>
-__global__ void __launch_bounds__(kThreads, replay::kTimed<Rows> ? 3 : 4)  // blocks of a processor at once, at least
+__global__ void __launch_bounds__(kThreads, replay::kHasEpisodes<Rows> ? 3 : 4)  // blocks of a processor at once, at least
     SampleKernel(const Report report, unsigned ticket, const Sample sample, const Chunks chunks) {
-  constexpr bool kTimed = replay::kTimed<Rows>;
-  __shared__ std::conditional_t<kTimed, Window, int64_t> reached[kTimed ? kWindowsOfBlock : kThreads];
+  constexpr bool kHasEpisodes = replay::kHasEpisodes<Rows>;
+  __shared__ std::conditional_t<kHasEpisodes, Window, int64_t> reached[kHasEpisodes ? kWindowsOfBlock : kThreads];
   __shared__ Column rows[kMostOutputs];
   const Chunk chunk = replay::ThisChunk(chunks);
   Draws draws;
@@ -415,7 +415,7 @@ Sample SampleOf(const Args &args, int64_t n) {
                 args.data_or_null<double>(NAMED("beta")),
                 args.data_or_null<double>(NAMED("given_beta")),
                 args.data_or_null<double>(NAMED("powers")),
-                args.HasGroup(replay::kTimeGroup) ? args.elements(NAMED("powers")) : 0,
+                args.HasGroup(replay::kEpisodesGroup) ? args.elements(NAMED("powers")) : 0,
                 args.data<Plan>(NAMED("plan")),
                 n,
                 nullptr,
@@ -443,8 +443,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(sample) {
     bytes += sample.outputs[i].elements / n * sample.outputs[i].element_bytes;
   }
   Chunks chunks = replay::ChunksOf(n, bytes);
-  if (args.HasGroup(replay::kTimeGroup)) chunks.per_block = std::min(chunks.per_block, kWindowsOfBlock);
-  if (args.HasGroup(replay::kMarksGroup) && !HoldsHandles(sample)) sample.own_handles = call->Scratch<int64_t>(n);
+  if (args.HasGroup(replay::kEpisodesGroup)) chunks.per_block = std::min(chunks.per_block, kWindowsOfBlock);
+  if (args.HasGroup(replay::kRowStateGroup) && !HoldsHandles(sample)) sample.own_handles = call->Scratch<int64_t>(n);
   replay::WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
     if (n > replay::kMostInBlock) {

@@ -1,4 +1,4 @@
-// Tests of the kernels on buffers with marks: results by hand, refusals, and many operations in a row whose state must stay
+// Tests of the kernels on buffers with row state: results by hand, refusals, and many operations in a row whose state must stay
 // consistent; each for samples that are rows and for samples that are windows, which here reach over one row.
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_MARKS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_MARKS_H_
@@ -302,7 +302,7 @@ void RefusesBadCursors(const std::string &name, const Arguments &arguments) {
   REFUSES(name, arguments, kBadArguments, a["count"] = Int32(-1));
 }
 
-// Numbers that the state of a buffer with marks may not have.
+// Numbers that the state of a buffer with row state may not have.
 void RefusesBadBuffer(const std::string &name, const Arguments &arguments) {
   RefusesBadCursors(name, arguments);
   REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({3, 0}));  // fewer than are stored
@@ -316,7 +316,7 @@ void RefusesBadBuffer(const std::string &name, const Arguments &arguments) {
   if (arguments.Has("window_rule")) RefusesBadRule(name, arguments);
 }
 
-void TestMarkRefusals(Reach reach) {
+void TestRowStateRefusals(Reach reach) {
   RefusesBadBuffer("insert", Inserting(reach));
   RefusesBadBuffer("sample", SamplingByRank(reach));
   RefusesBadBuffer("sample", SamplingByPriority(reach));
@@ -340,7 +340,7 @@ void TestMarkRefusals(Reach reach) {
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({-0.1}));
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({NAN}));
   for (const Arguments &sample : {by_rank, by_priority}) {
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 0);   // the draw of a ring without marks
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 0);   // the draw of a ring without row state
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 3);   // no draw
     if (sample.Has("powers")) REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = 1);  // a chain without powers of gamma
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = -1);
@@ -361,12 +361,12 @@ void TestMarkRefusals(Reach reach) {
   REFUSES("advance", Advancing(reach), kBadArguments, a["ticks"] = Int64({INT64_MAX}));
 }
 
-void TestMarks() {
+void TestRowState() {
   for (const Reach reach : {Reach::kRows, Reach::kWindows}) {
     TestRowsByHand(reach);
     TestSamplesByHand(reach);
     TestManyOperations(reach);
-    TestMarkRefusals(reach);
+    TestRowStateRefusals(reach);
   }
 }
 
