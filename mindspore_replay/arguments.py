@@ -1,10 +1,10 @@
-"""What an object was made with, for those that are made anew from a file."""
+"""Arguments of constructors, for objects that are made anew from a file."""
 
 import inspect
 from typing import Any
 
 
-class Remembered:
+class KeepsArguments:
     """A class whose objects remember the arguments of their constructor."""
 
     _given: tuple[tuple[Any, ...], dict[str, Any]]
@@ -16,7 +16,7 @@ class Remembered:
         return made
 
 
-class Shown(Remembered):
+class Shown(KeepsArguments):
     """A class whose objects show these arguments."""
 
     def __repr__(self) -> str:
@@ -28,7 +28,7 @@ def _text(value: Any) -> str:
     return getattr(value, "__qualname__", None) or repr(value)
 
 
-def given_arguments(made: Remembered) -> dict[str, Any]:
+def given_arguments(made: KeepsArguments) -> dict[str, Any]:
     """The arguments that an object was made with, by name; lists as tuples, and without those left out."""
     args, kwargs = vars(made)["_given"]
     bound = inspect.signature(type(made).__init__).bind(made, *args, **kwargs)

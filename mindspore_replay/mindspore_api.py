@@ -21,7 +21,7 @@ _NOTHING: Any = object()
 
 
 def _look_up(place: str) -> Any:
-    """What lies at ``module:attribute.attribute``, or nothing."""
+    """Looks up ``module:attribute.attribute``; gives nothing if it is not there."""
     module, _, attributes = place.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -33,7 +33,7 @@ def _look_up(place: str) -> Any:
 
 
 def _find(name: str, *places: str) -> Any:
-    """What lies at the first of these places that is there. The newest version's comes first."""
+    """Looks up the first of these places that is there. The newest version's comes first."""
     for place in places:
         found = _look_up(place)
         if found is not _NOTHING:
@@ -91,7 +91,7 @@ def find_parser() -> ModuleType | None:
 
 
 def adds_in_place() -> bool:
-    """Whether ``+=`` in compiled code changes a Tensor. The compiler reads this switch once; it has no public one."""
+    """True if ``+=`` in compiled code changes a Tensor. The compiler reads this switch once; it has no public one."""
     parser = find_parser()
     switch = parser and _look_up(f"{parser.__name__}.compile_config:JIT_ENABLE_AUGASSIGN_INPLACE")
     return switch == "1"

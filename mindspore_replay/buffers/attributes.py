@@ -1,4 +1,4 @@
-"""What the methods of a buffer find in it."""
+"""Attributes that the methods of a buffer use."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ import mindspore as ms
 from mindspore import ParameterTuple, Tensor, nn
 
 from .. import mindspore_api
-from ..arguments import Remembered, positional_arguments
+from ..arguments import KeepsArguments, positional_arguments
 from ..columns import Columns
 from ..ops import native, windows
 from ..ops.operators import Operators
@@ -51,7 +51,7 @@ class SampleSchema(NamedTuple):
     always_handles: bool
 
 
-class Buffer(Insertion, Drawing, Reading, Changes, Saving, Remembered, OwnNames, nn.Cell):
+class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNames, nn.Cell):
     """Rows on the device: columns, what is known of each row, and operators on them.
 
     Every buffer is one; a class with a constructor of its own chooses the parts. The methods, each with the body that

@@ -1,4 +1,4 @@
-"""What a sample consists of, by name: the columns as they are stored, until views change some of them."""
+"""Contents of a sample by name: the columns as they are stored, until views change some of them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from ..arguments import Remembered
+from ..arguments import KeepsArguments
 from ..columns import TYPES, numpy_type
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows, exact_counts
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 _SMALLEST_RATIO, _LARGEST_RATIO = 1e-30, 1e30
 
 
-class MixedReplay(Remembered, OwnNames, nn.Cell):
+class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
     r"""Batches of which a fixed share of the rows comes from each of several buffers.
 
     It draws from the buffers and changes nothing else about them: rows are inserted into each buffer by itself. A
@@ -157,7 +157,7 @@ class MixedReplay(Remembered, OwnNames, nn.Cell):
             _checked_ratios(type(self).__name__, state["ratios"], len(self.sources), True)
 
     def _counts(self, ratios: np.ndarray) -> list[int]:
-        """How many rows each source draws."""
+        """Returns the rows that each source draws."""
         name = type(self).__name__
         if self.adjustable:
             limited = [i for i, buffer in enumerate(self.sources) if buffer.max_use is not None]
@@ -406,7 +406,7 @@ class MixedReplay(Remembered, OwnNames, nn.Cell):
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Whether each source has the eligible rows that a batch takes from it. Shape ``[]``, bool.
+        """Returns True if each source has the eligible rows that a batch takes from it. Shape ``[]``, bool.
 
         From Python, also whether the limiters of the sources let them be sampled now; a graph does not ask them.
         """
@@ -521,7 +521,7 @@ class MixedReplay(Remembered, OwnNames, nn.Cell):
 
 
 def _fits(value: float, dtype: np.dtype) -> bool:
-    """Whether a number keeps its value in a column: exactly in one of ints, up to rounding in one of floats."""
+    """Returns True if a number keeps its value in a column: exactly in one of ints, up to rounding in one of floats."""
     cast = np.array(value).astype(dtype)
     return dtype.kind != "b" and (bool(cast == value) if dtype.kind in "iu" else bool(np.isfinite(cast)))
 
@@ -554,7 +554,7 @@ def _common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tupl
 
 
 def _steps_of(buffer: Buffer) -> tuple[str, ...]:
-    """What a sample says of its steps: lengths and masks."""
+    """Returns what a sample says of its steps: lengths and masks."""
     return tuple(key for key in buffer.sample_schema.bookkeeping if key not in ("indices", "weights"))
 
 

@@ -1,4 +1,4 @@
-"""What a buffer is made of: how rows are drawn, when they expire, and what a sample reaches over.
+"""Parts of a buffer: how rows are drawn, when they expire, and what a sample reaches over.
 
 A public class chooses the parts and passes them to `Buffer`, which checks them and makes one `Options` of them.
 """

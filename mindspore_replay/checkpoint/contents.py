@@ -1,4 +1,4 @@
-"""What a file holds of buffers: cursors as they are, and the rows that are stored, from the oldest to the newest."""
+"""Contents of a file: cursors as they are, and the rows that are stored, from the oldest to the newest."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class Cursors:
-    """Where rows are stored: what ``head``, ``count`` and ``serials`` say."""
+    """Cursors of stored rows: ``head``, ``count`` and ``serials``."""
 
     head: int
     count: int
@@ -61,12 +61,12 @@ def cursors_of(state: Any) -> Cursors:
 
 
 def is_reservoir(part: Part) -> bool:
-    """Whether the part keeps rows in no order."""
+    """True if the part keeps rows in no order."""
     return "row_serials" in part.state()
 
 
 class Contents:
-    """What a file is to hold of buffers, whose locks are held.
+    """Contents of a file to write of buffers, whose locks are held.
 
     Args:
         parts (Sequence[Part]): The buffers.
@@ -125,7 +125,7 @@ class Contents:
         return stored, new
 
     def has_rows_before(self, serials: Sequence[int]) -> bool:
-        """Whether a buffer still has a row with a smaller serial number than the one here for it."""
+        """Returns True if a buffer still has a row with a smaller serial number than the one here for it."""
         return any(oldest < serial for oldest, serial in zip(self._oldest, serials))
 
     def chunks(self, name: str) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""What buffers are, as JSON: their classes and what their constructors were given."""
+"""Descriptions of buffers as JSON: their classes and the arguments of their constructors."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mindspore import Parameter, nn
 
-from ..arguments import Remembered, given_arguments
+from ..arguments import KeepsArguments, given_arguments
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
 from ..config.configuration import BUFFER_TYPES
@@ -83,7 +83,7 @@ def _cells(function: str, buffers: Any) -> Iterator[Any]:
 
 
 def describe(buffers: Any) -> dict[str, Any]:
-    """What it takes to make such buffers; for those that cannot be made from a file, the reason."""
+    """Describes what it takes to make such buffers; for those that cannot be made from a file, the reason."""
     if isinstance(buffers, Buffer):
         limiter = {} if buffers.limiter is None else {"limiter": {"timeout": buffers.limiter.timeout}}
         arguments = _arguments(buffers, _BUFFERS)
@@ -121,7 +121,7 @@ def check_description(path: Any, description: Any, depth: int = 0) -> None:
 
 
 def _describes_one(description: dict[str, Any]) -> bool:
-    """Whether the description of a single Cell has what it takes to make it, or the reason why it has not."""
+    """Returns True if the description of a single Cell suffices to make it, or says why it cannot be made."""
     if "class" not in description:
         return True
     known = isinstance(description.get("reason"), str) or (
@@ -132,7 +132,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
 
 
 def same_kind(first: Any, second: Any) -> bool:
-    """Whether two descriptions are of the same classes in the same order."""
+    """Returns True if two descriptions are of the same classes in the same order."""
     if first.keys() != second.keys() and not {"class"} <= first.keys() & second.keys():
         return False
     if "dict" in first:
@@ -190,7 +190,7 @@ def build(description: Any, capacity: int | None, backend: str) -> Any:
     return buffer
 
 
-def _arguments(made: Remembered, classes: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(made: KeepsArguments, classes: Mapping[str, Any]) -> dict[str, Any]:
     name = type(made).__name__
     try:
         if classes.get(name) is not type(made):

@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a file says of itself.
+    """Header of a file.
 
     Args:
         entries (dict[str, Entry]): Its arrays, in the order in which they lie there.
@@ -144,7 +144,7 @@ def damaged(path: Any, what: str) -> ValueError:
 
 
 def is_ours(file: BinaryIO) -> bool:
-    """Whether a file begins as those of this format do."""
+    """Returns True if a file begins as those of this format do."""
     file.seek(0)
     return file.read(8 + len(_START))[8:] == _START
 
@@ -175,7 +175,7 @@ def read_header(file: BinaryIO, path: Any) -> Header:
 
 
 def _other_kind(start: bytes) -> str:
-    """What a file is that begins otherwise than ours."""
+    """Names the kind of a file that begins otherwise than ours."""
     known = next((kind for magic, kind in _OTHER_KINDS.items() if start.startswith(magic)), None)
     if known is None:
         return "begins otherwise: it is of another kind, cut off or altered"

@@ -57,7 +57,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def incremental_path(path: Path, number: int) -> Path:
-    """Where the incremental file with this number lies."""
+    """Returns the path of the incremental file with this number."""
     return path.with_name(f"{path.name}.{number}")
 
 

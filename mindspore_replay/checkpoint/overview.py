@@ -1,4 +1,4 @@
-"""What a file says of buffers, read without making them."""
+"""Overviews of files, read without making their buffers."""
 
 import contextlib
 import os

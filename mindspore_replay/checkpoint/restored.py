@@ -66,7 +66,7 @@ class Restored:
         return sum(source.header.entries[name].nbytes for source in self._sources for name in names)
 
     def differences(self, source: Source) -> list[str]:
-        """What is wrong with the arrays of a file, apart from their values."""
+        """Lists what is wrong with the arrays of a file, apart from their values."""
         wrong = []
         for key, parameter in self._parameters.items():
             entry = source.header.entries.get(self.part.prefix + key)
@@ -199,7 +199,7 @@ class Restored:
     def _places_in_ring(
         self, source: Source, those: Cursors, now: Cursors, slots: Slots
     ) -> tuple[list[tuple[int, Slots]], int]:
-        """Which rows of a file are still stored, and where; and how many rows it holds."""
+        """Finds the rows of a file that are still stored, and their slots; and counts those it holds."""
         first = max(self._since(source), those.oldest)
         kept_from = max(first, now.oldest)
         kept = min(those.inserted, now.inserted) - kept_from

@@ -1,4 +1,4 @@
-"""Which rows of a buffer are where: in slots, and in files from the oldest to the newest."""
+"""Places of a buffer's rows: in slots, and in files from the oldest to the newest."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -35,7 +35,7 @@ class Source:
         self._summed: Future[int] | None = None  # the checksum up to the last piece that was read
 
     def is_still(self, path: Path) -> bool:
-        """Whether the open file is the one that has this name now."""
+        """Returns True if the open file is the one that has this name now."""
         return os.path.samestat(os.fstat(self._file.fileno()), path.stat())
 
     def array(self, name: str) -> np.ndarray:

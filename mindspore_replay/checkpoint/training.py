@@ -179,7 +179,7 @@ def _identities(buffers: Any) -> set[int]:
 
 
 class _Saved:
-    """What `Part` wants of a Cell whose state is not that of a buffer."""
+    """Stands for a Cell whose state is not that of a buffer, as `Part` wants it."""
 
     last_saved: Any = None
 

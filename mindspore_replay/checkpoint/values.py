@@ -23,7 +23,7 @@ class Plain(NamedTuple):
 
 
 def is_value(name: str) -> bool:
-    """Whether an array in a file is one of these."""
+    """Returns True if an array in a file is one of these."""
     return name.partition("/")[0] == NAME
 
 

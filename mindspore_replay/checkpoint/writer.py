@@ -33,7 +33,7 @@ from .progress import progress_bar
 
 @dataclass(frozen=True)
 class _Written:
-    """What buffers remember of the last file that was written of them, and of the one with all rows before it."""
+    """Record that buffers keep of the last file written of them, and of the one with all rows before it."""
 
     path: Path
     id: str
@@ -122,7 +122,7 @@ def _loads(parts: Sequence[Part]) -> list[int]:
 
 
 def _last_written(parts: Sequence[Part], path: Path, description: str) -> _Written | None:
-    """What was last written of all these buffers, if it is still there and only rows have come since."""
+    """Returns the record of the last file of all these buffers, if it is there and only rows have come since."""
     last, _ = getattr(parts[0].cell, "last_saved", None) or (None, 0)
     if last is None or any(getattr(part.cell, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
         return None

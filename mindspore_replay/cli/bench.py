@@ -101,7 +101,7 @@ def _rows(schema: dict[str, Any], n: int) -> list[np.ndarray]:
 
 
 def _timers(capacity: int, backend: str) -> dict[str, Callable[[], float]]:
-    """What is timed in every round, each giving seconds."""
+    """Returns what each round times, as functions that give seconds."""
     uniform = _filled(ReplayBuffer, _SAMPLE, capacity, _UNIFORM, backend)
     prioritized = _filled(PrioritizedReplayBuffer, _DRAWS, capacity, _PRIORITIZED, backend)
     row, batch, other = _row(_UNIFORM), _rows(_UNIFORM, _SAMPLE), _row(_PRIORITIZED)

@@ -85,7 +85,7 @@ def _problems_of_versions() -> list[str]:
 
 
 def _devices() -> dict[str, str]:
-    """What MindSpore says of each kind of device.
+    """Asks MindSpore about each kind of device.
 
     Another process asks, since the answer may change the device in use.
     """
@@ -102,7 +102,7 @@ def _devices() -> dict[str, str]:
 
 
 def _reason(device: str, error: str) -> str:
-    """What MindSpore's errors say of a device, in one line."""
+    """Summarizes MindSpore's errors about a device in one line."""
     if device == "GPU" and not os.environ.get("CUDA_HOME"):
         return "not there: CUDA_HOME names no folder of CUDA, and MindSpore looks nowhere else"
     missing = re.findall(rf"(\S+) \(need by mindspore-{device.lower()}\) is not found", error)
@@ -124,7 +124,7 @@ class _Step(nn.Cell):
 
 
 def _try(backend: str) -> str:
-    """What goes wrong when a small buffer is used; empty if nothing does."""
+    """Uses a small buffer and returns what goes wrong; empty if nothing does."""
     try:
         buffer: Any = ReplayBuffer(sample_size=4, capacity=8, shapes=[(2,)], types=["float32"], seed=0, backend=backend)
         buffer.insert([np.ones((3, 2), np.float32)])

@@ -1,4 +1,4 @@
-"""What the operators under old names have in common."""
+"""Common parts of the operators under old names."""
 
 import itertools
 from typing import Any
@@ -62,7 +62,7 @@ class RingOperator(Operator):
         return parameter
 
     def _own_state(self, seed: int) -> tuple[Parameter, Parameter]:
-        """What the operators on a ring need beside what the caller owns: serial numbers, and a random state."""
+        """Makes what operators on a ring need beside the caller's arrays: serial numbers, and a random state."""
         return (
             self._parameter("serials", np.zeros(2, np.int64)),
             self._parameter("random_state", initial_state(seed)),

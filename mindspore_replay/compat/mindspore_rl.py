@@ -57,7 +57,7 @@ class UniformReplayBuffer(ReplayBuffer):
 
 
 class _FieldByField:
-    """How buffers with priorities and reservoirs of MindSpore RL are filled and ended."""
+    """Common methods of MindSpore RL's buffers with priorities and reservoirs."""
 
     add: Any
     reset: Any

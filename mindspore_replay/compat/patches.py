@@ -1,4 +1,4 @@
-"""What `install` changes in MindSpore, and how it is undone."""
+"""Changes that `install` makes in MindSpore, and their undoing."""
 
 import importlib
 import inspect

@@ -153,7 +153,7 @@ def need_once(key: str, other: str | None, argument: str) -> None:
 
 
 def _asks_nothing(key: str, value: Any) -> bool:
-    """Whether a key without a counterpart has a value that changes nothing."""
+    """Returns True if a key without a counterpart has a value that changes nothing."""
     return value is None or value in REFUSED[key][0]
 
 

@@ -52,7 +52,7 @@ class Source(Protocol):
         """Steps of each episode, whether the observation after it is known, and whether it is needed and not known."""
 
     def table(self) -> EpisodeTable:
-        """What `episodes` chooses by."""
+        """Returns what `episodes` chooses by."""
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
         """The steps of the episodes for which `chosen` is true, bool ``[episodes]``; ``None`` for all."""
@@ -112,7 +112,7 @@ def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
 
 
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
-    """Whether the rows of such a buffer will know their episode."""
+    """Returns True if the rows of such a buffer will know their episode."""
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
 
 
@@ -177,7 +177,7 @@ def match(
 
 
 def choose(what: str, source: Source, episodes: Any) -> np.ndarray | None:
-    """Which episodes `episodes` names, bool ``[n]``; ``None`` for all."""
+    """Finds the episodes that `episodes` names, bool ``[n]``; ``None`` for all."""
     if episodes is None:
         return None
     if callable(episodes):

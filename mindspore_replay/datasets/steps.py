@@ -117,13 +117,13 @@ def _steps(rows: Arrays, observations: Sequence[str], last: bool) -> Steps:
 
 
 def is_whole(names: Iterable[str], observations: Sequence[str]) -> bool:
-    """Whether rows hold their own next observation."""
+    """True if rows hold their own next observation."""
     names = set(names)
     return bool(observations) and all(f"next_{name}" in names for name in observations)
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Which rows of two arrays are not the same. NaN is the same as NaN. Shape ``[n]``."""
+    """Finds the rows in which two arrays differ. NaN is the same as NaN. Shape ``[n]``."""
     same = (a == b) | ((a != a) & (b != b))
     return ~same.all(tuple(range(1, same.ndim)))
 

@@ -77,7 +77,7 @@ class _RowState:
         return kept
 
     def accepts(self, priority):
-        """Whether these are priorities; fails the graph if not."""
+        """Returns True for priorities; fails the graph if they are none."""
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
         return ok

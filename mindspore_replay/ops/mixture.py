@@ -1,4 +1,4 @@
-"""How many rows of a batch come from each of several sources, and which."""
+"""Shares of a batch among several sources."""
 
 from collections.abc import Sequence
 

@@ -17,7 +17,7 @@ _instances = itertools.count()
 
 
 def is_vector(value: Any, dtype: Any, numpy_dtype: np.dtype[Any]) -> bool:
-    """Whether a kernel can read a Tensor or array where it lies, as ``[n]`` of this dtype, n at least 1."""
+    """Returns True if a kernel can read a Tensor or array where it lies, as ``[n]`` of this dtype, n at least 1."""
     if type(value) is np.ndarray:
         return inputs.is_vector(value, numpy_dtype)
     if type(value) is not Tensor or value.dtype is not dtype or value.has_init or not value.is_contiguous():
@@ -31,7 +31,7 @@ def _library() -> Library:
 
 
 def host_memory() -> bool:
-    """Whether Parameters lie in the host's memory, so that Python and kernels called from it may read and write there.
+    """Returns True if Parameters lie in the host's memory, so that Python and kernels called from it may use it.
 
     Elsewhere ``asnumpy()`` is a copy, an address means nothing to Python, and kernels run in compiled graphs only.
     """
@@ -39,7 +39,7 @@ def host_memory() -> bool:
 
 
 def direct_calls(backend: str) -> bool:
-    """Whether calls from Python run the kernels on the memory of a buffer of this backend, with no graph in between."""
+    """Returns True if calls from Python run kernels on the memory of such a buffer, with no graph in between."""
     return backend == "native" and host_memory()
 
 
@@ -91,7 +91,7 @@ def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops
 
 
 def fails_later() -> bool:
-    """Whether kernels find what is wrong with their data after the call has returned, as on a GPU.
+    """Returns True if kernels find faults in their data after the call has returned, as on a GPU.
 
     A call in a graph then ends well, changes nothing, and the graph can be called again. On the CPU it fails.
     """

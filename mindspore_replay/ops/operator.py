@@ -55,7 +55,7 @@ def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) ->
 
 
 def _is_one(given: Sequence[Item]) -> bool:
-    """Whether the operator gives one Tensor, and not a tuple."""
+    """Returns True if the operator gives one Tensor, and not a tuple."""
     return len(given) == 1 and given[0].is_one
 
 

@@ -117,7 +117,7 @@ class Operators:
         return self._insert(*rows)
 
     def number(self, given):
-        """What an operator gives, ``[]``, where a kernel gives ``[1]``."""
+        """Returns an operator's number as ``[]``, where a kernel gives ``[1]``."""
         return ops.reshape(given, ()) if self.native else given
 
     def read(self, index):
@@ -152,7 +152,7 @@ class Operators:
         return outputs[: self.first_field] + self.finish(*outputs[self.first_field :])
 
     def eligible(self):
-        """How many rows of the usual range samples may start at."""
+        """Counts the rows of the usual range at which samples may start."""
         if not self.weighted:
             if self.state.window is None:
                 return self.state.count

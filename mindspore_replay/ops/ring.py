@@ -25,11 +25,11 @@ class RingWrite:
         self.rank = len(shapes[0])
 
     def rows_of(self, rows):
-        """How many rows there are."""
+        """Counts the rows."""
         return 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
 
     def slots(self, head, count, n):
-        """Where the newest of n rows land that stay, at most `capacity` of them."""
+        """Finds the slots of the newest of n rows, at most `capacity` of them."""
         written = min(n, self.capacity)
         end = ops.cast(head, ms.int64) + ops.cast(count, ms.int64) + n
         return ops.floor_mod(end - written + ops.arange(written), self.size)

@@ -1,4 +1,4 @@
-"""What is known of each row of a buffer with weights, and how it is changed.
+"""State of each row of a buffer with weights, and its changes.
 
 Rows are named by handles. A handle is dead if its row is not stored any more, or was removed: deleted, used up or
 stale. These are parts of the operators in `insert.py`, `sample.py` and `updates.py`; each costs O(log C) a row. Axes:
@@ -132,7 +132,7 @@ class Deliver:
 
 @ms.jit_class
 class Rows:
-    """Which rows are eligible where samples are single rows: those that are stored and were not removed.
+    """Finds the eligible rows where samples are single rows: those that are stored and were not removed.
 
     `starts.py` has the same for windows.
     """
@@ -144,7 +144,7 @@ class Rows:
         self.view = InPlace((), np.int32)
 
     def live(self, handles, slots, stored):
-        """Which handles are those of eligible rows; `slots` and `stored` are those of the handles."""
+        """Finds the handles of eligible rows; `slots` and `stored` are those of the handles."""
         return ops.logical_and(stored, ops.gather(self.view(self.state.use_counts), slots, 0) >= 0)
 
     def remove(self, handles, slots, wanted):

@@ -1,4 +1,4 @@
-"""Which rows a window may start at. A legal start has its weight in the tree and every other row weighs zero, so a draw
+"""Rows at which windows may start. A legal start has its weight in the tree and every other row weighs zero, so a draw
 looks at nothing but what it draws.
 
 Rows of one insertion belong to the rule's `streams` environments in turn, and neighbours in time are that many slots
@@ -128,7 +128,7 @@ class Complete:
 
 @ms.jit_class
 class Windows:
-    """Which rows are eligible where samples are windows: those that one may start at.
+    """Finds the eligible rows where samples are windows: those that one may start at.
 
     Its methods are those of `Rows`.
     """

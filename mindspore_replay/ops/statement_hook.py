@@ -40,7 +40,7 @@ def _hooked(original: Callable[[ast.AST], Any]) -> Callable[[ast.AST], Any]:
 
 
 def installed() -> bool:
-    """Whether bare statements ``buffer.insert(rows)`` compile as they are written."""
+    """Returns True if bare statements ``buffer.insert(rows)`` compile as they are written."""
     return hasattr(getattr(find_parser(), EXPAND_STATEMENT, None), "mindspore_replay")
 
 

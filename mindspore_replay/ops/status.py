@@ -1,4 +1,4 @@
-"""What the operators run on here, in words."""
+"""The backend that operators run on here, in words."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from . import native, statement_hook
 
 
 class KernelStatus(NamedTuple):
-    """What ``backend="auto"`` gives here and now.
+    """The backend of ``backend="auto"`` here and now.
 
     Attributes:
         backend (str): ``"native"`` or ``"composite"``.
@@ -32,7 +32,7 @@ class KernelStatus(NamedTuple):
 
 
 def kernel_status() -> KernelStatus:
-    """Which backend ``"auto"`` chooses on the current device target, and why.
+    """Tells which backend ``"auto"`` chooses on the current device target, and why.
 
     Returns:
         KernelStatus: Prints as a few lines.

@@ -47,7 +47,7 @@ class LastOfEach:
 
 @ms.jit_class
 class _Places:
-    """Where nodes of a level and their children are in the tree.
+    """Places of a level's nodes and their children in the tree.
 
     Args:
         level (Level): The level.
@@ -72,7 +72,7 @@ class _Places:
 
 @ms.jit_class
 class CompositeTree:
-    """What the composite operators do to a tree. `weights` is its Parameter, and `tree` is what `view` made of it.
+    """Operations on a tree. `weights` is its Parameter, and `tree` is what `view` made of it.
 
     Args:
         capacity (int): Slots of the tree.
@@ -101,7 +101,7 @@ class CompositeTree:
         return ops.gather(tree, self.minimum_at, 0)
 
     def positive(self, tree):
-        """How many weights are positive."""
+        """Returns the number of positive weights."""
         return ops.gather(tree, self.positive_at, 0)
 
     def write(self, weights, tree, slots, values, counted, touched):

@@ -1,4 +1,4 @@
-"""What is done to rows that are stored: reweight, delete, age, look up, forget. Each operator costs O(log C) a row.
+"""Changes of stored rows: reweight, delete, age, look up, forget. Each operator costs O(log C) a row.
 
 Axes: ``C`` capacity.
 """

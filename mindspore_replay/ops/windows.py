@@ -1,4 +1,4 @@
-"""What a sample gives of what lies at the rows drawn, and around them where they are the starts of windows.
+"""Contents of a sample: what lies at the rows drawn, and around them where they are the starts of windows.
 
 Axes: ``B`` samples, ``T`` steps of a window, ``*F`` a column's shape.
 """
@@ -40,7 +40,7 @@ from .state import State
 
 
 def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int, ...]:
-    """Where an operator has each output of a plan: behind these kinds come rows of all columns, or the others in turn.
+    """Places of a plan's outputs among an operator's: these kinds, then rows of all columns, or the others in turn.
 
     Args:
         plan (SamplePlan): The plan.
@@ -112,7 +112,7 @@ class WindowsAround:
         return outputs
 
     def extent(self, handles):
-        """How many steps of its episode there are from each start on, and how many of them make its chain."""
+        """Counts the steps of its episode from each start on, and those of its chain."""
         window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
         flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
         ends = ops.bitwise_and(flags, END)
@@ -129,7 +129,7 @@ class WindowsAround:
         return after, ops.maximum(chain, ops.ones_like(chain))
 
     def up_to_first(self, broken):
-        """Which steps come before the first that is broken."""
+        """Finds the steps before the first that is broken."""
         return ops.cumsum(ops.cast(broken, ms.int64), 1) == 0
 
 
@@ -236,7 +236,7 @@ class _GoalRows:
         return ops.floor_mod(slots + step * self.streams, self.capacity)
 
     def to_last(self, newest, slots, steps):
-        """How many steps after each row the last stored one of its episode lies: along an episode steps go up by 1."""
+        """Counts the steps from each row to the last stored one of its episode: along an episode steps go up by 1."""
         view = self.steps(self.state.steps)
         low, high = ops.zeros_like(newest), newest
         for _ in range(self.rounds):

@@ -1,4 +1,4 @@
-"""What users give beside rows, as arrays that kernels take, or clear errors."""
+"""Arguments beside rows, as arrays that kernels take, or clear errors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def is_vector(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a kernel can read an array where it lies, as ``[n]`` of this dtype, n at least 1."""
+    """Returns True if a kernel can read an array where it lies, as ``[n]`` of this dtype, n at least 1."""
     return (
         type(value) is np.ndarray
         and value.dtype == dtype

@@ -96,7 +96,7 @@ class Insertion:
         self._check(call, status)
 
     def _rows_of(self, fields: tuple[Any, ...]) -> int:
-        """How many rows a batch has whose memory a kernel may read as it is; 0 asks for a closer look."""
+        """Returns the rows of a batch whose memory a kernel may read as it is; 0 asks for a closer look."""
         rows: int = self.row.batch(fields)
         return 0 if rows % self._options.num_envs else rows
 

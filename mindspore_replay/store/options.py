@@ -1,4 +1,4 @@
-"""What a store is made for."""
+"""Options of a store."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from .windows import SamplePlan, WindowRule
 
 
 class Options(NamedTuple):
-    """How rows are kept and drawn. Each value has been checked.
+    """Checked options: how rows are kept and drawn.
 
     Args:
         capacity (int): Rows that are kept.
@@ -49,7 +49,7 @@ class Options(NamedTuple):
 
     @property
     def has_handles(self) -> bool:
-        """Whether rows are known by handles: where each has a weight or a serial number of its own."""
+        """True if rows have handles: where each has a weight or a serial number of its own."""
         return self.weighting is not None or self.reservoir
 
     @property

@@ -24,7 +24,7 @@ def type_name(dtype: Any) -> str:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a Tensor of MindSpore, which this module does not import."""
+    """Returns True for a Tensor of MindSpore, which this module does not import."""
     return hasattr(value, "asnumpy")
 
 
@@ -161,7 +161,7 @@ class Schema:
         return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
 
     def count_rows(self, fields: Sequence[Any], num_envs: int) -> int:
-        """How many rows there are in fields, or the errors of `check`."""
+        """Counts the rows in fields, with the errors of `check`."""
         return self.check(
             [field.shape for field in fields], [type_name(field.dtype) for field in fields], num_envs
         ).rows
@@ -287,7 +287,7 @@ class Schema:
 
 
 def _is_of_numbers(value: Any) -> bool:
-    """Whether it is a number, or a list or tuple, also a nested one, of nothing but numbers."""
+    """Returns True for a number, and for a list or tuple, also a nested one, of nothing but numbers."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_of_numbers, value))
     return isinstance(value, (numbers.Number, np.generic))

@@ -37,17 +37,17 @@ class Item(NamedTuple):
 
     @property
     def is_one(self) -> bool:
-        """Whether it is a single array."""
+        """True for a single array."""
         return self.name not in (COLUMNS, ROWS, OUTPUTS)
 
     @property
     def lead(self) -> int:
-        """How many axes come before those of a row, of rows."""
+        """Number of axes before those of a row, of rows."""
         return len(self.extents)
 
 
 class Signature(NamedTuple):
-    """What an operator takes and gives.
+    """Arguments and results of an operator.
 
     Args:
         name (str): Name of the operator.

@@ -56,7 +56,7 @@ _BY_SLOT = ("priorities", "use_counts", "insertion_clocks", "steps", "flags", "r
 
 
 def is_by_slot(name: str) -> bool:
-    """Whether an array holds a row for each slot."""
+    """Returns True if an array holds a row for each slot."""
     return name.startswith("column.") or name in _BY_SLOT
 
 
@@ -75,7 +75,7 @@ def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
 
 
 def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Which slots hold a row at which a sample may start, found from scratch. Shape ``[C]``, bool. Cost O(C)."""
+    """Finds from scratch the slots of rows at which a sample may start. Shape ``[C]``, bool. Cost O(C)."""
     if options.rule is not None:
         return legal_starts(state, options.rule)
     stored = np.zeros(options.capacity, bool)

@@ -88,7 +88,7 @@ class Store:
 
     @functools.cached_property
     def insertion(self) -> Insertion:
-        """What `insert` does."""
+        """The calls of `insert`."""
         return Insertion(self.schema, self.options, self._state, self._address_of)
 
     def insert(self, exp: Any, priority: Any = None, end: Any = False, final: Any = False) -> None:
@@ -299,7 +299,7 @@ class Store:
             self.arrays["beta"][0] = self.options.beta
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
-        """Which rows there are, bool ``[G, L]``, and the rows of groups by a column of ints, ``[G, L, *F]``."""
+        """Draws groups by a column of ints: a mask of rows that exist, bool ``[G, L]``, and rows, ``[G, L, *F]``."""
         lead = (groups, size)
         specs = self._specs(lead)
         rows = [Array(shape, dtype) for (shape, _), dtype in zip(specs, self.schema.dtypes)]

@@ -16,7 +16,7 @@ END, FINAL, DELETED = 1, 2, 4
 
 
 class WindowRule(NamedTuple):
-    """Which windows are legal, in steps of one stream.
+    """Rule for the legal windows, in steps of one stream.
 
     Args:
         past (int): Steps before the start; fewer where the episode begins.
@@ -39,7 +39,7 @@ class WindowRule(NamedTuple):
 
 
 def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
-    """Which slots hold a row that a window may start at, found from scratch. Shape ``[C]``, bool. Cost O(C)."""
+    """Finds from scratch the slots of rows at which a window may start. Shape ``[C]``, bool. Cost O(C)."""
     capacity, count, streams = len(state["steps"]), int(state["count"]), rule.streams
     legal = np.zeros(capacity, bool)
     slots = (int(state["head"]) + np.arange(count)) % capacity
@@ -142,18 +142,18 @@ class Output(NamedTuple):
 
     @property
     def is_row(self) -> bool:
-        """Whether it is the row of the start and nothing else."""
+        """True if it is the row of the start and nothing else."""
         return self == Output(WINDOW, self.column)
 
     def reach(self, chain: int) -> int:
-        """How many steps from the start on it may read."""
+        """Returns the steps from the start on that it may read."""
         if self.kind not in (WINDOW, STACK, MASK):
             return 1
         return (chain - 1 if self.anchor == FROM_LAST else 0) + self.first + self.runs - 1 + self.length
 
 
 class SamplePlan(NamedTuple):
-    """How a sample is drawn and what it gives.
+    """Draw and contents of a sample.
 
     Args:
         n (int): ``B``.
@@ -186,7 +186,7 @@ class SamplePlan(NamedTuple):
 
     @property
     def by_kernel(self) -> bool:
-        """Whether there is a kernel that draws so."""
+        """True if a kernel draws this way."""
         return self.draw in DRAWS
 
     def options(self) -> np.ndarray:
@@ -203,17 +203,17 @@ class SamplePlan(NamedTuple):
 
     @property
     def around(self) -> tuple[Output, ...]:
-        """What it gives of what lies at and around starts."""
+        """Outputs of rows at and around starts."""
         return tuple(output for output in self.outputs if output.kind not in (HANDLE, WEIGHT))
 
     @property
     def reaches_out(self) -> bool:
-        """Whether it gives anything but rows at starts."""
+        """True if it gives anything but rows at starts."""
         return any(not output.is_row for output in self.around)
 
     @property
     def reach(self) -> int:
-        """How many steps from the start on it may read."""
+        """Returns the steps from the start on that it may read."""
         return max([1, *(output.reach(self.chain) for output in self.outputs)])
 
     def specs(self, columns: Schema) -> list[tuple[tuple[int, ...], str]]:

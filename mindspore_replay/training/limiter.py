@@ -1,4 +1,4 @@
-"""How many samples go with how many insertions."""
+"""Limits of samples per insertion."""
 
 import contextlib
 import logging
@@ -118,11 +118,11 @@ class RateLimiter(OwnNames, nn.Cell):
 
     @property
     def enabled(self) -> bool:
-        """Whether it limits anything."""
+        """True if it limits anything."""
         return bool(self.rule.asnumpy()[_ENABLED])
 
     def can_insert(self, rows: int = 1) -> bool:
-        """Whether so many rows may be inserted now.
+        """Returns True if so many rows may be inserted now.
 
         Args:
             rows (int): How many. Default: ``1``.
@@ -136,7 +136,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._asked("insert", rows)
 
     def can_sample(self, rows: int = 1) -> bool:
-        """Whether so many rows may be sampled now. The buffer's own `can_sample` also says whether they are there.
+        """Returns True if so many rows may be sampled now. The buffer's own `can_sample` also asks if they are there.
 
         Args:
             rows (int): How many. Default: ``1``.
@@ -150,7 +150,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._asked("sample", rows)
 
     def lets_sample(self, rows: int) -> bool:
-        """Whether a buffer's `sample` of so many rows would not wait: in a `sampling` block it never does."""
+        """Returns True if a buffer's `sample` of so many rows would not wait: in a `sampling` block it never does."""
         return getattr(self._inside, "sample", False) or self.can_sample(rows)
 
     def _asked(self, what: str, rows: int) -> bool:
@@ -262,7 +262,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return _Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
 
     def _may(self, what: str, rows: int, now: "_Account") -> bool:
-        """Whether rows may be inserted or sampled.
+        """Returns True if rows may be inserted or sampled.
 
         Each side counts its own operations from their beginning, and those of the other from their end: a row may be
         sampled only when it is there.
@@ -318,7 +318,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return amounts
 
     def _amounts(self, what: str, rows: int, now: "_Account") -> np.ndarray:
-        """What rows inserted or sampled now add to the counts."""
+        """Returns what rows inserted or sampled now add to the counts."""
         counted = now.enabled != 0
         if what == "sample":
             return np.array([0, rows, 0, rows * counted])
@@ -326,7 +326,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return np.array([rows, 0, max(inserted + rows - max(inserted, int(now.min_size)), 0) * counted, 0])
 
     def allowance(self, waiting: int = 1) -> float:
-        """How many rows may be inserted from now on before anything more is sampled, by whoever inserts them.
+        """Returns the rows that all writers together may insert before anything more is sampled.
 
         Args:
             waiting (int): Rows of the largest insertion that waits. Default: ``1``.

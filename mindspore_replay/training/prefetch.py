@@ -14,7 +14,7 @@ from ..store.checks import check_size
 
 
 class PrefetchStatistics(NamedTuple):
-    """What a `Prefetch` has done so far, and what it hides.
+    """Counts and times of a `Prefetch`, and the time it hides.
 
     Attributes:
         batches (int): Batches delivered.
@@ -169,13 +169,13 @@ class Prefetch:
             return self._draw()
 
     def _begin_anew(self) -> None:
-        """What was to come after a batch that failed has failed too, or is not begun."""
+        """Drops what was to come after a batch that failed: it has failed too, or is not begun."""
         wait(self._drawn)
         self._drawn.clear()
         self._failed = False
 
     def statistics(self) -> PrefetchStatistics:
-        """What it has done so far. Drawing in a thread takes longer than alone, since threads of Python take turns, so
+        """Returns what it has done so far. Drawing in a thread takes longer than alone, since threads of Python take turns, so
         compare whole runs with and without before relying on the share.
 
         Returns:
@@ -203,5 +203,5 @@ class Prefetch:
 
 
 def _runs_graphs(buffer: Any) -> bool:
-    """Whether a sample called from Python runs a compiled graph."""
+    """Returns True if a sample called from Python runs a compiled graph."""
     return buffer.runs_graphs if isinstance(buffer, Buffer) else isinstance(buffer, MixedReplay)

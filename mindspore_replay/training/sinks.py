@@ -1,4 +1,4 @@
-"""Where the readings of a `ReplayMonitor` go."""
+"""Sinks for the readings of a `ReplayMonitor`."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from .statistics import Histogram
 
 
 class Writer(Protocol):
-    """What a `ReplayMonitor` writes to."""
+    """A sink of a `ReplayMonitor`."""
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
         """Takes a reading.

@@ -1,4 +1,4 @@
-"""What the state of a buffer says about its rows, in numbers."""
+"""Statistics of a buffer's rows, from its state."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _PRIORITY_BINS = 160
 
 
 class Histogram(NamedTuple):
-    """How many values lie in each of K intervals.
+    """Numbers of values in each of K intervals.
 
     Attributes:
         edges (numpy.ndarray): Bounds of the intervals, ascending. Shape ``[K + 1]``, float64.
@@ -100,7 +100,7 @@ class _Rows:
         return int(self.state["serials"][0]) - 1
 
     def _ages(self, block: slice) -> np.ndarray:
-        """How many rows were inserted after each. Shape ``[n]``, int64."""
+        """Counts the rows inserted after each. Shape ``[n]``, int64."""
         if self._reservoir():
             return self._newest() - self.state["row_serials"][block]
         newest = int(self.state["head"]) + self.rows - 1
