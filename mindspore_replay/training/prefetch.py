@@ -175,8 +175,10 @@ class Prefetch:
         self._failed = False
 
     def statistics(self) -> PrefetchStatistics:
-        """Returns what it has done so far. Drawing in a thread takes longer than alone, since threads of Python take turns, so
-        compare whole runs with and without before relying on the share.
+        """Returns what it has done so far.
+
+        Drawing in a thread takes longer than alone, since threads of Python take turns, so compare whole runs with and
+        without before relying on the share.
 
         Returns:
             PrefetchStatistics: Batches, seconds drawing, waited and hidden, and the share hidden.
