@@ -148,7 +148,7 @@ class RateLimiter(NamedCell):
         """
         return self._asked("sample", rows)
 
-    def _lets_sample(self, rows: int) -> bool:
+    def lets_sample(self, rows: int) -> bool:
         """Whether a buffer's `sample` of so many rows would not wait: in a `sampling` block it never does."""
         return getattr(self._inside, "sample", False) or self.can_sample(rows)
 

@@ -399,7 +399,7 @@ class MixedReplay(Remembered, NamedCell):
 
     @staticmethod
     def _can_give(source: Any, twin: Any) -> bool:
-        allowed = source.limiter is None or source.limiter._lets_sample(twin.sample_size)
+        allowed = source.limiter is None or source.limiter.lets_sample(twin.sample_size)
         return allowed and twin._has_enough()
 
     @graph_body(_update_graph)

@@ -5,7 +5,7 @@ import itertools
 import operator
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -28,6 +28,22 @@ from .graph_bodies import GraphBodies
 from .state import parameter_on
 
 _numbers = itertools.count()
+
+
+class SampleSchema(NamedTuple):
+    """The contents of a sample.
+
+    Attributes:
+        bookkeeping (tuple[str, ...]): What comes before the columns.
+        fields (dict): Of each column the shape without its first axis, and the dtype.
+        has_handles (bool): Whether a sample can come with handles.
+        always_handles (bool): Whether every sample does.
+    """
+
+    bookkeeping: tuple[str, ...]
+    fields: dict[str, tuple[tuple[int, ...], str]]
+    has_handles: bool
+    always_handles: bool
 
 
 class ReplayBuffer(GraphBodies):
@@ -232,6 +248,34 @@ class ReplayBuffer(GraphBodies):
             twin._calls = self._calls.resized(twin._options)
         twin._make_operators()
         return twin
+
+    @property
+    def sample_schema(self) -> SampleSchema:
+        """The contents of a sample, with all of its bookkeeping."""
+        return SampleSchema(self._bookkeeping_names, self._sample_fields, self._has_handles, self._gives_handles)
+
+    @property
+    def options(self) -> Options:
+        """What the store under the buffer is made for."""
+        return self._options
+
+    @property
+    def most_starts(self) -> int:
+        """The largest possible sample, in rows."""
+        return self._most_starts
+
+    @property
+    def lock(self) -> Any:
+        """The lock that calls from Python hold. It keeps no compiled graph out."""
+        return self._lock
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[dict[str, np.ndarray]]:
+        """Gives the capacity and the state without columns, which nothing changes in the block."""
+        with self._alone() as arrays:
+            yield {"capacity": np.array(self.capacity), **arrays}
+
+    with_sample_size, full_sample = _resized, _with_handles
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -496,7 +540,7 @@ class ReplayBuffer(GraphBodies):
         Every row is eligible that was not removed and has a weight above zero. From Python, also whether the `limiter`
         lets them be sampled now; a graph does not ask it.
         """
-        allowed = self.limiter is None or self.limiter._lets_sample(self.sample_size)
+        allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
         return Tensor(allowed and self._has_enough())
 
     def _has_enough(self) -> bool:

@@ -91,7 +91,7 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
     """
     size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
     capacity = sum(own.get("capacity") or own["replay_buffer_size"] for own in configs)
-    most = capacity - len(configs) * (shard.capacity - shard._most_starts)
+    most = capacity - len(configs) * (shard.capacity - shard.most_starts)
     if size > most:
         raise ValueError(
             f"For '{_NAME}', 'sample_size' must be at most {most}, what {len(configs)} shards of capacity={capacity} "
@@ -120,7 +120,7 @@ def template(config: Mapping[str, Any]) -> ReplayBuffer:
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
         )
-    if buffer.timed and buffer._layout.hindsight is not None:
+    if buffer.options.plan.strategy != "none":
         raise ValueError(
             f"For '{_NAME}', 'views' cannot hold HindsightRelabel: it runs a compiled graph for each size of a sample."
         )

@@ -1,5 +1,6 @@
 """One part of a sharded buffer, in a process of its own."""
 
+import itertools
 import json
 import math
 import secrets
@@ -27,24 +28,28 @@ class Report(NamedTuple):
 
     Attributes:
         identity (int): A number that no other process of this shard has.
+        number (int): How many reports this process has made before.
         total (float): The weight that all rows have together; without weights, how many there are.
         least (float): The smallest weight of a row that may be drawn; infinite if there is none.
         eligible (int): Rows that may be drawn.
         rows (int): Rows stored.
         inserted (int): Rows inserted into this process.
         allowed (float): Rows whose insertion into this process was granted so far.
+        grants (int): How many grants that were.
         wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
         largest (float): The largest priority so far, which new rows get; 1 without priorities.
         clock (int): The learner's clock, as far as the shard knows; 0 if its buffer has none.
     """
 
     identity: int
+    number: int
     total: float
     least: float
     eligible: int
     rows: int
     inserted: int
     allowed: float
+    grants: int
     wanted: int
     largest: float
     clock: int
@@ -54,16 +59,32 @@ class Drawn(NamedTuple):
     """Rows that a shard drew.
 
     Attributes:
-        identity (int): That of `Report`.
+        report (Report): How things were afterwards.
         total (float): That of `Report`, when they were drawn.
+        least (float): That of `Report`, when they were drawn.
+        eligible (int): That of `Report`, when they were drawn.
         weights (Union[numpy.ndarray, None]): The weight of each row. Shape ``[n]``, float64.
         parts (list[numpy.ndarray]): What the buffer's sample consists of, each ``[n, ...]``; empty if there was no row.
     """
 
-    identity: int
+    report: Report
     total: float
+    least: float
+    eligible: int
     weights: np.ndarray | None
     parts: list[np.ndarray]
+
+
+class Answer(NamedTuple):
+    """What a method of a shard's buffer gave.
+
+    Attributes:
+        report (Report): How things were afterwards.
+        result (Any): NumPy arrays; ``None`` if the handles were another process's.
+    """
+
+    report: Report
+    result: Any
 
 
 class Shard:
@@ -88,7 +109,8 @@ class Shard:
         self.buffer.limiter = None
         self._path = None if path is None else Path(path)
         self._memo: dict[str, Any] = {}
-        self._inserted = self._begun = self._wanted = 0
+        self._inserted = self._begun = self._wanted = self._grants = 0
+        self._numbers = itertools.count()
         self._allowed = 0.0
         self._changed = threading.Condition()
         self._sized: dict[int, Any] = {}
@@ -131,18 +153,21 @@ class Shard:
                 time, and its ``largest`` the largest priority in any shard. Default: ``None``, to change nothing.
             take_back (bool): Whether to take back what was granted and not used. Default: ``False``.
         """
+        self._heed(memo, take_back)
+        with self.buffer.lock:
+            known = *self._weights(), len(self.buffer)
+        with self._changed:
+            counts = self._inserted, self._allowed, self._grants, self._wanted
+        return Report(self.identity, next(self._numbers), *known, *counts, self._largest(), self._clock())
+
+    def _heed(self, memo: dict[str, Any] | None, take_back: bool) -> None:
         if memo is not None:
             self._memo = memo
-            self.advance(memo["clock"])
+            self._advance(memo["clock"])
             self._raise_largest(memo["largest"])
-        with self.buffer._lock:
-            total, least, eligible = self._weights()
-            rows = int(self.buffer.size().asnumpy())
-        with self._changed:
-            if take_back:
+        if take_back:
+            with self._changed:
                 self._allowed = float(self._begun)
-            counts = self._inserted, self._allowed, self._wanted
-        return Report(self.identity, total, least, eligible, rows, *counts, self._largest(), self._clock())
 
     def _largest(self) -> float:
         return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0
@@ -150,7 +175,7 @@ class Shard:
     def _raise_largest(self, largest: float) -> None:
         """Gives new rows the largest priority of all shards, as they would get in one buffer."""
         if self.buffer.prioritized:
-            with self.buffer._lock:
+            with self.buffer.lock:
                 if largest > self._largest():
                     overwrite(self.buffer.max_priority, np.float32(largest))
 
@@ -158,10 +183,15 @@ class Shard:
         """Lets so many more rows be inserted; infinitely many are a number too."""
         with self._changed:
             self._allowed += rows
+            self._grants += 1
             self._changed.notify_all()
 
-    def advance(self, clock: int) -> None:
+    def advance(self, clock: int) -> Report:
         """Moves the clock to this number, if it is behind."""
+        self._advance(clock)
+        return self.report()
+
+    def _advance(self, clock: int) -> None:
         if self.buffer.weighted and clock > self._clock():
             self.buffer.advance(clock - self._clock())
 
@@ -190,42 +220,44 @@ class Shard:
                 self._begun += done - rows
                 self._inserted += done
 
-    def draw(self, rows: int) -> Drawn:
+    def draw(self, rows: int, memo: dict[str, Any] | None = None, take_back: bool = False) -> Drawn:
         """Draws rows.
 
         Args:
-            rows (int): How many.
+            rows (int): How many; 0 for the report alone.
+            memo, take_back: As for `report`.
 
         Returns:
-            Drawn: As many, or fewer if the rows that there are were used up.
+            Drawn: As many, or fewer if there were fewer to draw without replacement, or they were used up.
         """
-        with self.buffer._lock:
-            total, _, eligible = self._weights()
+        self._heed(memo, take_back)
+        with self.buffer.lock:
+            total, least, eligible = self._weights()
+            left = eligible
             # What is used up has no weight afterwards.
             tree = self.buffer.weights.asnumpy() if self.buffer.prioritized else np.empty(0)
             leaves = tree if self.buffer.max_use is None else tree.copy()
-            draws = []
-            while (
-                rows and eligible
-            ):  # of one buffer, a sample has no more rows than may be drawn; the whole may need more
-                draws.append(self._draw(min(eligible, rows)))
+            draws: list[tuple[np.ndarray, ...]] = []
+            # A sample of one buffer has no more rows than may be drawn; the whole may need more.
+            while rows and left and (self.buffer.replace or not draws):
+                draws.append(self._draw(min(left, rows)))
                 rows -= len(draws[-1][0])
-                eligible = self._weights()[2]
+                left = self._weights()[2]
             parts = [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*draws)]
             weights = leaves[self._slots(parts[0])] if parts and self.buffer.prioritized else None
-            return Drawn(self.identity, total, weights, parts)
+            return Drawn(self.report(), total, least, eligible, weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
         if rows not in self._sized:
-            self._sized[rows] = self.buffer._resized(rows)
-        return tuple(part.asnumpy() for part in self._sized[rows]._with_handles())
+            self._sized[rows] = self.buffer.with_sample_size(rows)
+        return tuple(part.asnumpy() for part in self._sized[rows].full_sample())
 
     def _weights(self) -> tuple[float, float, int]:
         """The sum, the least and the number of the weights that are positive."""
         if not self.buffer.weighted:
-            rows = int(self.buffer.size().asnumpy())
+            rows = len(self.buffer)
             return float(rows), 1.0 if rows else math.inf, rows
-        self.buffer.size()  # waits for what is in flight
+        len(self.buffer)  # waits for what is in flight
         tree, root = self.buffer.weights.asnumpy(), levels(self.buffer.capacity)[-1]
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
 
@@ -233,20 +265,23 @@ class Shard:
         """Where rows lie. A handle is the row's serial number, and slots are filled in turn since a reset."""
         return (handles - self.buffer.serials.asnumpy()[1]) % self.buffer.capacity
 
-    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> Any:
-        """What a method of the buffer gives for handles, as NumPy arrays; ``None`` if they are another process's."""
+    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> Answer:
+        """Calls a method of the buffer for handles of the process with this identity."""
         if identity != self.identity:
-            return None
+            return Answer(self.report(), None)
         result = getattr(self.buffer, method)(handles, *arguments)
-        return tuple(part.asnumpy() for part in result) if isinstance(result, tuple) else result.asnumpy()
+        arrays = tuple(part.asnumpy() for part in result) if isinstance(result, tuple) else result.asnumpy()
+        return Answer(self.report(), arrays)
 
-    def reset(self) -> None:
+    def reset(self) -> Report:
         """Forgets all rows; the limits of insertions stay."""
         self.buffer.reset()
+        return self.report()
 
     def statistics(self) -> Statistics:
         """What there is to say of the rows."""
-        return self.buffer._look(statistics_of)
+        with self.buffer.snapshot() as state:
+            return statistics_of(state)
 
     def check_valid(self) -> None:
         """Raises a ValueError if the buffer's state contradicts itself."""
