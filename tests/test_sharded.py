@@ -138,6 +138,32 @@ def test_the_union_is_drawn_while_processes_insert(cluster: Any, kind: str):
         assert all(abs(weight - weights[n] ** -0.4) < 0.05 for n, weight in seen.items())
 
 
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_a_sample_takes_one_round_trip(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """Each shard is sent one message a sample, also while rows land that change its weight."""
+    with ShardedReplay(config(kind)) as replay:
+        for shard in (0, 1):
+            fill(replay, shard, range(100))
+        replay.sample()
+        ask, asked = replay._links.ask, []
+        monkeypatch.setattr(replay._links, "ask", lambda calls, **more: asked.append(len(calls)) or ask(calls, **more))
+        remote = ShardWriter(*replay.writer(0).__reduce__()[1])  # as another process has it
+        before = [link.report.number for link in replay._links.all]
+        for i in range(20):
+            batch = replay.sample()
+            if kind == "prioritized":
+                remote.insert(rows(range(i, i + 5)), priority=1.0 + i % 7).flush()
+        first = 1 if kind == "uniform" else 0  # after one look that finds that totals rest
+        assert asked == [2] * (20 + first)
+        after = [link.report.number for link in replay._links.all]
+        reports = 2 * 20 + first  # before each draw and after it
+        assert [a - b for a, b in zip(after, before)] == [reports] * 2
+        if kind == "prioritized":
+            assert int(replay.update_priorities(batch[0], 2.0)) == 0
+            known = {link: report.total for link, report in replay._exchange.known().items()}
+            assert known == {link: report.total for link, report in replay._exchange.reports().items()}
+
+
 @pytest.mark.parametrize("normalize", ["batch", "buffer"])
 def test_weights_are_those_of_one_big_buffer(normalize: str, monkeypatch: pytest.MonkeyPatch):
     options = {"kind": "prioritized", "normalize": normalize, "beta": 0.7, "beta_steps": 40}

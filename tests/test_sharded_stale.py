@@ -9,10 +9,11 @@ from clusters import assert_distribution
 
 from mindspore_replay import RateLimiter
 from mindspore_replay.distributed import links as links_module
-from mindspore_replay.distributed.drawing import Batches, DrawRule, Piece
+from mindspore_replay.distributed.drawing import Batches, Piece
 from mindspore_replay.distributed.exchange import Exchange
 from mindspore_replay.distributed.links import Links
 from mindspore_replay.distributed.shard import Shard
+from mindspore_replay.store.windows import SamplePlan
 
 pytestmark = pytest.mark.host_memory("shards lie in the memory of processes of their own")
 
@@ -54,10 +55,10 @@ class Setting:
         self.buffers = [actor.shard.buffer for actor in actors]
         self.exchange = Exchange(Links(actors, 1.0), None, 1.0 if weights else None)
         handles = self.buffers[0].weighted
-        replace, keeps = more.get("replace", True), "max_use" not in more
+        replace, uses = more.get("replace", True), more.get("max_use")
         rows = BATCH if replace else 4
-        rule = DrawRule(rows, bool(weights), replace, by_buffer, handles, keeps)
-        self.batches = Batches(self.exchange, rule, np.random.default_rng(0))
+        plan = SamplePlan(rows, "priority" if weights else "uniform", (), replace, max_use=uses, by_buffer=by_buffer)
+        self.batches = Batches(self.exchange, plan, handles, np.random.default_rng(0))
         self.exchange.reports()
 
     def fill(self, *rows: int, first: int = 0) -> None:
@@ -109,7 +110,7 @@ def test_weighted_estimates_are_unbiased_though_totals_are_old():
 
 def test_weights_that_take_old_totals_for_new_ones_are_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Piece, "probabilities", lambda piece: piece.drawn.weights[: len(piece.places)])
-    monkeypatch.setattr(Piece, "least", lambda piece: piece.drawn.least)
+    monkeypatch.setattr(Piece, "least", lambda piece: piece.drawn.before.least)
     with pytest.raises(AssertionError):
         check_estimates()
 
@@ -176,7 +177,7 @@ def test_uniform_batches_are_drawn_by_new_totals(kind: dict[str, Any], monkeypat
 
     def check() -> None:
         setting, numbers = Setting("uniform", **kind), []
-        for _ in range(250 if setting.batches.rule.replace else 1000):
+        for _ in range(250 if setting.batches.plan.replace else 1000):
             for buffer in setting.buffers:
                 buffer.reset()
             setting.fill(1, ROWS)
@@ -185,7 +186,7 @@ def test_uniform_batches_are_drawn_by_new_totals(kind: dict[str, Any], monkeypat
                 setting.draw()
             setting.fill(ROWS - 1, 0, first=1)
             batch = setting.draw()[-1]
-            assert setting.batches.rule.replace or len(set(batch.tolist())) == len(batch)
+            assert setting.batches.plan.replace or len(set(batch.tolist())) == len(batch)
             numbers.append(batch)
         assert_distribution(np.concatenate(numbers), dict.fromkeys(range(2 * ROWS), 1.0))
 
@@ -214,7 +215,7 @@ def test_rows_that_use_removes_are_not_drawn_in_vain(kind: str):
     setting = Setting(kind, max_use=1)
     setting.fill(3, 0)
     setting.exchange.reports()
-    setting.batches.rule = setting.batches.rule._replace(rows=4)
+    setting.batches.plan = setting.batches.plan._replace(n=4)
     setting.fill(1, ROWS, first=3)
     numbers = [setting.draw()[-1] for _ in range(2)]
     seen = np.concatenate(numbers).tolist()

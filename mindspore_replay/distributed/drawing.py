@@ -8,32 +8,13 @@ from mindspore import Tensor
 
 from ..mindspore_api import share
 from ..store.outputs import Maker, makers
+from ..store.windows import SamplePlan
 from .exchange import Exchange
 from .handles import joined
 from .links import Link
 from .shard import Drawn, Report
 
 _NAME = "ShardedReplay"
-
-
-class DrawRule(NamedTuple):
-    """How batches are drawn.
-
-    Attributes:
-        rows (int): Rows of a batch.
-        prioritized (bool): Whether by priority, with importance weights.
-        replace (bool): Whether a row may come twice.
-        by_buffer (bool): Whether importance weights are divided by the largest of all rows, not of the batch.
-        has_handles (bool): Whether rows come with handles.
-        keeps_uses (bool): Whether rows that were drawn can be drawn anew: no `max_use` removes them.
-    """
-
-    rows: int
-    prioritized: bool
-    replace: bool
-    by_buffer: bool
-    has_handles: bool
-    keeps_uses: bool
 
 
 class Piece(NamedTuple):
@@ -55,11 +36,11 @@ class Piece(NamedTuple):
         r"""Probability of each row, :math:`s \cdot w_i / W`: the shard's share, and the row's of the shard's weight at
         the time of drawing. Shape ``[n]``, float64."""
         assert self.drawn.weights is not None
-        return self.share * self.drawn.weights[: len(self.places)] / self.drawn.total
+        return self.share * self.drawn.weights[: len(self.places)] / self.drawn.before.total
 
     def least(self) -> float:
         """The smallest probability of any row of the shard."""
-        return self.share * self.drawn.least / self.drawn.total
+        return self.share * self.drawn.before.least / self.drawn.before.total
 
 
 class Batches:
@@ -73,12 +54,15 @@ class Batches:
 
     Args:
         exchange (Exchange): Asks the shards.
-        rule (DrawRule): How to draw.
+        plan (SamplePlan): How to draw.
+        has_handles (bool): Whether rows come with handles.
         rng (numpy.random.Generator): Chooses shards.
     """
 
-    def __init__(self, exchange: Exchange, rule: DrawRule, rng: np.random.Generator) -> None:
-        self.exchange, self.rule, self.rng = exchange, rule, rng
+    def __init__(self, exchange: Exchange, plan: SamplePlan, has_handles: bool, rng: np.random.Generator) -> None:
+        self.exchange, self.plan, self.rng = exchange, plan, rng
+        self._has_handles, self._weighs = has_handles, plan.draw == "priority"
+        self._repeats = plan.max_use is None  # what was drawn in vain is not removed
         self._steady = False
         self._outputs: tuple[Maker, ...] | None = None
 
@@ -88,45 +72,42 @@ class Batches:
         Raises:
             RuntimeError: If there are too few rows, or no shard answers.
         """
-        rule, pieces, left = self.rule, list[Piece](), np.arange(self.rule.rows)
+        plan, pieces, left = self.plan, list[Piece](), np.arange(self.plan.n)
         known, final = self._totals()
         while left.size:
-            self._check_enough(known, 1 if any(len(piece.places) for piece in pieces) else rule.rows)
+            self._check_enough(known, 1 if any(len(piece.places) for piece in pieces) else plan.n)
             asked = self._allocated(known, left)
             answers = self.exchange.draw({link: len(places) for link, places in asked.items()})
             drawn = {link: part for link, part in answers.items() if part.report.identity == known[link].identity}
-            again = not final and self._misses_rows(known, drawn)
+            again = not final and self._misses_rows(known, {link: part.before for link, part in drawn.items()})
             if not again:
                 pieces += self._pieces(known, asked, drawn)
                 left = np.setdiff1d(left, np.concatenate([piece.places for piece in pieces] or [left[:0]]))
-            if again or (left.size and not rule.replace):  # rows that were given already must not come again
-                left, pieces = np.arange(rule.rows), []
+            if again or (left.size and not plan.replace):  # rows that were given already must not come again
+                left, pieces = np.arange(plan.n), []
             known, final = self.exchange.known(), final or again
         return self._merged(pieces, beta)
 
     def _totals(self) -> tuple[dict[Link, Report], bool]:
         """The reports to draw by, and whether they are new: they are asked for if others would not do."""
         known = self.exchange.known()
-        if self.rule.prioritized:
-            usable = self.rule.keeps_uses or all(report.total for report in known.values())
-        else:
-            usable = self._steady
-        if usable and not self.exchange.outdated and _eligible(known) >= self.rule.rows:
+        usable = (self._repeats or all(r.total for r in known.values())) if self._weighs else self._steady
+        if usable and not self.exchange.outdated and _eligible(known) >= self.plan.n:
             return known, False
         now = self.exchange.reports()
         same = {link: report.total for link, report in now.items()} == {k: report.total for k, report in known.items()}
-        self._steady = same and self.rule.keeps_uses
+        self._steady = same and self._repeats
         return now, True
 
-    def _misses_rows(self, known: Mapping[Link, Report], drawn: Mapping[Link, Drawn]) -> bool:
+    def _misses_rows(self, known: Mapping[Link, Report], before: Mapping[Link, Report]) -> bool:
         """Whether rows could not come, or not as often as they should, for totals that have changed."""
-        if not self.rule.keeps_uses:
+        if not self._repeats:
             return False
-        if len(drawn) == len(known) and _eligible(drawn) < self.rule.rows:
+        if len(before) == len(known) and _eligible(before) < self.plan.n:
             return True
-        if self.rule.prioritized:
-            return any(part.total and not known[link].total for link, part in drawn.items())
-        self._steady = all(part.total == known[link].total for link, part in drawn.items())
+        if self._weighs:
+            return any(report.total and not known[link].total for link, report in before.items())
+        self._steady = all(report.total == known[link].total for link, report in before.items())
         return not self._steady
 
     def _check_enough(self, reports: Mapping[Link, Report], needed: int) -> None:
@@ -137,52 +118,52 @@ class Batches:
             )
         if _eligible(reports) < needed:
             raise RuntimeError(
-                f"For '{_NAME}', a sample needs sample_size={self.rule.rows} rows, but the {len(reports)} shards "
+                f"For '{_NAME}', a sample needs sample_size={self.plan.n} rows, but the {len(reports)} shards "
                 f"that answer have {_eligible(reports)} to draw from. Wait until can_sample() is true."
             )
 
     def _allocated(self, known: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:
         """The places of the batch that each shard is asked for."""
-        how = "once" if not self.rule.replace else "strata" if self.rule.prioritized else "replace"
+        how = "once" if not self.plan.replace else "strata" if self._weighs else "replace"
         chosen = choose(self.rng, [report.total for report in known.values()], left.size, how)
         return {link: left[chosen == i] for i, link in enumerate(known)}
 
     def _pieces(
         self, known: Mapping[Link, Report], asked: Mapping[Link, np.ndarray], drawn: Mapping[Link, Drawn]
     ) -> list[Piece]:
-        whole = sum(known[link].total for link, part in drawn.items() if part.total)
+        whole = sum(known[link].total for link, part in drawn.items() if part.before.total)
         return [
             Piece(asked[link][: len(part.parts[0]) if part.parts else 0], link, part, known[link].total / whole)
             for link, part in drawn.items()
-            if known[link].total and part.total
+            if known[link].total and part.before.total
         ]
 
     def _merged(self, pieces: Sequence[Piece], beta: float) -> list[Tensor]:
         given = [piece for piece in pieces if len(piece.places)]
         if self._outputs is None:
             parts = given[0].drawn.parts
-            self._outputs = makers(((self.rule.rows, *part.shape[1:]), part.dtype) for part in parts)
+            self._outputs = makers(((self.plan.n, *part.shape[1:]), part.dtype) for part in parts)
         batch = [make() for make in self._outputs]
-        probabilities = np.empty(self.rule.rows)
+        probabilities = np.empty(self.plan.n)
         for piece in given:
             rows, drawn = piece.places, piece.drawn
             places = slice(rows[0], rows[-1] + 1) if len(rows) == rows[-1] - rows[0] + 1 else rows
             for target, part in zip(batch, drawn.parts):
                 target[places] = part
-            if self.rule.has_handles:
+            if self._has_handles:
                 batch[0][places] = joined(piece.link.number, piece.link.lives[drawn.report.identity], drawn.parts[0])
-            if self.rule.prioritized:
+            if self._weighs:
                 probabilities[places] = piece.probabilities()
-        if self.rule.prioritized:
+        if self._weighs:
             smallest = probabilities.min()
-            if self.rule.by_buffer:
+            if self.plan.by_buffer:
                 smallest = min([smallest, *(piece.least() for piece in pieces)])
             batch[1][...] = importance(probabilities, smallest, beta)
         return [share(part) for part in batch]
 
 
-def _eligible(told: Mapping[Link, Report] | Mapping[Link, Drawn]) -> int:
-    return sum(one.eligible for one in told.values())
+def _eligible(reports: Mapping[Link, Report]) -> int:
+    return sum(report.eligible for report in reports.values())
 
 
 def choose(rng: np.random.Generator, totals: Sequence[float], rows: int, how: str) -> np.ndarray:

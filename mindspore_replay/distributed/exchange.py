@@ -77,7 +77,7 @@ class Exchange:
     def advance(self, steps: int) -> None:
         """Moves the clock; a shard that does not answer is told by the next question."""
         self.clock += steps
-        self._ask_all("advance", self.clock)
+        self._ask_all("report", self.memo())
 
     def reset(self) -> None:
         """Forgets all rows of the shards that answer; clock, beta and largest priority begin anew."""
@@ -117,8 +117,8 @@ class Exchange:
         answers = self.links.ask(calls)
         with self._lock:
             for link, answer in answers.items():
-                self._note(link, answer.report)
-        return [(places[link], answer.result) for link, answer in answers.items() if answer.result is not None]
+                self._note(link, answer[0])
+        return [(places[link], result) for link, (_, result) in answers.items() if result is not None]
 
     def _note(self, link: Link, report: Report) -> bool:
         """Counts what a report says is new; False if another process has replaced the one that gave it."""

@@ -59,32 +59,16 @@ class Drawn(NamedTuple):
     """Rows that a shard drew.
 
     Attributes:
+        before (Report): How things were when they were drawn.
         report (Report): How things were afterwards.
-        total (float): That of `Report`, when they were drawn.
-        least (float): That of `Report`, when they were drawn.
-        eligible (int): That of `Report`, when they were drawn.
         weights (Union[numpy.ndarray, None]): The weight of each row. Shape ``[n]``, float64.
         parts (list[numpy.ndarray]): What the buffer's sample consists of, each ``[n, ...]``; empty if there was no row.
     """
 
+    before: Report
     report: Report
-    total: float
-    least: float
-    eligible: int
     weights: np.ndarray | None
     parts: list[np.ndarray]
-
-
-class Answer(NamedTuple):
-    """What a method of a shard's buffer gave.
-
-    Attributes:
-        report (Report): How things were afterwards.
-        result (Any): NumPy arrays; ``None`` if the handles were another process's.
-    """
-
-    report: Report
-    result: Any
 
 
 class Shard:
@@ -153,21 +137,18 @@ class Shard:
                 time, and its ``largest`` the largest priority in any shard. Default: ``None``, to change nothing.
             take_back (bool): Whether to take back what was granted and not used. Default: ``False``.
         """
-        self._heed(memo, take_back)
+        if memo is not None:
+            self._memo = memo
+            if self.buffer.weighted and memo["clock"] > self._clock():
+                self.buffer.advance(memo["clock"] - self._clock())
+            self._raise_largest(memo["largest"])
         with self.buffer.lock:
             known = *self._weights(), len(self.buffer)
         with self._changed:
+            if take_back:
+                self._allowed = float(self._begun)
             counts = self._inserted, self._allowed, self._grants, self._wanted
         return Report(self.identity, next(self._numbers), *known, *counts, self._largest(), self._clock())
-
-    def _heed(self, memo: dict[str, Any] | None, take_back: bool) -> None:
-        if memo is not None:
-            self._memo = memo
-            self._advance(memo["clock"])
-            self._raise_largest(memo["largest"])
-        if take_back:
-            with self._changed:
-                self._allowed = float(self._begun)
 
     def _largest(self) -> float:
         return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0
@@ -185,15 +166,6 @@ class Shard:
             self._allowed += rows
             self._grants += 1
             self._changed.notify_all()
-
-    def advance(self, clock: int) -> Report:
-        """Moves the clock to this number, if it is behind."""
-        self._advance(clock)
-        return self.report()
-
-    def _advance(self, clock: int) -> None:
-        if self.buffer.weighted and clock > self._clock():
-            self.buffer.advance(clock - self._clock())
 
     def _clock(self) -> int:
         return int(self.buffer.clock.asnumpy()[0]) if self.buffer.weighted else 0
@@ -230,10 +202,9 @@ class Shard:
         Returns:
             Drawn: As many, or fewer if there were fewer to draw without replacement, or they were used up.
         """
-        self._heed(memo, take_back)
         with self.buffer.lock:
-            total, least, eligible = self._weights()
-            left = eligible
+            before = self.report(memo, take_back)
+            left = before.eligible
             # What is used up has no weight afterwards.
             tree = self.buffer.weights.asnumpy() if self.buffer.prioritized else np.empty(0)
             leaves = tree if self.buffer.max_use is None else tree.copy()
@@ -245,7 +216,7 @@ class Shard:
                 left = self._weights()[2]
             parts = [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*draws)]
             weights = leaves[self._slots(parts[0])] if parts and self.buffer.prioritized else None
-            return Drawn(self.report(), total, least, eligible, weights, parts)
+            return Drawn(before, self.report(), weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
         if rows not in self._sized:
@@ -265,13 +236,13 @@ class Shard:
         """Where rows lie. A handle is the row's serial number, and slots are filled in turn since a reset."""
         return (handles - self.buffer.serials.asnumpy()[1]) % self.buffer.capacity
 
-    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> Answer:
-        """Calls a method of the buffer for handles of the process with this identity."""
+    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> tuple[Report, Any]:
+        """Calls a method of the buffer; its result, as NumPy arrays, is ``None`` if handles are another process's."""
         if identity != self.identity:
-            return Answer(self.report(), None)
+            return self.report(), None
         result = getattr(self.buffer, method)(handles, *arguments)
         arrays = tuple(part.asnumpy() for part in result) if isinstance(result, tuple) else result.asnumpy()
-        return Answer(self.report(), arrays)
+        return self.report(), arrays
 
     def reset(self) -> Report:
         """Forgets all rows; the limits of insertions stay."""

@@ -21,7 +21,7 @@ from ..statistics import Statistics
 from ..store.checks import check_number, check_size
 from ..store.inputs import as_priority, check_length, one_number
 from .configuration import fingerprint, sample_size_of, shard_configs, split, template
-from .drawing import Batches, DrawRule
+from .drawing import Batches
 from .exchange import Exchange
 from .handles import MOST_SHARDS
 from .links import Link, Links
@@ -47,8 +47,8 @@ class ShardedReplay:
 
     What differs from one buffer:
 
-    - *Moment.* Shards say what their rows weigh, and then draw. Rows that writers insert in between change the weights
-      within a shard; importance weights take that into account, so they are right for the draws that were made.
+    - *Moment.* A shard is chosen by the weight of its rows at its last answer, a row by that of now. Importance weights
+      are those of these probabilities. Without priorities, a batch is drawn again if shards have other numbers of rows.
     - *Rows by position.* There are no `get_item`, `rows`, `sample_range` and `sample_groups`: rows of different shards
       have no order.
     - *Handles* name the shard too. Those of a shard whose process was replaced are dead.
@@ -148,20 +148,16 @@ class ShardedReplay:
         """Makes the learner's parts for shards that have buffers like this one."""
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
         self.prioritized, self.weighted = buffer.prioritized, buffer.weighted
-        self._contents, plan = buffer.sample_schema, buffer.options.plan
+        self._contents, plan = buffer.sample_schema, buffer.options.plan._replace(n=self.sample_size)
         limiter, buffer.limiter = buffer.limiter, None
         self._exchange = Exchange(self._links, limiter, buffer.options.beta)
         timeout = None if limiter is None else limiter.timeout
         schema = Schema(buffer.columns, buffer.num_envs, buffer.timed, buffer.prioritized, timeout)
         self._writers = OwnWriters(self._exchange, schema, batch, in_flight)
-        handles = self._contents.has_handles
-        rule = DrawRule(
-            self.sample_size, self.prioritized, plan.replace, plan.by_buffer, handles, buffer.max_use is None
-        )
-        self._beta_step = plan.beta_step
         self._exchange.resume(memo)
         before = [] if not memo else [memo["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
-        self._batches = Batches(self._exchange, rule, np.random.default_rng(before or seed))
+        rng = np.random.default_rng(before or seed)
+        self._batches = Batches(self._exchange, plan, self._contents.has_handles, rng)
 
     @property
     def limiter(self) -> RateLimiter | None:
@@ -261,7 +257,7 @@ class ShardedReplay:
                 batch = self._batches.draw(given)
             exchange.samples += 1
             if exchange.beta is not None:
-                exchange.beta = min(exchange.beta + self._beta_step, 1.0)
+                exchange.beta = min(exchange.beta + self._batches.plan.beta_step, 1.0)
             exchange.regulate()
         names = (*contents.bookkeeping, *contents.fields)
         if contents.has_handles and not (contents.always_handles or with_indices):
@@ -322,18 +318,14 @@ class ShardedReplay:
         """Gives rows other priorities, each in its shard.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
-                ``[n]``. Of several for one row the last counts.
-            priorities (Union[Tensor, Sequence[float], float]): As for `PrioritizedReplayBuffer.update_priorities`.
+            indices, priorities: As for `PrioritizedReplayBuffer.update_priorities`.
 
         Returns:
             Tensor: How many handles were dead, also since their shard does not answer or was replaced. Shape ``[]``,
             int32.
 
         Raises:
-            RuntimeError: If the buffers have no priorities.
-            TypeError: If `indices` holds no ints, or `priorities` no numbers.
-            ValueError: If shapes do not fit, or a priority is negative, NaN or infinite; then none is changed.
+            RuntimeError, TypeError, ValueError: As the buffer's `update_priorities`; then none is changed.
         """
         if not self.prioritized:
             raise RuntimeError(f"For '{_NAME}', 'update_priorities' needs a buffer with priorities.")
@@ -404,9 +396,7 @@ class ShardedReplay:
             ShardedReplay: The buffer itself.
 
         Raises:
-            RuntimeError: If the buffers keep no weights.
-            TypeError: If `steps` is no int.
-            ValueError: If `steps` is negative.
+            RuntimeError, TypeError, ValueError: As the buffer's `advance`.
         """
         self._need_weights("advance")
         check_size(_NAME, "steps", steps, minimum=0)

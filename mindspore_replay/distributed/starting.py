@@ -28,15 +28,7 @@ def actors(configs: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], re
 
 
 def begin(links: Links, fingerprint: Mapping[str, Any], capacities: Sequence[int]) -> tuple[int, dict[str, Any]]:
-    """Waits until all shards have begun.
-
-    Returns:
-        tuple[int, dict]: Bytes of all buffers, and the latest memo of a learner before; empty if there was none.
-
-    Raises:
-        TimeoutError: If they do not begin.
-        RuntimeError, ValueError: What a shard raises.
-    """
+    """Waits until all shards have begun; gives the bytes of their buffers, and the latest memo of a learner before."""
     ray = ray_module()
     calls = [link.actor.begin.remote(fingerprint, n) for link, n in zip(links.all, capacities)]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
