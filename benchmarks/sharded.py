@@ -202,7 +202,7 @@ def pieces(ray: Any, kind: str) -> dict[str, float]:
 
     found = {
         "sample": per_call(ours.replay.sample, 100),
-        "report": per_call(ours.replay._reports, 100),
+        "report": per_call(ours.replay._exchange.reports, 100),
         "empty call of 2 actors": per_call(lambda: ray.get([one.call.remote() for one in nothing])),
         "submit a call": per_call(lambda: nothing[0].call.remote()),
         "draw 128 rows in a process": per_call(local.sample),

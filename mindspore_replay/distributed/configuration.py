@@ -120,7 +120,7 @@ def template(config: Mapping[str, Any]) -> Buffer:
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
         )
-    if buffer.has_episodes and buffer.layout.hindsight is not None:
+    if buffer.options.plan.strategy != "none":
         raise ValueError(
             f"For '{_NAME}', 'views' cannot hold HindsightRelabel: it runs a compiled graph for each size of a sample."
         )

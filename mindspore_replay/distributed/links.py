@@ -25,12 +25,15 @@ class Link:
         lives (dict[int, int]): Every process that it was, by identity, and how many there were before.
         seen (int): Rows that were inserted into this process, as far as is known.
         allowed (float): Rows whose insertion into it was granted.
+        grants (int): How many grants this process was sent.
+        report (Union[Report, None]): The latest of this process.
     """
 
     def __init__(self, number: int, actor: Any) -> None:
         self.number = number
         self.actor = actor
-        self.identity = self.seen = 0
+        self.identity = self.seen = self.grants = 0
+        self.report: Report | None = None
         self.lives: dict[int, int] = {}
         self.allowed = 0.0
         #: What it did not answer in time, or what it answers when it is there again.
@@ -105,7 +108,7 @@ class Links:
         return answers
 
     def meet(self, link: Link, report: Report) -> bool:
-        """Takes note of which process it was that reported; whether it is the one of now."""
+        """Keeps a report, unless there is a later one; False if another process has replaced the one that gave it."""
         with self._lock:
             if report.identity != link.identity:
                 if report.identity in link.lives:
@@ -113,7 +116,9 @@ class Links:
                 if link.lives:
                     self._is_another(link, report)
                 link.lives[report.identity] = len(link.lives)
-                link.identity = report.identity
+                link.identity, link.report, link.grants = report.identity, None, 0
+            if link.report is None or report.number > link.report.number:
+                link.report = report
             if link.dead:
                 link.dead, link.owed = False, None
             return True

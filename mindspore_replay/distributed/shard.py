@@ -1,5 +1,6 @@
 """One part of a sharded buffer, in a process of its own."""
 
+import itertools
 import json
 import math
 import secrets
@@ -27,24 +28,28 @@ class Report(NamedTuple):
 
     Attributes:
         identity (int): A number that no other process of this shard has.
+        number (int): How many reports this process has made before.
         total (float): The weight that all rows have together; without weights, how many there are.
         least (float): The smallest weight of a row that may be drawn; infinite if there is none.
         eligible (int): Rows that may be drawn.
         rows (int): Rows stored.
         inserted (int): Rows inserted into this process.
         allowed (float): Rows whose insertion into this process was granted so far.
+        grants (int): How many grants that were.
         wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
         largest (float): The largest priority so far, which new rows get; 1 without priorities.
         clock (int): The learner's clock, as far as the shard knows; 0 if its buffer has none.
     """
 
     identity: int
+    number: int
     total: float
     least: float
     eligible: int
     rows: int
     inserted: int
     allowed: float
+    grants: int
     wanted: int
     largest: float
     clock: int
@@ -54,14 +59,14 @@ class Drawn(NamedTuple):
     """Rows that a shard drew.
 
     Attributes:
-        identity (int): That of `Report`.
-        total (float): That of `Report`, when they were drawn.
+        before (Report): How things were when they were drawn.
+        report (Report): How things were afterwards.
         weights (Union[numpy.ndarray, None]): The weight of each row. Shape ``[n]``, float64.
         parts (list[numpy.ndarray]): What the buffer's sample consists of, each ``[n, ...]``; empty if there was no row.
     """
 
-    identity: int
-    total: float
+    before: Report
+    report: Report
     weights: np.ndarray | None
     parts: list[np.ndarray]
 
@@ -88,7 +93,8 @@ class Shard:
         self.buffer.limiter = None
         self._path = None if path is None else Path(path)
         self._memo: dict[str, Any] = {}
-        self._inserted = self._begun = self._wanted = 0
+        self._inserted = self._begun = self._wanted = self._grants = 0
+        self._numbers = itertools.count()
         self._allowed = 0.0
         self._changed = threading.Condition()
         self._sized: dict[int, Any] = {}
@@ -133,16 +139,16 @@ class Shard:
         """
         if memo is not None:
             self._memo = memo
-            self.advance(memo["clock"])
+            if self.buffer.weighted and memo["clock"] > self._clock():
+                self.buffer.advance(memo["clock"] - self._clock())
             self._raise_largest(memo["largest"])
         with self.buffer.lock:
-            total, least, eligible = self._weights()
-            rows = int(self.buffer.size().asnumpy())
+            known = *self._weights(), len(self.buffer)
         with self._changed:
             if take_back:
                 self._allowed = float(self._begun)
-            counts = self._inserted, self._allowed, self._wanted
-        return Report(self.identity, total, least, eligible, rows, *counts, self._largest(), self._clock())
+            counts = self._inserted, self._allowed, self._grants, self._wanted
+        return Report(self.identity, next(self._numbers), *known, *counts, self._largest(), self._clock())
 
     def _largest(self) -> float:
         return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0
@@ -158,12 +164,8 @@ class Shard:
         """Lets so many more rows be inserted; infinitely many are a number too."""
         with self._changed:
             self._allowed += rows
+            self._grants += 1
             self._changed.notify_all()
-
-    def advance(self, clock: int) -> None:
-        """Moves the clock to this number, if it is behind."""
-        if self.buffer.weighted and clock > self._clock():
-            self.buffer.advance(clock - self._clock())
 
     def _clock(self) -> int:
         return int(self.buffer.clock.asnumpy()[0]) if self.buffer.weighted else 0
@@ -190,30 +192,31 @@ class Shard:
                 self._begun += done - rows
                 self._inserted += done
 
-    def draw(self, rows: int) -> Drawn:
+    def draw(self, rows: int, memo: dict[str, Any] | None = None, take_back: bool = False) -> Drawn:
         """Draws rows.
 
         Args:
-            rows (int): How many.
+            rows (int): How many; 0 for the report alone.
+            memo, take_back: As for `report`.
 
         Returns:
-            Drawn: As many, or fewer if the rows that there are were used up.
+            Drawn: As many, or fewer if there were fewer to draw without replacement, or they were used up.
         """
         with self.buffer.lock:
-            total, _, eligible = self._weights()
+            before = self.report(memo, take_back)
+            left = before.eligible
             # What is used up has no weight afterwards.
             tree = self.buffer.weights.asnumpy() if self.buffer.prioritized else np.empty(0)
             leaves = tree if self.buffer.max_use is None else tree.copy()
-            draws = []
-            while (
-                rows and eligible
-            ):  # of one buffer, a sample has no more rows than may be drawn; the whole may need more
-                draws.append(self._draw(min(eligible, rows)))
+            draws: list[tuple[np.ndarray, ...]] = []
+            # A sample of one buffer has no more rows than may be drawn; the whole may need more.
+            while rows and left and (self.buffer.replace or not draws):
+                draws.append(self._draw(min(left, rows)))
                 rows -= len(draws[-1][0])
-                eligible = self._weights()[2]
+                left = self._weights()[2]
             parts = [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*draws)]
             weights = leaves[self._slots(parts[0])] if parts and self.buffer.prioritized else None
-            return Drawn(self.identity, total, weights, parts)
+            return Drawn(before, self.report(), weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
         if rows not in self._sized:
@@ -223,9 +226,9 @@ class Shard:
     def _weights(self) -> tuple[float, float, int]:
         """The sum, the least and the number of the weights that are positive."""
         if not self.buffer.weighted:
-            rows = int(self.buffer.size().asnumpy())
+            rows = len(self.buffer)
             return float(rows), 1.0 if rows else math.inf, rows
-        self.buffer.size()  # waits for what is in flight
+        len(self.buffer)  # waits for what is in flight
         tree, root = self.buffer.weights.asnumpy(), levels(self.buffer.capacity)[-1]
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
 
@@ -233,16 +236,18 @@ class Shard:
         """Where rows lie. A handle is the row's serial number, and slots are filled in turn since a reset."""
         return (handles - self.buffer.serials.asnumpy()[1]) % self.buffer.capacity
 
-    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> Any:
-        """What a method of the buffer gives for handles, as NumPy arrays; ``None`` if they are another process's."""
+    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> tuple[Report, Any]:
+        """Calls a method of the buffer; its result, as NumPy arrays, is ``None`` if handles are another process's."""
         if identity != self.identity:
-            return None
+            return self.report(), None
         result = getattr(self.buffer, method)(handles, *arguments)
-        return tuple(part.asnumpy() for part in result) if isinstance(result, tuple) else result.asnumpy()
+        arrays = tuple(part.asnumpy() for part in result) if isinstance(result, tuple) else result.asnumpy()
+        return self.report(), arrays
 
-    def reset(self) -> None:
+    def reset(self) -> Report:
         """Forgets all rows; the limits of insertions stay."""
         self.buffer.reset()
+        return self.report()
 
     def statistics(self) -> Statistics:
         """What there is to say of the rows."""

@@ -27,7 +27,7 @@ from mindspore_replay import (
     create_buffer,
     load,
 )
-from mindspore_replay.distributed import ShardedReplay, ShardWriter, sharded
+from mindspore_replay.distributed import ShardedReplay, ShardWriter, drawing
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),
@@ -106,7 +106,7 @@ def test_the_union_is_drawn_like_one_buffer(kind: str, monkeypatch: pytest.Monke
         def alike(rng: Any, totals: Any, rows: int, how: str) -> np.ndarray:
             return np.arange(rows) % len(totals)
 
-        monkeypatch.setattr(sharded, "choose", alike)
+        monkeypatch.setattr(drawing, "choose", alike)
         with pytest.raises(AssertionError):
             assert_distribution(drawn(replay, 250), weights)
 
@@ -122,13 +122,13 @@ def test_the_union_is_drawn_while_processes_insert(cluster: Any, kind: str):
         writing = actor.remote(replay.writer(0), 0, 10**9, 100, priorities)
         going = writing.run.remote(3600.0)
         wait_until(lambda: int(replay.size()) == 105)
-        before, numbers, seen = replay._inserted, [], {}
+        before, numbers, seen = replay._exchange.inserted, [], {}
         for _ in range(150):
             batch = replay.sample()
             numbers.append(numbers_of(batch))
             if priorities:
                 seen |= dict(zip(numbers[-1].tolist(), batch[1].asnumpy().tolist()))
-        assert replay._inserted - before > 500
+        assert replay._exchange.inserted - before > 500
         cluster.kill(writing)
         del going
         weights = {n: 1.0 + n % 4 if priorities else 1.0 for n in range(105)}
@@ -136,6 +136,32 @@ def test_the_union_is_drawn_while_processes_insert(cluster: Any, kind: str):
         # To the learner the weights of a shard's rows may change between its two questions, but for rounding they are
         # what they are in a buffer that rests.
         assert all(abs(weight - weights[n] ** -0.4) < 0.05 for n, weight in seen.items())
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_a_sample_takes_one_round_trip(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """Each shard is sent one message a sample, also while rows land that change its weight."""
+    with ShardedReplay(config(kind)) as replay:
+        for shard in (0, 1):
+            fill(replay, shard, range(100))
+        replay.sample()
+        ask, asked = replay._links.ask, []
+        monkeypatch.setattr(replay._links, "ask", lambda calls, **more: asked.append(len(calls)) or ask(calls, **more))
+        remote = ShardWriter(*replay.writer(0).__reduce__()[1])  # as another process has it
+        before = [link.report.number for link in replay._links.all]
+        for i in range(20):
+            batch = replay.sample()
+            if kind == "prioritized":
+                remote.insert(rows(range(i, i + 5)), priority=1.0 + i % 7).flush()
+        first = 1 if kind == "uniform" else 0  # after one look that finds that totals rest
+        assert asked == [2] * (20 + first)
+        after = [link.report.number for link in replay._links.all]
+        reports = 2 * 20 + first  # before each draw and after it
+        assert [a - b for a, b in zip(after, before)] == [reports] * 2
+        if kind == "prioritized":
+            assert int(replay.update_priorities(batch[0], 2.0)) == 0
+            known = {link: report.total for link, report in replay._exchange.known().items()}
+            assert known == {link: report.total for link, report in replay._exchange.reports().items()}
 
 
 @pytest.mark.parametrize("normalize", ["batch", "buffer"])
@@ -165,14 +191,14 @@ def test_weights_are_those_of_one_big_buffer(normalize: str, monkeypatch: pytest
         assert one.beta.asnumpy()[0] == 1.0
         np.testing.assert_allclose(replay.sample(beta=0.0)[1].asnumpy(), 1.0)
         one.reset()
-        replay._beta = 0.7
+        replay._exchange.beta = 0.7
         one.insert([np.arange(60, dtype=np.int32)], priority=priorities)
-        right = sharded.importance
+        right = drawing.importance
 
-        def of_each_half(weights: np.ndarray, least: float | None, beta: float) -> np.ndarray:
+        def of_each_half(weights: np.ndarray, smallest: float, beta: float) -> np.ndarray:
             return np.concatenate([right(half, half.min(), beta) for half in np.split(weights, 2)])
 
-        monkeypatch.setattr(sharded, "importance", of_each_half)
+        monkeypatch.setattr(drawing, "importance", of_each_half)
         with pytest.raises(AssertionError):
             check(replay)
 
@@ -335,7 +361,7 @@ def hand_over(replay: ShardedReplay, writers: list[ShardWriter]) -> int:
     if not writers:
         for number in range(100, 111):
             replay.insert(rows([number]))
-        assert replay._on_their_way() > 0
+        assert replay._writers.on_their_way > 0
         return 11
     for i, writer in enumerate(writers):
         for number in range(8):
@@ -362,7 +388,7 @@ def test_every_method_awaits_what_was_handed_over(own: str, tmp_path: Path):
             assert sees(replay, old), name
             reports = replay._ray.get([link.actor.report.remote() for link in replay._links.all])
             assert sum(report.inserted for report in reports) == inserted, name
-            assert not replay._busy, name
+            assert not replay._writers.busy, name
 
 
 def test_all_rows_that_were_inserted_are_saved(tmp_path: Path):
@@ -419,7 +445,7 @@ def test_a_local_trainer_with_another_first_line(tmp_path: Path):
                 losses.setdefault(str(shards), []).append(float(loss))
         assert (int(buffer.size()), bool(buffer.full())) == (50, False)
         if shards:
-            assert [report.rows for report in buffer._reports().values()] == [25, 25]
+            assert [report.rows for report in buffer._exchange.reports().values()] == [25, 25]
             buffer.close()
     assert len(losses["{}"]) == len(losses["{'shards': 2}"]) == 43
 
@@ -445,7 +471,7 @@ def test_prefetching_and_watching(tmp_path: Path):
         assert second["bytes"] == replay.nbytes
         assert second["shard_1/rows"] == 5
         statistics = replay.statistics()
-        assert statistics.values["sampled"] == replay._samples * 8
+        assert statistics.values["sampled"] == replay._exchange.samples * 8
         assert statistics.histograms["shard_0/priority"].counts.sum() == 20
 
 

@@ -118,11 +118,11 @@ def test_a_saved_run_goes_on_in_new_processes(tmp_path: Path):
         replay.save(incremental=True)
         fill(replay, 0, range(40, 45))
         replay.save(incremental=True)
-        beta, counts = replay._beta, replay.limiter.counts.asnumpy().tolist()
+        beta, counts = replay._exchange.beta, replay.limiter.counts.asnumpy().tolist()
         assert counts[:2] == [45, 160]
     with ShardedReplay(settings, resume=True) as replay:
         assert int(replay.size()) == 45
-        assert replay._beta == beta > 0.4
+        assert replay._exchange.beta == beta > 0.4
         assert replay.limiter.counts.asnumpy().tolist() == counts
         assert replay.statistics().values["priority_max"] == 7
         assert replay.info(replay.sample()[0])[2].asnumpy().max() <= 20
@@ -274,7 +274,7 @@ for _ in range(20):
     replay.update_priorities(indices, 3.0)
     replay.advance()
 replay.can_sample()
-print(replay._beta, replay.limiter.counts.asnumpy().tolist(), flush=True)
+print(replay._exchange.beta, replay.limiter.counts.asnumpy().tolist(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -293,7 +293,7 @@ def test_a_killed_learner_goes_on(cluster: Any):
     with pytest.raises(ValueError, match="must have the same configuration"):
         ShardedReplay({**settings, "alpha": 0.1}, name=name)
     with ShardedReplay(settings, name=name) as replay:
-        assert replay._beta == float(beta) == pytest.approx(0.4 + 20 * 0.006)
+        assert replay._exchange.beta == float(beta) == pytest.approx(0.4 + 20 * 0.006)
         assert str(replay.limiter.counts.asnumpy().tolist()) == counts == "[40, 160, 30, 160]"
         assert int(replay.size()) == 40
         indices, *batch = replay.sample()

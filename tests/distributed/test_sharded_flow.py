@@ -45,7 +45,7 @@ def test_writers_in_several_processes_wait_for_samples(cluster: Any):
         samples, inserted = 0, []
         for _ in range(150):
             # If all shards want rows, shares follow from the grants, and not from which process is the faster one.
-            wait_until(lambda: all(report.wanted for report in replay._reports().values()))
+            wait_until(lambda: all(report.wanted for report in replay._exchange.reports().values()))
             numbers_of(replay.sample())
             samples += 8
             rows_now = stored(replay)
@@ -60,7 +60,7 @@ def test_writers_in_several_processes_wait_for_samples(cluster: Any):
         time.sleep(0.3)
         assert stored(replay) <= most(samples)
         assert inserted[-1] > inserted[0] + 100
-        shares = [report.rows for report in replay._reports().values()]
+        shares = [report.rows for report in replay._exchange.reports().values()]
         assert min(shares) > 50, "a writer's shard was not granted its turn"
         replay.limiter.disable()
         before = stored(replay)

@@ -1,0 +1,205 @@
+"""Batches out of all shards: how many rows each gives, where they stand, and what their importance weights are."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from mindspore import Tensor
+
+from ..mindspore_api import share
+from ..store.outputs import Maker, makers
+from ..store.windows import SamplePlan
+from .exchange import Exchange
+from .handles import joined
+from .links import Link
+from .shard import Drawn, Report
+
+_NAME = "ShardedReplay"
+
+
+class Piece(NamedTuple):
+    """What one shard gives to a batch.
+
+    Attributes:
+        places (numpy.ndarray): Places in the batch, ascending. Shape ``[n]``, int64.
+        link (Link): The shard.
+        drawn (Drawn): Its rows, the first ``n`` of which count.
+        share (float): The expected share of the batch that the shard was asked for, among those that had any rows.
+    """
+
+    places: np.ndarray
+    link: Link
+    drawn: Drawn
+    share: float
+
+    def probabilities(self) -> np.ndarray:
+        r"""Probability of each row, :math:`s \cdot w_i / W`: the shard's share, and the row's of the shard's weight at
+        the time of drawing. Shape ``[n]``, float64."""
+        assert self.drawn.weights is not None
+        return self.share * self.drawn.weights[: len(self.places)] / self.drawn.before.total
+
+    def least(self) -> float:
+        """The smallest probability of any row of the shard."""
+        return self.share * self.drawn.before.least / self.drawn.before.total
+
+
+class Batches:
+    """Draws batches, each in one round trip: the shares of the shards follow from their latest reports.
+
+    A report may be outdated, since writers insert into a shard after it. With priorities, importance weights are
+    computed from the probabilities of these draws, which the answers tell, so their expectation is that of new totals.
+    A batch is drawn again only if a shard that reported no rows has some. Without priorities nothing can correct a
+    row's probability: if totals have changed, the batch is drawn again by the new ones. While they change between
+    batches, or where use removes rows, totals are asked for before.
+
+    Args:
+        exchange (Exchange): Asks the shards.
+        plan (SamplePlan): How to draw.
+        has_handles (bool): Whether rows come with handles.
+        rng (numpy.random.Generator): Chooses shards.
+    """
+
+    def __init__(self, exchange: Exchange, plan: SamplePlan, has_handles: bool, rng: np.random.Generator) -> None:
+        self.exchange, self.plan, self.rng = exchange, plan, rng
+        self._has_handles, self._weighs = has_handles, plan.draw == "priority"
+        self._repeats = plan.max_use is None  # what was drawn in vain is not removed
+        self._steady = False
+        self._outputs: tuple[Maker, ...] | None = None
+
+    def draw(self, beta: float) -> list[Tensor]:
+        """Draws until every row of the batch is there: what a shard does not give in time the others give.
+
+        Raises:
+            RuntimeError: If there are too few rows, or no shard answers.
+        """
+        plan, pieces, left = self.plan, list[Piece](), np.arange(self.plan.n)
+        known, final = self._totals()
+        while left.size:
+            self._check_enough(known, 1 if any(len(piece.places) for piece in pieces) else plan.n)
+            asked = self._allocated(known, left)
+            answers = self.exchange.draw({link: len(places) for link, places in asked.items()})
+            drawn = {link: part for link, part in answers.items() if part.report.identity == known[link].identity}
+            again = not final and self._misses_rows(known, {link: part.before for link, part in drawn.items()})
+            if not again:
+                pieces += self._pieces(known, asked, drawn)
+                left = np.setdiff1d(left, np.concatenate([piece.places for piece in pieces] or [left[:0]]))
+            if again or (left.size and not plan.replace):  # rows that were given already must not come again
+                left, pieces = np.arange(plan.n), []
+            known, final = self.exchange.known(), final or again
+        return self._merged(pieces, beta)
+
+    def _totals(self) -> tuple[dict[Link, Report], bool]:
+        """The reports to draw by, and whether they are new: they are asked for if others would not do."""
+        known = self.exchange.known()
+        usable = (self._repeats or all(r.total for r in known.values())) if self._weighs else self._steady
+        if usable and not self.exchange.outdated and _eligible(known) >= self.plan.n:
+            return known, False
+        now = self.exchange.reports()
+        same = {link: report.total for link, report in now.items()} == {k: report.total for k, report in known.items()}
+        self._steady = same and self._repeats
+        return now, True
+
+    def _misses_rows(self, known: Mapping[Link, Report], before: Mapping[Link, Report]) -> bool:
+        """Whether rows could not come, or not as often as they should, for totals that have changed."""
+        if not self._repeats:
+            return False
+        if len(before) == len(known) and _eligible(before) < self.plan.n:
+            return True
+        if self._weighs:
+            return any(report.total and not known[link].total for link, report in before.items())
+        self._steady = all(report.total == known[link].total for link, report in before.items())
+        return not self._steady
+
+    def _check_enough(self, reports: Mapping[Link, Report], needed: int) -> None:
+        shards = len(self.exchange.links.all)
+        if not reports:
+            raise RuntimeError(
+                f"For '{_NAME}', none of the {shards} shards answers. They are begun anew; try again later."
+            )
+        if _eligible(reports) < needed:
+            raise RuntimeError(
+                f"For '{_NAME}', a sample needs sample_size={self.plan.n} rows, but the {len(reports)} shards "
+                f"that answer have {_eligible(reports)} to draw from. Wait until can_sample() is true."
+            )
+
+    def _allocated(self, known: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:
+        """The places of the batch that each shard is asked for."""
+        how = "once" if not self.plan.replace else "strata" if self._weighs else "replace"
+        chosen = choose(self.rng, [report.total for report in known.values()], left.size, how)
+        return {link: left[chosen == i] for i, link in enumerate(known)}
+
+    def _pieces(
+        self, known: Mapping[Link, Report], asked: Mapping[Link, np.ndarray], drawn: Mapping[Link, Drawn]
+    ) -> list[Piece]:
+        whole = sum(known[link].total for link, part in drawn.items() if part.before.total)
+        return [
+            Piece(asked[link][: len(part.parts[0]) if part.parts else 0], link, part, known[link].total / whole)
+            for link, part in drawn.items()
+            if known[link].total and part.before.total
+        ]
+
+    def _merged(self, pieces: Sequence[Piece], beta: float) -> list[Tensor]:
+        given = [piece for piece in pieces if len(piece.places)]
+        if self._outputs is None:
+            parts = given[0].drawn.parts
+            self._outputs = makers(((self.plan.n, *part.shape[1:]), part.dtype) for part in parts)
+        batch = [make() for make in self._outputs]
+        probabilities = np.empty(self.plan.n)
+        for piece in given:
+            rows, drawn = piece.places, piece.drawn
+            places = slice(rows[0], rows[-1] + 1) if len(rows) == rows[-1] - rows[0] + 1 else rows
+            for target, part in zip(batch, drawn.parts):
+                target[places] = part
+            if self._has_handles:
+                batch[0][places] = joined(piece.link.number, piece.link.lives[drawn.report.identity], drawn.parts[0])
+            if self._weighs:
+                probabilities[places] = piece.probabilities()
+        if self._weighs:
+            smallest = probabilities.min()
+            if self.plan.by_buffer:
+                smallest = min([smallest, *(piece.least() for piece in pieces)])
+            batch[1][...] = importance(probabilities, smallest, beta)
+        return [share(part) for part in batch]
+
+
+def _eligible(reports: Mapping[Link, Report]) -> int:
+    return sum(report.eligible for report in reports.values())
+
+
+def choose(rng: np.random.Generator, totals: Sequence[float], rows: int, how: str) -> np.ndarray:
+    """Chooses the shard of each row of a batch.
+
+    Args:
+        rng (numpy.random.Generator): Where the choice comes from.
+        totals (Sequence[float]): Weight of each shard; at least one is above zero.
+        rows (int): How many rows.
+        how (str): ``"strata"``: one from each of `rows` equal parts of the whole weight; ``"replace"``: each by itself;
+            ``"once"``: `totals` count rows, and none is drawn twice.
+
+    Returns:
+        numpy.ndarray: Place of the shard in `totals`, for each row. Shape ``[rows]``, int64.
+    """
+    weights = np.asarray(totals, np.float64)
+    if how == "once":
+        counts = rng.multivariate_hypergeometric(weights.astype(np.int64), rows, method="marginals")
+        return rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    points = rng.random(rows)
+    if how == "strata":
+        points = (np.arange(rows) + points) / rows
+    bounds = np.cumsum(weights)
+    last = np.flatnonzero(weights)[-1]  # rounding may put a point on the upper bound
+    return np.minimum(np.searchsorted(bounds, points * bounds[-1], side="right"), last)
+
+
+def importance(probabilities: np.ndarray, smallest: float, beta: float) -> np.ndarray:
+    r"""Computes importance weights :math:`(P_\min / P_i)^\beta`.
+
+    Args:
+        probabilities (numpy.ndarray): Probability by which each row was drawn. Shape ``[B]``, float64.
+        smallest (float): :math:`P_\min`.
+        beta (float): The exponent.
+
+    Returns:
+        numpy.ndarray: Shape ``[B]``, float32.
+    """
+    return ((smallest / probabilities) ** beta).astype(np.float32)

@@ -1,0 +1,190 @@
+"""Messages between the learner and its shards: answers bring totals, questions bring the time and insertion quotas."""
+
+import math
+import threading
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..buffers.parameters import overwrite
+from ..training.limiter import RateLimiter
+from .handles import LIVES, parted
+from .links import Link, Links
+from .shard import Drawn, Report
+
+
+class Exchange:
+    """Asks shards, keeps the latest report of each, and distributes the insertion quota among them.
+
+    Args:
+        links (Links): The shards.
+        limiter (Union[RateLimiter, None]): Sets the quota.
+        beta (Union[float, None]): First exponent of importance weights; ``None`` without priorities.
+
+    Attributes:
+        samples (int): Batches drawn.
+        inserted (int): Rows inserted, as reported.
+        clock (int): The learner's clock.
+        largest (float): Largest priority in any shard.
+        takes_back (bool): Whether unused quotas are withdrawn at the next question, as a blocked writer needs them.
+        outdated (bool): Whether rows of this process have landed since all shards reported.
+    """
+
+    def __init__(self, links: Links, limiter: RateLimiter | None, beta: float | None) -> None:
+        self.links, self.limiter = links, limiter
+        self._first_beta = self.beta = beta
+        self.samples = self.inserted = self.clock = 0
+        self.largest = 1.0
+        self.takes_back = self.outdated = False
+        self._turn = 0
+        self._lock = threading.RLock()
+
+    def memo(self) -> dict[str, Any]:
+        """Describes the learner's progress to the learner after this one."""
+        memo: dict[str, Any] = {"samples": self.samples, "clock": self.clock, "largest": self.largest}
+        if self.beta is not None:
+            memo["beta"] = self.beta
+        if self.limiter is not None:
+            memo["counts"] = self.limiter.counts.asnumpy().tolist()
+            memo["seen"] = {str(link.identity): link.seen for link in self.links.all}
+        return memo
+
+    def resume(self, memo: Mapping[str, Any]) -> None:
+        """Continues from the progress of the learner before this one, and asks all shards."""
+        if memo:
+            self.samples, self.clock, self.largest = memo["samples"], memo["clock"], memo["largest"]
+            self.beta = memo.get("beta")
+            if self.limiter is not None and "counts" in memo:
+                overwrite(self.limiter.counts, np.array(memo["counts"]))
+                for link in self.links.all:
+                    link.seen = memo["seen"].get(str(link.identity), 0)
+        self.clock = max([self.clock, *(link.report.clock for link in self.links.all if link.report)])
+        self.reports()
+
+    def known(self) -> dict[Link, Report]:
+        """Gives the latest report of each shard that answers."""
+        return {link: link.report for link in self.links.alive() if link.report is not None}
+
+    def reports(self) -> dict[Link, Report]:
+        """Asks all shards for reports, and distributes the insertion quota."""
+        with self._lock:
+            self.outdated = False
+            self._ask_all("report", self.memo(), self.takes_back)
+            return self.regulate()
+
+    def advance(self, steps: int) -> None:
+        """Moves the clock; a shard that does not answer is told by the next question."""
+        self.clock += steps
+        self._ask_all("report", self.memo())
+
+    def reset(self) -> None:
+        """Forgets all rows of the shards that answer; clock, beta and largest priority begin anew."""
+        with self._lock:
+            self.clock, self.largest, self.beta = 0, 1.0, self._first_beta
+            self._ask_all("reset")
+
+    def _ask_all(self, method: str, *arguments: Any) -> None:
+        alive = self.links.alive()
+        reports = self.links.ask({link: partial(getattr(link.actor, method).remote, *arguments) for link in alive})
+        with self._lock:
+            for link, report in reports.items():
+                self._note(link, report)
+
+    def draw(self, rows: Mapping[Link, int]) -> dict[Link, Drawn]:
+        """Draws so many rows from each shard, also 0, in one round trip that brings their reports along."""
+        arguments = self.memo(), self.takes_back
+        drawn = self.links.ask({link: partial(link.actor.draw.remote, n, *arguments) for link, n in rows.items()})
+        with self._lock:
+            return {link: part for link, part in drawn.items() if self._note(link, part.report)}
+
+    def call(self, method: str, handles: np.ndarray, *arguments: np.ndarray) -> list[tuple[np.ndarray, Any]]:
+        """Calls a method of the buffers whose rows these are.
+
+        Returns:
+            list[tuple[numpy.ndarray, Any]]: For each shard that answers, places in `handles`, and its result for them.
+        """
+        shard, life, there = parted(handles)
+        calls, places = {}, {}
+        for link in self.links.alive():
+            identity = link.identity
+            rows = np.flatnonzero((shard == link.number) & (life == link.lives.get(identity, -1) % LIVES))
+            if rows.size:
+                mine = [argument[rows] for argument in arguments]
+                calls[link] = partial(link.actor.call.remote, identity, method, there[rows], *mine)
+                places[link] = rows
+        answers = self.links.ask(calls)
+        with self._lock:
+            for link, answer in answers.items():
+                self._note(link, answer[0])
+        return [(places[link], result) for link, (_, result) in answers.items() if result is not None]
+
+    def _note(self, link: Link, report: Report) -> bool:
+        """Counts what a report says is new; False if another process has replaced the one that gave it."""
+        if not self.links.meet(link, report):
+            return False
+        assert link.report is not None
+        latest = link.report
+        self.largest = max(self.largest, latest.largest)
+        new = latest.inserted - link.seen
+        if new and self.limiter is not None:
+            self.limiter.count_inserted(new)
+        self.inserted += new
+        link.seen = latest.inserted
+        if latest.grants >= link.grants:  # else a grant was still on its way, which `allowed` counts already
+            link.grants, link.allowed = latest.grants, latest.allowed
+        return True
+
+    # The insertion quota.
+
+    def regulate(self) -> dict[Link, Report]:
+        """Distributes the quota that the limiter allows, by the latest reports, which are returned."""
+        with self._lock:
+            room, idle = self._room(self.known())
+            if math.isfinite(room) and any(math.isinf(link.allowed) for link in self.known()):
+                self._ask_all("report", self.memo(), True)  # nothing limited them until now
+                room, idle = self._room(self.known())
+            reports = self.known()
+            self.takes_back = self._grant(reports, room) and idle
+            return reports
+
+    def _room(self, reports: Mapping[Link, Report]) -> tuple[float, bool]:
+        """Counts the rows that may still be granted, and tells whether some are granted that nobody uses."""
+        wanted = [report.wanted for report in reports.values()]
+        limit = math.inf if self.limiter is None else self.limiter.allowance(max([1, *wanted]))
+        if math.isinf(limit):
+            return limit, False
+        # A shard that does not answer may use what it was granted when it wakes; the others do not wait for that.
+        granted = sum(link.allowed - link.seen for link in reports)
+        return max(limit - granted, 0), granted > 0
+
+    def _grant(self, reports: Mapping[Link, Report], room: float) -> bool:
+        """Distributes the insertion quota: blocked writers first, round robin, then evenly. Returns True if a writer
+        remains blocked."""
+        links = list(reports)
+        if not links:
+            return False
+        if math.isinf(room):
+            grants = {link: room for link in links if math.isfinite(link.allowed)}
+        else:
+            grants, room = dict.fromkeys(links, 0.0), int(room)
+            turn = self._turn % len(links)
+            for i, link in enumerate(links[turn:] + links[:turn]):
+                lacking = max(reports[link].inserted + reports[link].wanted - link.allowed, 0)
+                if reports[link].wanted and lacking > room:
+                    self._turn = turn + i  # what is left is kept for it, and it is the first at the next turn
+                    break
+                grants[link] += lacking
+                room -= lacking
+            else:
+                self._turn = turn + 1
+                for i, link in enumerate(links[turn:] + links[:turn]):
+                    grants[link] += room // len(links) + (i < room % len(links))
+                room = math.inf
+        for link, rows in grants.items():
+            if rows:
+                link.actor.grant.remote(rows)
+                link.grants += 1
+                link.allowed += rows
+        return math.isfinite(room)

@@ -1,0 +1,51 @@
+"""How the processes of the shards begin, or are found again."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .links import Links
+from .ray_module import NAMESPACE, ray_module
+from .shard import Shard
+
+#: Seconds for the processes of the shards to begin.
+_START = 300.0
+_NAME = "ShardedReplay"
+
+
+def actors(configs: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], resume: bool) -> list[Any]:
+    """Makes the shards, or finds those that live under the name."""
+    made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
+    options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
+    name, folder = settings.get("name"), settings.get("folder")
+    living = {"namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
+    begun = []
+    for i, config in enumerate(configs):
+        path = None if folder is None else f"{os.path.abspath(folder)}/shard_{i}.safetensors"
+        own = options if name is None else {**options, **living, "name": f"{name}/shard_{i}"}
+        begun.append(made.options(**own).remote(config, path, resume))
+    return begun
+
+
+def begin(links: Links, fingerprint: Mapping[str, Any], capacities: Sequence[int]) -> tuple[int, dict[str, Any]]:
+    """Waits until all shards have begun; gives the bytes of their buffers, and the latest memo of a learner before."""
+    ray = ray_module()
+    calls = [link.actor.begin.remote(fingerprint, n) for link, n in zip(links.all, capacities)]
+    _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
+    if late:
+        raise TimeoutError(
+            f"For '{_NAME}', {len(late)} of {len(calls)} shards did not begin within {_START:g} s. Has the cluster "
+            f"the resources? {ray.cluster_resources()}"
+        )
+    try:
+        begun = ray.get(calls)
+    except ray.exceptions.RayTaskError as error:
+        raise error.as_instanceof_cause() from None
+    except ray.exceptions.RayActorError as error:
+        cause = str(error).strip().splitlines()[-1]
+        raise RuntimeError(f"For '{_NAME}', a shard could not begin: {cause}") from None
+    for link, report in links.ask({link: link.actor.report.remote for link in links.all}).items():
+        links.meet(link, report)
+    return sum(nbytes for nbytes, _ in begun), max(
+        (memo for _, memo in begun), key=lambda memo: memo.get("samples", -1)
+    )

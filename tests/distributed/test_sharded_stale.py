@@ -1,0 +1,242 @@
+"""Draws by totals that were reported before: shards of this process, whose rows change behind the learner's back."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from clusters import assert_distribution
+
+from mindspore_replay import RateLimiter
+from mindspore_replay.distributed import links as links_module
+from mindspore_replay.distributed.drawing import Batches, Piece
+from mindspore_replay.distributed.exchange import Exchange
+from mindspore_replay.distributed.links import Links
+from mindspore_replay.distributed.shard import Shard
+from mindspore_replay.store.windows import SamplePlan
+
+pytestmark = pytest.mark.host_memory("shards lie in the memory of processes of their own")
+
+ROWS, BATCH = 6, 6
+#: Priorities of the rows of both shards at the learner's last look, and when a batch is drawn.
+BEFORE = np.array([[1, 2, 1, 0, 0, 0], [4, 1, 1, 2, 2, 2]], np.float32)
+AFTER = np.array([[1, 2, 6, 9, 3, 3], [1, 1, 0.5, 2, 0, 2]], np.float32)
+
+
+class Reference:
+    """The answer of a call."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+
+class Actor:
+    """A shard of this process, called as Ray calls it; names of what it was asked are kept."""
+
+    def __init__(self, config: dict[str, Any], asked: list[str]) -> None:
+        self.shard, self.asked = Shard(config, None, False), asked
+
+    def __getattr__(self, method: str) -> Any:
+        def remote(*arguments: Any) -> Reference:
+            self.asked.append(method)
+            return Reference(getattr(self.shard, method)(*arguments))
+
+        return SimpleNamespace(remote=remote)
+
+
+class Setting:
+    """A learner, and two shards whose row ``i`` holds ``i``, from 0 in one and from `ROWS` in the other."""
+
+    def __init__(self, kind: str = "prioritized", by_buffer: bool = True, **more: Any) -> None:
+        weights = {"alpha": 1.0, "epsilon": 0.0} if kind == "prioritized" else {}
+        config = {"type": kind, "capacity": ROWS, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"]}
+        self.asked: list[str] = []
+        actors = [Actor({**config, **weights, **more, "seed": i, "backend": "native"}, self.asked) for i in range(2)]
+        self.buffers = [actor.shard.buffer for actor in actors]
+        self.exchange = Exchange(Links(actors, 1.0), None, 1.0 if weights else None)
+        handles = self.buffers[0].weighted
+        replace, uses = more.get("replace", True), more.get("max_use")
+        rows = BATCH if replace else 4
+        plan = SamplePlan(rows, "priority" if weights else "uniform", (), replace, max_use=uses, by_buffer=by_buffer)
+        self.batches = Batches(self.exchange, plan, handles, np.random.default_rng(0))
+        self.exchange.reports()
+
+    def fill(self, *rows: int, first: int = 0) -> None:
+        """Inserts so many rows into each shard, from number `first` on."""
+        for i, (buffer, n) in enumerate(zip(self.buffers, rows)):
+            if n:
+                buffer.insert([np.arange(first, first + n, dtype=np.int32) + ROWS * i])
+
+    def set(self, priorities: np.ndarray) -> None:
+        for buffer, given in zip(self.buffers, priorities):
+            buffer.update_priorities(np.arange(ROWS), given)
+
+    def draw(self) -> list[np.ndarray]:
+        """A batch, after which `asked` holds what it took."""
+        self.asked.clear()
+        return [part.asnumpy() for part in self.batches.draw(1.0)]
+
+
+@pytest.fixture(autouse=True)
+def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = SimpleNamespace(RayTaskError=KeyError, RayError=KeyError)
+    ray = SimpleNamespace(wait=lambda refs, **_: (refs, []), get=lambda reference: reference.answer, exceptions=errors)
+    monkeypatch.setattr(links_module, "ray_module", lambda: ray)
+
+
+def check_estimates(trials: int = 1500) -> None:
+    """By each batch the sum of a row's weights estimates the same number, whichever row; five sigma."""
+    setting = Setting()
+    setting.fill(ROWS, ROWS)
+    sums = np.zeros((trials, 2 * ROWS))
+    for trial in range(trials):
+        setting.set(BEFORE)
+        setting.exchange.reports()
+        setting.set(AFTER)
+        _, weights, numbers = setting.draw()
+        assert setting.asked == ["draw", "draw"]
+        np.add.at(sums[trial], numbers, weights)
+    live = AFTER.ravel() > 0
+    assert not sums[:, ~live].any()
+    assert (sums[:, live] > 0).sum(0).min() >= 25
+    differences = sums[:, live] - sums[:, live].mean(1, keepdims=True)
+    errors = differences.std(0) / np.sqrt(trials)
+    assert (abs(differences.mean(0)) < 5 * errors).all(), differences.mean(0) / errors
+
+
+def test_weighted_estimates_are_unbiased_though_totals_are_old():
+    check_estimates()
+
+
+def test_weights_that_take_old_totals_for_new_ones_are_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Piece, "probabilities", lambda piece: piece.drawn.weights[: len(piece.places)])
+    monkeypatch.setattr(Piece, "least", lambda piece: piece.drawn.before.least)
+    with pytest.raises(AssertionError):
+        check_estimates()
+
+
+@pytest.mark.parametrize("by_buffer", [False, True])
+def test_weights_are_those_of_the_probabilities_of_the_draws(by_buffer: bool):
+    setting = Setting(by_buffer=by_buffer)
+    setting.fill(ROWS, ROWS)
+    setting.set(BEFORE)
+    setting.exchange.reports()
+    setting.set(AFTER)
+    shares = BEFORE.sum(1) / BEFORE.sum()
+    p = (shares[:, None] * AFTER / AFTER.sum(1, keepdims=True)).ravel()
+    _, weights, numbers = setting.draw()
+    smallest = p[p > 0].min() if by_buffer else p[numbers].min()
+    np.testing.assert_allclose(weights, smallest / p[numbers], rtol=1e-6)
+    counts = np.bincount(numbers // ROWS, minlength=2)
+    assert abs(counts - BATCH * shares).max() <= 1  # by the old totals
+    setting.draw()
+    after = np.bincount(setting.draw()[2] // ROWS, minlength=2)
+    assert abs(after - BATCH * AFTER.sum(1) / AFTER.sum()).max() <= 1  # by those that came with the answers
+
+
+def test_answers_of_other_methods_bring_totals_too():
+    setting = Setting()
+    setting.fill(ROWS, ROWS)
+    setting.exchange.reports()
+    for method, *arguments in (("update_priorities", np.full(1, 7.0, np.float32)), ("delete",), ("info",)):
+        setting.exchange.call(method, np.zeros(1, np.int64), *arguments)
+        known = [report.total for report in setting.exchange.known().values()]
+        assert known == [12 if method == "update_priorities" else 5, 6]
+
+
+def test_rows_of_a_shard_that_was_empty_are_not_missed():
+    setting = Setting()
+    setting.fill(0, ROWS)
+    setting.exchange.reports()
+    setting.fill(ROWS, 0)
+    numbers = setting.draw()[2]
+    assert setting.asked == ["draw"] * 4
+    assert abs(np.bincount(numbers // ROWS) - BATCH / 2).max() == 0
+    setting.draw()
+    assert setting.asked == ["draw"] * 2
+
+
+def test_what_a_shard_that_became_empty_does_not_give_the_other_gives():
+    setting = Setting()
+    setting.fill(ROWS, ROWS)
+    setting.buffers[1].update_priorities([0], 9.0)
+    setting.exchange.reports()
+    left = np.array([1, 1, 0.5, 2, 2, 2], np.float32)
+    setting.set(np.stack([left * 0, left]))
+    _, weights, numbers = setting.draw()
+    assert numbers.min() >= ROWS
+    np.testing.assert_allclose(weights, 0.5 / left[numbers - ROWS])
+    setting.set(AFTER * 0)
+    with pytest.raises(RuntimeError, match="needs sample_size=6 rows, but the 2 shards that answer have 0"):
+        setting.draw()
+
+
+@pytest.mark.parametrize("kind", [{}, {"weighted": True}, {"replace": False}], ids=str)
+def test_uniform_batches_are_drawn_by_new_totals(kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    """Nothing could correct a row's probability, so batches by totals that have changed are drawn again."""
+
+    def check() -> None:
+        setting, numbers = Setting("uniform", **kind), []
+        for _ in range(250 if setting.batches.plan.replace else 1000):
+            for buffer in setting.buffers:
+                buffer.reset()
+            setting.fill(1, ROWS)
+            for _ in range(2):
+                setting.exchange.reports()
+                setting.draw()
+            setting.fill(ROWS - 1, 0, first=1)
+            batch = setting.draw()[-1]
+            assert setting.batches.plan.replace or len(set(batch.tolist())) == len(batch)
+            numbers.append(batch)
+        assert_distribution(np.concatenate(numbers), dict.fromkeys(range(2 * ROWS), 1.0))
+
+    check()
+    monkeypatch.setattr(Batches, "_misses_rows", lambda *_: False)
+    with pytest.raises(AssertionError):
+        check()
+
+
+def test_round_trips_of_uniform_batches():
+    setting = Setting("uniform")
+    setting.fill(5, 5)
+    trips = []
+    for step in range(6):
+        if step == 3:
+            setting.fill(1, 0, first=5)
+        setting.draw()
+        trips.append(setting.asked[::2])
+    # The first two find that totals rest. In the fourth they have changed, and in the fifth they rest again.
+    twice = ["report", "draw"]
+    assert trips == [twice, twice, ["draw"], ["draw", "draw"], twice, ["draw"]]
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_rows_that_use_removes_are_not_drawn_in_vain(kind: str):
+    setting = Setting(kind, max_use=1)
+    setting.fill(3, 0)
+    setting.exchange.reports()
+    setting.batches.plan = setting.batches.plan._replace(n=4)
+    setting.fill(1, ROWS, first=3)
+    numbers = [setting.draw()[-1] for _ in range(2)]
+    seen = np.concatenate(numbers).tolist()
+    assert len(set(seen)) + sum(report.eligible for report in setting.exchange.known().values()) == 10
+
+
+def test_a_grant_on_its_way_counts():
+    """A report from before a grant does not take it back in the learner's books, nor does one that comes late."""
+    setting = Setting()
+    exchange = setting.exchange
+    exchange.reports()
+    exchange.limiter = RateLimiter(1.0, 10, 20.0)
+    link, actor = exchange.links.all[0], exchange.links.all[0].actor
+    exchange.reports()
+    before = link.allowed
+    assert 0 < before < np.inf
+    report = actor.shard.report()
+    actor.shard.grant(5)
+    link.grants, link.allowed = link.grants + 1, before + 5
+    later = actor.shard.report()
+    for told in (report, later, report):
+        assert exchange._note(link, told)
+        assert link.allowed == before + 5
+    assert link.report is later
