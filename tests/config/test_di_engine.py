@@ -18,9 +18,9 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     create_buffer,
-    di_engine,
     get_buffer_cls,
 )
+from mindspore_replay.config import di_engine
 
 PAGE = ROOT / "docs" / "di_engine.md"
 COLUMNS = {"data_shape": [()], "data_type": ["int32"], "seed": 0}
