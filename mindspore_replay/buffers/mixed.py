@@ -429,7 +429,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
                 `PrioritizedReplayBuffer.update_priorities` takes them.
 
         Returns:
-            Tensor: How many handles were dead. Shape ``[]``, int32.
+            Tensor: How many handles were invalid. Shape ``[]``, int32.
 
         Raises:
             TypeError: If `source` or `indices` hold no ints, or `priorities` no numbers.
@@ -460,7 +460,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
                 that gives handles.
 
         Returns:
-            Tensor: How many handles were dead. They are skipped. Shape ``[]``, int32.
+            Tensor: How many handles were invalid. They are skipped. Shape ``[]``, int32.
 
         Raises:
             TypeError: If `source` or `indices` hold no ints, or a column has another dtype.

@@ -101,7 +101,7 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
 
 
 def fingerprint(buffer: Buffer) -> dict[str, Any]:
-    """What shards of one sharded buffer have in common: everything but capacity, seed and size of a sample."""
+    """Returns what shards of one sharded buffer have in common: everything but capacity, seed and size of a sample."""
     described = describe(buffer)
     own = {key: value for key, value in described.get("arguments", {}).items() if key not in ("capacity", "seed")}
     return {"class": described["class"], "arguments": own, "reason": described.get("reason")}

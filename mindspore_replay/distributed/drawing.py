@@ -18,7 +18,7 @@ _NAME = "ShardedReplay"
 
 
 class Piece(NamedTuple):
-    """What one shard gives to a batch.
+    """Rows of a batch that one shard gives.
 
     Attributes:
         places (numpy.ndarray): Places in the batch, ascending. Shape ``[n]``, int64.
@@ -100,7 +100,7 @@ class Batches:
         return now, True
 
     def _misses_rows(self, known: Mapping[Link, Report], before: Mapping[Link, Report]) -> bool:
-        """Whether rows could not come, or not as often as they should, for totals that have changed."""
+        """Returns True if rows could not come, or not as often as they should, for totals that have changed."""
         if not self._repeats:
             return False
         if len(before) == len(known) and _eligible(before) < self.plan.n:

@@ -37,13 +37,13 @@ class Link:
         self.lives: dict[int, int] = {}
         self.allowed = 0.0
         #: What it did not answer in time, or what it answers when it is there again.
-        self.owed: Any = None
+        self.outstanding: Any = None
         self.slow = self.dead = False
         self.tried = 0.0
 
     @property
     def answers(self) -> bool:
-        """Whether nothing is owed."""
+        """True if no answer is outstanding."""
         return not (self.slow or self.dead)
 
 
@@ -70,7 +70,7 @@ class Links:
         """Those that answer. The others are looked after: some may answer again."""
         with self._lock:
             for link in self.all:
-                if link.owed is not None:
+                if link.outstanding is not None:
                     self._look_after(link)
             return [link for link in self.all if link.answers]
 
@@ -120,7 +120,7 @@ class Links:
             if link.report is None or report.number > link.report.number:
                 link.report = report
             if link.dead:
-                link.dead, link.owed = False, None
+                link.dead, link.outstanding = False, None
             return True
 
     def _is_another(self, link: Link, report: Report) -> None:
@@ -142,25 +142,25 @@ class Links:
 
     def _call_again(self, link: Link) -> None:
         link.tried = time.monotonic()
-        link.owed = link.actor.report.remote()
+        link.outstanding = link.actor.report.remote()
 
     def _is_slow(self, link: Link, ref: Any) -> None:
         self.timeouts += 1
         logger.warning("shard %d has not answered for %g s, the others go on", link.number, self.timeout)
-        link.slow, link.owed = True, ref
+        link.slow, link.outstanding = True, ref
 
     def _look_after(self, link: Link) -> None:
         """Looks whether a shard has answered at last."""
-        if not self._ray.wait([link.owed], timeout=0)[0]:
+        if not self._ray.wait([link.outstanding], timeout=0)[0]:
             return
         try:
-            answer = self._ray.get(link.owed)
+            answer = self._ray.get(link.outstanding)
         except self._ray.exceptions.RayTaskError:
             answer = None
         except self._ray.exceptions.RayError as error:
             self._lost(link, error)
             return
-        link.owed = None
+        link.outstanding = None
         if link.slow:
             logger.warning("shard %d answers again", link.number)
             link.slow = False

@@ -24,7 +24,7 @@ from .ray_module import ray_module
 
 
 class Report(NamedTuple):
-    """What a shard says of itself.
+    """Report of a shard.
 
     Attributes:
         identity (int): A number that no other process of this shard has.
@@ -233,7 +233,7 @@ class Shard:
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
 
     def _slots(self, handles: np.ndarray) -> np.ndarray:
-        """Where rows lie. A handle is the row's serial number, and slots are filled in turn since a reset."""
+        """Returns the slots of rows. A handle is the row's serial number; slots are filled in turn since a reset."""
         return (handles - self.buffer.serials.asnumpy()[1]) % self.buffer.capacity
 
     def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> tuple[Report, Any]:
@@ -250,7 +250,7 @@ class Shard:
         return self.report()
 
     def statistics(self) -> Statistics:
-        """What there is to say of the rows."""
+        """Returns statistics of the rows."""
         with self.buffer.snapshot() as state:
             return statistics_of(state)
 

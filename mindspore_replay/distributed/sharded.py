@@ -159,7 +159,7 @@ class ShardedReplay:
 
     @property
     def limiter(self) -> RateLimiter | None:
-        """What writers and `sample` wait for; ``None`` for nothing."""
+        """The limiter of writers and `sample`; ``None`` for none."""
         return self._exchange.limiter
 
     @limiter.setter
@@ -289,8 +289,10 @@ class ShardedReplay:
             self._settle()
 
     def can_sample(self) -> Tensor:
-        """Whether the shards that answer have `sample_size` rows to draw from, and the limiter allows it. Shape ``[]``,
-        bool."""
+        """Returns True if the shards that answer have `sample_size` rows to draw from, and the limiter allows it.
+
+        Shape ``[]``, bool.
+        """
         eligible = sum(report.eligible for report in self._settle().values())
         allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
         return Tensor(bool(allowed and eligible >= self.sample_size))
@@ -307,7 +309,7 @@ class ShardedReplay:
         return True
 
     def full(self) -> Tensor:
-        """Whether every shard is full. Shape ``[]``, bool."""
+        """Returns True if every shard is full. Shape ``[]``, bool."""
         return Tensor(sum(report.rows for report in self._settle().values()) == self.capacity)
 
     # What is known of rows.
@@ -319,7 +321,7 @@ class ShardedReplay:
             indices, priorities: As for `PrioritizedReplayBuffer.update_priorities`.
 
         Returns:
-            Tensor: How many handles were dead, also since their shard does not answer or was replaced. Shape ``[]``,
+            Tensor: How many handles were invalid, also since their shard does not answer or was replaced. Shape ``[]``,
             int32.
 
         Raises:
@@ -356,7 +358,7 @@ class ShardedReplay:
         return Tensor(sum(int(removed) for _, removed in answers), ms.int32)
 
     def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """What is known of rows, as `info` of a buffer says.
+        """Looks up what is known of rows, as `info` of a buffer does.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them. Shape ``[]`` or ``[n]``.

@@ -1,4 +1,4 @@
-"""How the processes of the shards begin, or are found again."""
+"""Start of the shards' processes, or their finding again."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What several shards say of their rows, as what one buffer would say."""
+"""Statistics of several shards, added up to those of one buffer."""
 
 from collections.abc import Mapping
 

@@ -18,7 +18,7 @@ logger = logging.getLogger("mindspore_replay.distributed")
 
 
 class Schema(NamedTuple):
-    """What a writer knows of the buffers it inserts into.
+    """Schema of the buffers that a writer inserts into.
 
     Attributes:
         columns (Columns): Their columns.
@@ -240,7 +240,7 @@ class ShardWriter:
 
     @property
     def has_room(self) -> bool:
-        """Whether a batch can be sent at once."""
+        """True if a batch can be sent at once."""
         return len(self._sent) < self._in_flight
 
     @property
@@ -258,7 +258,7 @@ class ShardWriter:
         return self._rows
 
     def landed(self, seconds: float) -> bool:
-        """Whether all that was sent has landed, or does in so many seconds."""
+        """Returns True if all that was sent has landed, or does in so many seconds."""
         ray = ray_module()
         while self._sent and ray.wait([self._sent[0][0]], timeout=seconds)[0]:
             self._await_oldest()

@@ -168,11 +168,11 @@ class Operators:
         return self._reset()
 
     def update(self, column, handles, rows):
-        """``-> dead handles``: writes `rows`, ``[n, *F]``, over those of handles in the column with this number."""
+        """``-> invalid handles``: writes `rows`, ``[n, *F]``, over those of handles in the column with this number."""
         return self.number(self._update[column](handles, rows))
 
     def update_priorities(self, handles, priority):
-        """``-> dead handles``: `handles` is int64 ``[n]``, `priority` float32 ``[]`` or ``[n]``."""
+        """``-> invalid handles``: `handles` is int64 ``[n]``, `priority` float32 ``[]`` or ``[n]``."""
         return self.number(self._update_priorities(handles, priority))
 
     def delete(self, handles):

@@ -1,6 +1,6 @@
 """State of each row of a buffer with weights, and its changes.
 
-Rows are named by handles. A handle is dead if its row is not stored any more, or was removed: deleted, used up or
+Rows are named by handles. A handle is invalid if its row is not stored any more, or was removed: deleted, used up or
 stale. These are parts of the operators in `insert.py`, `sample.py` and `updates.py`; each costs O(log C) a row. Axes:
 ``C`` capacity.
 """

@@ -21,7 +21,7 @@ from .sum_tree import CompositeTree, LastOfEach
 
 @ms.jit_class
 class CompositeUpdatePriorities:
-    """``(handles [n], priority) -> dead handles``, int32 ``[]``. Changes what is known of rows.
+    """``(handles [n], priority) -> invalid handles``, int32 ``[]``. Changes what is known of rows.
 
     `priority` is float32, one for all handles or one for each, shape ``[]`` or ``[n]``.
     """
@@ -61,7 +61,7 @@ class CompositeUpdatePriorities:
 
 @ms.jit_class
 class CompositeUpdate:
-    """``(handles [n], rows [n, *F]) -> dead handles``, int32 ``[]``: writes rows over those stored in one column.
+    """``(handles [n], rows [n, *F]) -> invalid handles``, int32 ``[]``: writes rows over those stored in one column.
 
     Of several rows for one handle the last stays.
     """

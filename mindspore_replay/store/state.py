@@ -12,7 +12,7 @@ from .schema import Schema
 from .tree import build_weights, initial_weights, tree_size
 from .windows import check_timeline, legal_starts
 
-#: What is counted of rows: deliveries; removals as used up, as stale, by hand; dead handles that were skipped.
+#: What is counted of rows: deliveries; removals as used up, as stale, by hand; invalid handles that were skipped.
 COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
 
 #: The last value of a learner's clock.

@@ -182,7 +182,7 @@ class Store:
             values (Union[dict, Sequence]): Rows of some columns by name, or of all in order, ``[*F]`` or ``[n, *F]``.
 
         Returns:
-            numpy.ndarray: How many handles were dead: those of rows that are gone or deleted. Shape ``[]``, int32.
+            numpy.ndarray: How many handles were invalid: those of rows that are gone or deleted. Shape ``[]``, int32.
 
         Raises:
             TypeError, ValueError: If something does not fit; nothing is written then.
@@ -218,7 +218,7 @@ class Store:
         """Gives rows other priorities, float32 ``[]`` or ``[n]``.
 
         Returns:
-            numpy.ndarray: How many of the handles, int64 ``[n]``, were dead. Shape ``[]``, int32.
+            numpy.ndarray: How many of the handles, int64 ``[n]``, were invalid. Shape ``[]``, int32.
 
         Raises:
             ValueError: If a priority is negative, NaN or infinite; then none is changed.
