@@ -307,6 +307,12 @@ def test_a_killed_learner_goes_on(cluster: Any):
         cluster.get_actor(f"{name}/shard_0", namespace="mindspore_replay")
 
 
+def insert_until_refused(writer: Any) -> None:
+    """Inserts batches; a process that is killed may take some before it ends."""
+    for _ in range(1000):
+        writer.insert(rows(range(64))).flush()
+
+
 def test_a_writer_goes_to_another_shard_when_its_own_is_gone_for_good(cluster: Any):
     with ShardedReplay(config()) as replay:
         writer = replay.writer(1)
@@ -319,5 +325,4 @@ def test_a_writer_goes_to_another_shard_when_its_own_is_gone_for_good(cluster: A
         wait_until(lambda: int(replay.size()) == 64)
         cluster.kill(replay._links.all[0].actor)
         with pytest.raises(ConnectionError, match="no shard is left"):
-            for _ in range(1000):  # the process may take rows until it ends
-                writer.insert(rows(range(64))).flush()
+            insert_until_refused(writer)
