@@ -151,8 +151,9 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
                     f"{self.num_envs} environments, but got {self.capacity}."
                 )
         if self.sample_size > options.most_starts:
+            kind = "rows" if rule is None else "starts of sequences"
             raise ValueError(
-                f"For '{name}', 'sample_size' must be at most {options.most_starts}, the most starts of sequences that "
+                f"For '{name}', 'sample_size' must be at most {options.most_starts}, the most {kind} that "
                 f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
             )
 

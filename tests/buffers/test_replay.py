@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import ReferenceRing, stack
 
+from mindspore_replay import ReplayBuffer
+
 Make = Callable[..., Any]
 
 SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
@@ -280,3 +282,28 @@ def test_random_operations_against_the_twin(make: Make, operations: list[tuple[A
             assert serials_of(driver.sample(arguments[0])) == expected
         assert_state(driver.buffer, twin)
         assert driver.status() == (twin.size, twin.size == 6, twin.size >= 2)
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_samples_of_another_size_from_the_same_rows(backend: str):
+    buffer = ReplayBuffer(2, 8, [()], ["int32"], seed=0, weighted=True, backend=backend)
+    other = buffer.with_sample_size(5)
+    buffer.insert([np.arange(10, 16, dtype=np.int32)])
+    assert (len(other), other.sample_size, buffer.sample_size) == (6, 5, 2)
+    indices, rows = other.sample(with_indices=True)
+    assert rows.asnumpy().tolist() == (indices.asnumpy() + 10).tolist()
+    assert int(other.delete(indices)) == len(set(indices.asnumpy().tolist()))
+    assert buffer.eligible() == 6 - len(set(indices.asnumpy().tolist()))
+    assert other.lock is buffer.lock
+
+
+@pytest.mark.parametrize(
+    ("error", "size", "message"),
+    [(ValueError, 0, r"'sample_size' must be in \[1,"), (ValueError, 9, "'sample_size' must be at most 8, the most"),
+     (TypeError, 2.0, "'sample_size' must be an int")],
+)  # fmt: skip
+def test_sizes_that_no_sample_can_have(error: type[Exception], size: Any, message: str):
+    buffer = ReplayBuffer(2, 8, [()], ["int32"], seed=0)
+    with pytest.raises(error, match=f"^For 'ReplayBuffer', {message}"):
+        buffer.with_sample_size(size)
+    assert buffer.sample_size == 2
