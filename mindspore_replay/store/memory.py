@@ -19,7 +19,7 @@ def zeros(layout: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[s
     """
     bytes_of = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in layout.items()}
     total = sum(-(-size // _LINE) * _LINE for size in bytes_of.values())
-    huge = hasattr(mmap, "MADV_HUGEPAGE") and total >= _HUGE // 8
+    huge = hasattr(mmap, "MADV_HUGEPAGE") and total >= _HUGE
     memory = mmap.mmap(-1, total + (2 * _HUGE if huge else 0), **_PRIVATE)
     if huge:
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -13,7 +13,7 @@ from mindspore import Tensor, ops
 from workers import run
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
-from mindspore_replay.buffers import replay
+from mindspore_replay.buffers import insertion
 from mindspore_replay.store import Store
 
 pytestmark = pytest.mark.host_memory("threads that call kernels directly")
@@ -284,7 +284,7 @@ def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
         return value in column.asnumpy()
 
     assert all(insert_behind_a_late_write(value) for value in (1.0, 2.0, 3.0))
-    monkeypatch.setattr(replay, "wait_for_work", lambda: None)
+    monkeypatch.setattr(insertion, "wait_for_work", lambda: None)
     assert not all(insert_behind_a_late_write(value) for value in range(4, 24))
 
 

@@ -32,7 +32,7 @@ def suite(tmp_path: Path) -> Callable[[str], Path]:
     """Writes a folder with the guard and a test, which is left out in one combination."""
 
     def write(skipped: str) -> Path:
-        conftest = TESTS / "conftest.py".read_text(encoding="utf-8")
+        conftest = (TESTS / "conftest.py").read_text(encoding="utf-8")
         (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
         (tmp_path / "test_some.py").write_text(SUITE.format(skipped=skipped), encoding="utf-8")
         return tmp_path
