@@ -63,9 +63,6 @@ class PositionsOnly(gym.Wrapper):
         return np.append(observation[::2], np.float32(2 * action - 1)), *rest
 
 
-gym.register("CartPolePositions-v1", entry_point=PositionsOnly, disable_env_checker=True)
-
-
 class RecurrentNetwork(nn.Cell):
     """A dense layer, an LSTM, and a value for each action.
 
@@ -327,6 +324,7 @@ def main() -> None:
     name = "r2d2_cartpole" + "_refresh" * arguments.refresh + "_memoryless" * arguments.memoryless
     folder = arguments.out or Path("runs") / f"{name}_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
+    gym.register("CartPolePositions-v1", entry_point=PositionsOnly, disable_env_checker=True)
     run = RecurrentRun(config, arguments.seed, arguments.backend, folder)
     if arguments.resume:
         run.load()

@@ -20,9 +20,10 @@ ENVS, CAPACITY, STEPS, HIDDEN, BURN_IN, LENGTH = 3, 60, 43, 5, 3, 5
 def r2d2(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The script r2d2.py as a module. Its Cells are graphs, as when it runs."""
     monkeypatch.syspath_prepend(ROOT / "examples")
+    module = importlib.import_module("r2d2")
     before = ms.get_context("mode")
     ms.set_context(mode=ms.GRAPH_MODE)
-    yield importlib.import_module("r2d2")
+    yield module
     ms.set_context(mode=before)
 
 
