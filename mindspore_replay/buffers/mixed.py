@@ -10,21 +10,31 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from ..arguments import KeepsArguments
-from ..columns import TYPES, numpy_type
+from ..columns import numpy_type
 from ..ops.eager import graph_body, wait_for_work
-from ..ops.mixture import PickRows, exact_counts
-from ..store.checks import check_bool, check_number, check_seed, check_size
+from ..ops.mixture import PickRows
+from ..store.checks import check_bool, check_seed, check_size
 from ..store.inputs import as_priority, as_values, check_length
 from ..store.random import initial_state
 from ..store.schema import type_name
 from ..store.state import fitting
-from .base import Buffer, hold_locks
+from .base import hold_locks
 from .compile_time import compile_time
+from .mixture_arguments import (
+    LARGEST_RATIO,
+    SMALLEST_RATIO,
+    as_ints,
+    checked_ratios,
+    checked_rewards,
+    checked_sources,
+    common_fields,
+    rows_of_sources,
+    steps_of,
+)
 from .own_names import OwnNames
 from .parameters import load_in_place, overwrite, state_parameter
 
 _numbers = itertools.count()
-_SMALLEST_RATIO, _LARGEST_RATIO = 1e-30, 1e30
 
 
 class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
@@ -87,12 +97,12 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         name = type(self).__name__
         self.sample_size = check_size(name, "sample_size", sample_size)
         self.adjustable = check_bool(name, "adjustable", adjustable)
-        pairs = _pairs(name, parts)
+        pairs = checked_sources(name, parts)
         self.sources = tuple(buffer for buffer, _ in pairs)
-        self._fields = _common_fields(name, self.sources)
-        self._bookkeeping = _steps_of(self.sources[0])
-        ratios = _checked_ratios(name, [ratio for _, ratio in pairs], len(pairs), False)
-        counts = self._counts(ratios)
+        self._fields = common_fields(name, self.sources)
+        self._bookkeeping = steps_of(self.sources[0])
+        ratios = checked_ratios(name, [ratio for _, ratio in pairs], len(pairs), False)
+        counts = rows_of_sources(name, self.sources, ratios, self.sample_size, self.adjustable)
         self._twins = tuple(buffer.with_sample_size(n) for buffer, n in zip(self.sources, counts))
         for i, buffer in enumerate(self.sources):
             self.insert_child_to_cell(f"source_{i}", buffer)  # to set it would give its Parameters other names
@@ -105,6 +115,26 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
                 parameter.name = prefix + parameter.name
                 load_in_place(parameter)
         self._make_operators(counts)
+
+    def _set_rewards(self, rewards: Any) -> None:
+        values = checked_rewards(type(self).__name__, rewards, self.sources, self._fields)
+        self._rewards = tuple(None if value is None else Tensor(value) for value in values)
+        self._reward_at = 2 + len(self._bookkeeping) + [*self._fields, "reward"].index("reward")
+
+    def _make_operators(self, counts: list[int]) -> None:
+        self._source = Tensor(np.repeat(np.arange(len(counts)), counts), ms.int32)
+        self._no_handles = tuple(Tensor(np.full(n, -1), ms.int64) for n in counts)
+        self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in counts)
+        schemas = [buffer.sample_schema for buffer in self.sources]
+        self._with_handles = tuple(schema.has_handles for schema in schemas)
+        self._prioritized = tuple(buffer.prioritized for buffer in self.sources)
+        self._asks = tuple(schema.has_handles and not schema.always_handles for schema in schemas)
+        self._zero = Tensor(0, ms.int32)
+        self._dead = Tensor(-1, ms.int64)
+        self._assert = ops.Assert()
+        self._draw_now = ms.jit(self._draw)
+        if self.adjustable:
+            self._pick = PickRows(self.sample_size, len(self.sources))
 
     def state_parameters(self) -> dict[str, Parameter]:
         """Its own state by name, without that of the sources."""
@@ -154,98 +184,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     def check_state(self, state: Mapping[str, np.ndarray]) -> None:
         if self.adjustable:
-            _checked_ratios(type(self).__name__, state["ratios"], len(self.sources), True)
-
-    def _counts(self, ratios: np.ndarray) -> list[int]:
-        """Returns the rows that each source draws."""
-        name = type(self).__name__
-        if self.adjustable:
-            limited = [i for i, buffer in enumerate(self.sources) if buffer.max_use is not None]
-            if limited:
-                raise ValueError(
-                    f"For '{name}', 'adjustable' draws rows that it does not deliver, so no source may have 'max_use', "
-                    f"but got {limited} with it."
-                )
-            counts = [self.sample_size] * len(self.sources)
-        else:
-            counts = exact_counts(ratios.tolist(), self.sample_size)
-        if min(counts) < 1:
-            raise ValueError(
-                f"For '{name}', each source must get a row, but with ratios {ratios.tolist()} the "
-                f"sample_size={self.sample_size} rows are {counts}."
-            )
-        self._check_starts(counts)
-        return counts
-
-    def _check_starts(self, counts: list[int]) -> None:
-        """Raises a ValueError if a source can never give the rows that a batch takes from it."""
-        wrong = [
-            f"source {i}: {n} of at most {buffer.options.most_starts}"
-            for i, (buffer, n) in enumerate(zip(self.sources, counts))
-            if n > buffer.options.most_starts
-        ]
-        if wrong:
-            raise ValueError(
-                f"For '{type(self).__name__}', each source must be large enough for its rows of a batch of "
-                f"sample_size={self.sample_size}, but got {'; '.join(wrong)}. Take a larger capacity, or fewer rows."
-            )
-
-    def _set_rewards(self, rewards: Any) -> None:
-        name = type(self).__name__
-        values = [None] * len(self.sources) if rewards is None else rewards
-        if not isinstance(values, (list, tuple)) or len(values) != len(self.sources):
-            raise ValueError(f"For '{name}', 'rewards' must hold one entry for each source, but got {rewards!r}.")
-        given = [value for value in values if value is not None]
-        for value in given:
-            check_number(name, "rewards", value, -_LARGEST_RATIO, _LARGEST_RATIO)
-        self._rewards: tuple[Any, ...] = (None,) * len(self.sources)
-        self._reward_at = 0
-        if not given:
-            return
-        if "reward" not in self._fields:
-            raise ValueError(f"For '{name}', 'rewards' need a column 'reward', but got {list(self._fields)}.")
-        if any(buffer.layout.returns is not None for buffer in self.sources):
-            raise ValueError(f"For '{name}', 'rewards' cannot take the place of the returns that NStep gives.")
-        dtype = numpy_type(TYPES[self._fields["reward"][1]])
-        with np.errstate(all="ignore"):
-            lost = [value for value in given if not _fits(value, dtype)]
-        if lost:
-            raise ValueError(f"For '{name}', 'rewards' must fit the column's dtype, {dtype.name}, but got {lost}.")
-        self._rewards = tuple(None if value is None else Tensor(np.array(value, dtype)) for value in values)
-        self._reward_at = 2 + len(self._bookkeeping) + list(self._fields).index("reward")
-
-    def _make_operators(self, counts: list[int]) -> None:
-        self._source = Tensor(np.repeat(np.arange(len(counts)), counts), ms.int32)
-        self._no_handles = tuple(Tensor(np.full(n, -1), ms.int64) for n in counts)
-        self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in counts)
-        schemas = [buffer.sample_schema for buffer in self.sources]
-        self._with_handles = tuple(schema.has_handles for schema in schemas)
-        self._prioritized = tuple(buffer.prioritized for buffer in self.sources)
-        self._asks = tuple(schema.has_handles and not schema.always_handles for schema in schemas)
-        self._zero = Tensor(0, ms.int32)
-        self._dead = Tensor(-1, ms.int64)
-        self._assert = ops.Assert()
-        self._draw_now = ms.jit(self._draw)
-        if self.adjustable:
-            self._pick = PickRows(self.sample_size, len(self.sources))
-
-    # Bodies for the compiler.
-
-    @compile_time
-    def _check_update(self, *layout: Any) -> bool:
-        names = ("source", "indices")
-        given = [np.zeros(shape, numpy_type(dtype)) for dtype, shape in zip(layout[::2], layout[1::2])]
-        self._check_pairs(*(_as_ints(type(self).__name__, *pair).shape for pair in zip(names, given)))
-        return True
-
-    @compile_time
-    def _check_ratios(self, ratios: Any) -> tuple[float, ...]:
-        return tuple(_checked_ratios(type(self).__name__, list(ratios), len(self.sources), True).tolist())
-
-    @compile_time
-    def _check_length(self, shape: tuple[int, ...]) -> bool:
-        _checked_ratios(type(self).__name__, np.ones(shape), len(self.sources), True)
-        return True
+            checked_ratios(type(self).__name__, state["ratios"], len(self.sources), True)
 
     def _batch_of(self, i):
         """Handles, importance weights and the rest of what source i gives."""
@@ -298,55 +237,6 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
         batch = self._draw()
         return batch if with_indices else batch[:1] + batch[3:]
-
-    def _can_sample_graph(self):
-        result = self._twins[0].can_sample()
-        for i in range(1, len(self._twins)):
-            result = ops.logical_and(result, self._twins[i].can_sample())
-        return result
-
-    def _update_graph(self, source, indices, priorities):
-        ok = self._known_sources(source, indices)
-        dead = self._zero + 0
-        for i in range(len(self._twins)):
-            if self._prioritized[i]:
-                others = ops.logical_or(source != i, ops.logical_not(ok))  # an assertion does not stop what follows it
-                handles = ops.select(others, self._dead, ops.cast(indices, ms.int64))
-                skipped = self._twins[i].update_priorities(handles, priorities)
-                dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
-        return dead
-
-    def _update_rows_graph(self, source, indices, values):
-        ok = self._known_sources(source, indices)
-        dead = self._zero + 0
-        for i in range(len(self._twins)):
-            if self._with_handles[i]:
-                others = ops.logical_or(source != i, ops.logical_not(ok))
-                skipped = self._twins[i].update(ops.select(others, self._dead, ops.cast(indices, ms.int64)), values)
-                dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
-        return dead
-
-    def _known_sources(self, source, indices):
-        self._check_update(source.dtype, source.shape, indices.dtype, indices.shape)
-        ok = ops.all(ops.logical_and(source >= 0, source < len(self._twins)))
-        self._assert(ok, (source,))
-        return ok
-
-    def _set_ratios_graph(self, ratios):
-        if not self.adjustable:
-            raise RuntimeError("'set_ratios' needs a MixedReplay made with adjustable=True.")
-        if isinstance(ratios, Tensor):
-            self._check_length(ratios.shape)
-            given = ops.cast(ratios, ms.float64)
-            in_range = ops.logical_and(given >= _SMALLEST_RATIO, given <= _LARGEST_RATIO)
-            ok = ops.logical_and(ops.all(ops.logical_or(in_range, given == 0)), ops.any(in_range))
-            self._assert(ok, (given,))
-            ops.assign(self.ratios, ops.select(ok, given, self.ratios))
-        else:
-            ops.assign(self.ratios, ops.stack([ops.cast(ratio, ms.float64) for ratio in self._check_ratios(ratios)]))
-        return ops.reshape(self.ratios, (-1,))
-
-    # Methods, with the bodies that Python runs.
 
     @graph_body(_sample_graph)
     def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
@@ -404,6 +294,12 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         """Rows stored in all sources together; only from Python."""
         return sum(map(len, self.sources))
 
+    def _can_sample_graph(self):
+        result = self._twins[0].can_sample()
+        for i in range(1, len(self._twins)):
+            result = ops.logical_and(result, self._twins[i].can_sample())
+        return result
+
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
         """Returns True if each source has the eligible rows that a batch takes from it. Shape ``[]``, bool.
@@ -416,6 +312,17 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
     def _can_give(source: Any, twin: Any) -> bool:
         allowed = source.limiter is None or source.limiter.lets_sample(twin.sample_size)
         return allowed and twin.eligible() >= twin.sample_size
+
+    def _update_graph(self, source, indices, priorities):
+        ok = self._known_sources(source, indices)
+        dead = self._zero + 0
+        for i in range(len(self._twins)):
+            if self._prioritized[i]:
+                others = ops.logical_or(source != i, ops.logical_not(ok))  # an assertion does not stop what follows it
+                handles = ops.select(others, self._dead, ops.cast(indices, ms.int64))
+                skipped = self._twins[i].update_priorities(handles, priorities)
+                dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
+        return dead
 
     @graph_body(_update_graph)
     def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Tensor:
@@ -447,6 +354,16 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
                 dead += int(buffer.update_priorities(handles[mine], np.broadcast_to(given, mine.shape)[mine]))
         return Tensor(dead, ms.int32)
 
+    def _update_rows_graph(self, source, indices, values):
+        ok = self._known_sources(source, indices)
+        dead = self._zero + 0
+        for i in range(len(self._twins)):
+            if self._with_handles[i]:
+                others = ops.logical_or(source != i, ops.logical_not(ok))
+                skipped = self._twins[i].update(ops.select(others, self._dead, ops.cast(indices, ms.int64)), values)
+                dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
+        return dead
+
     @graph_body(_update_rows_graph)
     def update(self, source: Any, indices: Any, values: Any) -> Tensor:
         """Writes columns of stored rows, each in its own buffer. Rows of buffers without handles are left out.
@@ -477,10 +394,23 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             dead += int(self.sources[i].update(np.where(mine, handles, -1), values)) - int((~mine).sum())
         return Tensor(dead, ms.int32)
 
+    def _known_sources(self, source, indices):
+        self._check_update(source.dtype, source.shape, indices.dtype, indices.shape)
+        ok = ops.all(ops.logical_and(source >= 0, source < len(self._twins)))
+        self._assert(ok, (source,))
+        return ok
+
+    @compile_time
+    def _check_update(self, *layout: Any) -> bool:
+        names = ("source", "indices")
+        given = [np.zeros(shape, numpy_type(dtype)) for dtype, shape in zip(layout[::2], layout[1::2])]
+        self._check_pairs(*(as_ints(type(self).__name__, *pair).shape for pair in zip(names, given)))
+        return True
+
     def _known_pairs(self, source: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
         """Sources and handles, each ``[n]``, or a clear error."""
         name = type(self).__name__
-        given, handles = (_as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
+        given, handles = (as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
         self._check_pairs(given.shape, handles.shape)
         if given.min() < 0 or given.max() >= len(self.sources):
             raise ValueError(f"For '{name}', 'source' must be in [0, {len(self.sources)}), but got {given.tolist()}.")
@@ -492,6 +422,29 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
                 f"For '{type(self).__name__}', 'source' and 'indices' must have the shape [n], n at least 1, but got "
                 f"{list(source)} and {list(indices)}."
             )
+
+    @compile_time
+    def _check_ratios(self, ratios: Any) -> tuple[float, ...]:
+        return tuple(checked_ratios(type(self).__name__, list(ratios), len(self.sources), True).tolist())
+
+    @compile_time
+    def _check_length(self, shape: tuple[int, ...]) -> bool:
+        checked_ratios(type(self).__name__, np.ones(shape), len(self.sources), True)
+        return True
+
+    def _set_ratios_graph(self, ratios):
+        if not self.adjustable:
+            raise RuntimeError("'set_ratios' needs a MixedReplay made with adjustable=True.")
+        if isinstance(ratios, Tensor):
+            self._check_length(ratios.shape)
+            given = ops.cast(ratios, ms.float64)
+            in_range = ops.logical_and(given >= SMALLEST_RATIO, given <= LARGEST_RATIO)
+            ok = ops.logical_and(ops.all(ops.logical_or(in_range, given == 0)), ops.any(in_range))
+            self._assert(ok, (given,))
+            ops.assign(self.ratios, ops.select(ok, given, self.ratios))
+        else:
+            ops.assign(self.ratios, ops.stack([ops.cast(ratio, ms.float64) for ratio in self._check_ratios(ratios)]))
+        return ops.reshape(self.ratios, (-1,))
 
     @graph_body(_set_ratios_graph)
     def set_ratios(self, ratios: Any) -> "MixedReplay":
@@ -513,65 +466,8 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         if not self.adjustable:
             raise RuntimeError(f"For '{type(self).__name__}', 'set_ratios' needs one made with adjustable=True.")
         given = ratios.asnumpy() if isinstance(ratios, Tensor) else ratios
-        checked = _checked_ratios(type(self).__name__, given, len(self.sources), True)
+        checked = checked_ratios(type(self).__name__, given, len(self.sources), True)
         with hold_locks(self.sources):
             wait_for_work()
             overwrite(self.ratios, checked)
         return self
-
-
-def _fits(value: float, dtype: np.dtype) -> bool:
-    """Returns True if a number keeps its value in a column: exactly in one of ints, up to rounding in one of floats."""
-    cast = np.array(value).astype(dtype)
-    return dtype.kind != "b" and (bool(cast == value) if dtype.kind in "iu" else bool(np.isfinite(cast)))
-
-
-def _pairs(name: str, parts: Any) -> list[tuple[Buffer, Any]]:
-    if not isinstance(parts, (list, tuple)) or not parts:
-        raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
-    for part in parts:
-        if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], Buffer):
-            raise TypeError(f"For '{name}', each of 'parts' must be a pair (buffer, ratio), but got {part!r}.")
-    if len({id(buffer) for buffer, _ in parts}) < len(parts):
-        raise ValueError(f"For '{name}', each buffer may come only once in 'parts', but got one twice.")
-    return [(buffer, ratio) for buffer, ratio in parts]
-
-
-def _common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The columns of the sources' samples, or a ValueError that lists the sources that differ."""
-    first = buffers[0]
-
-    def schema(buffer: Buffer) -> tuple[Any, ...]:
-        return (*_steps_of(buffer), *((key, *field) for key, field in buffer.sample_schema.fields.items()))
-
-    wrong = [f"source {i}: {schema(b)}" for i, b in enumerate(buffers) if schema(b) != schema(first)]
-    if wrong:
-        raise ValueError(
-            f"For '{name}', the samples of all sources must have the columns of source 0, {schema(first)}, but got "
-            f"{'; '.join(wrong)}."
-        )
-    return first.sample_schema.fields
-
-
-def _steps_of(buffer: Buffer) -> tuple[str, ...]:
-    """Returns what a sample says of its steps: lengths and masks."""
-    return tuple(key for key in buffer.sample_schema.bookkeeping if key not in ("indices", "weights"))
-
-
-def _checked_ratios(name: str, ratios: Any, sources: int, may_be_zero: bool) -> np.ndarray:
-    """Ratios as float64 ``[m]``, or a clear error."""
-    given = list(np.asarray(ratios)) if isinstance(ratios, np.ndarray) and ratios.ndim == 1 else ratios
-    if not isinstance(given, (list, tuple)) or len(given) != sources:
-        raise ValueError(f"For '{name}', 'ratios' must be {sources} numbers, one for each source, but got {ratios!r}.")
-    for ratio in given:
-        check_number(name, "ratios", ratio, 0.0 if may_be_zero and ratio == 0 else _SMALLEST_RATIO, _LARGEST_RATIO)
-    if not any(given):
-        raise ValueError(f"For '{name}', one of the 'ratios' must be positive, but got {ratios!r}.")
-    return np.array(given, np.float64)
-
-
-def _as_ints(name: str, argument: str, values: Any) -> np.ndarray:
-    array = values.asnumpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"For '{name}', '{argument}' must hold ints, but got {array.dtype.name}.")
-    return array
