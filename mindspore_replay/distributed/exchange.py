@@ -99,8 +99,13 @@ class Exchange:
         with self._lock:
             return {link: part for link, part in drawn.items() if self._note(link, part.report)}
 
-    def call(self, method: str, handles: np.ndarray, *arguments: np.ndarray) -> list[tuple[np.ndarray, Any]]:
+    def call(self, method: str, handles: np.ndarray, arguments: Any = ()) -> list[tuple[np.ndarray, Any]]:
         """Calls a method of the buffers whose rows these are.
+
+        Args:
+            method (str): The method.
+            handles (numpy.ndarray): Its first argument. Shape ``[n]``, int64.
+            arguments (tuple): The others: arrays ``[n, ...]``, or a list or dict of such. Default: ``()``.
 
         Returns:
             list[tuple[numpy.ndarray, Any]]: For each shard that answers, places in `handles`, and its result for them.
@@ -111,7 +116,7 @@ class Exchange:
             identity = link.identity
             rows = np.flatnonzero((shard == link.number) & (life == link.lives.get(identity, -1) % LIVES))
             if rows.size:
-                mine = [argument[rows] for argument in arguments]
+                mine = _rows_of(arguments, rows)
                 calls[link] = partial(link.actor.call.remote, identity, method, there[rows], *mine)
                 places[link] = rows
         answers = self.links.ask(calls)
@@ -188,3 +193,12 @@ class Exchange:
                 link.grants += 1
                 link.allowed += rows
         return math.isfinite(room)
+
+
+def _rows_of(arrays: Any, rows: np.ndarray) -> Any:
+    """These rows of an array, or of each in a tuple, list or dict."""
+    if isinstance(arrays, dict):
+        return {key: array[rows] for key, array in arrays.items()}
+    if isinstance(arrays, (tuple, list)):
+        return [_rows_of(part, rows) for part in arrays]
+    return arrays[rows]

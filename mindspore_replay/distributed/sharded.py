@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -17,7 +17,7 @@ from mindspore import Tensor
 from ..buffers.arguments import as_handles, need_weights
 from ..buffers.base import Buffer
 from ..store.checks import check_number, check_size
-from ..store.inputs import as_priority, check_length, one_number
+from ..store.inputs import as_priority, as_values, check_length, one_number
 from ..training.limiter import RateLimiter, Wait
 from ..training.statistics import Statistics
 from .configuration import fingerprint, sample_size_of, shard_configs, split, template
@@ -35,6 +35,11 @@ from .writer import Schema, ShardWriter
 logger = logging.getLogger("mindspore_replay.distributed")
 
 _NAME = "ShardedReplay"
+
+
+def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> int:
+    """Counts the handles that shards skipped, and those that no shard answered for."""
+    return handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers)
 
 
 class ShardedReplay:
@@ -144,6 +149,7 @@ class ShardedReplay:
 
     def _be_like(self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, memo: Mapping[str, Any]) -> None:
         """Makes the learner's parts for shards that have buffers like this one."""
+        self._columns = buffer.columns
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
         self.prioritized, self.weighted = buffer.prioritized, buffer.weighted
         self._contents, plan = buffer.sample_schema, buffer.options.plan._replace(n=self.sample_size)
@@ -333,10 +339,31 @@ class ShardedReplay:
         given = as_priority(_NAME, priorities)
         check_length(_NAME, given, handles.size)
         self._writers.land()
-        answers = self._exchange.call("update_priorities", handles, np.broadcast_to(given, handles.shape))
-        dead = handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers)
+        answers = self._exchange.call("update_priorities", handles, (np.broadcast_to(given, handles.shape),))
+        dead = _invalid(handles, answers)
         self._dead_handles += dead
         return Tensor(dead, ms.int32)
+
+    def update(self, indices: Any, values: Any) -> Tensor:
+        """Writes columns of stored rows, each in its shard.
+
+        Args:
+            indices, values: As for `ReplayBuffer.update`.
+
+        Returns:
+            Tensor: How many handles were invalid, also since their shard does not answer or was replaced. They are
+            skipped. Shape ``[]``, int32.
+
+        Raises:
+            RuntimeError: If the buffers give no handles.
+            TypeError, ValueError: As for the buffer's `update`; then nothing is written.
+        """
+        if not self._contents.has_handles:
+            self._need_weights("update")
+        handles, chosen, arrays = as_values(self._columns, indices, values)
+        self._writers.land()
+        given = arrays if self.names is None else {self.names[i]: array for i, array in zip(chosen, arrays)}
+        return Tensor(_invalid(handles, self._exchange.call("update", handles, (given,))), ms.int32)
 
     def delete(self, indices: Any) -> Tensor:
         """Removes rows, as `delete` of a buffer does; those of shards that do not answer stay.

@@ -203,6 +203,38 @@ def test_weights_are_those_of_one_big_buffer(normalize: str, monkeypatch: pytest
             check(replay)
 
 
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+@pytest.mark.parametrize("named", [True, False])
+def test_rows_are_changed_where_they_are(kind: str, named: bool):
+    settings = config(kind, capacity=40, sample_size=40, **({"alpha": 0.0} if kind == "prioritized" else {}))
+    settings |= {"weighted": True} if kind == "uniform" else {}
+    settings |= {} if named else {"names": None}
+    with ShardedReplay(settings) as replay:
+        fill(replay, 0, range(20))
+        fill(replay, 1, range(100, 120))
+        batch = replay.sample(with_indices=True) if kind == "uniform" else replay.sample()
+        handles, first = np.unique(batch[0].asnumpy(), return_index=True)
+        old = numbers_of(batch)[first]
+        new = rows(old + 1000)
+        given = np.append(handles, [-1, handles[0]])
+        values = [np.concatenate([column, column[:1] * 0 - 1, column[:1] * 0 + 7]) for column in new]
+        assert int(replay.update(Tensor(given), dict(zip(replay.names, values)) if named else values)) == 1
+        changed = dict(zip(handles.tolist(), old + 1000)) | {int(handles[0]): 7}  # the last of several for one row
+        batch = replay.sample(with_indices=True) if kind == "uniform" else replay.sample()
+        for handle, number in zip(batch[0].asnumpy().tolist(), numbers_of(batch)):
+            assert number == changed.get(handle, number % 1000)
+        if named:
+            one = np.array([5], np.int32)
+            assert int(replay.update(int(handles[1]), {"number": 5})) == 0
+            with pytest.raises(ValueError, match="some of the columns \\['number', 'wide'\\], but got \\['other'\\]"):
+                replay.update(handles[:1], {"other": one})
+        with pytest.raises(TypeError, match="expected int32, but got float32"):
+            replay.update(handles[:1], [column[:1].astype(np.float32) for column in new])
+        with pytest.raises(ValueError, match="values"):
+            replay.update(handles[:2], [column[:1] for column in new])
+        replay.check_valid()
+
+
 def test_priorities_go_where_their_rows_are():
     with ShardedReplay(config("prioritized", alpha=1.0, epsilon=0.0, sample_size=40)) as replay:
         fill(replay, 0, range(20))
@@ -336,6 +368,7 @@ SEES = {
     "advance": lambda replay, _: set(replay.advance().info(replay.sample()[0])[2].asnumpy()) == {1},
     # Rows that were there before have been overwritten.
     "update_priorities": lambda replay, old: int(replay.update_priorities(old, 2.0)) == 10,
+    "update": lambda replay, old: int(replay.update(old, {"number": np.zeros(10, np.int32)})) == 10,
     "delete": lambda replay, old: int(replay.delete(old)) == 0,
     "info": lambda replay, old: set(replay.info(old)[1].asnumpy()) == {-1},
     # Those handed over before do not count for it.
@@ -380,7 +413,7 @@ def test_every_method_awaits_what_was_handed_over(own: str, tmp_path: Path):
             replay.limiter = None
             replay.reset()
             old = None
-            if name in ("update_priorities", "delete", "info"):
+            if name in ("update_priorities", "update", "delete", "info"):
                 for shard in (0, 1):
                     fill(replay, shard, range(5))
                 old, inserted = replay.sample()[0].asnumpy(), inserted + 10
@@ -495,6 +528,7 @@ def test_shards_that_cannot_begin_say_why(tmp_path: Path):
         (lambda replay: replay.sample(0.4), TypeError, "'beta' needs a buffer with priorities"),
         (lambda replay: replay.sample(with_indices=True), RuntimeError, "weighted=True"),
         (lambda replay: replay.update_priorities([0], [1.0]), RuntimeError, "needs a buffer with priorities"),
+        (lambda replay: replay.update([0], {"number": [1]}), RuntimeError, "'update' needs"),
         (lambda replay: replay.delete([0]), RuntimeError, "keeps a weight"),
         (lambda replay: replay.info([0]), RuntimeError, "keeps a weight"),
         (lambda replay: replay.advance(), RuntimeError, "keeps a weight"),
