@@ -97,7 +97,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what needs MindSpore when it is asked for: `mindspore_replay.store` does without."""
+    """Load what needs MindSpore when it is asked for: `mindspore_replay.store` does without."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, own = _PLACES[name].partition(":")

@@ -10,6 +10,7 @@ class KeepsArguments:
     _given: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make the object, and keep the arguments."""
         alone = super().__new__ is object.__new__  # which takes no arguments beside the class
         made: Any = super().__new__(cls) if alone else super().__new__(cls, *args, **kwargs)
         made.__dict__["_given"] = (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()})
@@ -24,23 +25,23 @@ class Shown(KeepsArguments):
 
 
 def _text(value: Any) -> str:
-    """A value as a reader knows it: a function by its name."""
+    """Return a value as a reader knows it: a function by its name."""
     return getattr(value, "__qualname__", None) or repr(value)
 
 
 def given_arguments(made: KeepsArguments) -> dict[str, Any]:
-    """The arguments that an object was made with, by name; lists as tuples, and without those left out."""
+    """Return the arguments that an object was made with, by name; lists as tuples, and without those left out."""
     args, kwargs = vars(made)["_given"]
     bound = inspect.signature(type(made).__init__).bind(made, *args, **kwargs)
     return dict(list(bound.arguments.items())[1:])
 
 
 def positional_arguments(cls: type) -> str:
-    """The arguments of a class that go by their order, as a reader writes them: ``(x, y)``."""
+    """Return the arguments of a class that go by their order, as a reader writes them: ``(x, y)``."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     return f"({', '.join(p.name for p in parameters if p.kind != p.KEYWORD_ONLY)})"
 
 
 def _frozen(value: Any) -> Any:
-    """The value, and tuples for lists in it, which the caller may change later."""
+    """Return the value, and tuples for lists in it, which the caller may change later."""
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value

@@ -15,7 +15,7 @@ _BFLOAT16 = Tensor([0.0], ms.bfloat16).asnumpy().dtype  # NumPy has none, and Mi
 
 
 def numpy_type(dtype: Any) -> np.dtype:
-    """The NumPy dtype of a MindSpore dtype, or by its name."""
+    """Return the NumPy dtype of a MindSpore dtype, or by its name."""
     name = type_name(dtype)
     return _BFLOAT16 if name == "bfloat16" else np.dtype(name)
 
@@ -36,7 +36,7 @@ class Columns(Schema):
         return tuple(TYPES[name] for name in self.stored_dtypes)
 
     def check_composite(self) -> None:
-        """Raises a TypeError if MindSpore's own operators cannot store a column."""
+        """Raise a TypeError if MindSpore's own operators cannot store a column."""
         wrong = [self._label(i) for i, dtype in enumerate(self.dtypes) if dtype == "bfloat16"]
         if wrong:
             raise TypeError(

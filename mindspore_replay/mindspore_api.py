@@ -21,7 +21,7 @@ _NOTHING: Any = object()
 
 
 def _look_up(place: str) -> Any:
-    """Looks up ``module:attribute.attribute``; gives nothing if it is not there."""
+    """Look up ``module:attribute.attribute``; gives nothing if it is not there."""
     module, _, attributes = place.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -33,7 +33,7 @@ def _look_up(place: str) -> Any:
 
 
 def _find(name: str, *places: str) -> Any:
-    """Looks up the first of these places that is there. The newest version's comes first."""
+    """Look up the first of these places that is there. The newest version's comes first."""
     for place in places:
         found = _look_up(place)
         if found is not _NOTHING:
@@ -83,7 +83,7 @@ IN_PLACE_TARGET, PLAIN_TARGET = "get_ast_augassign_namespace_symbol", "get_ast_n
 
 
 def find_parser() -> ModuleType | None:
-    """The module in which the compiler looks the parser's functions up, or ``None`` where it is not known."""
+    """Return the module in which the compiler looks the parser's functions up, or ``None`` where it is not known."""
     for name in ("mindspore.graph._parse", "mindspore._extends.parse"):  # the latter up to 2.8
         if callable(_look_up(f"{name}:{EXPAND_STATEMENT}")):
             return importlib.import_module(name)
@@ -91,7 +91,7 @@ def find_parser() -> ModuleType | None:
 
 
 def adds_in_place() -> bool:
-    """True if ``+=`` in compiled code changes a Tensor. The compiler reads this switch once; it has no public one."""
+    """Return True if ``+=`` in compiled code changes a Tensor. The compiler reads this private switch once."""
     parser = find_parser()
     switch = parser and _look_up(f"{parser.__name__}.compile_config:JIT_ENABLE_AUGASSIGN_INPLACE")
     return switch == "1"
@@ -104,7 +104,7 @@ jit_contexts: Any = _find("jit_contexts", "mindspore.graph.jit_context", "mindsp
 
 
 def wait_for_work() -> None:
-    """Waits for the operators in flight, so that memory may be touched. Every call from Python begins with it.
+    """Wait for the operators in flight, so that memory may be touched. Every call from Python begins with it.
 
     Raises:
         RuntimeError: If the call is being traced.
@@ -115,7 +115,7 @@ def wait_for_work() -> None:
 
 
 def refuse_trace() -> None:
-    """Raises a RuntimeError if the current thread is tracing a function.
+    """Raise a RuntimeError if the current thread is tracing a function.
 
     Tracing runs a function's Python once and records the operators it meets. A buffer's method is then called as from
     Python, so it would act while the function is traced and never again. To record its operators would not help:
@@ -139,7 +139,7 @@ def _tracer() -> Any:
 
 
 def _end_trace(tracer: Any, context: Any) -> None:
-    """Ends the trace, since MindSpore would go on recording after an exception, and forgets the unfinished graph."""
+    """End the trace, since MindSpore would go on recording after an exception, and forget the unfinished graph."""
     if context.is_nested():
         jit_contexts.set_jit_context(None)
         return
@@ -168,7 +168,7 @@ def global_seeds() -> tuple[int | None, dict[tuple[Any, ...], int]]:
 
 
 def set_global_seeds(seed: int | None, taken: dict[tuple[Any, ...], int]) -> None:
-    """Sets both, and begins no generator anew."""
+    """Set both, and begin no generator anew."""
     _seeds._GLOBAL_SEED = seed
     _seeds._KERNEL_SEED = taken
 
@@ -184,12 +184,12 @@ SET_CELL = "_set_attr_for_cell"
 
 
 def cells_of(cell: Any) -> dict[str, Any]:
-    """A Cell's Cells by attribute, for changes; `nn.Cell.name_cells` gives a copy, and a Cell to be has none."""
+    """Return a Cell's Cells by attribute, for changes; `nn.Cell.name_cells` gives a copy, and a Cell to be has none."""
     return vars(cell).get("_cells") or {}
 
 
 def reserve_cell(cell: Any, name: str) -> None:
-    """Gives a Cell's attribute a place, since what has one already is not refused."""
+    """Give a Cell's attribute a place, since what has one already is not refused."""
     cell._cells.setdefault(name, None)
 
 
@@ -198,7 +198,7 @@ CONTEXT_SETTERS = "mindspore.context._Context.setters"
 
 
 def context_setters() -> dict[str, Any] | None:
-    """The functions by which `set_context` sets a key, by key; ``None`` where they are not known."""
+    """Return the functions by which `set_context` sets a key, by key; ``None`` where they are not known."""
     setters = _look_up(CONTEXT_SETTERS.replace("context.", "context:", 1))
     return None if setters is _NOTHING else setters
 

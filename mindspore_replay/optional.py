@@ -2,7 +2,7 @@
 
 
 def install_command(extra: str) -> str:
-    """The command that brings the packages of an extra, for errors.
+    """Return the command that brings the packages of an extra, for errors.
 
     Args:
         extra (str): A key of the project's optional dependencies.

@@ -70,7 +70,7 @@ class Arguments(Attributes):
 
 
 def need_weights(cls_name: str, weighted: bool, method: str) -> None:
-    """Raises a RuntimeError unless a buffer keeps a weight for each row."""
+    """Raise a RuntimeError unless a buffer keeps a weight for each row."""
     if not weighted:
         raise RuntimeError(
             f"For '{cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with "

@@ -188,7 +188,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
         self._finish_now = ms.jit(self._finish_graph) if self._direct and finish is not None else None
 
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
-        """Makes a buffer on the same rows, with the same Parameters, lock and limiter, for samples of another size.
+        """Make a buffer on the same rows, with the same Parameters, lock and limiter, for samples of another size.
 
         Args:
             sample_size (int): Rows of one sample.
@@ -238,6 +238,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
         return self._lock
 
     def extend_repr(self) -> str:
+        """Return the sizes and the backend, for the Cell's repr."""
         return f"sample_size={self.sample_size}, capacity={self.capacity}, backend={self.backend!r}"
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -254,7 +255,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
 
 
 def hold_locks(buffers: Any) -> contextlib.ExitStack:
-    """Holds the locks of several buffers, which all who do so take in one order."""
+    """Hold the locks of several buffers, which all who do so take in one order."""
     stack = contextlib.ExitStack()
     for lock in sorted((buffer.lock for buffer in buffers), key=id):
         stack.enter_context(lock)

@@ -48,7 +48,7 @@ class Changes(Arguments):
 
     @graph_body(_update_graph)
     def update(self, indices: Any, values: Any) -> Tensor:
-        """Writes columns of stored rows, for example recurrent states that were computed anew.
+        """Write columns of stored rows, for example recurrent states that were computed anew.
 
         Priorities, use counts and episodes stay as they are.
 
@@ -95,7 +95,7 @@ class Changes(Arguments):
 
     @graph_body(_update_priorities_graph)
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
-        """Gives rows other priorities, for example the absolute TD errors of a sample.
+        """Give rows other priorities, for example the absolute TD errors of a sample.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
@@ -132,7 +132,7 @@ class Changes(Arguments):
 
     @graph_body(_delete_graph)
     def delete(self, indices: Any) -> Tensor:
-        """Removes rows: they are not drawn any more.
+        """Remove rows: they are not drawn any more.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
@@ -159,7 +159,7 @@ class Changes(Arguments):
 
     @graph_body(_info_graph)
     def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Looks up what is known of rows, also of removed ones that are still stored.
+        """Look up what is known of rows, also of removed ones that are still stored.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
@@ -197,7 +197,7 @@ class Changes(Arguments):
 
     @graph_body(_advance_graph)
     def advance(self: _Self, steps: int = 1) -> _Self:
-        """Moves the learner's clock, and removes rows that became stale: older than `max_staleness` by that clock.
+        """Move the learner's clock, and remove rows that became stale: older than `max_staleness` by that clock.
 
         Args:
             steps (Union[int, Tensor]): By how much, at least 0. Default: ``1``.
@@ -237,11 +237,11 @@ class Changes(Arguments):
 
     @graph_body(_end_episodes_graph)
     def end_episodes(self) -> Tensor:
-        """Ends every episode that goes on, as where environments are reset before they are done, or begin anew after
-        the buffer was loaded. The next row of each environment begins an episode.
+        """End every episode that goes on. The next row of each environment begins an episode.
 
-        The newest row of each environment becomes the last of its episode. Where a sample takes the next observation
-        from the next row, it is only read from then on, since its own next observation is not known.
+        For environments that are reset before they are done, or begin anew after the buffer was loaded. The newest row
+        of each environment becomes the last of its episode. Where a sample takes the next observation from the next
+        row, it is only read from then on, since its own next observation is not known.
 
         Returns:
             Tensor: How many episodes went on until now. Shape ``[]``, int32.

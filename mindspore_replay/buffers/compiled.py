@@ -138,18 +138,18 @@ class CompiledCalls(nn.Cell):
     # Calls from Python.
 
     def count(self) -> int:
-        """Returns the number of rows stored."""
+        """Return the number of rows stored."""
         count = int(self._parameters["count"].asnumpy())  # on a device this waits for the work in flight
         native.raise_earlier_failure()
         return count
 
     def usual_bounds(self) -> tuple[int, int]:
-        """Returns the range of logical rows that samples are drawn from by default."""
+        """Return the range of logical rows that samples are drawn from by default."""
         window = self._parameters.get("window")
         return ALL_ROWS if window is None else (-int(window.asnumpy()[0]), ALL_ROWS[1])
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
-        """Counts the rows at which a sample may start; ``None`` is for all that `sample` draws from."""
+        """Count the rows at which a sample may start; ``None`` is for all that `sample` draws from."""
         where = self.usual_bounds() if bounds is None else bounds
         if self._options.weighting is None:
             return len(range(*slice(*where).indices(self.count())))
@@ -158,7 +158,7 @@ class CompiledCalls(nn.Cell):
         return int(self._eligible_between(Tensor([where], ms.int64)).asnumpy()[0])
 
     def insertion(self, exp: Any, priority: np.ndarray | None, end: Any, final: Any) -> None:
-        """Stores one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
+        """Store one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
         options = self._options
         fields = self._schema.as_fields(exp)
         rows = self._schema.count_rows(fields, options.num_envs)
@@ -180,7 +180,7 @@ class CompiledCalls(nn.Cell):
             raise too_long(options.cls_name, self._longest) from None
 
     def _fits(self, ends: np.ndarray, rows: int) -> bool:
-        """Returns True if no row makes its episode longer than it may be."""
+        """Return True if no row makes its episode longer than it may be."""
         longest = self._longest
         if longest == 0:
             return True
@@ -204,33 +204,33 @@ class CompiledCalls(nn.Cell):
         return self._sample(where) if beta is None else self._sample_with(where, Tensor(beta, ms.float64))
 
     def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
-        """Reads the rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
+        """Read the rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
         return self._read(Tensor(index))
 
     def update(self, handles: Any, values: Any) -> np.ndarray:
-        """Writes columns of stored rows, as `Store.update` does."""
+        """Write columns of stored rows, as `Store.update` does."""
         where, chosen, arrays = as_values(self._schema, handles, values)
         flat = Tensor(where)
         return [self._update_column(i, flat, Tensor(rows)) for i, rows in zip(chosen, arrays)][-1].asnumpy()
 
     def update_priorities(self, handles: np.ndarray, priorities: np.ndarray) -> np.ndarray:
-        """Sets priorities, float32 ``[]`` or ``[n]``. Returns the number of invalid handles."""
+        """Set priorities, float32 ``[]`` or ``[n]``. Returns the number of invalid handles."""
         return self._update_priorities(Tensor(handles), Tensor(priorities)).asnumpy()
 
     def delete(self, handles: np.ndarray) -> np.ndarray:
-        """Removes rows. Returns their number."""
+        """Remove rows. Returns their number."""
         return self._delete(Tensor(handles)).asnumpy()
 
     def advance(self, steps: int) -> None:
-        """Moves the clock."""
+        """Move the clock."""
         self._advance(Tensor(steps, ms.int64))
 
     def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Returns priorities, use counts and stalenesses."""
+        """Return priorities, use counts and stalenesses."""
         return tuple(part.asnumpy() for part in self._info(Tensor(handles)))
 
     def end_episodes(self) -> np.ndarray:
-        """Ends the open episodes. Returns their number."""
+        """End the open episodes. Returns their number."""
         return self._end_episodes().asnumpy()
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:

@@ -61,7 +61,7 @@ class Drawing(Arguments):
             return batch if self._finish_now is None else self._finish_now(*batch)
 
     def _keys(self, with_indices: bool) -> tuple[str, ...]:
-        """Returns the keys of a sample that is a dict."""
+        """Return the keys of a sample that is a dict."""
         if self.names is None:
             raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
         bookkeeping, fields = self._bookkeeping if with_indices else (), tuple(self.layout.outputs())
@@ -120,7 +120,7 @@ class Drawing(Arguments):
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Returns True if `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
+        """Return True if `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
 
         Every row is eligible that was not removed and has a weight above zero; of an `ElasticReplayBuffer`, those in
         its window. From Python, also whether the `limiter` lets them be sampled now; a graph does not ask it.
@@ -129,7 +129,7 @@ class Drawing(Arguments):
         return Tensor(allowed and self.eligible() >= self.sample_size)
 
     def eligible(self) -> int:
-        """Counts the rows at which a sample may start now, of those that it draws from; only from Python."""
+        """Count the rows at which a sample may start now, of those that it draws from; only from Python."""
         with self._lock:
             wait_for_work()
             return int(self._calls.eligible())
@@ -140,7 +140,7 @@ class Drawing(Arguments):
             yield
 
     def turn_to_sample(self, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
-        """Waits until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
+        """Wait until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
         if self.limiter is None:
             return contextlib.nullcontext()
         return self.limiter.sampling_unless(stop, self.sample_size)

@@ -30,7 +30,7 @@ class Insertion(Arguments):
 
     @graph_body(_insert_graph)
     def insert(self: _Self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> _Self:
-        """Appends one row or a batch; in a full buffer each new row replaces the oldest.
+        """Append one row or a batch; in a full buffer each new row replaces the oldest.
 
         Of a batch longer than the capacity the newest rows stay. Nothing is stored if anything is wrong.
 
@@ -138,7 +138,7 @@ class Insertion(Arguments):
     # Where their episodes end.
 
     def _ends(self, end, final, rows):
-        """Flags of rows as uint8 ``[1]`` or ``[n]``; ``None`` in a buffer whose rows know no episodes."""
+        """Return flags of rows as uint8 ``[1]`` or ``[n]``; ``None`` in a buffer whose rows know no episodes."""
         if not self.has_episodes:
             if not (isinstance(end, bool) and isinstance(final, bool)) or end or final:
                 raise RuntimeError(

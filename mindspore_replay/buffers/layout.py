@@ -62,7 +62,7 @@ class SampleLayout:
         self._last: list[str] = []
 
     def column(self, view: str, argument: str, name: str) -> int:
-        """Returns the number of a column that a view takes as this argument.
+        """Return the number of a column that a view takes as this argument.
 
         Raises:
             ValueError: If there is no such column, or another view takes it for something else.
@@ -83,12 +83,12 @@ class SampleLayout:
         return self.columns.names.index(name)
 
     def only_one(self, view: str, there: bool) -> None:
-        """Raises a ValueError if there is such a view already."""
+        """Raise a ValueError if there is such a view already."""
         if there:
             raise ValueError(f"For '{self.cls_name}', there can be only one view {view}.")
 
     def only_rows(self, view: str) -> None:
-        """Raises a TypeError if samples are windows."""
+        """Raise a TypeError if samples are windows."""
         if self.steps is not None:
             raise TypeError(f"For '{self.cls_name}', {view} can be a view only on a buffer that samples single rows.")
 
@@ -98,12 +98,12 @@ class SampleLayout:
         self._stacks[name] = frames
 
     def add_next(self, name: str) -> None:
-        """Adds the next observation of a column, unless that is a column of its own."""
+        """Add the next observation of a column, unless that is a column of its own."""
         if name not in self._next:
             self._next.append(name)
 
     def of_last_row(self, name: str) -> None:
-        """Takes a column from the last row of the chain."""
+        """Take a column from the last row of the chain."""
         self._last.append(name)
 
     @property
@@ -112,7 +112,7 @@ class SampleLayout:
         return any(f"next_{name}" not in self.columns.names for name in self._next)
 
     def outputs(self) -> dict[str, Output]:
-        """Returns the output of the sampling operator for each field, in order."""
+        """Return the output of the sampling operator for each field, in order."""
         fields = {name: self._field(name, i) for i, name in enumerate(self.columns.names)}
         for name in self._next:
             following = f"next_{name}"
@@ -131,7 +131,7 @@ class SampleLayout:
         return fields
 
     def hidden(self) -> tuple[Output, ...]:
-        """Returns the outputs of the sampling operator beside the fields, for rewards of other goals."""
+        """Return the outputs of the sampling operator beside the fields, for rewards of other goals."""
         if self.hindsight is None:
             return ()
         if self.returns is None:
@@ -144,7 +144,7 @@ class SampleLayout:
         return (Output(RELABELLED), Output(CHAIN), *windows)
 
     def mask(self) -> Output:
-        """Returns the output that says which steps of a window exist."""
+        """Return the output that says which steps of a window exist."""
         if self.steps is None:
             raise ValueError("single rows have no mask")
         return Output(MASK, first=self.steps.first, length=self.steps.length, lead=(self.steps.length,))
@@ -165,5 +165,5 @@ class SampleLayout:
 
 
 def past_of(outputs: Sequence[Output]) -> int:
-    """Counts the steps before its start that a window reads."""
+    """Count the steps before its start that a window reads."""
     return max(0, *(-output.first for output in outputs))

@@ -141,7 +141,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return {"ratios": self.ratios, "random_state": self.random_state} if self.adjustable else {}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The states of all sources, and its own, as NumPy arrays.
+        """Return the states of all sources, and its own, as NumPy arrays.
 
         With arguments, as MindSpore calls it for a Cell that holds it, it is ``nn.Cell.state_dict``.
 
@@ -156,7 +156,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Takes over a state that `state_dict` gave. The same batches follow as would have there.
+        """Take over a state that `state_dict` gave. The same batches follow as would have there.
 
         Args:
             state_dict (Mapping[str, numpy.ndarray]): The state of one with sources of the same columns and capacities.
@@ -183,11 +183,12 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return None
 
     def check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Raise a ValueError unless the ratios of a state are such that rows can be drawn."""
         if self.adjustable:
             checked_ratios(type(self).__name__, state["ratios"], len(self.sources), True)
 
     def _batch_of(self, i):
-        """Handles, importance weights and the rest of what source i gives."""
+        """Return handles, importance weights and the rest of what source i gives."""
         batch = self._twins[i].sample(with_indices=True) if self._asks[i] else self._twins[i].sample()
         head = (self._no_handles[i],)
         if self._with_handles[i]:
@@ -205,7 +206,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return batch[:at] + (self._rewarded(i, batch),) + batch[at + 1 :]
 
     def _rewarded(self, i, batch):
-        """The source's reward for every row, or for every step that there is."""
+        """Return the source's reward for every row, or for every step that there is."""
         reward = ops.zeros_like(batch[self._reward_at]) + self._rewards[i]
         if len(self._bookkeeping) == 0:
             return reward
@@ -213,7 +214,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return reward * ops.reshape(mask, mask.shape + (1,) * (reward.ndim - mask.ndim))
 
     def _draw(self):
-        """Sources, handles, importance weights and the rest of a batch."""
+        """Return sources, handles, importance weights and the rest of a batch."""
         batches = ()
         for i in range(len(self._twins)):
             batches = batches + (self._batch_of(i),)
@@ -272,7 +273,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return dict(zip(names, batch)) if as_dict else batch
 
     def _turns(self) -> contextlib.ExitStack:
-        """Waits for the limiters of the sources."""
+        """Wait for the limiters of the sources."""
         stack = contextlib.ExitStack()
         with stack:
             for source, twin in zip(self.sources, self._twins):
@@ -302,7 +303,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Returns True if each source has the eligible rows that a batch takes from it. Shape ``[]``, bool.
+        """Return True if each source has the eligible rows that a batch takes from it. Shape ``[]``, bool.
 
         From Python, also whether the limiters of the sources let them be sampled now; a graph does not ask them.
         """
@@ -326,7 +327,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(_update_graph)
     def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Tensor:
-        """Gives rows other priorities, each in its own buffer. Rows of buffers without priorities are left out.
+        """Give rows other priorities, each in its own buffer. Rows of buffers without priorities are left out.
 
         Args:
             source (Union[Tensor, Sequence[int]]): Sources as `sample` gives them, ints ``[n]``. In a graph a Tensor.
@@ -366,7 +367,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(_update_rows_graph)
     def update(self, source: Any, indices: Any, values: Any) -> Tensor:
-        """Writes columns of stored rows, each in its own buffer. Rows of buffers without handles are left out.
+        """Write columns of stored rows, each in its own buffer. Rows of buffers without handles are left out.
 
         Args:
             source (Union[Tensor, Sequence[int]]): Sources as `sample` gives them, ints ``[n]``. In a graph a Tensor.
@@ -408,7 +409,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return True
 
     def _known_pairs(self, source: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Sources and handles, each ``[n]``, or a clear error."""
+        """Return sources and handles, each ``[n]``, or a clear error."""
         name = type(self).__name__
         given, handles = (as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
         self._check_pairs(given.shape, handles.shape)

@@ -15,7 +15,7 @@ SMALLEST_RATIO, LARGEST_RATIO = 1e-30, 1e30
 
 
 def _fits(value: float, dtype: np.dtype) -> bool:
-    """Returns True if a number keeps its value in a column: exactly in one of ints, up to rounding in one of floats."""
+    """Return True if a number keeps its value in a column: exactly in one of ints, up to rounding in one of floats."""
     cast = np.array(value).astype(dtype)
     return dtype.kind != "b" and (bool(cast == value) if dtype.kind in "iu" else bool(np.isfinite(cast)))
 
@@ -23,7 +23,7 @@ def _fits(value: float, dtype: np.dtype) -> bool:
 def rows_of_sources(
     name: str, sources: Sequence[Buffer], ratios: np.ndarray, sample_size: int, adjustable: bool
 ) -> list[int]:
-    """The rows that each source draws for a batch, or a ValueError if one can never give them."""
+    """Return the rows that each source draws for a batch, or a ValueError if one can never give them."""
     if adjustable:
         limited = [i for i, buffer in enumerate(sources) if buffer.max_use is not None]
         if limited:
@@ -52,7 +52,7 @@ def rows_of_sources(
 def checked_rewards(
     name: str, rewards: Any, sources: Sequence[Buffer], fields: Mapping[str, tuple[tuple[int, ...], str]]
 ) -> list[np.ndarray | None]:
-    """The reward of each source in the dtype of the column, ``None`` where it keeps its own, or a clear error."""
+    """Return the reward of each source in the column's dtype, ``None`` where it keeps its own, or a clear error."""
     values = [None] * len(sources) if rewards is None else rewards
     if not isinstance(values, (list, tuple)) or len(values) != len(sources):
         raise ValueError(f"For '{name}', 'rewards' must hold one entry for each source, but got {rewards!r}.")
@@ -74,6 +74,7 @@ def checked_rewards(
 
 
 def checked_sources(name: str, parts: Any) -> list[tuple[Buffer, Any]]:
+    """Return pairs of a buffer and its ratio, or a clear error."""
     if not isinstance(parts, (list, tuple)) or not parts:
         raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
     for part in parts:
@@ -85,7 +86,7 @@ def checked_sources(name: str, parts: Any) -> list[tuple[Buffer, Any]]:
 
 
 def common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The columns of the sources' samples, or a ValueError that lists the sources that differ."""
+    """Return the columns of the sources' samples, or a ValueError that lists the sources that differ."""
     first = buffers[0]
 
     def schema(buffer: Buffer) -> tuple[Any, ...]:
@@ -101,7 +102,7 @@ def common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tuple
 
 
 def steps_of(buffer: Buffer) -> tuple[str, ...]:
-    """Returns what a sample says of its steps: lengths and masks."""
+    """Return what a sample says of its steps: lengths and masks."""
     return tuple(key for key in buffer.sample_schema.bookkeeping if key not in ("indices", "weights"))
 
 
@@ -118,6 +119,7 @@ def checked_ratios(name: str, ratios: Any, sources: int, may_be_zero: bool) -> n
 
 
 def as_ints(name: str, argument: str, values: Any) -> np.ndarray:
+    """Return ints as an array, or a clear error."""
     array = values.asnumpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "iu":
         raise TypeError(f"For '{name}', '{argument}' must hold ints, but got {array.dtype.name}.")

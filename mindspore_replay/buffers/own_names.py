@@ -10,12 +10,14 @@ _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
 class OwnNames:
-    """For Cells: a checkpoint names the Parameters as the Cell calls them itself, and mixed precision of its owner, by
-    ``to_float`` or ``amp``, casts nothing in it. It is true even where its length is 0.
+    """A Cell whose Parameters keep their names and dtypes in any owner.
+
+    A checkpoint names the Parameters as the Cell calls them itself, and mixed precision of its owner, by ``to_float``
+    or ``amp``, casts nothing in it. It is true even where its length is 0.
     """
 
     def add_flags(self: Any, **flags: Any) -> Any:
-        """Adds flags as ``nn.Cell.add_flags`` does, without those of mixed precision."""
+        """Add flags as ``nn.Cell.add_flags`` does, without those of mixed precision."""
         columns = getattr(self, "columns", None)
         for flag, dtype in _PRECISIONS.items():
             if flags.pop(flag, False) and columns is not None:
@@ -29,7 +31,7 @@ class OwnNames:
         return True
 
     def parameters_and_names(self: Any, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """Iterates over the Parameters; each has the name given here while it is looked at."""
+        """Iterate over the Parameters; each has the name given here while it is looked at."""
         for key, parameter in nn.Cell.parameters_and_names(self, name_prefix, expand):
             name, parameter.name = parameter.name, key
             try:

@@ -14,12 +14,12 @@ from ..ops.eager import wait_for_work
 
 
 def state_parameter(name: str, value: Any) -> Parameter:
-    """Makes a Parameter that no optimizer touches."""
+    """Make a Parameter that no optimizer touches."""
     return Parameter(Tensor(value), name=name, requires_grad=False)
 
 
 def parameter_on(name: str, array: np.ndarray) -> Parameter:
-    """Makes a Parameter that no optimizer touches, on the CPU in the memory of this array."""
+    """Make a Parameter that no optimizer touches, on the CPU in the memory of this array."""
     dtype = TYPES[type_name(array.dtype)]
     first = Tensor(shape=array.shape, dtype=dtype, init=Zero()) if array.shape else Tensor(array)
     parameter = Parameter(first, name=name, requires_grad=False)
@@ -29,12 +29,12 @@ def parameter_on(name: str, array: np.ndarray) -> Parameter:
 
 
 def times_loaded(parameter: Parameter) -> int:
-    """Counts the calls of ``set_data`` since `load_in_place`."""
+    """Count the calls of ``set_data`` since `load_in_place`."""
     return getattr(parameter, "loads", 0)
 
 
 def load_in_place(parameter: Parameter) -> None:
-    """Makes ``set_data``, by which checkpoints are loaded, write into the memory that is there.
+    """Make ``set_data``, by which checkpoints are loaded, write into the memory that is there.
 
     MindSpore would give the Parameter other memory, which neither kernels called from Python nor a compiled graph would
     know of.
@@ -58,7 +58,7 @@ def load_in_place(parameter: Parameter) -> None:
 
 
 def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
-    """Gives a Parameter other values of the same shape and dtype."""
+    """Give a Parameter other values of the same shape and dtype."""
     if native.host_memory():
         parameter.asnumpy()[...] = array  # this is the Parameter's own memory
     else:

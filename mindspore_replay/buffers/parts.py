@@ -35,10 +35,10 @@ class Sampler:
     by_buffer = False
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
-        """Checks what the sampler was made with; a TypeError or ValueError names the class `name`."""
+        """Check what the sampler was made with; a TypeError or ValueError names the class `name`."""
 
     def draw(self, weighted: bool) -> str:
-        """Returns the draw's name in `ops.sample.DRAWS`, in a buffer with or without weights."""
+        """Return the draw's name in `ops.sample.DRAWS`, in a buffer with or without weights."""
         raise NotImplementedError
 
 
@@ -49,12 +49,14 @@ class Uniform(Sampler):
         self.replace, self.ordered, self.window = replace, ordered, window
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
+        """Raise an error that names the argument if one does not fit the sizes."""
         check_bool(name, "replace", self.replace)
         check_bool(name, "ordered", self.ordered)
         if self.window is not None:
             self.window = check_size(name, "window", self.window, capacity, sample_size)
 
     def draw(self, weighted: bool) -> str:
+        """Return the name of the draw in a buffer with row state or without."""
         return "rank" if weighted else "uniform"
 
 
@@ -68,6 +70,7 @@ class Prioritized(Sampler):
         self.normalize, self.replace, self.ordered = normalize, replace, ordered
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
+        """Raise an error that names the argument if one does not fit the sizes."""
         self.alpha = check_number(name, "alpha", self.alpha)
         self.first_beta = check_number(name, "beta", self.beta)
         self.beta_steps = check_size(name, "beta_steps", self.beta_steps, minimum=0)
@@ -87,13 +90,14 @@ class Prioritized(Sampler):
         self.by_buffer = self.normalize == "buffer"
 
     def draw(self, weighted: bool) -> str:
+        """Return the name of the draw."""
         return "priority"
 
 
 def sampler_of(
     name: str, prioritized: Any, priorities: tuple[float, float, int, float, str], replace: bool, ordered: bool
 ) -> Sampler:
-    """Makes the sampler of a class that draws either way."""
+    """Make the sampler of a class that draws either way."""
     if check_bool(name, "prioritized", prioritized):
         return Prioritized(*priorities, replace, ordered)
     return Uniform(replace, ordered)
@@ -107,6 +111,7 @@ class Limits(NamedTuple):
     weighted: bool = False
 
     def checked(self, name: str) -> "Limits":
+        """Return the limits with the arguments that imply others, or a clear error."""
         use, staleness = self.max_use, self.max_staleness
         use = None if use is None else check_size(name, "max_use", use)
         if staleness is not None:
@@ -119,16 +124,20 @@ class Rows(NamedTuple):
     """Samples hold single rows, or what views make of the rows around each."""
 
     def checked(self, name: str) -> "Rows":
+        """Return the part itself: it has no arguments."""
         return self
 
     @property
     def steps(self) -> None:
+        """None: a sample holds rows and not steps."""
         return None
 
     def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
+        """Return the rule of starts, where views look at other rows of the episode."""
         return WindowRule(past, 2 if layout.needs_next else 1, 1, True, num_envs, 0)
 
     def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
+        """Return nothing: rows need no mask."""
         return {}
 
 
@@ -141,6 +150,7 @@ class Sequences(NamedTuple):
     pad_end: bool
 
     def checked(self, name: str) -> "Sequences":
+        """Return the part with sizes that fit, or a clear error."""
         return Sequences(
             check_size(name, "sequence_length", self.sequence_length),
             check_size(name, "burn_in", self.burn_in, minimum=0),
@@ -150,12 +160,15 @@ class Sequences(NamedTuple):
 
     @property
     def steps(self) -> Steps:
+        """The steps of a sample, counted from its start."""
         return Steps(-self.burn_in, self.burn_in + self.sequence_length)
 
     def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
+        """Return the rule of starts: a whole number of strides from the first step of the episode."""
         return WindowRule(past, self.sequence_length, self.stride, self.pad_end, num_envs, 0)
 
     def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
+        """Return the mask of the steps that are there."""
         return {"mask": layout.mask()}
 
 
@@ -165,17 +178,21 @@ class Episodes(NamedTuple):
     max_episode_length: int
 
     def checked(self, name: str) -> "Episodes":
+        """Return the part with a length that fits, or a clear error."""
         return Episodes(check_size(name, "max_episode_length", self.max_episode_length))
 
     @property
     def steps(self) -> Steps:
+        """The steps of a sample, counted from its start."""
         return Steps(0, self.max_episode_length)
 
     def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
+        """Return the rule of starts: the first step of a whole episode."""
         longest = self.max_episode_length
         return WindowRule(0, longest, longest, True, num_envs, longest)
 
     def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
+        """Return the lengths of the episodes, and the mask of the steps that are there."""
         return {"lengths": Output(LENGTH), "mask": layout.mask()}
 
 
@@ -197,7 +214,7 @@ class Parts(NamedTuple):
     reservoir: bool = False
 
     def checked(self, name: str, sample_size: int, capacity: int) -> "Parts":
-        """Checks the values of all parts.
+        """Check the values of all parts.
 
         Raises:
             TypeError: If a value is of another type.
@@ -223,7 +240,7 @@ class Parts(NamedTuple):
     def options(
         self, name: str, layout: SampleLayout, sample_size: int, capacity: int, num_envs: int, seed: int
     ) -> Options:
-        """Makes the options of the store under the buffer."""
+        """Make the options of the store under the buffer."""
         sampler, limits = self.sampler, self.limits
         prioritized = sampler.first_beta is not None
         fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())

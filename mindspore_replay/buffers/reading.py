@@ -25,7 +25,7 @@ class Reading(Attributes):
 
     @graph_body(_get_item_graph)
     def get_item(self, index: Any) -> tuple[Tensor, ...]:
-        """Reads rows by logical position: 0 is the oldest, -1 the newest.
+        """Read rows by logical position: 0 is the oldest, -1 the newest.
 
         Args:
             index (Union[int, Sequence[int], Tensor]): One position or k positions, int32 or int64. Shape ``[]`` or
@@ -71,7 +71,7 @@ class Reading(Attributes):
 
     @graph_body(_rows_graph)
     def rows(self) -> tuple[Tensor, ...]:
-        """Reads all rows of a full buffer as one batch, the oldest first, for learners that fill, learn and `reset`.
+        """Read all rows of a full buffer as one batch, the oldest first, for learners that fill, learn and `reset`.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
@@ -92,7 +92,7 @@ class Reading(Attributes):
 
     @graph_body(Attributes._size_graph)
     def size(self) -> Tensor:
-        """Returns the number of rows stored. Shape ``[]``, int32."""
+        """Return the number of rows stored. Shape ``[]``, int32."""
         return Tensor(len(self), ms.int32)
 
     def _full_graph(self):
@@ -100,12 +100,12 @@ class Reading(Attributes):
 
     @graph_body(_full_graph)
     def full(self) -> Tensor:
-        """Returns True if `capacity` rows are stored. Shape ``[]``, bool."""
+        """Return True if `capacity` rows are stored. Shape ``[]``, bool."""
         return Tensor(len(self) >= self.capacity)
 
     @graph_body(OwnNames._len_graph)
     def __len__(self) -> int:
-        """Returns the number of rows stored, as `size` does; only from Python."""
+        """Return the number of rows stored, as `size` does; only from Python."""
         with self._lock:
             wait_for_work()
             return int(self._calls.count())

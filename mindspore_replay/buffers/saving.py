@@ -27,8 +27,10 @@ class Saving(Attributes):
     last_saved: Any = None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Copies the whole state: columns, cursors, serials, random state, what the buffer knows of each row, capacity
-        and the layout's version.
+        """Copy the whole state.
+
+        That is columns, cursors, serials, random state, what the buffer knows of each row, capacity and the layout's
+        version.
 
         With arguments, as MindSpore calls it for a Cell that holds the buffer, it is ``nn.Cell.state_dict``.
 
@@ -42,7 +44,7 @@ class Saving(Attributes):
         return {"version": np.array(STATE_VERSION), **copies}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Takes over a state that `state_dict` gave. The same draws follow as would have there.
+        """Take over a state that `state_dict` gave. The same draws follow as would have there.
 
         Args:
             state_dict (Mapping[str, numpy.ndarray]): The state of a buffer with the same columns and capacity.
@@ -56,7 +58,7 @@ class Saving(Attributes):
         return None
 
     def check_valid(self) -> None:
-        """Checks what must hold between any two operations.
+        """Check what must hold between any two operations.
 
         Raises:
             ValueError: If cursors or weights are outside of what they may be, or contradict each other.
@@ -67,12 +69,12 @@ class Saving(Attributes):
     # For the rest of the package.
 
     def state_parameters(self) -> dict[str, Parameter]:
-        """Returns the Parameters of the state by name, those of the limiter included."""
+        """Return the Parameters of the state by name, those of the limiter included."""
         return dict(self.parameters_and_names())  # type: ignore[attr-defined]
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keeps calls from Python out of the state during the block, and on the CPU native kernels in graphs."""
+        """Keep calls from Python out of the state during the block, and on the CPU native kernels in graphs."""
         with self._lock:
             wait_for_work()
             with self._calls.kernels_kept_out() if self._direct else contextlib.nullcontext():
@@ -80,7 +82,7 @@ class Saving(Attributes):
 
     @contextlib.contextmanager
     def snapshot(self, columns: bool = False) -> Iterator[dict[str, np.ndarray]]:
-        """Gives the capacity and the state, with or without columns, which nothing changes in the block.
+        """Give the capacity and the state, with or without columns, which nothing changes in the block.
 
         Arrays come as they lie in the host's memory; from elsewhere, as copies.
         """
@@ -92,7 +94,7 @@ class Saving(Attributes):
                 yield {"capacity": np.array(self.capacity), **arrays}
 
     def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Checks a state, with the errors of `load_state_dict`; returns the arrays for `take_over`."""
+        """Check a state, with the errors of `load_state_dict`; returns the arrays for `take_over`."""
         others = {key: value for key, value in self.state_parameters().items() if key.startswith("limiter.")}
         expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in others.items()}
         arrays = state.checked(self.columns, self.options, state_dict, STATE_VERSION, expected)
@@ -100,14 +102,14 @@ class Saving(Attributes):
         return arrays
 
     def take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copies checked arrays into the state."""
+        """Copy checked arrays into the state."""
         with self.alone():
             self.last_saved = None
             for key, parameter in self.state_parameters().items():
                 overwrite(parameter, arrays[key])
 
     def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Checks a state, its columns aside, as `check_valid` does that of the buffer."""
+        """Check a state, its columns aside, as `check_valid` does that of the buffer."""
         state.check(self.options, arrays)
         self._check_limiter(arrays)
 

@@ -25,6 +25,7 @@ class Saved(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of what is written."""
         return self.array.shape if self.slots is None else (len(self.slots), *self.array.shape[1:])
 
     def chunks(self) -> Iterator[Any]:
@@ -50,18 +51,18 @@ class Cursors:
         return self.inserted - self.count
 
     def state(self) -> dict[str, np.ndarray]:
-        """The arrays that say so."""
+        """Return the cursors as the arrays of a state."""
         serials = np.array([self.inserted, self.base])
         return {"head": np.array(self.head, np.int32), "count": np.array(self.count, np.int32), "serials": serials}
 
 
 def cursors_of(state: Any) -> Cursors:
-    """The cursors among the arrays of a state."""
+    """Return the cursors among the arrays of a state."""
     return Cursors(int(state["head"]), int(state["count"]), *(int(serial) for serial in state["serials"]))
 
 
 def is_reservoir(part: Part) -> bool:
-    """True if the part keeps rows in no order."""
+    """Return True if the part keeps rows in no order."""
     return "row_serials" in part.state()
 
 
@@ -88,6 +89,7 @@ class Contents:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all entries."""
         return sum(entry.nbytes for entry in self.entries.values())
 
     def _add(self, part: Part, since: int) -> None:
@@ -125,15 +127,15 @@ class Contents:
         return stored, new
 
     def has_rows_before(self, serials: Sequence[int]) -> bool:
-        """Returns True if a buffer still has a row with a smaller serial number than the one here for it."""
+        """Return True if a buffer still has a row with a smaller serial number than the one here for it."""
         return any(oldest < serial for oldest, serial in zip(self._oldest, serials))
 
     def chunks(self, name: str) -> Iterator[Any]:
-        """The bytes of an array, in pieces."""
+        """Return the bytes of an array, in pieces."""
         return self._saved[name].chunks()
 
     def check_unchanged(self, checksums: dict[str, int]) -> None:
-        """Raises a RuntimeError if anything has changed since the arrays, which have these checksums, were read.
+        """Raise a RuntimeError if anything has changed since the arrays, which have these checksums, were read.
 
         No row comes without its serial number, so the columns need not be read again.
         """

@@ -39,13 +39,15 @@ class Part(NamedTuple):
 
     @property
     def is_buffer(self) -> bool:
+        """True for a buffer, False for a `MixedReplay`."""
         return isinstance(self.cell, Buffer)
 
     def state(self) -> dict[str, Parameter]:
+        """Return the Parameters of the state by name."""
         return self.cell.state_parameters()
 
     def row_keys(self) -> set[str]:
-        """The keys of the state that hold one row for each slot."""
+        """Return the keys of the state that hold one row for each slot."""
         return {key for key in self.state() if self.is_buffer and is_by_slot(key)}
 
 
@@ -54,7 +56,7 @@ class _NotWrittenError(Exception):
 
 
 def parts_of(function: str, buffers: Any) -> list[Part]:
-    """The parts of a buffer, a `MixedReplay`, or a dict or list of them."""
+    """Return the parts of a buffer, a `MixedReplay`, or a dict or list of them."""
     cells = list(_cells(function, buffers))
     if len({id(cell) for cell in cells}) < len(cells):
         raise ValueError(f"For '{function}', 'buffer' must hold each buffer once, but one comes twice.")
@@ -83,7 +85,7 @@ def _cells(function: str, buffers: Any) -> Iterator[Any]:
 
 
 def describe(buffers: Any) -> dict[str, Any]:
-    """Describes what it takes to make such buffers; for those that cannot be made from a file, the reason."""
+    """Describe what it takes to make such buffers; for those that cannot be made from a file, the reason."""
     if isinstance(buffers, Buffer):
         limiter = {} if buffers.limiter is None else {"limiter": {"timeout": buffers.limiter.timeout}}
         arguments = _arguments(buffers, _BUFFERS)
@@ -97,7 +99,7 @@ def describe(buffers: Any) -> dict[str, Any]:
 
 
 def descriptions(description: Any) -> list[dict[str, Any]]:
-    """The descriptions of the parts, in the order of `parts_of`."""
+    """Return the descriptions of the parts, in the order of `parts_of`."""
     if "class" in description:
         return [description, *(node for source in description.get("sources", []) for node in descriptions(source))]
     parts = description["dict"].values() if "dict" in description else description["list"]
@@ -105,7 +107,7 @@ def descriptions(description: Any) -> list[dict[str, Any]]:
 
 
 def check_description(path: Any, description: Any, depth: int = 0) -> None:
-    """Raises a ValueError if a description is none."""
+    """Raise a ValueError if a description is none."""
     kinds = ("class", "dict", "list")
     kind = [key for key in kinds if isinstance(description, dict) and key in description]
     parts: Any = []
@@ -121,7 +123,7 @@ def check_description(path: Any, description: Any, depth: int = 0) -> None:
 
 
 def _describes_one(description: dict[str, Any]) -> bool:
-    """Returns True if the description of a single Cell suffices to make it, or says why it cannot be made."""
+    """Return True if the description of a single Cell suffices to make it, or has the reason why not."""
     if "class" not in description:
         return True
     known = isinstance(description.get("reason"), str) or (
@@ -132,7 +134,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
 
 
 def same_kind(first: Any, second: Any) -> bool:
-    """Returns True if two descriptions are of the same classes in the same order."""
+    """Return True if two descriptions are of the same classes in the same order."""
     if first.keys() != second.keys() and not {"class"} <= first.keys() & second.keys():
         return False
     if "dict" in first:
@@ -149,7 +151,7 @@ def same_kind(first: Any, second: Any) -> bool:
 
 
 def summary(description: Any) -> str:
-    """A description in a few words, for errors."""
+    """Return a description in a few words, for errors."""
     if "dict" in description:
         return "{" + ", ".join(f"{name!r}: {summary(part)}" for name, part in description["dict"].items()) + "}"
     if "list" in description:

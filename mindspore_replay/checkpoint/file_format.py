@@ -63,6 +63,7 @@ class Entry(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the array."""
         return math.prod(self.shape) * item_size(self.dtype)
 
 
@@ -114,7 +115,7 @@ def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entr
 def header_bytes(
     metadata: Mapping[str, str], entries: Mapping[str, Entry], checksums: Mapping[str, int]
 ) -> tuple[bytes, str]:
-    """The length and the header, and the header's checksum. As long for any checksums."""
+    """Return the length and the header, and the header's checksum. As long for any checksums."""
     written = {name: f"{checksums.get(name, 0):08x}" for name in entries}
     header: dict[str, Any] = {
         "__metadata__": {"header_crc32": _NO_CHECKSUM, **metadata, "checksums": _compact(written)},
@@ -139,18 +140,18 @@ def _compact(value: Any) -> str:
 
 
 def damaged(path: Any, what: str) -> ValueError:
-    """The error for a file that cannot be loaded."""
+    """Return the error for a file that cannot be loaded."""
     return ValueError(f"For 'load', 'path' must be a whole file that 'save' wrote, but {os.fspath(path)} {what}.")
 
 
 def is_ours(file: BinaryIO) -> bool:
-    """Returns True if a file begins as those of this format do."""
+    """Return True if a file begins as those of this format do."""
     file.seek(0)
     return file.read(8 + len(_START))[8:] == _START
 
 
 def read_header(file: BinaryIO, path: Any) -> Header:
-    """The header of a file, or a ValueError that says what is wrong with it."""
+    """Return the header of a file, or a ValueError that says what is wrong with it."""
     size = os.fstat(file.fileno()).st_size
     if not is_ours(file):
         file.seek(0)
@@ -227,7 +228,7 @@ def _parsed(path: Any, header: Any, crc32: str, size: int) -> Header:
 
 
 def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
-    """The arrays, which must follow each other without gaps."""
+    """Return the arrays, which must follow each other without gaps."""
     entries, end = {}, 0
     for name, given in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         _check_ints("shape", given["shape"])

@@ -12,13 +12,13 @@ from .file_format import Header, is_ours, read_header
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """The path without links, so that it is the file that is replaced and not a link to it."""
+    """Return the path without links, so that it is the file that is replaced and not a link to it."""
     return Path(os.path.realpath(path))
 
 
 @contextlib.contextmanager
 def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` once it is whole and on the disk; until then `path` stays.
+    """Open a new file that takes the place of `path` once it is whole and on the disk; until then `path` stays.
 
     It has another name until then.
     """
@@ -39,7 +39,7 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
 
 
 def remove_temporaries(path: Path) -> None:
-    """Removes what killed processes left of files that were to become this one, or an incremental one of it."""
+    """Remove what killed processes left of files that were to become this one, or an incremental one of it."""
     ours = re.compile(re.escape(path.name) + r"(\.[1-9][0-9]*)?\.[0-9a-f]{16}\.tmp")
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(path.parent):
@@ -57,7 +57,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def incremental_path(path: Path, number: int) -> Path:
-    """Returns the path of the incremental file with this number."""
+    """Return the path of the incremental file with this number."""
     return path.with_name(f"{path.name}.{number}")
 
 
@@ -69,7 +69,7 @@ def incremental_paths(path: Path) -> dict[int, Path]:
 
 
 def read_header_at(path: Path) -> Header | None:
-    """The header of a file; ``None`` if there is no such file or it is not whole."""
+    """Return the header of a file; ``None`` if there is no such file or it is not whole."""
     try:
         with open(path, "rb") as file:
             return read_header(file, path)
@@ -78,7 +78,7 @@ def read_header_at(path: Path) -> Header | None:
 
 
 def check_names_free(path: Path) -> None:
-    """Raises a FileExistsError if other files have the names of incremental ones: nobody could tell them from those."""
+    """Raise a FileExistsError if other files have the names of incremental ones: nobody could tell them from those."""
     for other in incremental_paths(path).values() if path.parent.is_dir() else ():
         with open(other, "rb") as file:
             if not is_ours(file):
@@ -89,7 +89,7 @@ def check_names_free(path: Path) -> None:
 
 
 def remove_increments(path: Path, but_of: str) -> None:
-    """Removes incremental files of other files than the one with this id; files with all rows stay."""
+    """Remove incremental files of other files than the one with this id; files with all rows stay."""
     for other in incremental_paths(path).values():
         header = read_header_at(other)
         if header is None or (header.number > 0 and header.id != but_of):
@@ -110,6 +110,7 @@ class WriteAll:
         self._progress = progress
 
     def __call__(self, chunk: Any) -> None:
+        """Write a chunk, and report the bytes that were written."""
         view = memoryview(chunk)
         while len(view):
             written = self._file.write(view)

@@ -34,8 +34,7 @@ class Overview(NamedTuple):
     ends: np.ndarray | None
 
     def returns(self) -> np.ndarray:
-        """Sums of the rewards of the episodes that are stored from their first row to their last, in order of their
-        ends. Shape ``[episodes]``."""
+        """Sum of the rewards of each episode that is stored whole, in order of their ends. Shape ``[episodes]``."""
         if self.rewards is None or self.ends is None:
             return np.zeros(0)
         streams = self.description.get("arguments", {}).get("num_envs", 1)
@@ -56,7 +55,7 @@ class Overview(NamedTuple):
 
 
 def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
-    """The buffers in a file, and the bytes of the file and its incremental files.
+    """Return the buffers in a file, and the bytes of the file and its incremental files.
 
     Args:
         path (Union[str, PathLike]): The file.
@@ -119,6 +118,6 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
 
 
 def _column(sources: list[Source], prefix: str, key: str, rows: int) -> np.ndarray:
-    """A column of the rows that are stored, from the oldest to the newest: each file has those since the one before."""
+    """Return a column of the rows stored, oldest first: each file has those since the one before."""
     parts = [source.array(prefix + key) for source in sources]
     return np.concatenate(parts)[-rows:] if rows else parts[0][:0]

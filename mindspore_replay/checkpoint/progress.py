@@ -8,7 +8,7 @@ from ..optional import install_command
 
 @contextlib.contextmanager
 def progress_bar(function: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
-    """Gives a function that takes how many bytes were done."""
+    """Give a function that takes how many bytes were done."""
     if not shown:
         yield lambda done: None
         return

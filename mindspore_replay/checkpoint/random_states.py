@@ -49,7 +49,7 @@ class RandomStates:
         return {name: _read(generator) for name, generator in self._generators.items()}
 
     def check(self, states: Mapping[str, Any]) -> None:
-        """Raises a ValueError unless they are states of these generators, which they take."""
+        """Raise a ValueError unless they are states of these generators, which they take."""
         if states.keys() != self._generators.keys():
             own = [sorted(names - _GLOBAL.keys()) for names in (set(states), set(self._generators))]
             raise ValueError(
@@ -70,7 +70,7 @@ class RandomStates:
             self.write(before)
 
     def write(self, states: Mapping[str, Any]) -> None:
-        """Gives the generators states that `check` has seen."""
+        """Give the generators states that `check` has seen."""
         for name, state in states.items():
             self._write(name, state, state)
 

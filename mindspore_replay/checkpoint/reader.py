@@ -24,7 +24,7 @@ def load(
     backend: str = "auto",
     progress: bool = False,
 ) -> Any:
-    """Makes the buffer that `save` wrote. The same draws follow as would have there.
+    """Make the buffer that `save` wrote. The same draws follow as would have there.
 
     With another capacity it holds the newest rows that fit, with their handles, priorities and all else; rows that do
     not are as if others had replaced them. Draws are others then, since rows lie in other slots.
@@ -87,7 +87,7 @@ def load(
 def take_over(
     sources: Sequence[Source], states: Sequence[Any], new: bool, of_all: bool = True, progress: bool = False
 ) -> None:
-    """Reads files into the parts with these states, of which none changes before all is known to be right.
+    """Read files into the parts with these states, of which none changes before all is known to be right.
 
     They are the first parts of the files, or all of them.
     """
@@ -107,7 +107,7 @@ def take_over(
 
 
 def _made(source: Source, capacity: int | None, backend: str) -> Any:
-    """New buffers as the file describes them."""
+    """Return new buffers as the file describes them."""
     description = source.header.description
     if capacity is not None and ("class" not in description or description["class"] == MixedReplay.__name__):
         raise ValueError(
@@ -130,7 +130,7 @@ def _check_kind(source: Source, buffer: Any) -> None:
 
 
 def _check_arrays(sources: Sequence[Source], states: Sequence[Any], of_all: bool) -> None:
-    """Raises a ValueError if a file has other arrays than the parts, or, if not all parts are there, not theirs."""
+    """Raise a ValueError if a file has other arrays than the parts, or, if not all parts are there, not theirs."""
     names = {name for state in states for name in state.names()}
     for source in sources:
         wrong = [text for state in states for text in state.differences(source)]
@@ -145,7 +145,7 @@ def _check_arrays(sources: Sequence[Source], states: Sequence[Any], of_all: bool
 
 
 def _overwrite(states: Sequence[Any], new: bool) -> None:
-    """Reads the columns and gives the buffers their state."""
+    """Read the columns and give the buffers their state."""
     with locked([state.part for state in states]):
         wait_for_work()
         try:

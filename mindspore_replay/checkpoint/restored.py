@@ -22,7 +22,7 @@ _LAST_SERIAL = 1 << 62
 
 @contextlib.contextmanager
 def _explained(source: Source) -> Iterator[None]:
-    """Adds to the error for a wrong state the file that it comes from."""
+    """Add to the error for a wrong state the file that it comes from."""
     try:
         yield
     except ValueError as error:
@@ -66,7 +66,7 @@ class Restored:
         return sum(source.header.entries[name].nbytes for source in self._sources for name in names)
 
     def differences(self, source: Source) -> list[str]:
-        """Lists what is wrong with the arrays of a file, apart from their values."""
+        """List what is wrong with the arrays of a file, apart from their values."""
         wrong = []
         for key, parameter in self._parameters.items():
             entry = source.header.entries.get(self.part.prefix + key)
@@ -85,7 +85,7 @@ class Restored:
         return wrong
 
     def read_row_state(self) -> None:
-        """Reads all but the columns, finds where their rows belong, and checks what was read."""
+        """Read all but the columns, find where their rows belong, and check what was read."""
         cursors = []
         for source in self._sources:
             for key in self._parameters:
@@ -99,13 +99,13 @@ class Restored:
             self.part.cell.check_state(self._row_state)
 
     def check_columns(self) -> None:
-        """Raises a ValueError if columns do not fit their checksums."""
+        """Raise a ValueError if columns do not fit their checksums."""
         for source in self._sources:
             for key in self._columns:
                 source.check(self.part.prefix + key)
 
     def read_columns(self) -> None:
-        """Reads the columns into their Parameters, whose rows are lost."""
+        """Read the columns into their Parameters, whose rows are lost."""
         self.part.cell.last_saved = None
         for key in self._columns:
             parameter = self._parameters[key]
@@ -116,7 +116,7 @@ class Restored:
                 overwrite(parameter, array)
 
     def overwrite_marks(self) -> None:
-        """Gives all Parameters but the columns what was read."""
+        """Give all Parameters but the columns what was read."""
         for key, array in self._row_state.items():
             overwrite(self._parameters[key], array)
 
@@ -157,7 +157,7 @@ class Restored:
         return np.zeros(shape, numpy_type(parameter.dtype))
 
     def _check_rows(self, cursors: list[Cursors]) -> None:
-        """Raises a ValueError if files hold other rows than their cursors say, or do not go on from each other."""
+        """Raise a ValueError if files hold other rows than their cursors say, or do not go on from each other."""
         before = 0
         for source, those in zip(self._sources, cursors):
             if not 0 <= those.count <= min(self._saved_capacity, those.inserted) or those.inserted > _LAST_SERIAL:
@@ -182,7 +182,7 @@ class Restored:
         return source.header.since[self._index]
 
     def _moved(self, saved: Cursors) -> Cursors:
-        """The cursors in this capacity: of a smaller one as if its oldest rows had been overwritten."""
+        """Return the cursors in this capacity: of a smaller one as if its oldest rows had been overwritten."""
         capacity = self.part.cell.capacity
         if capacity == self._saved_capacity:
             return saved
@@ -199,7 +199,7 @@ class Restored:
     def _places_in_ring(
         self, source: Source, those: Cursors, now: Cursors, slots: Slots
     ) -> tuple[list[tuple[int, Slots]], int]:
-        """Finds the rows of a file that are still stored, and their slots; and counts those it holds."""
+        """Find the rows of a file that are still stored, and their slots; and counts those it holds."""
         first = max(self._since(source), those.oldest)
         kept_from = max(first, now.oldest)
         kept = min(those.inserted, now.inserted) - kept_from
@@ -207,7 +207,7 @@ class Restored:
         return places, max(0, those.inserted - first)
 
     def _places_in_reservoir(self, source: Source, those: Cursors) -> tuple[list[tuple[int, Slots]], int]:
-        """The slots that the rows of a file went to; and how many rows it holds."""
+        """Return the slots that the rows of a file went to; and how many rows it holds."""
         capacity = self.part.cell.capacity
         serials = source.array(f"{self.part.prefix}row_serials")
         slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= self._since(source)))
@@ -216,7 +216,7 @@ class Restored:
         return [(0, slots)], len(slots)
 
     def _fit(self, now: Cursors) -> None:
-        """Changes what depends on the capacity."""
+        """Change what depends on the capacity."""
         row_state, cell = self._row_state, self.part.cell
         row_state |= now.state()
         if "clock" in row_state:

@@ -10,7 +10,7 @@ CHUNK = 1 << 23
 
 
 def bytes_of(array: np.ndarray) -> np.ndarray:
-    """The memory of a contiguous array, as bytes."""
+    """Return the memory of a contiguous array, as bytes."""
     return array.reshape(-1).view(np.uint8)
 
 
@@ -40,13 +40,13 @@ class Slots:
         return [run for run in runs if run[1]]
 
     def part(self, start: int, count: int) -> "Slots":
-        """Some of these slots, from the one with number `start` on."""
+        """Return some of these slots, from the one with number `start` on."""
         if self.chosen is not None:
             return Slots(self.capacity, 0, count, self.chosen[start : start + count])
         return Slots(self.capacity, self.first + start, count)
 
     def chunks(self, array: np.ndarray) -> Iterator[Any]:
-        """The rows in these slots as bytes, in pieces that are small and, if slots are neighbours, no copies."""
+        """Return the rows in these slots as bytes, in pieces that are small and, if slots are neighbours, no copies."""
         if self.chosen is not None:
             yield from (bytes_of(array[slots]) for slots in self._few(array))
             return
@@ -55,7 +55,7 @@ class Slots:
             yield from (memory[i : i + CHUNK] for i in range(0, memory.size, CHUNK))
 
     def fill(self, array: np.ndarray, read: Any) -> None:
-        """Puts rows into these slots: ``read(memory)`` fills the memory it is given with the rows that are next."""
+        """Put rows into these slots: ``read(memory)`` fills the memory it is given with the rows that are next."""
         if self.chosen is not None:
             for slots in self._few(array):
                 rows = np.empty((len(slots), *array.shape[1:]), array.dtype)
@@ -68,7 +68,7 @@ class Slots:
                 read(memory[i : i + CHUNK])
 
     def _few(self, array: np.ndarray) -> Iterator[np.ndarray]:
-        """The chosen slots, as many at a time as make a chunk."""
+        """Return the chosen slots, as many at a time as make a chunk."""
         assert self.chosen is not None
         step = max(1, CHUNK // max(1, array[:1].nbytes))
         yield from (self.chosen[i : i + step] for i in range(0, self.count, step))

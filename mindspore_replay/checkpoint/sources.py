@@ -35,11 +35,11 @@ class Source:
         self._summed: Future[int] | None = None  # the checksum up to the last piece that was read
 
     def is_still(self, path: Path) -> bool:
-        """Returns True if the open file is the one that has this name now."""
+        """Return True if the open file is the one that has this name now."""
         return os.path.samestat(os.fstat(self._file.fileno()), path.stat())
 
     def array(self, name: str) -> np.ndarray:
-        """An array of its own."""
+        """Return an array of its own."""
         entry = self.header.entries[name]
         array = np.empty(entry.shape, entry.dtype)
         self._begin(name)
@@ -48,7 +48,7 @@ class Source:
         return array
 
     def fill(self, name: str, array: np.ndarray, places: Iterable[tuple[int, Slots]]) -> None:
-        """Reads rows into slots: from each of these rows of the file on, as many as there are slots."""
+        """Read rows into slots: from each of these rows of the file on, as many as there are slots."""
         entry = self.header.entries[name]
         row_bytes = entry.nbytes // max(1, entry.shape[0])
         self._begin(name)
@@ -61,7 +61,7 @@ class Source:
         self._end(name)
 
     def check(self, name: str) -> None:
-        """Raises a ValueError if an array does not fit its checksum."""
+        """Raise a ValueError if an array does not fit its checksum."""
         self._begin(name)
         self._skip(self.header.entries[name].nbytes)
         self._end(name)
@@ -102,7 +102,7 @@ class Source:
 
 
 def open_sources(path: str | os.PathLike[str], stack: contextlib.ExitStack) -> list[Source]:
-    """The file with all rows and its incremental files, in order. A ValueError if one lacks or is not whole."""
+    """Return the file with all rows and its incremental files, in order. A ValueError if one lacks or is not whole."""
     summing = stack.enter_context(ThreadPoolExecutor(1))
     while True:
         sources = _open_all(path, stack, summing)

@@ -87,7 +87,7 @@ class TrainingCheckpoint:
         self._values = _Values()
 
     def save(self, **values: Any) -> None:
-        """Writes a checkpoint. Call it between the calls of compiled graphs.
+        """Write a checkpoint. Call it between the calls of compiled graphs.
 
         Args:
             values (Any): What `load` is to give back, by names: None, numbers, strings, NumPy arrays of numbers, and
@@ -102,7 +102,7 @@ class TrainingCheckpoint:
         save_parts([*self._parts, Part("", self._values)], self.path, describe(self._buffers), incremental=True)
 
     def load(self) -> dict[str, Any] | None:
-        """Reads the checkpoint into the parts. The run then goes on as if it had never stopped.
+        """Read the checkpoint into the parts. The run then goes on as if it had never stopped.
 
         All that is read is checked first, so that nothing is changed if anything is wrong. A buffer may have another
         capacity than it had, as for the function `load`.
@@ -156,7 +156,7 @@ def _check_part(name: str, part: Any) -> None:
 
 
 def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The buffers among the parts, and those in Cells by their places there. None comes twice."""
+    """Return the buffers among the parts, and those in Cells by their places there. None comes twice."""
     kinds = (Buffer, MixedReplay)
     found = {name: part for name, part in parts.items() if isinstance(part, (*kinds, Mapping))}
     inside = [
@@ -238,7 +238,7 @@ class _RestoredValues:
         return []
 
     def read_row_state(self) -> None:
-        """Reads and checks all."""
+        """Read and check all."""
         for source in self._sources:
             arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}
         try:

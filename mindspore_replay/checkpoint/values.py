@@ -19,16 +19,17 @@ class Plain(NamedTuple):
     array: np.ndarray
 
     def asnumpy(self) -> np.ndarray:
+        """Return the array, as a Tensor would."""
         return self.array
 
 
 def is_value(name: str) -> bool:
-    """Returns True if an array in a file is one of these."""
+    """Return True if an array in a file is one of these."""
     return name.partition("/")[0] == NAME
 
 
 def encoded(**values: Any) -> dict[str, np.ndarray]:
-    """The arrays for values by name. A TypeError names what in them cannot be written."""
+    """Return the arrays for values by name. A TypeError names what in them cannot be written."""
     arrays: dict[str, np.ndarray] = {}
     named = {name: _encoded(value, name, arrays) for name, value in values.items()}
     text = json.dumps(named, separators=(",", ":"), allow_nan=False)
@@ -36,12 +37,12 @@ def encoded(**values: Any) -> dict[str, np.ndarray]:
 
 
 def decoded(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The values that `encoded` took."""
+    """Return the values that `encoded` took."""
     return {name: _decoded(value, arrays) for name, value in json.loads(arrays[NAME].tobytes()).items()}
 
 
 def _encoded(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
-    """A value in JSON; what JSON has not is an object with one key, its kind."""
+    """Return a value in JSON; what JSON has not is an object with one key, its kind."""
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in CODES:
         name = f"{NAME}/{len(arrays)}"
         arrays[name] = np.array(value, value.dtype.newbyteorder("="), order="C")

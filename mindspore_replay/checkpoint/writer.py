@@ -47,7 +47,7 @@ class _Written:
 
 
 def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
-    """Writes a buffer to a file, from which `load` makes it again: rows, priorities, counters and random state.
+    """Write a buffer to a file, from which `load` makes it again: rows, priorities, counters and random state.
 
     The old file stays until the new one is whole and on the disk, so that a process may be killed at any time. Columns
     are written from where they lie, without a copy. Calls from Python on the buffer wait until it is written; compiled
@@ -95,7 +95,7 @@ def save_parts(
     incremental: bool,
     progress: bool = False,
 ) -> None:
-    """Writes parts, and what they are, to a file, as `save` does."""
+    """Write parts, and what they are, to a file, as `save` does."""
     file = real_path(path)
     description = json.dumps(description, allow_nan=False)
     check_names_free(file)
@@ -113,7 +113,7 @@ def save_parts(
 
 
 def locked(parts: Sequence[Part]) -> contextlib.ExitStack:
-    """Holds the locks of all buffers among the parts."""
+    """Hold the locks of all buffers among the parts."""
     return hold_locks(part.cell for part in parts if part.is_buffer)
 
 
@@ -122,7 +122,7 @@ def _loads(parts: Sequence[Part]) -> list[int]:
 
 
 def _last_written(parts: Sequence[Part], path: Path, description: str) -> _Written | None:
-    """Returns the record of the last file of all these buffers, if it is there and only rows have come since."""
+    """Return the record of the last file of all these buffers, if it is there and only rows have come since."""
     last, _ = getattr(parts[0].cell, "last_saved", None) or (None, 0)
     if last is None or any(getattr(part.cell, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
         return None
@@ -136,7 +136,7 @@ def _last_written(parts: Sequence[Part], path: Path, description: str) -> _Writt
 def _written(
     parts: Sequence[Part], contents: Contents, path: Path, description: str, last: _Written | None, progress: bool
 ) -> _Written:
-    """Writes a file with all rows, or an incremental one after the last."""
+    """Write a file with all rows, or an incremental one after the last."""
     number = last.number + 1 if last else 0
     identity = last.id if last else secrets.token_hex(16)
     metadata = {
@@ -164,7 +164,7 @@ def _written(
 
 
 def _write(path: Path, metadata: dict[str, str], contents: Contents, progress: bool) -> str:
-    """Writes a file, and gives the checksum of its header."""
+    """Write a file, and give the checksum of its header."""
     checksums: dict[str, int] = {}
     with (
         progress_bar("save", contents.nbytes, progress) as done,

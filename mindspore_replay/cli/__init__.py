@@ -11,7 +11,7 @@ _COMMANDS = {"inspect": inspect, "convert": convert, "bench": bench, "doctor": d
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command.
+    """Run a command.
 
     Args:
         argv (Union[Sequence[str], None]): Its arguments. Default: ``None``, for those of the process.

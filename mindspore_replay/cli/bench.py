@@ -3,7 +3,7 @@
 Each line is one call from Python; "compiled" is the time that an operator adds to a compiled graph. Half of the rounds
 warm up. Other load on the machine can double the figures.
 
-examples:
+Examples:
   mindspore-replay bench
   mindspore-replay bench --capacity 1000000 --backend composite
 """
@@ -31,14 +31,14 @@ _NOTHING = "nothing, compiled"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Return the options of the command."""
     parser.add_argument("--capacity", type=int, default=100_000, help="rows of the buffers (default: 100000)")
     parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Times and prints."""
+    """Time and prints."""
     for name, least in (("capacity", _DRAWS), ("rounds", 1)):
         if getattr(options, name) < least:
             raise ValueError(f"'--{name}' must be at least {least}, but got {getattr(options, name)}.")
@@ -101,7 +101,7 @@ def _rows(schema: dict[str, Any], n: int) -> list[np.ndarray]:
 
 
 def _timers(capacity: int, backend: str) -> dict[str, Callable[[], float]]:
-    """Returns what each round times, as functions that give seconds."""
+    """Return what each round times, as functions that give seconds."""
     uniform = _filled(ReplayBuffer, _SAMPLE, capacity, _UNIFORM, backend)
     prioritized = _filled(PrioritizedReplayBuffer, _DRAWS, capacity, _PRIORITIZED, backend)
     row, batch, other = _row(_UNIFORM), _rows(_UNIFORM, _SAMPLE), _row(_PRIORITIZED)

@@ -2,7 +2,7 @@
 
 A name that ends on .safetensors, .npz, .hdf5 or .h5 is a file; any other is the id of a local Minari dataset.
 
-examples:
+Examples:
   mindspore-replay convert cartpole/expert-v0 expert.safetensors
   mindspore-replay convert hopper-medium-v2.hdf5 hopper.npz --progress
   mindspore-replay convert buffer.safetensors cartpole/agent-v0 --env CartPole-v1
@@ -16,7 +16,7 @@ from ..checkpoint import load, save
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Return the options of the command."""
     parser.add_argument("source", help="what to read")
     parser.add_argument("target", help="what to write")
     parser.add_argument("--env", help="of a Minari dataset to write: the environment's id, for its spaces")
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Reads the one and writes the other."""
+    """Read the one and write the other."""
     target = _kind(options.target)
     if target == "hdf5":
         raise ValueError(

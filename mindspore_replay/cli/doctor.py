@@ -1,6 +1,6 @@
 """Says what is installed and in use here, why not something else, and whether it works.
 
-examples:
+Examples:
   mindspore-replay doctor
 """
 
@@ -37,11 +37,11 @@ _THERE = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command has no options."""
+    """Add nothing: the command has no options."""
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Prints what it finds; 1 if anything does not work."""
+    """Print what it finds; 1 if anything does not work."""
     print(f"mindspore_replay {__version__}, Python {platform.python_version()}, {platform.platform()}")
     for name in ("mindspore", "numpy", "scipy"):
         print(f"{name} {_version(name) or 'is not installed'}")
@@ -124,7 +124,7 @@ class _Step(nn.Cell):
 
 
 def _try(backend: str) -> str:
-    """Uses a small buffer and returns what goes wrong; empty if nothing does."""
+    """Use a small buffer and return what goes wrong; empty if nothing does."""
     try:
         buffer: Any = ReplayBuffer(sample_size=4, capacity=8, shapes=[(2,)], types=["float32"], seed=0, backend=backend)
         buffer.insert([np.ones((3, 2), np.float32)])

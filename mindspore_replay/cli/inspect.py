@@ -1,6 +1,6 @@
 """Says what a checkpoint holds: columns, rows, counters, averages and distributions.
 
-examples:
+Examples:
   mindspore-replay inspect buffer.safetensors
   mindspore-replay inspect buffer.safetensors --plot buffer.png
   mindspore-replay inspect buffer.safetensors --json | jq .rows
@@ -19,14 +19,14 @@ from ..training.statistics import Statistics, statistics_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Return the options of the command."""
     parser.add_argument("file", help="a file that save() wrote")
     parser.add_argument("--plot", metavar="PNG", help="also draw priorities, ages and returns to this file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what the file holds, and draws it."""
+    """Print what the file holds, and draw it."""
     parts, nbytes = overview(options.file)
     readings = [_reading(part) for part in parts]
     if options.json:

@@ -21,7 +21,7 @@ class Operator:
     """An operator of compiled graphs that was a primitive of MindSpore."""
 
     def add_prim_attr(self, name: str, value: Any) -> Any:
-        """Takes an attribute of primitives and leaves it out: placement and side effects are settled here.
+        """Take an attribute of primitives and leave it out: placement and side effects are settled here.
 
         Returns:
             Operator: The operator itself.
@@ -52,7 +52,7 @@ class RingOperator(Operator):
         self.check_ring = self._check_in_graph(self._check_ring, "Ring")
 
     def _check_in_graph(self, check: Any, what: str) -> Any:
-        """A check for compiled bodies. The compiler caches such checks by name, and each operator has its own."""
+        """Return a check for compiled bodies. The compiler caches checks by name, and each operator has its own."""
         return ops.constexpr(check, name=f"Check{what}Of{type(self).__name__}{self.number}")
 
     def _parameter(self, name: str, value: np.ndarray) -> Parameter:
@@ -62,7 +62,7 @@ class RingOperator(Operator):
         return parameter
 
     def _own_state(self, seed: int) -> tuple[Parameter, Parameter]:
-        """Makes what operators on a ring need beside the caller's arrays: serial numbers, and a random state."""
+        """Make what operators on a ring need beside the caller's arrays: serial numbers, and a random state."""
         return (
             self._parameter("serials", np.zeros(2, np.int64)),
             self._parameter("random_state", initial_state(seed)),

@@ -20,7 +20,7 @@ _handles = itertools.count()
 
 
 def seed_of(cls_name: str, seed0: Any, seed1: Any) -> int | None:
-    """The seed that two stand for: the second, or the first where that is 0; ``None`` where both are 0."""
+    """Return the seed that two stand for: the second, or the first where that is 0; ``None`` where both are 0."""
     maximum = 2**63 - 1
     first = check_size(cls_name, "seed0", seed0, maximum, minimum=0)
     return check_size(cls_name, "seed1", seed1, maximum, minimum=0) or first or None

@@ -68,7 +68,7 @@ class _FieldByField:
 
     @graph_body(_push_graph)
     def push(self, *transition: Any) -> Any:
-        """Appends a row, or a batch, given field by field.
+        """Append a row, or a batch, given field by field.
 
         Under the name `insert` call it by a bound method in compiled code, as MindSpore RL's trainers do: MindSpore
         takes the bare statement ``buffer.insert(a, b)`` for that of a list.

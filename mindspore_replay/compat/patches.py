@@ -96,7 +96,7 @@ def _set(owner: Any, key: str, value: Any) -> None:
 
 
 def install() -> tuple[Patch, ...]:
-    """Makes MindSpore RL 0.7 run on this MindSpore, its source unchanged.
+    """Make MindSpore RL 0.7 run on this MindSpore, its source unchanged.
 
     Only what is missing or in the way is changed, once: a second call changes nothing. Importing this package changes
     nothing either.
@@ -184,7 +184,7 @@ def _buffers_attribute() -> Iterator[_Change]:
 
 
 def _augmented_assignment() -> Iterator[_Change]:
-    """The compiler reads its switch once in a process. This function it calls for each statement."""
+    """Patch the function that the compiler calls for each statement: its switch it reads once in a process."""
     parser, function = mindspore_api.find_parser(), mindspore_api.IN_PLACE_TARGET
     if parser is not None and hasattr(parser, function) and mindspore_api.adds_in_place():
         purpose = "trainers add with += to their constants, which compiled code would change for good"
@@ -241,7 +241,7 @@ def _logsumexp() -> Iterator[_Change]:
 
 
 def _tensor_type() -> Iterator[_Change]:
-    """An object may be the second argument of isinstance if its class says how."""
+    """Patch the class: an object may be the second argument of isinstance if its class says how."""
     kind = type(ms.tensor_type)
     if not isinstance(ms.tensor_type, type):
         purpose = "MAPPO asks isinstance(x, mstype.tensor_type), which was a class"

@@ -21,13 +21,13 @@ class _Removed(Operator):
 
 
 def removed_operator(name: str) -> type[Operator]:
-    """A class under the name of an operator that was removed."""
+    """Return a class under the name of an operator that was removed."""
     message = f"MindSpore no longer has the operator '{name}', and it is no replay buffer: nothing stands in for it."
     return ms.jit_class(type(name, (_Removed,), {"message": message, "__module__": __name__}))
 
 
 def removed_module(name: str, operators: tuple[str, ...]) -> ModuleType:
-    """A module under the name of one that was removed, with these operators."""
+    """Return a module under the name of one that was removed, with these operators."""
     module = ModuleType(name, "Stands in for a module that MindSpore no longer has.")
     for operator in operators:
         setattr(module, operator, removed_operator(operator))

@@ -44,7 +44,7 @@ _MAPPINGS = ("limiter", SHARDS, *di_engine.MAPPINGS)
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
-    """Reads a YAML file.
+    """Read a YAML file.
 
     Args:
         path (Union[str, Path]): The file.
@@ -69,7 +69,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
 
 
 def get_buffer_cls(config: Mapping[str, Any]) -> type:
-    """The class that a configuration names.
+    """Return the class that a configuration names.
 
     Args:
         config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default,
@@ -98,7 +98,7 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
 
 
 def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:
-    """Makes the buffer, or the buffers, that a configuration describes, in MindSpore RL's keys or in DI-engine's.
+    """Make the buffer, or the buffers, that a configuration describes, in MindSpore RL's keys or in DI-engine's.
 
     Args:
         config (Mapping): Its keys are
@@ -184,7 +184,7 @@ def _limiter_arguments(config: Mapping[str, Any], arguments: Mapping[str, Any]) 
 
 
 def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, and each `type` of a second one that has the same form."""
+    """Return the configuration, and each `type` of a second one that has the same form."""
     merged = dict(config)
     for key, value in types.items():
         if key == "type" and config.get("type", value) == value:
@@ -204,7 +204,7 @@ def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration without `params`, whose keys move to the others."""
+    """Return the configuration without `params`, whose keys move to the others."""
     given = {key: value for key, value in config.items() if key != "params"}
     params = config.get("params") or {}
     _check_mapping("params", params)
@@ -244,7 +244,7 @@ def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of the class, out of a flat configuration whose keys are checked here."""
+    """Return the keyword arguments of the class, out of a flat configuration whose keys are checked here."""
     parameters = inspect.signature(buffer_cls).parameters.values()
     accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
@@ -277,6 +277,6 @@ def _check_known(keys: Iterable[Any], known: Iterable[str]) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint at the known word nearest to this one."""
+    """Return a hint at the known word nearest to this one."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)
     return f" (the nearest is {matches[0]!r})" if matches else ""

@@ -48,7 +48,7 @@ _COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *
 
 
 def class_by_priority(buffer_cls: type, priority: Any) -> type:
-    """The uniform or the prioritized class, whichever was named, as the key `priority` says.
+    """Return the uniform or the prioritized class, whichever was named, as the key `priority` says.
 
     Args:
         buffer_cls (type): The class that `type` names.
@@ -66,7 +66,7 @@ def class_by_priority(buffer_cls: type, priority: Any) -> type:
 
 
 def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration less limits that are none, where the class takes no such limit."""
+    """Return the configuration less limits that are none, where the class takes no such limit."""
     return {
         key: value
         for key, value in config.items()
@@ -75,7 +75,7 @@ def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -
 
 
 def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Translates DI-engine's keys, and leaves all others as they are.
+    """Translate DI-engine's keys, and leave all others as they are.
 
     Args:
         buffer_cls (type): The class, as `class_by_priority` gives it.
@@ -102,7 +102,7 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str
 
 
 def _switched(buffer_cls: type, accepted: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
-    """The keys less `priority` and `priority_IS_weight`, with what these bring about."""
+    """Return the keys less `priority` and `priority_IS_weight`, with what these bring about."""
     switches = {key: _checked_bool(key, given[key]) for key in SWITCHES if key in given and key not in accepted}
     given = {key: value for key, value in given.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
@@ -148,17 +148,18 @@ def _renamed(accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, A
 
 
 def need_once(key: str, other: str | None, argument: str) -> None:
+    """Raise a ValueError if another key gives the argument too."""
     if other is not None:
         raise ValueError(f"For 'create_buffer', {other!r} and {key!r} both give '{argument}': give one of them.")
 
 
 def _asks_nothing(key: str, value: Any) -> bool:
-    """Returns True if a key without a counterpart has a value that changes nothing."""
+    """Return True if a key without a counterpart has a value that changes nothing."""
     return value is None or value in REFUSED[key][0]
 
 
 def limiter_arguments(controller: Any, sample_size: int, num_envs: int) -> dict[str, Any] | None:
-    """The arguments of the `RateLimiter` that does what the key `thruput_controller` asks for.
+    """Return the arguments of the `RateLimiter` that does what the key `thruput_controller` asks for.
 
     DI-engine's rates are insertions for a sample, ours samples for an insertion. It counts what happened in the last
     seconds, a `RateLimiter` counts everything. The error buffer is the smallest with which neither side can wait for

@@ -47,7 +47,7 @@ class StoredRows:
             yield (positions[begin : begin + rows] for begin in range(0, len(positions), rows))
 
     def read(self, name: str, slots: np.ndarray) -> np.ndarray:
-        """A copy of some rows of a column; of `END` and `FINAL` too, if rows know their episode."""
+        """Return a copy of some rows of a column; of `END` and `FINAL` too, if rows know their episode."""
         if name in _FLAGS:
             assert self._flags is not None
             return (self._flags[slots] & _FLAGS[name]) > 0

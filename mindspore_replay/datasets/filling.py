@@ -27,7 +27,7 @@ Field = tuple[tuple[int, ...], np.dtype]
 
 
 def optional(module: str, what: str) -> Any:
-    """A package that is needed only here."""
+    """Return a package that is needed only here."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -49,19 +49,19 @@ class Source(Protocol):
     size: int
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Steps of each episode, whether the observation after it is known, and whether it is needed and not known."""
+        """Return steps of each episode, if the observation after it is known, and if it is needed and not known."""
 
     def table(self) -> EpisodeTable:
-        """Returns what `episodes` chooses by."""
+        """Return what `episodes` chooses by."""
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
-        """The steps of the episodes for which `chosen` is true, bool ``[episodes]``; ``None`` for all."""
+        """Return the steps of the episodes for which `chosen` is true, bool ``[episodes]``; ``None`` for all."""
 
 
 def fill(
     what: str, source: Source, buffer: Any, episodes: Any, types: Any, progress: bool, arguments: dict[str, Any]
 ) -> Any:
-    """Inserts the chosen episodes of a dataset into a buffer, which is made if it is ``None``."""
+    """Insert the chosen episodes of a dataset into a buffer, which is made if it is ``None``."""
     fields = source.transitions
     chosen = choose(what, source, episodes)
     if buffer is None:
@@ -78,7 +78,7 @@ def fill(
 
 
 def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[str, Field]:
-    """The columns of transitions: those of steps, with the next observations behind the reward."""
+    """Return the columns of transitions: those of steps, with the next observations behind the reward."""
     following = {f"next_{name}": fields[name] for name in observations}
     names = list(fields)
     at = names.index("reward") + 1 if "reward" in names else len(names)
@@ -89,7 +89,7 @@ def make_buffer(
     what: str, source: Source, fields: Mapping[str, Field], chosen: np.ndarray | None, types: Any,
     arguments: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """A buffer for the chosen episodes, of the class and with the arguments that were asked for."""
+    """Return a buffer for the chosen episodes, of the class and with the arguments that were asked for."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
     buffer_cls = get_buffer_cls({"type": arguments.pop("buffer_cls", "uniform")})
     if knows_episodes(buffer_cls, arguments):
@@ -112,12 +112,12 @@ def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
 
 
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
-    """Returns True if the rows of such a buffer will know their episode."""
+    """Return True if the rows of such a buffer will know their episode."""
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
 
 
 def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], types: Any, arguments: Any) -> Any:
-    """A buffer with these columns, of which `types` changes some dtypes. Its capacity is among the arguments."""
+    """Return a buffer with these columns, of which `types` changes some dtypes. Its capacity is among the arguments."""
     taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
     if taken:
         raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
@@ -128,7 +128,7 @@ def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], type
 
 
 def _types(what: str, fields: Mapping[str, Field], types: Any) -> list[Any]:
-    """The dtype of each column: of the dataset, or as `types` says of it, of its observation, or of its space."""
+    """Return the dtype of each column: the dataset's, or as `types` says of it, its observation or its space."""
     if types is not None and not isinstance(types, Mapping):
         raise TypeError(f"For '{what}', 'types' must be a dict of dtypes by column, but got {types!r}.")
     given = types or {}
@@ -177,7 +177,7 @@ def match(
 
 
 def choose(what: str, source: Source, episodes: Any) -> np.ndarray | None:
-    """Finds the episodes that `episodes` names, bool ``[n]``; ``None`` for all."""
+    """Find the episodes that `episodes` names, bool ``[n]``; ``None`` for all."""
     if episodes is None:
         return None
     if callable(episodes):
@@ -214,6 +214,7 @@ class Bar:
         self._bar = optional("tqdm", what).tqdm(total=total, unit="row", unit_scale=True) if progress else None
 
     def update(self, rows: int) -> None:
+        """Count rows that were stored."""
         if self._bar is not None:
             self._bar.update(rows)
 
@@ -233,7 +234,7 @@ class _Rows(NamedTuple):
     final: np.ndarray
 
     def between(self, begin: int, stop: int) -> "_Rows":
-        """A copy of some rows."""
+        """Return a copy of some rows."""
         part = slice(begin, stop)
         return _Rows([array[part].copy() for array in self.columns], self.end[part].copy(), self.final[part].copy())
 
@@ -331,7 +332,7 @@ class Writer:
         self._rows += len(rows.end)
 
     def finish(self) -> None:
-        """Inserts what is left, and says what was not stored as it came."""
+        """Insert what is left, and say what was not stored as it came."""
         if self._parts:
             self._insert(self._joined())
         self._parts, self._pending = [], 0
@@ -351,7 +352,7 @@ class Writer:
 
 
 def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np.ndarray:
-    """An array in another dtype of the same kind; ints must stay what they are. Axes of length 1 come and go."""
+    """Return an array in another dtype of the same kind; ints must stay what they are. Axes of length 1 come and go."""
     shape, dtype = field
     if _long_axes(array.shape[1:]) != _long_axes(shape):
         raise ValueError(

@@ -24,7 +24,7 @@ def from_hdf5(
     progress: bool = False,
     **arguments: Any,
 ) -> Buffer:
-    """A buffer with the episodes of an HDF5 file that has D4RL's keys.
+    """Return a buffer with the episodes of an HDF5 file that has D4RL's keys.
 
     These are ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and ``next_observations``; what
     else there is, such as ``infos``, is left out. Groups in the place of arrays make a column of each array in them.
@@ -98,6 +98,7 @@ class Hdf5Table:
             self.arrays[key] = tuple(item.shape), item.dtype
 
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
+        """Read the arrays of these keys, as many rows of each at once."""
         length = self.arrays[keys[0]][0][0]
         for begin in range(0, length, rows):
             yield {key: self._native(self._file[key][begin : begin + rows]) for key in keys}

@@ -30,7 +30,7 @@ def from_minari(
     progress: bool = False,
     **arguments: Any,
 ) -> Buffer:
-    """A buffer with the episodes of a Minari dataset.
+    """Return a buffer with the episodes of a Minari dataset.
 
     Columns are ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated``, in the
     dtypes of the dataset, which has int64 for discrete actions and float64 for most rewards; `types` changes them. Of
@@ -124,6 +124,7 @@ class MinariSource:
         self._table: EpisodeTable | None = None
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the steps of each episode, and if the observation after it is known, and needed and not known."""
         if self._table is not None:
             length = self._table.length
         else:
@@ -132,6 +133,7 @@ class MinariSource:
         return length, np.ones(len(length), np.bool_), np.zeros(len(length), np.bool_)
 
     def table(self) -> EpisodeTable:
+        """Return the table of episodes."""
         if self._table is None:
             summary = Summary()
             for steps in self.steps(None):
@@ -140,12 +142,13 @@ class MinariSource:
         return self._table
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
+        """Read the steps of the chosen episodes, all for ``None``."""
         for episode in self._dataset.iterate_episodes(self._indices if chosen is None else self._indices[chosen]):
             if len(episode.rewards):
                 yield self._steps(episode)
 
     def _steps(self, episode: Any) -> Steps:
-        """The steps of one episode, all of whose observations are known."""
+        """Return the steps of one episode, all of whose observations are known."""
         given = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
         n, place = len(given["reward"]), f"episode {episode.id} of {self.label}"
         arrays = {
@@ -169,7 +172,7 @@ class MinariSource:
 
 
 def _opened(what: str, dataset: Any) -> Any:
-    """A dataset by itself, its folder or its id."""
+    """Return a dataset by itself, its folder or its id."""
     minari = optional("minari", what)
     if isinstance(dataset, minari.MinariDataset):
         return dataset
@@ -197,7 +200,7 @@ def to_minari(
     progress: bool = False,
     **metadata: Any,
 ) -> Any:
-    """Writes what a buffer holds as a local Minari dataset.
+    """Write what a buffer holds as a local Minari dataset.
 
     Episodes end where rows are terminated or truncated, where the buffer knows that they do, and where the next
     observation of a row is not the observation of the next. The last step of an episode that did not terminate is
@@ -290,7 +293,7 @@ class _EpisodeWriter:
                 yield self._buffer(steps, n, whole)
 
     def _buffer(self, steps: Steps, n: int, whole: bool) -> Any:
-        """The first `n` steps, and the observation after them: the next one of the last if `whole`."""
+        """Return the first `n` steps, and the observation after them: the next one of the last if `whole`."""
         columns = {name: steps.columns[name][:n] for name in self._fields}
         for name in self.observations:
             following = steps.following[name] if steps.known[-1] else steps.columns[name]
@@ -323,7 +326,7 @@ class _EpisodeWriter:
 
 
 def _spaces(env: Any, observation_space: Any, action_space: Any) -> dict[str, Any]:
-    """The spaces of observations and actions."""
+    """Return the spaces of observations and actions."""
     given = {"observation": observation_space, "action": action_space}
     if any(space is None for space in given.values()):
         if env is None:
@@ -336,7 +339,7 @@ def _spaces(env: Any, observation_space: Any, action_space: Any) -> dict[str, An
 
 
 def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
-    """The buffer's columns by the names that they have here."""
+    """Return the buffer's columns by the names that they have here."""
     there = buffer.columns.names
     observations = spaces.leaves("to_minari", given["observation"], "observation")
     needed = [*observations, *spaces.leaves("to_minari", given["action"], "action"), "reward"]
@@ -356,7 +359,7 @@ def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check_images(given: Mapping[str, Any], data_format: str | None) -> None:
-    """Raises a ValueError for arrays that Minari would write so that it cannot read them."""
+    """Raise a ValueError for arrays that Minari would write so that it cannot read them."""
     for key, space in given.items():
         for name, (shape, dtype) in spaces.leaves("to_minari", space, key).items():
             if dtype != np.uint8 or len(shape) not in (2, 3):

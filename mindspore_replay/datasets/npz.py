@@ -39,7 +39,7 @@ def from_npz(
     progress: bool = False,
     **arguments: Any,
 ) -> Buffer:
-    """A buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
+    """Return a buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
 
     Each array ``[N, *F]`` is a column by its key. Of a buffer whose rows know their episode `to_npz` also writes the
     flags ``end`` and ``final``. They are taken over by another such buffer. Where a file has no flags and the buffer
@@ -107,7 +107,7 @@ def from_npz(
 def _as_it_is(
     table: "NpzTable", names: dict[str, str], buffer: Any, types: Any, progress: bool, arguments: dict[str, Any]
 ) -> Any:
-    """The rows with their flags, as another buffer had them."""
+    """Return the rows with their flags, as another buffer had them."""
     source = TableSource("from_npz", table, names)
     if buffer is None:
         given = {key: value for key, value in arguments.items() if value is not None and key != "buffer_cls"}
@@ -167,7 +167,7 @@ class NpzTable:
             ) from None
 
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
-        """The arrays, as many rows of each at once."""
+        """Return the arrays, as many rows of each at once."""
         length = self.arrays[keys[0]][0][0]
         with ExitStack() as stack:
             streams = {key: stack.enter_context(self._file.open(f"{key}.npy")) for key in keys}
@@ -176,7 +176,7 @@ class NpzTable:
                 yield {key: read(begin, min(rows, length - begin)) for key, read in readers.items()}
 
     def _reader(self, key: str, stream: Any) -> Callable[[int, int], np.ndarray]:
-        """Gives so many rows from there on, in order."""
+        """Give so many rows from there on, in order."""
         shape, fortran, dtype = self._header(key, stream)
         if fortran:
             with self._file.open(f"{key}.npy") as again:
@@ -195,12 +195,12 @@ class NpzTable:
 
 
 def _own_type(dtype: np.dtype) -> np.dtype:
-    """The dtype of a column: bfloat16 where NumPy wrote two bytes of anything."""
+    """Return the dtype of a column: bfloat16 where NumPy wrote two bytes of anything."""
     return numpy_type(ms.bfloat16) if dtype == np.dtype("V2") else dtype.newbyteorder("=")
 
 
 def to_npz(buffer: Buffer, path: str | PathLike[str], *, progress: bool = False) -> None:
-    """Writes the rows of a buffer as an npz file, which ``numpy.load`` and `from_npz` read.
+    """Write the rows of a buffer as an npz file, which ``numpy.load`` and `from_npz` read.
 
     Each column is an array ``[N, *F]`` by its name, or its number if the buffer has no names, bit for bit in its dtype,
     in the order of time; with several environments, one after the other. Removed rows are among them. Of a buffer whose
@@ -255,7 +255,7 @@ def to_npz(buffer: Buffer, path: str | PathLike[str], *, progress: bool = False)
 
 
 def _write(stream: Any, stored: StoredRows, name: str, field: Field, shown: Bar) -> None:
-    """Writes one array of rows."""
+    """Write one array of rows."""
     shape, dtype = field
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (len(stored), *shape)}
     npy.write_array_header_1_0(stream, header)

@@ -23,14 +23,14 @@ def leaves(what: str, space: Any, name: str) -> dict[str, Field]:
 
 
 def flatten(space: Any, values: Any, name: str) -> Arrays:
-    """The arrays of the leaves by name, of nested values."""
+    """Return the arrays of the leaves by name, of nested values."""
     if _kind(space) in ("Dict", "Tuple"):
         return {k: v for key, part in _parts(space) for k, v in flatten(part, values[key], f"{name}.{key}").items()}
     return {name: np.asarray(values)}
 
 
 def unflatten(space: Any, columns: Mapping[str, np.ndarray], name: str) -> Any:
-    """The nested values of the leaves, each a list of rows."""
+    """Return the nested values of the leaves, each a list of rows."""
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
         parts = {key: unflatten(part, columns, f"{name}.{key}") for key, part in _parts(space)}
@@ -39,7 +39,7 @@ def unflatten(space: Any, columns: Mapping[str, np.ndarray], name: str) -> Any:
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]]:
-    """The parts of a Dict or Tuple, by key or number."""
+    """Return the parts of a Dict or Tuple, by key or number."""
     return list(space.spaces.items()) if _kind(space) == "Dict" else list(enumerate(space.spaces))
 
 

@@ -52,18 +52,18 @@ class Steps(NamedTuple):
     end: np.ndarray
 
     def flag(self, name: str) -> np.ndarray:
-        """The column ``"terminated"`` or ``"truncated"`` as bools, all ``False`` if there is none."""
+        """Return the column ``"terminated"`` or ``"truncated"`` as bools, all ``False`` if there is none."""
         return flag_of(self.columns, name, len(self.end))
 
     def take(self, rows: np.ndarray) -> "Steps":
-        """Some of the steps."""
+        """Return some of the steps."""
         columns = {name: array[rows] for name, array in self.columns.items()}
         following = {name: array[rows] for name, array in self.following.items()}
         return Steps(columns, following, self.known[rows], self.end[rows])
 
 
 def flag_of(columns: Mapping[str, np.ndarray], name: str, length: int) -> np.ndarray:
-    """A column of flags as bools. Shape ``[n]``."""
+    """Return a column of flags as bools. Shape ``[n]``."""
     if name not in columns:
         return np.zeros(length, np.bool_)
     flags = columns[name].astype(np.bool_)
@@ -76,7 +76,7 @@ def chunk_rows(row_bytes: int) -> int:
 
 
 def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[Steps]:
-    """Steps of consecutive rows, of which the last ends its episode.
+    """Return steps of consecutive rows, of which the last ends its episode.
 
     Rows hold their next observation if there is a column ``next_`` for each of `observations`. Then an episode also
     ends where the next observation is not the observation of the next row. Else the next row has it. A row that is
@@ -97,7 +97,7 @@ def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[
 
 
 def _steps(rows: Arrays, observations: Sequence[str], last: bool) -> Steps:
-    """Steps of all rows but the last, which only tells what follows the one before it; of the last too if `last`."""
+    """Return steps of all rows but the last, which only tells what follows; of the last too if `last`."""
     length = len(next(iter(rows.values())))
     done = flag_of(rows, "terminated", length) | flag_of(rows, "truncated", length)
     final = rows.get(FINAL, np.zeros(length, np.bool_))
@@ -117,19 +117,19 @@ def _steps(rows: Arrays, observations: Sequence[str], last: bool) -> Steps:
 
 
 def is_whole(names: Iterable[str], observations: Sequence[str]) -> bool:
-    """True if rows hold their own next observation."""
+    """Return True if rows hold their own next observation."""
     names = set(names)
     return bool(observations) and all(f"next_{name}" in names for name in observations)
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Finds the rows in which two arrays differ. NaN is the same as NaN. Shape ``[n]``."""
+    """Find the rows in which two arrays differ. NaN is the same as NaN. Shape ``[n]``."""
     same = (a == b) | ((a != a) & (b != b))
     return ~same.all(tuple(range(1, same.ndim)))
 
 
 def only(steps: Iterable[Steps], chosen: np.ndarray | None) -> Iterator[Steps]:
-    """The steps of the episodes for which `chosen` is true."""
+    """Return the steps of the episodes for which `chosen` is true."""
     episode = 0
     for part in steps:
         if chosen is None:
@@ -142,7 +142,7 @@ def only(steps: Iterable[Steps], chosen: np.ndarray | None) -> Iterator[Steps]:
 
 
 def episodes_of(steps: Iterable[Steps]) -> Iterator[Steps]:
-    """The same steps, one episode at a time."""
+    """Return the same steps, one episode at a time."""
     parts: list[Steps] = []
     for chunk in steps:
         begin = 0
@@ -184,7 +184,7 @@ class Summary:
                             steps.known[last]))  # fmt: skip
 
     def result(self) -> tuple[EpisodeTable, np.ndarray]:
-        """The table, and whether the observation after each episode is known."""
+        """Return the table, and whether the observation after each episode is known."""
         types = np.int64, np.float64, np.bool_, np.bool_, np.bool_
         columns = zip(*self._parts) if self._parts else ([] for _ in types)
         *table, known = (np.concatenate([np.zeros(0, t), *parts]).astype(t) for t, parts in zip(types, columns))

@@ -28,11 +28,11 @@ class Table(Protocol):
     arrays: dict[str, Field]
 
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
-        """The arrays, as many rows of each at once."""
+        """Return the arrays, as many rows of each at once."""
 
 
 def column_names(keys: Sequence[str]) -> dict[str, str]:
-    """The key of each column of a file with D4RL's keys. What lies under a key is a column for each array."""
+    """Return the key of each column of a file with D4RL's keys. What lies under a key is a column for each array."""
     split = [(key, *key.partition("/")[::2]) for key in keys]
     return {
         column + "." * bool(rest) + rest.replace("/", "."): key
@@ -120,7 +120,7 @@ class TableSource:
         return flag
 
     def _episodes(self) -> tuple[EpisodeTable, np.ndarray]:
-        """The table, and whether the next observation of each last step is known; from as few columns as will do."""
+        """Return the table, and if the next observation of each last step is known, from as few columns as will do."""
         if self._summary is None:
             summary = Summary()
             following = [f"next_{name}" for name in self.observations]
@@ -132,22 +132,25 @@ class TableSource:
         return self._summary
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the steps of each episode, and if the observation after it is known, and needed and not known."""
         if not self._by_episode:  # all rows at once, without a look at them
             return np.array([self.size]), np.zeros(1, np.bool_), np.zeros(1, np.bool_)
         table, known = self._episodes()
         return table.length, known, ~known & ~table.terminated
 
     def table(self) -> EpisodeTable:
+        """Return the table of episodes."""
         return self._episodes()[0]
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
+        """Read the steps of the chosen episodes, all for ``None``."""
         for steps in only(steps_of(self.rows(), self.observations), chosen):
             lacking = {name: steps.flag(name) for name in self.fields if name not in steps.columns}
             yield steps._replace(columns={**steps.columns, **lacking})
 
 
 def d4rl_source(what: str, table: Table) -> TableSource:
-    """A file with D4RL's keys."""
+    """Return a file with D4RL's keys."""
     names = column_names(list(table.arrays))
     there = {name.split(".")[0] for name in names}
     missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in there]

@@ -17,7 +17,7 @@ _NAME = "ShardedReplay"
 
 
 def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration of one buffer, and the arguments of the shards.
+    """Return the configuration of one buffer, and the arguments of the shards.
 
     Args:
         config (Mapping): Configuration, with or without ``shards``.
@@ -45,7 +45,7 @@ def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
 
 
 def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-    """The configuration of each shard: a part of the capacity, the larger ones first, and a seed of its own.
+    """Return the configuration of each shard: a part of the capacity, the larger ones first, and a seed of its own.
 
     A shard may be smaller than a sample, so its own `sample_size` is 1.
     """
@@ -69,7 +69,7 @@ def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]
 
 
 def _limited(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with the limiter that DI-engine's key asks for, which follows from the whole sample's size."""
+    """Return the configuration with the limiter that DI-engine's key asks for, by the whole sample's size."""
     if config.get(LIMITER) is None or config.get("limiter") is not None:
         return dict(config)
     size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
@@ -101,14 +101,14 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
 
 
 def fingerprint(buffer: Buffer) -> dict[str, Any]:
-    """Returns what shards of one sharded buffer have in common: everything but capacity, seed and size of a sample."""
+    """Return what shards of one sharded buffer have in common: everything but capacity, seed and size of a sample."""
     described = describe(buffer)
     own = {key: value for key, value in described.get("arguments", {}).items() if key not in ("capacity", "seed")}
     return {"class": described["class"], "arguments": own, "reason": described.get("reason")}
 
 
 def template(config: Mapping[str, Any]) -> Buffer:
-    """A buffer of the smallest shard's configuration, which tells what it is like and is then forgotten.
+    """Return a buffer of the smallest shard's configuration, which tells what it is like and is then forgotten.
 
     Raises:
         TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.

@@ -33,13 +33,15 @@ class Piece(NamedTuple):
     share: float
 
     def probabilities(self) -> np.ndarray:
-        r"""Probability of each row, :math:`s \cdot w_i / W`: the shard's share, and the row's of the shard's weight at
-        the time of drawing. Shape ``[n]``, float64."""
+        r"""Probability of each row. Shape ``[n]``, float64.
+
+        It is :math:`s \cdot w_i / W`: the shard's share, and the row's of the shard's weight at the time of drawing.
+        """
         assert self.drawn.weights is not None
         return self.share * self.drawn.weights[: len(self.places)] / self.drawn.before.total
 
     def least(self) -> float:
-        """The smallest probability of any row of the shard."""
+        """Return the smallest probability of any row of the shard."""
         return self.share * self.drawn.before.least / self.drawn.before.total
 
 
@@ -89,7 +91,7 @@ class Batches:
         return self._merged(pieces, beta)
 
     def _totals(self) -> tuple[dict[Link, Report], bool]:
-        """The reports to draw by, and whether they are new: they are asked for if others would not do."""
+        """Return the reports to draw by, and whether they are new: they are asked for if others would not do."""
         known = self.exchange.known()
         usable = (self._repeats or all(r.total for r in known.values())) if self._weighs else self._steady
         if usable and not self.exchange.outdated and _eligible(known) >= self.plan.n:
@@ -100,7 +102,7 @@ class Batches:
         return now, True
 
     def _misses_rows(self, known: Mapping[Link, Report], before: Mapping[Link, Report]) -> bool:
-        """Returns True if rows could not come, or not as often as they should, for totals that have changed."""
+        """Return True if rows could not come, or not as often as they should, for totals that have changed."""
         if not self._repeats:
             return False
         if len(before) == len(known) and _eligible(before) < self.plan.n:
@@ -123,7 +125,7 @@ class Batches:
             )
 
     def _allocated(self, known: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:
-        """The places of the batch that each shard is asked for."""
+        """Return the places of the batch that each shard is asked for."""
         how = "once" if not self.plan.replace else "strata" if self._weighs else "replace"
         chosen = choose(self.rng, [report.total for report in known.values()], left.size, how)
         return {link: left[chosen == i] for i, link in enumerate(known)}
@@ -192,7 +194,7 @@ def choose(rng: np.random.Generator, totals: Sequence[float], rows: int, how: st
 
 
 def importance(probabilities: np.ndarray, smallest: float, beta: float) -> np.ndarray:
-    r"""Computes importance weights :math:`(P_\min / P_i)^\beta`.
+    r"""Compute importance weights :math:`(P_\min / P_i)^\beta`.
 
     Args:
         probabilities (numpy.ndarray): Probability by which each row was drawn. Shape ``[B]``, float64.

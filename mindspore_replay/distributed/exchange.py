@@ -42,7 +42,7 @@ class Exchange:
         self._lock = threading.RLock()
 
     def memo(self) -> dict[str, Any]:
-        """Describes the learner's progress to the learner after this one."""
+        """Describe the learner's progress to the learner after this one."""
         memo: dict[str, Any] = {"samples": self.samples, "clock": self.clock, "largest": self.largest}
         if self.beta is not None:
             memo["beta"] = self.beta
@@ -64,7 +64,7 @@ class Exchange:
         self.reports()
 
     def known(self) -> dict[Link, Report]:
-        """Gives the latest report of each shard that answers."""
+        """Give the latest report of each shard that answers."""
         return {link: link.report for link in self.links.alive() if link.report is not None}
 
     def reports(self) -> dict[Link, Report]:
@@ -75,7 +75,7 @@ class Exchange:
             return self.regulate()
 
     def advance(self, steps: int) -> None:
-        """Moves the clock; a shard that does not answer is told by the next question."""
+        """Move the clock; a shard that does not answer is told by the next question."""
         self.clock += steps
         self._ask_all("report", self.memo())
 
@@ -100,7 +100,7 @@ class Exchange:
             return {link: part for link, part in drawn.items() if self._note(link, part.report)}
 
     def call(self, method: str, handles: np.ndarray, arguments: Any = ()) -> list[tuple[np.ndarray, Any]]:
-        """Calls a method of the buffers whose rows these are.
+        """Call a method of the buffers whose rows these are.
 
         Args:
             method (str): The method.
@@ -126,7 +126,7 @@ class Exchange:
         return [(places[link], result) for link, (_, result) in answers.items() if result is not None]
 
     def _note(self, link: Link, report: Report) -> bool:
-        """Counts what a report says is new; False if another process has replaced the one that gave it."""
+        """Count what a report says is new; False if another process has replaced the one that gave it."""
         if not self.links.meet(link, report):
             return False
         assert link.report is not None
@@ -155,7 +155,7 @@ class Exchange:
             return reports
 
     def _room(self, reports: Mapping[Link, Report]) -> tuple[float, bool]:
-        """Counts the rows that may still be granted, and tells whether some are granted that nobody uses."""
+        """Count the rows that may still be granted, and tell whether some are granted that nobody uses."""
         wanted = [report.wanted for report in reports.values()]
         limit = math.inf if self.limiter is None else self.limiter.allowance(max([1, *wanted]))
         if math.isinf(limit):
@@ -165,8 +165,10 @@ class Exchange:
         return max(limit - granted, 0), granted > 0
 
     def _grant(self, reports: Mapping[Link, Report], room: float) -> bool:
-        """Distributes the insertion quota: blocked writers first, round robin, then evenly. Returns True if a writer
-        remains blocked."""
+        """Distribute the insertion quota. Returns True if a writer remains blocked.
+
+        Blocked writers come first, round robin; the rest is divided evenly.
+        """
         links = list(reports)
         if not links:
             return False
@@ -196,7 +198,7 @@ class Exchange:
 
 
 def _rows_of(arrays: Any, rows: np.ndarray) -> Any:
-    """These rows of an array, or of each in a tuple, list or dict."""
+    """Return these rows of an array, or of each in a tuple, list or dict."""
     if isinstance(arrays, dict):
         return {key: array[rows] for key, array in arrays.items()}
     if isinstance(arrays, (tuple, list)):

@@ -8,7 +8,7 @@ LIVES = 1 << _LIFE_BITS
 
 
 def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
-    """Handles of a shard's buffer as those of the whole; what names no row stays as it is.
+    """Return handles of a shard's buffer as those of the whole; what names no row stays as it is.
 
     Args:
         shard (int): Number of the shard.
@@ -30,7 +30,7 @@ def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
 
 
 def parted(handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The shard of each handle, the life, and the handle there; shard -1 for what names no row.
+    """Return the shard of each handle, the life, and the handle there; shard -1 for what names no row.
 
     Args:
         handles (numpy.ndarray): Handles of the whole. Shape ``[n]``, int64.

@@ -75,7 +75,7 @@ class Links:
             return [link for link in self.all if link.answers]
 
     def ask(self, calls: Mapping[Link, Callable[[], Any]], *, wait: bool = False) -> dict[Link, Any]:
-        """The answers of those that give one in time.
+        """Return the answers of those that give one in time.
 
         Args:
             calls (Mapping[Link, Callable]): Makes the call of each shard that is asked, and gives Ray's reference.
@@ -108,7 +108,7 @@ class Links:
         return answers
 
     def meet(self, link: Link, report: Report) -> bool:
-        """Keeps a report, unless there is a later one; False if another process has replaced the one that gave it."""
+        """Keep a report, unless there is a later one; False if another process has replaced the one that gave it."""
         with self._lock:
             if report.identity != link.identity:
                 if report.identity in link.lives:
@@ -150,7 +150,7 @@ class Links:
         link.slow, link.outstanding = True, ref
 
     def _look_after(self, link: Link) -> None:
-        """Looks whether a shard has answered at last."""
+        """Look whether a shard has answered at last."""
         if not self._ray.wait([link.outstanding], timeout=0)[0]:
             return
         try:

@@ -37,11 +37,11 @@ class OwnWriters:
         self.landing = threading.RLock()
 
     def make(self, shard: int) -> "OwnWriter":
-        """Makes a writer that begins with this shard."""
+        """Make a writer that begins with this shard."""
         return OwnWriter(self, shard)
 
     def insert(self, exp: Any, **more: Any) -> None:
-        """Inserts by one writer a shard: the next begins when one has sent what it collected."""
+        """Insert by one writer a shard: the next begins when one has sent what it collected."""
         with self._inserting:
             if not self._each:
                 self._each = [self.make(link.number) for link in self.exchange.links.all]
@@ -50,7 +50,7 @@ class OwnWriters:
             self._each[self._next].insert(exp, **more)
 
     def land(self) -> None:
-        """Sends what is collected, and waits until it has landed, if it can."""
+        """Send what is collected, and wait until it has landed, if it can."""
         with self.landing:
             while going := {writer.shard for writer in list(self.busy) if not writer.has_landed(POLL)}:
                 reports = self.exchange.reports()
@@ -79,21 +79,25 @@ class OwnWriter(ShardWriter):
         self._using = threading.RLock()
 
     def insert(self, exp: Any, **more: Any) -> "OwnWriter":
+        """Collect rows, and send what is enough, while no other thread uses the writer."""
         with self._in_turn():
             self._group.busy.add(self)
             super().insert(exp, **more)
         return self
 
     def flush(self) -> "OwnWriter":
+        """Send what is collected and wait until it has landed, while no other thread uses the writer."""
         with self._in_turn():
             super().flush()
         return self
 
     def send(self) -> None:
+        """Send what is collected, while no other thread uses the writer."""
         with self._using:
             super().send()
 
     def landed(self, seconds: float) -> bool:
+        """Return True if all that was sent has landed, or does in so many seconds."""
         with self._using:
             return super().landed(seconds)
 
@@ -105,7 +109,7 @@ class OwnWriter(ShardWriter):
             yield
 
     def has_landed(self, seconds: float) -> bool:
-        """Sends what is collected, if there is room; whether all has landed, or does in so many seconds."""
+        """Send what is collected, if there is room; whether all has landed, or does in so many seconds."""
         if not self._using.acquire(timeout=seconds):  # another thread inserts, and may itself wait for samples
             return False
         try:

@@ -29,8 +29,11 @@ def ray_module() -> Any:
 
 
 def connect() -> Any:
-    """Ray, connected: to the cluster that the process uses, to that of ``RAY_ADDRESS``, or to one that is started on
-    this machine and listens to the loopback address only."""
+    """Connect to Ray, and return its module.
+
+    It is the cluster that the process uses, that of ``RAY_ADDRESS``, or one that is started on this machine and listens
+    to the loopback address only.
+    """
     if "ray" in sys.modules and ray_module().is_initialized():
         return ray_module()
     address = os.environ.get("RAY_ADDRESS", "")
@@ -60,8 +63,11 @@ def _at_the_loopback_address() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _away_from_other_sources() -> Iterator[None]:
-    """Ray's processes look for modules first in the folder in which this one stands. There must be no other copy of
-    this package, as where it was installed from sources that lie there, whose kernels were not built."""
+    """Start Ray from a folder without another copy of this package.
+
+    Its processes look for modules first in the folder in which this one stands, and sources from which the package was
+    installed may lie there, whose kernels were not built.
+    """
     package, here = Path(__file__).resolve().parents[1], Path.cwd()
     other = here / package.name
     if not other.is_dir() or other.samefile(package):

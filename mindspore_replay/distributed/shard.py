@@ -116,7 +116,7 @@ class Shard:
             self._memo = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
     def begin(self, expected: dict[str, Any], capacity: int) -> tuple[int, dict[str, Any]]:
-        """The bytes of its buffer, and what a learner last gave it to remember; that is empty if none did.
+        """Return the bytes of its buffer, and what a learner last gave it to remember; that is empty if none did.
 
         Raises:
             ValueError: If it has another configuration.
@@ -154,7 +154,7 @@ class Shard:
         return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0
 
     def _raise_largest(self, largest: float) -> None:
-        """Gives new rows the largest priority of all shards, as they would get in one buffer."""
+        """Give new rows the largest priority of all shards, as they would get in one buffer."""
         if self.buffer.prioritized:
             with self.buffer.lock:
                 if largest > self._largest():
@@ -171,7 +171,7 @@ class Shard:
         return int(self.buffer.clock.asnumpy()[0]) if self.buffer.weighted else 0
 
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
-        """Inserts rows when they are granted.
+        """Insert rows when they are granted.
 
         Args:
             fields (list[numpy.ndarray]): The columns, each ``[rows, *F]``.
@@ -224,7 +224,7 @@ class Shard:
         return tuple(part.asnumpy() for part in self._sized[rows].full_sample())
 
     def _weights(self) -> tuple[float, float, int]:
-        """The sum, the least and the number of the weights that are positive."""
+        """Return the sum, the least and the number of the weights that are positive."""
         if not self.buffer.weighted:
             rows = len(self.buffer)
             return float(rows), 1.0 if rows else math.inf, rows
@@ -233,11 +233,11 @@ class Shard:
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
 
     def _slots(self, handles: np.ndarray) -> np.ndarray:
-        """Returns the slots of rows. A handle is the row's serial number; slots are filled in turn since a reset."""
+        """Return the slots of rows. A handle is the row's serial number; slots are filled in turn since a reset."""
         return (handles - self.buffer.serials.asnumpy()[1]) % self.buffer.capacity
 
     def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> tuple[Report, Any]:
-        """Calls a method of the buffer; its result, as NumPy arrays, is ``None`` if handles are another process's."""
+        """Call a method of the buffer; its result, as NumPy arrays, is ``None`` if handles are another process's."""
         if identity != self.identity:
             return self.report(), None
         result = getattr(self.buffer, method)(handles, *arguments)
@@ -250,16 +250,16 @@ class Shard:
         return self.report()
 
     def statistics(self) -> Statistics:
-        """Returns statistics of the rows."""
+        """Return statistics of the rows."""
         with self.buffer.snapshot() as state:
             return statistics_of(state)
 
     def check_valid(self) -> None:
-        """Raises a ValueError if the buffer's state contradicts itself."""
+        """Raise a ValueError if the buffer's state contradicts itself."""
         self.buffer.check_valid()
 
     def keep(self, memo: dict[str, Any], incremental: bool) -> None:
-        """Writes the file, and beside it what a learner after this one needs to go on."""
+        """Write the file, and beside it what a learner after this one needs to go on."""
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self._path.with_suffix(".json"), "save") as file:  # first, so that no rows are without

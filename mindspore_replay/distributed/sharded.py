@@ -38,7 +38,7 @@ _NAME = "ShardedReplay"
 
 
 def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> int:
-    """Counts the handles that shards skipped, and those that no shard answered for."""
+    """Count the handles that shards skipped, and those that no shard answered for."""
     return handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers)
 
 
@@ -148,7 +148,7 @@ class ShardedReplay:
             raise
 
     def _be_like(self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, memo: Mapping[str, Any]) -> None:
-        """Makes the learner's parts for shards that have buffers like this one."""
+        """Make the learner's parts for shards that have buffers like this one."""
         self._columns = buffer.columns
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
         self.prioritized, self.weighted = buffer.prioritized, buffer.weighted
@@ -182,7 +182,7 @@ class ShardedReplay:
     # Rows in.
 
     def writer(self, shard: int | None = None) -> ShardWriter:
-        """Makes what inserts rows; another Ray actor may get it as an argument.
+        """Make what inserts rows; another Ray actor may get it as an argument.
 
         Args:
             shard (Union[int, None]): Number of the shard. Default: ``None``, each in turn.
@@ -198,7 +198,7 @@ class ShardedReplay:
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
     def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardedReplay":
-        """Inserts one row or a batch from the learner's own process, into each shard in turn.
+        """Insert one row or a batch from the learner's own process, into each shard in turn.
 
         Rows are collected as in a writer. The other methods send them first, and wait until they have landed.
 
@@ -219,7 +219,7 @@ class ShardedReplay:
     add = insert
 
     def _settle(self) -> dict[Link, Report]:
-        """The reports after what was handed over in this process has landed, if it can."""
+        """Return the reports after what was handed over in this process has landed, if it can."""
         self._writers.land()
         return self._exchange.reports()
 
@@ -270,7 +270,7 @@ class ShardedReplay:
 
     @contextlib.contextmanager
     def turn_to_sample(self, stop: threading.Event) -> Iterator[None]:
-        """Waits until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
+        """Wait until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
         if self.limiter is not None:
             self._turn_to_sample(stop)
         yield
@@ -295,7 +295,7 @@ class ShardedReplay:
             self._settle()
 
     def can_sample(self) -> Tensor:
-        """Returns True if the shards that answer have `sample_size` rows to draw from, and the limiter allows it.
+        """Return True if the shards that answer have `sample_size` rows to draw from, and the limiter allows it.
 
         Shape ``[]``, bool.
         """
@@ -315,13 +315,13 @@ class ShardedReplay:
         return True
 
     def full(self) -> Tensor:
-        """Returns True if every shard is full. Shape ``[]``, bool."""
+        """Return True if every shard is full. Shape ``[]``, bool."""
         return Tensor(sum(report.rows for report in self._settle().values()) == self.capacity)
 
     # What is known of rows.
 
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
-        """Gives rows other priorities, each in its shard.
+        """Give rows other priorities, each in its shard.
 
         Args:
             indices, priorities: As for `PrioritizedReplayBuffer.update_priorities`.
@@ -345,7 +345,7 @@ class ShardedReplay:
         return Tensor(dead, ms.int32)
 
     def update(self, indices: Any, values: Any) -> Tensor:
-        """Writes columns of stored rows, each in its shard.
+        """Write columns of stored rows, each in its shard.
 
         Args:
             indices, values: As for `ReplayBuffer.update`.
@@ -366,7 +366,7 @@ class ShardedReplay:
         return Tensor(_invalid(handles, self._exchange.call("update", handles, (given,))), ms.int32)
 
     def delete(self, indices: Any) -> Tensor:
-        """Removes rows, as `delete` of a buffer does; those of shards that do not answer stay.
+        """Remove rows, as `delete` of a buffer does; those of shards that do not answer stay.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them. Shape ``[]`` or ``[n]``.
@@ -385,7 +385,7 @@ class ShardedReplay:
         return Tensor(sum(int(removed) for _, removed in answers), ms.int32)
 
     def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Looks up what is known of rows, as `info` of a buffer does.
+        """Look up what is known of rows, as `info` of a buffer does.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them. Shape ``[]`` or ``[n]``.
@@ -414,7 +414,7 @@ class ShardedReplay:
     # The whole.
 
     def advance(self, steps: int = 1) -> "ShardedReplay":
-        """Moves the learner's clock, in every shard.
+        """Move the learner's clock, in every shard.
 
         Args:
             steps (int): By how much, at least 0. Default: ``1``.
@@ -443,7 +443,7 @@ class ShardedReplay:
         return self
 
     def save(self, *, incremental: bool = False) -> None:
-        """Writes each shard to ``shard_<number>.safetensors`` in the folder, all at once, as `save` does.
+        """Write each shard to ``shard_<number>.safetensors`` in the folder, all at once, as `save` does.
 
         Writers wait meanwhile. A shard that does not answer is left out. Rows of this process that the limiter holds
         back, or whose shard does not answer, are in no file; their number is logged as a warning.
@@ -465,7 +465,7 @@ class ShardedReplay:
         self._links.ask({link: partial(link.actor.keep.remote, memo, incremental) for link in links}, wait=True)
 
     def statistics(self) -> Statistics:
-        """The numbers of all shards together, as `ReplayMonitor` writes them, and of each as ``shard_0/...``.
+        """Return the numbers of all shards together, as `ReplayMonitor` writes them, and of each as ``shard_0/...``.
 
         ``shards_alive`` of ``shards`` answer; ``shard_deaths`` processes died, and ``shard_timeouts`` answers did not
         come in time. Rows inserted and sampled, and dead handles, are those that this learner has seen.
@@ -500,7 +500,7 @@ class ShardedReplay:
         return self._links.timeouts
 
     def check_valid(self) -> None:
-        """Checks every shard that answers, as a buffer's `check_valid`.
+        """Check every shard that answers, as a buffer's `check_valid`.
 
         Raises:
             ValueError: If the state of one contradicts itself.
@@ -509,7 +509,7 @@ class ShardedReplay:
         self._links.ask({link: link.actor.check_valid.remote for link in self._links.alive()})
 
     def close(self) -> None:
-        """Ends the shards, those with a name too."""
+        """End the shards, those with a name too."""
         for link in self._links.all:
             self._ray.kill(link.actor)
 

@@ -14,7 +14,7 @@ _NAME = "ShardedReplay"
 
 
 def actors(configs: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], resume: bool) -> list[Any]:
-    """Makes the shards, or finds those that live under the name."""
+    """Make the shards, or find those that live under the name."""
     made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
     options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
     name, folder = settings.get("name"), settings.get("folder")
@@ -28,7 +28,7 @@ def actors(configs: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], re
 
 
 def begin(links: Links, fingerprint: Mapping[str, Any], capacities: Sequence[int]) -> tuple[int, dict[str, Any]]:
-    """Waits until all shards have begun; gives the bytes of their buffers, and the latest memo of a learner before."""
+    """Wait until all shards have begun; gives the bytes of their buffers, and the latest memo of a learner before."""
     ray = ray_module()
     calls = [link.actor.begin.remote(fingerprint, n) for link, n in zip(links.all, capacities)]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)

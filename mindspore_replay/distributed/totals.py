@@ -6,7 +6,7 @@ from ..training.statistics import Statistics
 
 
 def added_up(parts: Mapping[int, Statistics]) -> Statistics:
-    """The numbers of all shards together, and each one's own as ``shard_0/...``, with their distributions.
+    """Return the numbers of all shards together, and each one's own as ``shard_0/...``, with their distributions.
 
     Numbers are added up; of extremes the most extreme counts; averages are those over all rows, by the rows that may be
     drawn, use counts by those that are stored.

@@ -90,7 +90,7 @@ class ShardWriter:
         )
 
     def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardWriter":
-        """Collects one row or a batch, and sends what is enough. The arrays may change afterwards.
+        """Collect one row or a batch, and send what is enough. The arrays may change afterwards.
 
         Args:
             exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
@@ -169,11 +169,11 @@ class ShardWriter:
             self._await_oldest()
 
     def _arrived(self, ref: Any, seconds: float | None) -> bool:
-        """Waits for an answer; whether it came."""
+        """Wait for an answer; whether it came."""
         return bool(ray_module().wait([ref], timeout=seconds)[0])
 
     def _arrived_at_last(self, ref: Any, rows: int, shard: int) -> bool:
-        """Waits as long as the limiter says, and logs once that it takes long; whether the answer came."""
+        """Wait as long as the limiter says, and log once that it takes long; whether the answer came."""
         limit = self._schema.timeout
         if limit is not None and limit <= PATIENCE:
             return self._arrived(ref, limit)
@@ -219,8 +219,9 @@ class ShardWriter:
             self.shard = left[0]
 
     def flush(self) -> "ShardWriter":
-        """Sends what is collected, and waits until all has landed. Where rows know their episode, rows of an episode
-        that goes on are kept until it ends.
+        """Send what is collected, and wait until all has landed.
+
+        Where rows know their episode, rows of an episode that goes on are kept until it ends.
 
         Returns:
             ShardWriter: The writer itself.
@@ -235,7 +236,7 @@ class ShardWriter:
         return self
 
     def send(self) -> None:
-        """Sends what is collected, without waiting for it to land."""
+        """Send what is collected, without waiting for it to land."""
         self._send(self._whole())
 
     @property
@@ -258,7 +259,7 @@ class ShardWriter:
         return self._rows
 
     def landed(self, seconds: float) -> bool:
-        """Returns True if all that was sent has landed, or does in so many seconds."""
+        """Return True if all that was sent has landed, or does in so many seconds."""
         ray = ray_module()
         while self._sent and ray.wait([self._sent[0][0]], timeout=seconds)[0]:
             self._await_oldest()

@@ -11,7 +11,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:
-    """Gives a method a second body, which MindSpore's compiler reads instead of the method.
+    """Give a method a second body, which MindSpore's compiler reads instead of the method.
 
     The compiler follows ``__wrapped__`` to the source that it compiles; Python calls the method itself.
 

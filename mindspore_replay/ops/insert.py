@@ -77,13 +77,13 @@ class _RowState:
         return kept
 
     def accepts(self, priority):
-        """Returns True for priorities; fails the graph if they are none."""
+        """Return True for priorities; fails the graph if they are none."""
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
         return ok
 
     def set_state(self, slots, given, ok):
-        """Writes priorities, use counts and insertion clocks."""
+        """Write priorities, use counts and insertion clocks."""
         given = ops.select(ok, given, ops.gather(self.priorities(self.state.priorities), slots, 0))
         uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
         uses = ops.select(ok, ops.zeros_like(uses), uses)
@@ -100,7 +100,7 @@ class _RowState:
         return ops.concat((slots[::FANOUT], slots[-1:], self.ends))
 
     def new_or_old(self, ok, slots, n, rows):
-        """The newest rows of a batch; what lies in their slots if not `ok`."""
+        """Return the newest rows of a batch; what lies in their slots if not `ok`."""
         old = self.rows_at(self.state.columns, slots)
         batches = ()
         for i in range(len(self.shapes)):

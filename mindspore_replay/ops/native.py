@@ -17,7 +17,7 @@ _instances = itertools.count()
 
 
 def is_vector(value: Any, dtype: Any, numpy_dtype: np.dtype[Any]) -> bool:
-    """Returns True if a kernel can read a Tensor or array where it lies, as ``[n]`` of this dtype, n at least 1."""
+    """Return True if a kernel can read a Tensor or array where it lies, as ``[n]`` of this dtype, n at least 1."""
     if type(value) is np.ndarray:
         return inputs.is_vector(value, numpy_dtype)
     if type(value) is not Tensor or value.dtype is not dtype or value.has_init or not value.is_contiguous():
@@ -26,12 +26,12 @@ def is_vector(value: Any, dtype: Any, numpy_dtype: np.dtype[Any]) -> bool:
 
 
 def _library() -> Library:
-    """The library for the current device target."""
+    """Return the library for the current device target."""
     return library_for(ms.get_context("device_target"))
 
 
 def host_memory() -> bool:
-    """Returns True if Parameters lie in the host's memory, so that Python and kernels called from it may use it.
+    """Return True if Parameters lie in the host's memory, so that Python and kernels called from it may use it.
 
     Elsewhere ``asnumpy()`` is a copy, an address means nothing to Python, and kernels run in compiled graphs only.
     """
@@ -39,7 +39,7 @@ def host_memory() -> bool:
 
 
 def direct_calls(backend: str) -> bool:
-    """Returns True if calls from Python run kernels on the memory of such a buffer, with no graph in between."""
+    """Return True if calls from Python run kernels on the memory of such a buffer, with no graph in between."""
     return backend == "native" and host_memory()
 
 
@@ -57,12 +57,12 @@ def why_not(device: str | None = None) -> str:
 
 
 def signature(operator: str) -> Signature:
-    """The signature of an operator in the library for the current device target."""
+    """Return the signature of an operator in the library for the current device target."""
     return table(ms.get_context("device_target"))[1][operator]
 
 
 def choose_backend(backend: str, cls_name: str) -> str:
-    """The backend to use, ``"native"`` or ``"composite"``, for what the user asked for."""
+    """Return the backend to use, ``"native"`` or ``"composite"``, for what the user asked for."""
     if backend not in ("auto", "native", "composite"):
         raise ValueError(
             f"For '{cls_name}', 'backend' must be one of 'auto', 'native', 'composite', but got {backend!r}."
@@ -76,7 +76,7 @@ def choose_backend(backend: str, cls_name: str) -> str:
 
 
 def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops.Custom:
-    """The custom operator of a kernel, for compiled graphs. It may write into the Parameters that it takes.
+    """Return the custom operator of a kernel, for compiled graphs. It may write into the Parameters that it takes.
 
     Args:
         function (str): Name of the kernel.
@@ -91,7 +91,7 @@ def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops
 
 
 def fails_later() -> bool:
-    """Returns True if kernels find faults in their data after the call has returned, as on a GPU.
+    """Return True if kernels find faults in their data after the call has returned, as on a GPU.
 
     A call in a graph then ends well, changes nothing, and the graph can be called again. On the CPU it fails.
     """
@@ -107,7 +107,7 @@ def _take_failure() -> tuple[str, int]:
 
 
 def raise_earlier_failure() -> None:
-    """Raises a RuntimeError if a kernel failed in a graph that ran before and nobody was told yet."""
+    """Raise a RuntimeError if a kernel failed in a graph that ran before and nobody was told yet."""
     kernel, status = _take_failure()
     if status != OK:
         what = FAILURES.get(status, f"it refused its arguments with status {status}")
@@ -118,7 +118,7 @@ def raise_earlier_failure() -> None:
 
 
 def raise_own_failure() -> None:
-    """Raises a KernelError if a kernel has failed in the graph that was called last; that graph must be done."""
+    """Raise a KernelError if a kernel has failed in the graph that was called last; that graph must be done."""
     kernel, status = _take_failure()
     if status != OK:
         raise KernelError(kernel, status)

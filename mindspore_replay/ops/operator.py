@@ -41,7 +41,7 @@ class Operator:
 
 
 def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) -> tuple[tuple[Any, ...], list[Item]]:
-    """The arguments that stay the same, which come first, and the items of the inputs after them."""
+    """Return the arguments that stay the same, which come first, and the items of the inputs after them."""
     front: list[Any] = []
     inputs = []
     for item in items:
@@ -55,7 +55,7 @@ def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) ->
 
 
 def _is_one(given: Sequence[Item]) -> bool:
-    """Returns True if the operator gives one Tensor, and not a tuple."""
+    """Return True if the operator gives one Tensor, and not a tuple."""
     return len(given) == 1 and given[0].is_one
 
 

@@ -101,7 +101,7 @@ class Operators:
             )
 
     def insert(self, rows, priority, ends):
-        """Stores rows; what it gives is no use. `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``.
+        """Store rows; what it gives is no use. `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``.
 
         `priority`, float32, and `ends`, uint8, are one for all rows or one for each. ``None`` as `priority` is for the
         largest so far; `ends` are ``None`` in a buffer whose rows know no episodes.
@@ -117,7 +117,7 @@ class Operators:
         return self._insert(*rows)
 
     def number(self, given):
-        """Returns an operator's number as ``[]``, where a kernel gives ``[1]``."""
+        """Return an operator's number as ``[]``, where a kernel gives ``[1]``."""
         return ops.reshape(given, ()) if self.native else given
 
     def read(self, index):
@@ -126,7 +126,7 @@ class Operators:
         return self.single(rows) if self.native and ops.rank(index) == 0 else rows
 
     def usual_range(self):
-        """The logical rows that are drawn from where nothing else is said."""
+        """Return the logical rows that are drawn from where nothing else is said."""
         if self.state.window is None:
             return self.all_rows
         return ops.stack((-self.state.window[0], self.all_rows[1]))
@@ -146,13 +146,13 @@ class Operators:
         return self.finished(self._sample(sample_range, self.state.beta if given_beta is None else given_beta))
 
     def finished(self, outputs):
-        """The outputs of a sample, with rewards for other goals."""
+        """Return the outputs of a sample, with rewards for other goals."""
         if self.finish is None:
             return outputs
         return outputs[: self.first_field] + self.finish(*outputs[self.first_field :])
 
     def eligible(self):
-        """Counts the rows of the usual range at which samples may start."""
+        """Count the rows of the usual range at which samples may start."""
         if not self.weighted:
             if self.state.window is None:
                 return self.state.count
@@ -180,7 +180,7 @@ class Operators:
         return self.number(self._delete(handles))
 
     def advance(self, steps):
-        """Moves the clock, and removes rows that became stale."""
+        """Move the clock, and remove rows that became stale."""
         return self._advance(steps)
 
     def info(self, handles):

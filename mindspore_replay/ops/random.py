@@ -164,8 +164,7 @@ class SliceBound:
 
 @ms.jit_class
 class Ranks:
-    """``(bits [n], size) -> n numbers in [0, size)``, independent or all different; for the latter size is at least
-    n."""
+    """``(bits [n], size) -> n numbers in [0, size)``, independent, or all different with size at least n."""
 
     def __init__(self, n: int, replace: bool) -> None:
         self.replace = replace

@@ -55,7 +55,7 @@ class ReservoirHandles:
         self.view = InPlace((), np.int64)
 
     def of(self, slots):
-        """The handles of the rows in slots, ``[n]``."""
+        """Return the handles of the rows in slots, ``[n]``."""
         handles = ops.gather(self.view(self.state.row_serials), slots, 0)
         self.view.done(self.state.row_serials, handles)
         return handles
@@ -73,7 +73,7 @@ class ReservoirHandles:
 
 
 def handles_of(state: State) -> Handles | ReservoirHandles:
-    """The part of an operator that knows where the rows of handles lie."""
+    """Return the part of an operator that knows where the rows of handles lie."""
     return Handles(state) if state.row_serials is None else ReservoirHandles(state)
 
 
@@ -120,7 +120,7 @@ class CompositeReservoirInsert:
         return count
 
     def set_state(self, slots, exists, counted):
-        """The rows in these slots are new ones, of priority and weight 1."""
+        """Mark the rows in these slots as new ones, of priority and weight 1."""
         tree = self.tree.view(self.state.weights)
         weight = ops.select(exists, self.one, ops.gather(tree, slots, 0))
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
@@ -129,6 +129,6 @@ class CompositeReservoirInsert:
         self.replace(self.numbers, self.state.insertion_clocks, slots, exists, self.state.clock[0])
 
     def replace(self, view, parameter, slots, exists, new):
-        """Writes what is new to the slots for which it exists."""
+        """Write what is new to the slots for which it exists."""
         old = ops.gather(view(parameter), slots, 0)
         ops.scatter_update(parameter, slots, ops.select(exists, new, old))

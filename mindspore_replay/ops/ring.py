@@ -25,24 +25,24 @@ class RingWrite:
         self.rank = len(shapes[0])
 
     def rows_of(self, rows):
-        """Counts the rows."""
+        """Count the rows."""
         return 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
 
     def slots(self, head, count, n):
-        """Finds the slots of the newest of n rows, at most `capacity` of them."""
+        """Find the slots of the newest of n rows, at most `capacity` of them."""
         written = min(n, self.capacity)
         end = ops.cast(head, ms.int64) + ops.cast(count, ms.int64) + n
         return ops.floor_mod(end - written + ops.arange(written), self.size)
 
     def write(self, columns, slots, rows):
-        """Writes the newest rows to these slots."""
+        """Write the newest rows to these slots."""
         single = ops.rank(rows[0]) == self.rank
         for i in range(len(columns)):
             batch = ops.expand_dims(rows[i], 0) if single else rows[i][rows[i].shape[0] - slots.shape[0] :]
             ops.scatter_update(columns[i], slots, ops.cast(batch, columns[i].dtype))
 
     def move(self, head, count, serials, n):
-        """Moves the cursors by n rows."""
+        """Move the cursors by n rows."""
         total = ops.cast(count, ms.int64) + n
         kept = ops.minimum(total, self.size)
         ops.assign(head, ops.cast(ops.floor_mod(ops.cast(head, ms.int64) + total - kept, self.size), ms.int32))
@@ -118,7 +118,7 @@ class SingleRow:
         return single
 
     def scalar(self, row):
-        """The element of a Tensor ``[1]``. MindSpore has no Reshape for bfloat16 on the CPU."""
+        """Return the element of a Tensor ``[1]``. MindSpore has no Reshape for bfloat16 on the CPU."""
         if row.dtype == ms.bfloat16:
             return ops.cast(ops.reshape(ops.cast(row, ms.float32), ()), ms.bfloat16)
         return ops.reshape(row, ())

@@ -42,15 +42,15 @@ class Handles:
         self.index = index_type(state.capacity)
 
     def next(self):
-        """The handle of the row that is inserted next."""
+        """Return the handle of the row that is inserted next."""
         return self.state.serials[0]
 
     def oldest(self):
-        """The handle of the oldest row."""
+        """Return the handle of the oldest row."""
         return self.state.serials[0] - ops.cast(self.state.count, ms.int64)
 
     def of(self, slots):
-        """The handles of the rows in slots, ``[n]``."""
+        """Return the handles of the rows in slots, ``[n]``."""
         row = ops.floor_mod(slots - self.state.head, self.state.capacity)
         return ops.cast(row, ms.int64) + self.oldest()
 
@@ -144,25 +144,25 @@ class Rows:
         self.view = InPlace((), np.int32)
 
     def live(self, handles, slots, stored):
-        """Finds the handles of eligible rows; `slots` and `stored` are those of the handles."""
+        """Find the handles of eligible rows; `slots` and `stored` are those of the handles."""
         return ops.logical_and(stored, ops.gather(self.view(self.state.use_counts), slots, 0) >= 0)
 
     def remove(self, handles, slots, wanted):
-        """Removes rows. Gives how many were removed, and which handles were those of one that was there."""
+        """Remove rows. Gives how many were removed, and which handles were those of one that was there."""
         live = self.live(handles, slots, wanted)
         return self.removal(slots, live), live
 
     def before_insertion(self, slots, n, ends, ok):
-        """Writes when in their episodes n new rows are, of which the newest land in these slots, unless not `ok`.
+        """Write when in their episodes n new rows are, of which the newest land in these slots, unless not `ok`.
 
         Gives whether they may be inserted, and their steps.
         """
         return ok, None
 
     def first_weights(self, priority):
-        """The weights of new rows."""
+        """Return the weights of new rows."""
         return self.weight_of(priority)
 
     def after_insertion(self, steps):
-        """Gives rows the weights that are right now that the new rows are there."""
+        """Give rows the weights that are right now that the new rows are there."""
         return steps

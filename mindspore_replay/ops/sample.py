@@ -75,12 +75,11 @@ class _ByRank:
 
 @ms.jit_class
 class _ByPriority:
-    """``(sample_range, given_beta) -> slots [n], importance weights [n], ok``: one row from each of n equal
-    strata of the total weight, whatever the range.
+    """``(sample_range, given_beta) -> slots [n], importance weights [n], ok``, by weight.
 
-    Each draw moves beta by its step, up to 1; `given_beta`, float64 ``[]``, takes its place where it is given. Not
-    `ok`, and the graph fails, if fewer than n rows are eligible or beta is outside [0, 1]. Changes the random state and
-    beta.
+    One row comes from each of n equal strata of the total weight, whatever the range. Each draw moves beta by its step,
+    up to 1; `given_beta`, float64 ``[]``, takes its place where it is given. Not `ok`, and the graph fails, if fewer
+    than n rows are eligible or beta is outside [0, 1]. Changes the random state and beta.
     """
 
     def __init__(self, state: State, plan: SamplePlan) -> None:

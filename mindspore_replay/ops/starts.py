@@ -1,6 +1,6 @@
-"""Rows at which windows may start. A legal start has its weight in the tree and every other row weighs zero, so a draw
-looks at nothing but what it draws.
+"""Rows at which windows may start.
 
+A legal start has its weight in the tree and every other row weighs zero, so a draw looks at nothing but what it draws.
 Rows of one insertion belong to the rule's `streams` environments in turn, and neighbours in time are that many slots
 apart. An insertion costs O(window) a row. Axes: ``C`` capacity.
 """
@@ -162,7 +162,7 @@ class Windows:
         return ops.reduce_sum(ops.cast(counted, ms.int32)), found
 
     def close(self, handles, slots, found):
-        """Takes the weight from the starts whose windows hold these rows."""
+        """Take the weight from the starts whose windows hold these rows."""
         steps = self.steps(self.state.steps)
         serials = ops.expand_dims(handles, 1) + self.offsets * self.rule.streams
         starts, stored = self.handles.slots(serials)
@@ -198,7 +198,7 @@ class Windows:
         return steps
 
     def forget_past(self):
-        """Takes the weight from rows whose past has been overwritten."""
+        """Take the weight from rows whose past has been overwritten."""
         oldest = self.handles.oldest()
         serials = oldest + self.oldest
         slots, stored = self.handles.slots(serials)
@@ -210,5 +210,5 @@ class Windows:
 
 
 def eligibility(state: State, factors: Tensor, rule: WindowRule | None) -> Rows | Windows:
-    """The part of an operator that knows which rows are eligible."""
+    """Return the part of an operator that knows which rows are eligible."""
     return Rows(state, factors) if rule is None else Windows(state, factors, rule)

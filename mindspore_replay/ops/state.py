@@ -46,6 +46,6 @@ class State:
         self.window_rule = None if options.rule is None else Tensor(options.rule.array())
 
     def those(self, names: Sequence[str]) -> tuple[Parameter, ...]:
-        """The Parameters with these names that there are, in this order."""
+        """Return the Parameters with these names that there are, in this order."""
         found = (getattr(self, name) for name in names)
         return tuple(parameter for parameter in found if parameter is not None)

@@ -18,7 +18,7 @@ _ARGUMENTS = {"insert": (1,), "update": (2, 3)}
 
 
 def is_buffer_statement(node: ast.AST) -> bool:
-    """Returns True for a call of a buffer's `insert` or `update`, by the number of positional arguments."""
+    """Return True for a call of a buffer's `insert` or `update`, by the number of positional arguments."""
     call = getattr(node, "value", None)
     return (
         isinstance(node, ast.Expr)
@@ -40,7 +40,7 @@ def _hooked(original: Callable[[ast.AST], Any]) -> Callable[[ast.AST], Any]:
 
 
 def installed() -> bool:
-    """Returns True if bare statements ``buffer.insert(rows)`` compile as they are written."""
+    """Return True if bare statements ``buffer.insert(rows)`` compile as they are written."""
     return hasattr(getattr(find_parser(), EXPAND_STATEMENT, None), "mindspore_replay")
 
 

@@ -16,7 +16,7 @@ from .state import State
 
 
 def index_type(capacity: int) -> Any:
-    """The dtype of places in such a tree: int32 where that will do, which gather takes without a cast."""
+    """Return the dtype of places in such a tree: int32 where that will do, which gather takes without a cast."""
     return ms.int32 if tree_size(capacity) < 2**31 else ms.int64
 
 
@@ -97,16 +97,19 @@ class CompositeTree:
         return ops.gather(tree, self.total_at, 0)
 
     def minimum(self, tree):
-        """The smallest positive weight."""
+        """Return the smallest positive weight."""
         return ops.gather(tree, self.minimum_at, 0)
 
     def positive(self, tree):
-        """Returns the number of positive weights."""
+        """Return the number of positive weights."""
         return ops.gather(tree, self.positive_at, 0)
 
     def write(self, weights, tree, slots, values, counted, touched):
-        """Sets leaves. Entries of one slot have one value and one of them is `counted`; the nodes above the slots
-        `touched` are computed anew. Gives the tree to go on reading from."""
+        """Set leaves, and return the tree to go on reading from.
+
+        Entries of one slot have one value and one of them is `counted`; the nodes above the slots `touched` are
+        computed anew.
+        """
         slots = ops.cast(slots, self.index)
         gained = ops.sign(values) - ops.sign(ops.gather(tree, slots, 0))
         gained = ops.reduce_sum(gained * ops.cast(counted, ms.float64))
@@ -132,7 +135,7 @@ class CompositeTree:
         return tree
 
     def descend(self, tree, targets, ok):
-        """The slots on which targets in ``(0, total]`` fall, of the type `index`; slot 0 for all if not `ok`."""
+        """Return the slots on which targets in ``(0, total]`` fall, of the type `index`; slot 0 for all if not `ok`."""
         n = targets.shape[0]
         targets = ops.expand_dims(ops.select(ok, targets, ops.zeros_like(targets)), 1)
         sums = ops.broadcast_to(ops.gather(tree, self.levels[-1].sums, 0), (n, FANOUT))
@@ -149,7 +152,7 @@ class CompositeTree:
         return ops.reshape(nodes, (n,))
 
     def before(self, tree, slots):
-        """The sums of the leaves in front of slots in ``[0, C]``."""
+        """Return the sums of the leaves in front of slots in ``[0, C]``."""
         inside = ops.expand_dims(ops.cast(ops.floor_mod(slots, self.capacity), self.index), 1)
         result = ops.zeros_like(ops.cast(slots, ms.float64))
         for height in range(len(self.levels) - 1, -1, -1):
@@ -160,7 +163,7 @@ class CompositeTree:
         return ops.select(slots < self.capacity, result, result + self.total(tree))
 
     def sum_rows(self, tree, first, size, head):
-        """The sums of logical rows ``[first, first + size)``; each Tensor has shape ``[m]``."""
+        """Return the sums of logical rows ``[first, first + size)``; each Tensor has shape ``[m]``."""
         begin = ops.floor_mod(first + head, self.capacity)
         end = begin + size
         wraps = end > self.capacity

@@ -143,7 +143,7 @@ class CompositeAdvance:
         return now
 
     def remove_stale(self, first, now):
-        """Removes some of the rows that became stale, from this handle on. Gives how many there were."""
+        """Remove some of the rows that became stale, from this handle on. Gives how many there were."""
         handles = first + self.offsets
         slots, stored = self.handles.slots(handles)
         age = now - ops.gather(self.view(self.state.insertion_clocks), slots, 0)

@@ -112,7 +112,7 @@ class WindowsAround:
         return outputs
 
     def extent(self, handles):
-        """Counts the steps of its episode from each start on, and those of its chain."""
+        """Count the steps of its episode from each start on, and those of its chain."""
         window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
         flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
         ends = ops.bitwise_and(flags, END)
@@ -129,14 +129,15 @@ class WindowsAround:
         return after, ops.maximum(chain, ops.ones_like(chain))
 
     def up_to_first(self, broken):
-        """Finds the steps before the first that is broken."""
+        """Find the steps before the first that is broken."""
         return ops.cumsum(ops.cast(broken, ms.int64), 1) == 0
 
 
 @ms.jit_class
 class _Around:
-    """``(slots, before, after, chain, goal slots, relabelled bool) -> output``, the arguments int64 ``[n]`` but for the
-    last: one output, of rows around starts, and of how far each start's episode reaches.
+    """``(slots, before, after, chain, goal slots, relabelled bool) -> output``: rows around starts.
+
+    The arguments are int64 ``[n]`` but for the last; the output may also say how far each start's episode reaches.
     """
 
     def __init__(self, output: Output, state: State, plan: SamplePlan, streams: int, columns: Columns) -> None:
@@ -236,7 +237,7 @@ class _GoalRows:
         return ops.floor_mod(slots + step * self.streams, self.capacity)
 
     def to_last(self, newest, slots, steps):
-        """Counts the steps from each row to the last stored one of its episode: along an episode steps go up by 1."""
+        """Count the steps from each row to the last stored one of its episode: along an episode steps go up by 1."""
         view = self.steps(self.state.steps)
         low, high = ops.zeros_like(newest), newest
         for _ in range(self.rounds):
@@ -309,7 +310,7 @@ class Relabel:
         return outputs[: self.reward] + (reward,) + outputs[self.reward + 1 : self.count]
 
     def returns(self, outputs, relabelled, goal, reward):
-        """The n-step returns of relabelled samples, whose every step has the one goal."""
+        """Return the n-step returns of relabelled samples, whose every step has the one goal."""
         chain, achieved, rewards = outputs[self.count + 1], outputs[self.count + 2], outputs[self.count + 3]
         n, rows = rewards.shape[0], rewards.shape[0] * self.chain
         goals = ops.broadcast_to(ops.expand_dims(goal, 1), achieved.shape)

@@ -26,7 +26,7 @@ class Array(NamedTuple):
 
 
 def kept(array: np.ndarray) -> Array:
-    """An argument that stays the same array."""
+    """Return an argument that stays the same array."""
     return Array(array.shape, array.dtype.name, array)
 
 
@@ -71,28 +71,28 @@ class Call:
         self._run, self._locate = self.direct.run, self.direct.locate
 
     def bind(self, name: str, *arrays: Any) -> None:
-        """Makes an argument, or one for each column, contiguous arrays, which have to live until the call is over."""
+        """Make an argument, or one for each column, contiguous arrays, which have to live until the call is over."""
         self._locate(self._places[name].start, arrays)
 
     def set_leading(self, name: str, n: int) -> None:
-        """Sets the first axis of an argument, or of one for each column; they are always set together."""
+        """Set the first axis of an argument, or of one for each column; they are always set together."""
         place = self._places[name]
         if self._shapes[place.start][0] != n:
             for i in place:
                 self._shapes[i][0] = n
 
     def bind_vector(self, name: str, vector: Any) -> None:
-        """Makes an argument a vector, contiguous and ``[]`` or ``[n]``."""
+        """Make an argument a vector, contiguous and ``[]`` or ``[n]``."""
         self._locate(self._places[name].start, (vector,))
         self.set_leading(name, vector.size)
 
     def check(self, status: int) -> None:
-        """Raises a KernelError if this is no success."""
+        """Raise a KernelError if this is no success."""
         if status != library.OK:
             raise library.KernelError(self._kernel, status)
 
     def __call__(self) -> None:
-        """Makes the call.
+        """Make the call.
 
         Raises:
             KernelError: If the kernel did nothing.
@@ -102,7 +102,7 @@ class Call:
             raise library.KernelError(self._kernel, status)
 
     def giving(self, name: str, made: Sequence[Callable[[], np.ndarray]], share: Any) -> Callable[[], Any]:
-        """A function that makes the call with new arrays for an argument, or for one for each column.
+        """Return a function that makes the call with new arrays for an argument, or for one for each column.
 
         It gives a tuple of what `share` makes of them, or the status of a kernel that did nothing.
         """

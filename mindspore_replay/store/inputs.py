@@ -16,7 +16,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def is_vector(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Returns True if a kernel can read an array where it lies, as ``[n]`` of this dtype, n at least 1."""
+    """Return True if a kernel can read an array where it lies, as ``[n]`` of this dtype, n at least 1."""
     return (
         type(value) is np.ndarray
         and value.dtype == dtype
@@ -27,7 +27,7 @@ def is_vector(value: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def as_handles(cls_name: str, indices: Any) -> np.ndarray:
-    """Handles as int64 ``[]`` or ``[n]``, or a clear error."""
+    """Return handles as int64 ``[]`` or ``[n]``, or a clear error."""
     handles = _array(indices)
     if handles.dtype.kind not in "iu":
         raise TypeError(f"For '{cls_name}', 'indices' must hold ints, but got {handles.dtype.name}.")
@@ -58,7 +58,7 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
 
 
 def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, list[int], list[np.ndarray]]:
-    """Handles ``[n]``, numbers of columns, and their rows ``[n, *F]``, or a clear error."""
+    """Return handles ``[n]``, numbers of columns, and their rows ``[n, *F]``, or a clear error."""
     handles = as_handles(schema.cls_name, indices)
     chosen = schema.chosen(values)
     given = list(values.values()) if isinstance(values, Mapping) else values
@@ -69,7 +69,7 @@ def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, li
 
 
 def check_length(cls_name: str, priority: Any, rows: int) -> None:
-    """Raises a ValueError unless there is one priority for all rows or one for each."""
+    """Raise a ValueError unless there is one priority for all rows or one for each."""
     if priority.shape not in ((), (rows,)):
         raise ValueError(
             f"For '{cls_name}', the priorities must be one number for all rows or have shape [{rows}], one for each, "
@@ -78,7 +78,7 @@ def check_length(cls_name: str, priority: Any, rows: int) -> None:
 
 
 def one_number(cls_name: str, beta: np.ndarray) -> Any:
-    """The only element of an array, or a clear error."""
+    """Return the only element of an array, or a clear error."""
     if beta.shape not in ((), (1,)) or beta.dtype.kind not in "iuf":
         raise TypeError(
             f"For '{cls_name}', 'beta' must be one number, but got shape {list(beta.shape)} of {beta.dtype.name}."
@@ -87,7 +87,7 @@ def one_number(cls_name: str, beta: np.ndarray) -> Any:
 
 
 def as_flags(cls_name: str, argument: str, value: Any) -> np.ndarray:
-    """Flags as bool ``[]`` or ``[n]``, or a clear error."""
+    """Return flags as bool ``[]`` or ``[n]``, or a clear error."""
     given = _array(value)
     if given.dtype != np.bool_:
         raise TypeError(f"For '{cls_name}', '{argument}' must be a bool or hold bools, but got {given.dtype.name}.")
@@ -97,7 +97,7 @@ def as_flags(cls_name: str, argument: str, value: Any) -> np.ndarray:
 
 
 def check_flags(cls_name: str, argument: str, flags: np.ndarray, rows: int, num_envs: int) -> None:
-    """Raises a ValueError unless there is a flag for each row; one for all can only be that of a single step."""
+    """Raise a ValueError unless there is a flag for each row; one for all can only be that of a single step."""
     if flags.shape != (rows,) and (flags.ndim or rows != num_envs):
         raise ValueError(
             f"For '{cls_name}', '{argument}' must have shape [{rows}], one flag for each row"
@@ -106,7 +106,7 @@ def check_flags(cls_name: str, argument: str, flags: np.ndarray, rows: int, num_
 
 
 def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np.ndarray:
-    """Flags of rows, uint8 ``[1]`` or ``[n]``."""
+    """Return flags of rows, uint8 ``[1]`` or ``[n]``."""
     ends = np.zeros(1, np.uint8)
     for argument, value, bits in (("end", end, END), ("final", final, END | FINAL)):
         if value is False:
@@ -118,7 +118,7 @@ def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np
 
 
 def too_long(cls_name: str, longest: int) -> ValueError:
-    """The error of a row with which an episode would be longer than it may be."""
+    """Return the error of a row with which an episode would be longer than it may be."""
     return ValueError(
         f"For '{cls_name}', no episode may have more than max_episode_length={longest} rows: the last of them must "
         "come with end=True, but got one without. Nothing was stored."

@@ -45,7 +45,7 @@ class Insertion:
         self._at_once = options.num_envs == 1
 
     def __call__(self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any) -> None:
-        """Stores one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
+        """Store one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
         if self._at_once and type(end) is bool and type(final) is bool and (priority is None or priority.size == 1):
             if end or final:
                 self._ends[0] = END * end | (END | FINAL) * final
@@ -58,7 +58,7 @@ class Insertion:
         self._closer(tuple(exp), priority, end, final)
 
     def _with_priority(self, call: Call, priority: np.ndarray, run: Callable[..., int], *arguments: Any) -> int:
-        """The status of a call with these priorities."""
+        """Return the status of a call with these priorities."""
         call.bind_vector("priority", priority)
         try:
             return run(*arguments)
@@ -66,7 +66,7 @@ class Insertion:
             call.bind_vector("priority", self._max_priority)
 
     def _check(self, call: Call, status: int) -> None:
-        """Raises an error if a kernel has found one."""
+        """Raise an error if a kernel has found one."""
         rule = self._options.rule
         if status == library.TOO_LONG and rule is not None:
             raise too_long(self._options.cls_name, rule.max_length)
@@ -96,7 +96,7 @@ class Insertion:
         self._check(call, status)
 
     def _rows_of(self, fields: tuple[Any, ...]) -> int:
-        """Returns the rows of a batch whose memory a kernel may read as it is; 0 asks for a closer look."""
+        """Return the rows of a batch whose memory a kernel may read as it is; 0 asks for a closer look."""
         rows: int = self.row.batch(fields)
         return 0 if rows % self._options.num_envs else rows
 

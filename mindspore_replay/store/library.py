@@ -51,7 +51,7 @@ class Library(NamedTuple):
 
 @functools.lru_cache
 def library_for(device: str) -> Library:
-    """The kernel library for a device target of MindSpore."""
+    """Return the kernel library for a device target of MindSpore."""
     if device not in _NAMES:
         reason = f"native kernels run on CPU and GPU, and the device target is {device}, where nothing has been run"
         return Library(None, None, reason)
@@ -83,5 +83,5 @@ def _lines(handle: Any) -> Iterator[str]:
 
 @functools.lru_cache
 def table(device: str) -> tuple[dict[str, tuple[Item, ...]], dict[str, Signature]]:
-    """The groups of state and the signatures in a library that loads."""
+    """Return the groups of state and the signatures in a library that loads."""
     return parse(_lines(library_for(device).handle))

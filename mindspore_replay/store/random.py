@@ -11,12 +11,12 @@ ALL_ROWS = (0, (1 << 63) - 1)
 
 
 def signed(value: int) -> int:
-    """The int64 with the bits of an unsigned 64-bit number."""
+    """Return the int64 with the bits of an unsigned 64-bit number."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def initial_state(seed: int) -> np.ndarray:
-    """The state of a generator with this seed. Shape ``[2]``, int64: a key mixed from the seed, and counter 0."""
+    """Return the state of a generator with this seed, int64 ``[2]``: a key mixed from the seed, and counter 0."""
     key = (seed + GAMMA) & _MASK
     for shift, factor in MIX:
         key = ((key ^ (key >> shift)) * factor) & _MASK

@@ -19,17 +19,17 @@ _OF_TYPES |= {bool: "bool", int: "int64", float: "float64"}
 
 
 def type_name(dtype: Any) -> str:
-    """The name of a dtype of MindSpore or NumPy, for example ``"float32"``."""
+    """Return the name of a dtype of MindSpore or NumPy, for example ``"float32"``."""
     return str(dtype).lower()
 
 
 def is_tensor(value: Any) -> bool:
-    """Returns True for a Tensor of MindSpore, which this module does not import."""
+    """Return True for a Tensor of MindSpore, which this module does not import."""
     return hasattr(value, "asnumpy")
 
 
 def given_type_name(dtype: Any) -> str:
-    """The name of a dtype as callers give it: MindSpore's, NumPy's, a scalar type such as ``np.float32``, or a name."""
+    """Return the name of a dtype as callers give it: of MindSpore, NumPy, a scalar type (``np.float32``), or a name."""
     if isinstance(dtype, str):
         return dtype
     if isinstance(dtype, np.dtype):
@@ -84,7 +84,7 @@ class Schema:
 
     @staticmethod
     def numpy_type(dtype: str) -> np.dtype[Any]:
-        """The NumPy dtype by a name. NumPy has no bfloat16, and takes its bits as uint16."""
+        """Return the NumPy dtype by a name. NumPy has no bfloat16, and takes its bits as uint16."""
         return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
     def _sequence(self, argument: str, value: Any) -> Sequence[Any]:
@@ -125,14 +125,14 @@ class Schema:
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.numpy_types))
 
     def in_order(self, exp: Any) -> Sequence[Any]:
-        """The fields of a transition in the order of the columns."""
+        """Return the fields of a transition in the order of the columns."""
         if isinstance(exp, Mapping):
             return self._from_mapping(exp)
         self._all_columns("exp", exp)
         return exp
 
     def _all_columns(self, argument: str, values: Any) -> None:
-        """Raises an error unless there is a value for each column."""
+        """Raise an error unless there is a value for each column."""
         if not isinstance(values, (list, tuple)):
             raise TypeError(
                 f"For '{self.cls_name}', '{argument}' must be a list or tuple of {len(self)} arrays, but got "
@@ -157,17 +157,17 @@ class Schema:
         return [exp[name] for name in self.names]
 
     def as_fields(self, exp: Sequence[Any]) -> list[Any]:
-        """The fields of a transition as Tensors and arrays."""
+        """Return the fields of a transition as Tensors and arrays."""
         return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
 
     def count_rows(self, fields: Sequence[Any], num_envs: int) -> int:
-        """Counts the rows in fields, with the errors of `check`."""
+        """Count the rows in fields, with the errors of `check`."""
         return self.check(
             [field.shape for field in fields], [type_name(field.dtype) for field in fields], num_envs
         ).rows
 
     def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
-        """The layout of rows with these shapes and dtype names, or an error that lists every bad column."""
+        """Return the layout of rows with these shapes and dtype names, or an error that lists every bad column."""
         wrong = [
             f"{self._label(i)}: expected {expected}, but got {got}"
             for i, (expected, got) in enumerate(zip(self.dtypes, types))
@@ -199,7 +199,7 @@ class Schema:
         return Batch(rows, single)
 
     def chosen(self, values: Any) -> list[int]:
-        """The numbers of the columns that values are for: those of a dict's names, or all."""
+        """Return the numbers of the columns that values are for: those of a dict's names, or all."""
         if not isinstance(values, Mapping):
             self._all_columns("values", values)
             return list(range(len(self)))
@@ -216,7 +216,7 @@ class Schema:
     def check_values(
         self, columns: Sequence[int], shapes: Sequence[tuple[int, ...]], types: Sequence[str], lead: tuple[int, ...]
     ) -> None:
-        """Raises an error that lists each of these columns whose rows are not ``[*lead, *F]`` of its dtype."""
+        """Raise an error that lists each of these columns whose rows are not ``[*lead, *F]`` of its dtype."""
         wrong = [
             f"{self._label(i)}: expected {self.dtypes[i]}, but got {got}"
             for i, got in zip(columns, types)
@@ -236,7 +236,7 @@ class Schema:
             )
 
     def _cast_from(self, types: Sequence[str]) -> str:
-        """The cause of a wrong dtype and the way out, if mixed precision can have made it."""
+        """Return the cause of a wrong dtype and the way out, if mixed precision can have made it."""
         if self.owner_dtype not in types:
             return ""
         return (
@@ -248,7 +248,7 @@ class Schema:
         return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
 
     def to_array(self, i: int, value: Any) -> np.ndarray:
-        """A NumPy array for field `i`. Numbers, and lists of nothing else, take the column's dtype by value."""
+        """Return a NumPy array for field `i`. Numbers, and lists of nothing else, take the column's dtype by value."""
         if is_tensor(value):
             return value.asnumpy()
         if not isinstance(value, np.ndarray) and _is_of_numbers(value):
@@ -287,14 +287,14 @@ class Schema:
 
 
 def _is_of_numbers(value: Any) -> bool:
-    """Returns True for a number, and for a list or tuple, also a nested one, of nothing but numbers."""
+    """Return True for a number, and for a list or tuple, also a nested one, of nothing but numbers."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_of_numbers, value))
     return isinstance(value, (numbers.Number, np.generic))
 
 
 def _cast_hint(expected: Sequence[Any], types: Sequence[str]) -> str:
-    """The calls that cast the first array whose dtype is not the column's."""
+    """Return the calls that cast the first array whose dtype is not the column's."""
     name = next(dtype for dtype, got in zip(expected, types) if dtype != got)
     name = "bool_" if name == "bool" else name
     on_array = "" if name == "bfloat16" else f".astype(np.{name}) on an array, "

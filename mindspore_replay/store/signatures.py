@@ -65,7 +65,7 @@ class Signature(NamedTuple):
         return f"replay_{self.name}"
 
     def present(self, groups: Iterable[str]) -> tuple[Item, ...]:
-        """The items that there are in a buffer with these optional groups of state."""
+        """Return the items that there are in a buffer with these optional groups of state."""
         missing = self.optional - set(groups)
         return tuple(item for item in self.items if item.group not in missing)
 
@@ -100,7 +100,7 @@ def _signature(line: str, groups: Mapping[str, str]) -> Signature:
 
 
 def parse(lines: Iterable[str]) -> tuple[dict[str, tuple[Item, ...]], dict[str, Signature]]:
-    """Reads the groups of a buffer's state, and the signatures by the names of the operators."""
+    """Read the groups of a buffer's state, and the signatures by the names of the operators."""
     lines = list(lines)
     groups = dict(line.split(" = ") for line in lines if " = " in line)
     signatures = (_signature(line, groups) for line in lines if " = " not in line)

@@ -56,12 +56,12 @@ _BY_SLOT = ("priorities", "use_counts", "insertion_clocks", "steps", "flags", "r
 
 
 def is_by_slot(name: str) -> bool:
-    """Returns True if an array holds a row for each slot."""
+    """Return True if an array holds a row for each slot."""
     return name.startswith("column.") or name in _BY_SLOT
 
 
 def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
-    """The arrays of a buffer without rows."""
+    """Return the arrays of a buffer without rows."""
     expected = layout(schema, options).items()
     arrays = zeros({name: (shape, schema.numpy_type(dtype)) for name, (shape, dtype) in expected})
     begin = {"random_state": initial_state(options.seed), "max_priority": 1}
@@ -75,7 +75,7 @@ def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
 
 
 def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Finds from scratch the slots of rows at which a sample may start. Shape ``[C]``, bool. Cost O(C)."""
+    """Find from scratch the slots of rows at which a sample may start. Shape ``[C]``, bool. Cost O(C)."""
     if options.rule is not None:
         return legal_starts(state, options.rule)
     stored = np.zeros(options.capacity, bool)
@@ -84,7 +84,7 @@ def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def check(options: Options, state: Mapping[str, np.ndarray]) -> None:
-    """Raises a ValueError if the arrays, without columns, contradict each other."""
+    """Raise a ValueError if the arrays, without columns, contradict each other."""
     name, capacity = options.cls_name, options.capacity
     (check_reservoir if options.reservoir else check_cursors)(name, capacity, state)
     if options.weighting is not None:
@@ -104,7 +104,7 @@ Layout = Mapping[str, tuple[tuple[int, ...], str]]
 def checked(
     schema: Schema, options: Options, given: Mapping[str, Any], version: int, others: Layout | None = None
 ) -> dict[str, np.ndarray]:
-    """The arrays of a saved state, with `others` beside those of the layout, or a ValueError."""
+    """Return the arrays of a saved state, with `others` beside those of the layout, or a ValueError."""
     expected = {**layout(schema, options), **(others or {})}
     arrays = fitting(options.cls_name, given, expected, schema.numpy_type("bfloat16"))
     for key, value in (("version", version), ("capacity", options.capacity)):
@@ -143,7 +143,7 @@ def fitting(
 
 
 def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray]) -> None:
-    """Raises a ValueError if ``head``, ``count`` and ``serials`` contradict each other."""
+    """Raise a ValueError if ``head``, ``count`` and ``serials`` contradict each other."""
     head, count = int(cursors["head"]), int(cursors["count"])
     inserted, base = (int(serial) for serial in cursors["serials"])
     since_reset = inserted - base
@@ -156,7 +156,7 @@ def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray
 
 
 def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
-    """Raises a ValueError if cursors and ``row_serials`` contradict each other."""
+    """Raise a ValueError if cursors and ``row_serials`` contradict each other."""
     head, count = int(state["head"]), int(state["count"])
     inserted, base = (int(serial) for serial in state["serials"])
     if head != 0 or base < 0 or count != min(inserted - base, capacity):
@@ -174,7 +174,7 @@ def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray
 
 
 def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
-    """Raises a ValueError if the clocks of the rows in a reservoir cannot be."""
+    """Raise a ValueError if the clocks of the rows in a reservoir cannot be."""
     count, base, (now, fresh) = int(state["count"]), int(state["serials"][1]), state["clock"].tolist()
     clocks = state["insertion_clocks"][:count]
     if fresh != base or now < 0 or ((clocks < 0) | (clocks > now)).any():
@@ -185,7 +185,7 @@ def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) 
 
 
 def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
-    """Raises a ValueError if the rows' clocks contradict their order in the ring."""
+    """Raise a ValueError if the rows' clocks contradict their order in the ring."""
     wrong = []
     inserted, count = int(state["serials"][0]), int(state["count"])
     if not (state["clock"][0] >= 0 and inserted - count <= state["clock"][1] <= inserted):
@@ -201,7 +201,7 @@ def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -
 def check_weights(
     cls_name: str, capacity: int, state: Mapping[str, np.ndarray], eligible: np.ndarray, alpha: float, epsilon: float
 ) -> None:
-    """Raises a ValueError if the tree is not that of its leaves, or a leaf is not the weight of its row."""
+    """Raise a ValueError if the tree is not that of its leaves, or a leaf is not the weight of its row."""
     leaves = state["weights"][:capacity]
     wrong = []
     if not np.array_equal(state["weights"], build_weights(leaves)):

@@ -61,7 +61,7 @@ class Store:
         self._drawn_from = ALL_ROWS
 
     def resized(self, options: Options) -> "Store":
-        """A store on the same arrays that draws in another way."""
+        """Return a store on the same arrays that draws in another way."""
         return Store(self.schema, options, self.arrays, self._share, self._address_of)
 
     # How kernels take the state.
@@ -92,7 +92,7 @@ class Store:
         return Insertion(self.schema, self.options, self._state, self._address_of)
 
     def insert(self, exp: Any, priority: Any = None, end: Any = False, final: Any = False) -> None:
-        """Stores one row or a batch.
+        """Store one row or a batch.
 
         Args:
             exp (Union[Sequence, dict]): A value for each column, ``[*F]`` or ``[n, *F]``, in order or by name.
@@ -154,7 +154,7 @@ class Store:
         return given
 
     def usual_bounds(self) -> tuple[int, int]:
-        """The logical rows that are drawn from where nothing else is said."""
+        """Return the logical rows that are drawn from where nothing else is said."""
         return ALL_ROWS if self.options.window is None else (-int(self.arrays["window"][0]), ALL_ROWS[1])
 
     @functools.cached_property
@@ -163,7 +163,7 @@ class Store:
         return self._call("read", rows=[Array(shape, dtype) for (shape, _), dtype in rows])
 
     def read(self, index: np.ndarray) -> tuple[Any, ...]:
-        """The rows at logical positions, int64 of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest."""
+        """Return the rows at logical positions, int64 of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest."""
         call = self._reading
         index = np.ascontiguousarray(index, np.int64).reshape(index.shape)
         call.bind_vector("index", index)
@@ -174,7 +174,7 @@ class Store:
         return given
 
     def update(self, handles: Any, values: Any) -> np.ndarray:
-        """Writes columns of stored rows.
+        """Write columns of stored rows.
 
         Args:
             handles (Union[numpy.ndarray, Sequence[int], int]): Handles, ``[]`` or ``[n]``; of several for one row the
@@ -200,7 +200,7 @@ class Store:
         return np.zeros((), np.int32)
 
     def _handles(self, handles: Any) -> Any:
-        """Handles as a kernel reads them. A Tensor has been checked by the buffer that gives it."""
+        """Return handles as a kernel reads them. A Tensor has been checked by the buffer that gives it."""
         if is_tensor(handles) or is_vector(handles, _INT64):
             return handles
         return as_handles(self.options.cls_name, handles).reshape(-1)
@@ -215,7 +215,7 @@ class Store:
         }
 
     def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
-        """Gives rows other priorities, float32 ``[]`` or ``[n]``.
+        """Give rows other priorities, float32 ``[]`` or ``[n]``.
 
         Returns:
             numpy.ndarray: How many of the handles, int64 ``[n]``, were invalid. Shape ``[]``, int32.
@@ -239,7 +239,7 @@ class Store:
         return self._result.copy()
 
     def delete(self, handles: Any) -> np.ndarray:
-        """Takes the rows of these handles, int64 ``[n]``, out of the draw; how many there were, int32 ``[]``."""
+        """Take the rows of these handles, int64 ``[n]``, out of the draw; how many there were, int32 ``[]``."""
         call = self._changing["delete"]
         handles = self._handles(handles)
         call.bind_vector("handles", handles)
@@ -254,7 +254,7 @@ class Store:
         return self._call("advance", ticks=kept(steps), max_staleness=most, now=kept(np.zeros(1, np.int64))), steps
 
     def advance(self, steps: int = 1) -> None:
-        """Moves the learner's clock, and takes rows that became stale out of the draw."""
+        """Move the learner's clock, and take rows that became stale out of the draw."""
         call, given = self._advancing
         given[0] = steps
         call()
@@ -284,7 +284,7 @@ class Store:
         return self._call("end_episodes", flag=kept(flag), ended=kept(self._result))
 
     def end_episodes(self) -> np.ndarray:
-        """Ends the episodes that go on; how many, int32 ``[]``."""
+        """End the episodes that go on; how many, int32 ``[]``."""
         self._ending()
         return self._result.copy()
 
@@ -348,13 +348,13 @@ class Store:
             handle.replay_let_go(self._head)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of all arrays by name, with the capacity and the version of the layout."""
+        """Copy of all arrays by name, with the capacity and the version of the layout."""
         with self.kernels_kept_out():
             arrays = {name: array.copy() for name, array in self.arrays.items()}
         return {"version": np.array(STATE_VERSION), "capacity": np.array(self.options.capacity), **arrays}
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` of a store with the same columns and options gave.
+        """Take over what `state_dict` of a store with the same columns and options gave.
 
         Raises:
             ValueError: If something does not fit, or contradicts itself; then nothing is changed.
@@ -365,6 +365,6 @@ class Store:
                 array[...] = arrays[name]
 
     def check(self) -> None:
-        """Raises a ValueError if the arrays contradict each other."""
+        """Raise a ValueError if the arrays contradict each other."""
         with self.kernels_kept_out():
             state.check(self.options, self.arrays)

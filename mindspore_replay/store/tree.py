@@ -1,5 +1,4 @@
-r"""A weight for each slot, in a tree of sums: set, total, sums of ranges, and the slot that a point of the total falls
-on.
+r"""A weight for each slot, in a tree of sums.
 
 The tree is one float64 array ``[M]``: the leaves, of which the first ``C`` are the slots' weights; the sums of each
 level above, 16 children to a node; the smallest positive weight below each of those nodes, infinite if there is none.
@@ -32,7 +31,7 @@ def _round_up(size: int) -> int:
 
 
 def levels(capacity: int) -> tuple[Level, ...]:
-    """The levels of a tree for this many slots, from the one above the leaves to the root."""
+    """Return the levels of a tree for this many slots, from the one above the leaves to the root."""
     nodes = [-(-capacity // FANOUT)]
     while nodes[-1] > 1:
         nodes.append(-(-nodes[-1] // FANOUT))
@@ -50,14 +49,14 @@ def tree_size(capacity: int) -> int:
 
 
 def initial_weights(capacity: int) -> np.ndarray:
-    """The tree of weights that are all zero. Shape ``[M]``, float64."""
+    """Return the tree of weights that are all zero. Shape ``[M]``, float64."""
     weights = np.zeros(tree_size(capacity))
     weights[levels(capacity)[0].minima : -1] = np.inf
     return weights
 
 
 def build_weights(leaves: np.ndarray) -> np.ndarray:
-    """The tree of these weights, computed from scratch. Shape ``[M]``, float64. Cost O(C)."""
+    """Return the tree of these weights, computed from scratch. Shape ``[M]``, float64. Cost O(C)."""
     weights = initial_weights(len(leaves))
     weights[: len(leaves)] = leaves
     weights[-1] = np.count_nonzero(leaves)

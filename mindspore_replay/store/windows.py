@@ -35,11 +35,12 @@ class WindowRule(NamedTuple):
     max_length: int
 
     def array(self) -> np.ndarray:
+        """Return the numbers as a kernel takes them. Shape ``[6]``, int64."""
         return np.array(self, np.int64)
 
 
 def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
-    """Finds from scratch the slots of rows at which a window may start. Shape ``[C]``, bool. Cost O(C)."""
+    """Find from scratch the slots of rows at which a window may start. Shape ``[C]``, bool. Cost O(C)."""
     capacity, count, streams = len(state["steps"]), int(state["count"]), rule.streams
     legal = np.zeros(capacity, bool)
     slots = (int(state["head"]) + np.arange(count)) % capacity
@@ -68,7 +69,7 @@ def _legal_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, 
 
 
 def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int) -> None:
-    """Raises a ValueError if the steps of rows do not follow from each other, or a deleted row counts as live."""
+    """Raise a ValueError if the steps of rows do not follow from each other, or a deleted row counts as live."""
     slots = (int(state["head"]) + np.arange(int(state["count"]))) % len(state["steps"])
     steps, flags, uses = (state[key][slots] for key in ("steps", "flags", "use_counts"))
     following = np.where(flags & END, 0, steps + 1)[:-streams] if streams < len(steps) else steps[:0]
@@ -133,11 +134,13 @@ class Output(NamedTuple):
     lead: tuple[int, ...] = ()
 
     def shape(self, n: int, columns: Schema) -> tuple[int, ...]:
+        """Return the shape of the output for n samples."""
         if self.kind in (WINDOW, STACK, RETURN, GOAL):
             return (n, *self.lead, *columns.shapes[self.column])
         return (n, *self.lead)
 
     def dtype(self, columns: Schema) -> str:
+        """Return the name of the output's dtype."""
         return _DTYPES.get(self.kind) or columns.dtypes[self.column]
 
     @property
@@ -146,7 +149,7 @@ class Output(NamedTuple):
         return self == Output(WINDOW, self.column)
 
     def reach(self, chain: int) -> int:
-        """Returns the steps from the start on that it may read."""
+        """Return the steps from the start on that it may read."""
         if self.kind not in (WINDOW, STACK, MASK):
             return 1
         return (chain - 1 if self.anchor == FROM_LAST else 0) + self.first + self.runs - 1 + self.length
@@ -198,7 +201,7 @@ class SamplePlan(NamedTuple):
         return np.array([*draw, *chain, *numbers, *outputs], np.int64)
 
     def powers(self) -> np.ndarray:
-        """The powers of gamma from 0 to `chain`."""
+        """Return the powers of gamma from 0 to `chain`."""
         return np.array([self.gamma**step for step in range(self.chain + 1)])
 
     @property

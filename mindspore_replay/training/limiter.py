@@ -122,7 +122,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return bool(self.rule.asnumpy()[_ENABLED])
 
     def can_insert(self, rows: int = 1) -> bool:
-        """Returns True if so many rows may be inserted now.
+        """Return True if so many rows may be inserted now.
 
         Args:
             rows (int): How many. Default: ``1``.
@@ -136,7 +136,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._asked("insert", rows)
 
     def can_sample(self, rows: int = 1) -> bool:
-        """Returns True if so many rows may be sampled now. The buffer's own `can_sample` also asks if they are there.
+        """Return True if so many rows may be sampled now. The buffer's own `can_sample` also asks if they are there.
 
         Args:
             rows (int): How many. Default: ``1``.
@@ -150,7 +150,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._asked("sample", rows)
 
     def lets_sample(self, rows: int) -> bool:
-        """Returns True if a buffer's `sample` of so many rows would not wait: in a `sampling` block it never does."""
+        """Return True if a buffer's `sample` of so many rows would not wait: in a `sampling` block it never does."""
         return getattr(self._inside, "sample", False) or self.can_sample(rows)
 
     def _asked(self, what: str, rows: int) -> bool:
@@ -159,7 +159,7 @@ class RateLimiter(OwnNames, nn.Cell):
             return self._may(what, rows, self.account())
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Waits until rows may be inserted, and counts them after the block; if it raises, they do not count.
+        """Wait until rows may be inserted, and count them after the block; if it raises, they do not count.
 
         In the block, the buffer's `insert` called by the same thread counts nothing more.
 
@@ -177,7 +177,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._counting("insert", check_size("RateLimiter", "rows", rows), _seconds(timeout))
 
     def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Waits until rows may be sampled, and counts them after the block; if it raises, they do not count.
+        """Wait until rows may be sampled, and count them after the block; if it raises, they do not count.
 
         In the block, the buffer's `sample` called by the same thread counts nothing more.
 
@@ -204,7 +204,7 @@ class RateLimiter(OwnNames, nn.Cell):
         min_size: int | None = None,
         error_buffer: float | None = None,
     ) -> None:
-        """Changes what is given, for what is inserted and sampled from now on: neither side is ahead of the other.
+        """Change what is given, for what is inserted and sampled from now on: neither side is ahead of the other.
 
         Args:
             samples_per_insert (Union[float, Sequence[float], None]), min_size (Union[int, None]), error_buffer
@@ -241,7 +241,7 @@ class RateLimiter(OwnNames, nn.Cell):
             self._changed.notify_all()
 
     def check_state(self, rule: np.ndarray, counts: np.ndarray) -> None:
-        """Checks values of `rule` and `counts` before they are taken over.
+        """Check values of `rule` and `counts` before they are taken over.
 
         Raises:
             ValueError: If they are none that a limiter can have.
@@ -259,10 +259,11 @@ class RateLimiter(OwnNames, nn.Cell):
             )
 
     def account(self) -> "_Account":
+        """Return the rule and the counts as numbers."""
         return _Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
 
     def _may(self, what: str, rows: int, now: "_Account") -> bool:
-        """Returns True if rows may be inserted or sampled.
+        """Return True if rows may be inserted or sampled.
 
         Each side counts its own operations from their beginning, and those of the other from their end: a row may be
         sampled only when it is there.
@@ -286,7 +287,7 @@ class RateLimiter(OwnNames, nn.Cell):
     def _counting(
         self, what: str, rows: int, seconds: float | None, stop: threading.Event | None = None
     ) -> Iterator[None]:
-        """The block of `inserting` or `sampling`; it raises a RuntimeError soon after `stop` is set while it waits."""
+        """Run the block of `inserting` or `sampling`; raise a RuntimeError soon after `stop` is set during the wait."""
         if getattr(self._inside, what, False):
             yield
             return
@@ -304,7 +305,7 @@ class RateLimiter(OwnNames, nn.Cell):
             setattr(self._inside, what, False)
 
     def _begin(self, what: str, rows: int, seconds: float | None, stop: threading.Event | None) -> np.ndarray:
-        """Waits until rows may be inserted or sampled. Gives what they add to the counts."""
+        """Wait until rows may be inserted or sampled. Gives what they add to the counts."""
         wait: Wait | None = None
         self._waiting[what].append(rows)
         try:
@@ -318,7 +319,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return amounts
 
     def _amounts(self, what: str, rows: int, now: "_Account") -> np.ndarray:
-        """Returns what rows inserted or sampled now add to the counts."""
+        """Return what rows inserted or sampled now add to the counts."""
         counted = now.enabled != 0
         if what == "sample":
             return np.array([0, rows, 0, rows * counted])
@@ -326,7 +327,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return np.array([rows, 0, max(inserted + rows - max(inserted, int(now.min_size)), 0) * counted, 0])
 
     def allowance(self, waiting: int = 1) -> float:
-        """Returns the rows that all writers together may insert before anything more is sampled.
+        """Return the rows that all writers together may insert before anything more is sampled.
 
         Args:
             waiting (int): Rows of the largest insertion that waits. Default: ``1``.
@@ -349,7 +350,7 @@ class RateLimiter(OwnNames, nn.Cell):
             return max(missing + max(most, 0), waiting if missing else 0)
 
     def check_sizes(self, insertion: int, sample: int) -> None:
-        """Checks that insertions and samples of so many rows cannot come to wait for each other without end.
+        """Check that insertions and samples of so many rows cannot come to wait for each other without end.
 
         Args:
             insertion (int): Rows of an insertion.
@@ -362,7 +363,7 @@ class RateLimiter(OwnNames, nn.Cell):
         _check_room(now.low, now.high, now.error, {"insert": insertion, "sample": sample})
 
     def count_inserted(self, rows: int) -> None:
-        """Counts rows that others inserted, who were told the `allowance`.
+        """Count rows that others inserted, who were told the `allowance`.
 
         Args:
             rows (int): How many.
@@ -382,7 +383,7 @@ class RateLimiter(OwnNames, nn.Cell):
             self._changed.notify_all()
 
     def _noted_account(self, what: str, rows: int) -> "_Account":
-        """The account; a ValueError if an insertion and a sample of such sizes may come to wait for each other."""
+        """Return the account, or raise a ValueError if insertions and samples may wait for each other without end."""
         now = self.account()
         if rows > self._sizes[what] and now.enabled and (what == "sample" or now.inserted >= now.min_size):
             sizes = {**self._sizes, what: rows}
@@ -442,12 +443,12 @@ class _Account(NamedTuple):
     counted_samples: int
 
     def settings(self, last: str = ", ") -> str:
-        """The settings as they are given, the last one after `last`."""
+        """Return the settings as they are given, the last one after `last`."""
         ratio = f"{self.low:g}" if self.low == self.high else f"({self.low:g}, {self.high:g})"
         return f"samples_per_insert={ratio}, min_size={self.min_size:g}{last}error_buffer={self.error:g}"
 
     def counts(self) -> str:
-        """Counts and settings, for a message."""
+        """Return counts and settings, for a message."""
         return f"{self.inserted} were inserted and {self.sampled} sampled, with {self.settings(' and ')}"
 
 

@@ -75,7 +75,7 @@ class ReplayMonitor:
         self._before = {name: (time.perf_counter(), *_totals(one)) for name, one in self._buffers.items()}
 
     def step(self, operations: int = 1) -> None:
-        """Counts operations of the buffers, as the turns of a training loop, and takes a reading when one is due.
+        """Count operations of the buffers, as the turns of a training loop, and take a reading when one is due.
 
         Args:
             operations (int): How many there were. Default: ``1``.
@@ -91,7 +91,7 @@ class ReplayMonitor:
             self.write()
 
     def write(self) -> Statistics:
-        """Takes a reading now and gives it to the writers.
+        """Take a reading now and give it to the writers.
 
         Returns:
             Statistics: The reading.
@@ -121,7 +121,7 @@ class ReplayMonitor:
         return {**rates, "samples_per_insert": samples / inserts} if inserts else rates
 
     def close(self) -> None:
-        """Closes the writers."""
+        """Close the writers."""
         for writer in self._writers:
             writer.close()
 

@@ -102,7 +102,7 @@ class Prefetch:
         self._batches, self._sampling, self._waited, self._hidden = 0, 0.0, 0.0, 0.0
 
     def sample(self) -> Any:
-        """The oldest batch that is ready, or the next one when it is.
+        """Return the oldest batch that is ready, or the next one when it is.
 
         Returns:
             Union[tuple[Tensor, ...], dict[str, Tensor]]: What ``buffer.sample`` gives for the arguments.
@@ -133,7 +133,7 @@ class Prefetch:
         return self.sample()
 
     def _next(self) -> tuple[Any, float]:
-        """The oldest batch, and the seconds that drawing it took."""
+        """Return the oldest batch, and the seconds that drawing it took."""
         if self._drawn:
             try:
                 return self._drawn.popleft().result()
@@ -169,13 +169,13 @@ class Prefetch:
             return self._draw()
 
     def _begin_anew(self) -> None:
-        """Drops what was to come after a batch that failed: it has failed too, or is not begun."""
+        """Drop what was to come after a batch that failed: it has failed too, or is not begun."""
         wait(self._drawn)
         self._drawn.clear()
         self._failed = False
 
     def statistics(self) -> PrefetchStatistics:
-        """Returns what it has done so far.
+        """Return what it has done so far.
 
         Drawing in a thread takes longer than alone, since threads of Python take turns, so compare whole runs with and
         without before relying on the share.
@@ -188,7 +188,7 @@ class Prefetch:
             return PrefetchStatistics(self._batches, self._sampling, self._waited, self._hidden, share)
 
     def close(self) -> None:
-        """Waits for the thread and ends it; batches that were not delivered are dropped. A second call does nothing."""
+        """Wait for the thread and end it; batches that were not delivered are dropped. A second call does nothing."""
         self._closing.set()
         with self._lock:
             self._closed = True
@@ -205,5 +205,5 @@ class Prefetch:
 
 
 def _runs_graphs(buffer: Any) -> bool:
-    """Returns True if a sample called from Python runs a compiled graph."""
+    """Return True if a sample called from Python runs a compiled graph."""
     return buffer.runs_graphs if isinstance(buffer, Buffer) else isinstance(buffer, MixedReplay)

@@ -17,7 +17,7 @@ class Writer(Protocol):
     """A sink of a `ReplayMonitor`."""
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
-        """Takes a reading.
+        """Take a reading.
 
         Args:
             step (int): Operations so far.
@@ -51,7 +51,7 @@ class TensorBoardWriter:
         self._writer: Any = SummaryWriter(os.fspath(folder))
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
-        """Adds a point to each curve and a histogram to each distribution."""
+        """Add a point to each curve and a histogram to each distribution."""
         for name, value in values.items():
             self._writer.add_scalar(self._prefix + name, value, step)
         for name, (edges, counts) in histograms.items():
@@ -70,7 +70,7 @@ class TensorBoardWriter:
         self._writer.flush()
 
     def close(self) -> None:
-        """Closes the event file."""
+        """Close the event file."""
         self._writer.close()
 
 
@@ -87,12 +87,12 @@ class JSONLinesWriter:
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
-        """Appends a line."""
+        """Append a line."""
         self._file.write(json.dumps({"step": step, **as_json(values, histograms)}) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -118,7 +118,7 @@ class TerminalWriter:
         self._live.start()
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
-        """Replaces the table."""
+        """Replace the table."""
         from rich.table import Table
 
         table = Table("replay", f"step {step:,}", "", title_justify="left")
@@ -134,7 +134,7 @@ class TerminalWriter:
 
 
 def as_json(values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> dict[str, Any]:
-    """A reading as an object of JSON, which has no NaN and no infinity: null instead."""
+    """Return a reading as an object of JSON, which has no NaN and no infinity: null instead."""
     spread = {
         name: {"edges": edges.tolist(), "counts": counts.tolist()} for name, (edges, counts) in histograms.items()
     }
@@ -142,12 +142,12 @@ def as_json(values: Mapping[str, float], histograms: Mapping[str, Histogram]) ->
 
 
 def number_text(value: float) -> str:
-    """A number as people read it."""
+    """Return a number as people read it."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def bars(counts: np.ndarray, width: int = 32) -> str:
-    """A distribution as a row of bars, the highest for the fullest of at most `width` groups of intervals."""
+    """Return a distribution as a row of bars, the highest for the fullest of at most `width` groups of intervals."""
     groups = [int(part.sum()) for part in np.array_split(counts, min(width, len(counts)))]
     highest = max(max(groups), 1)
     return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * group // highest)] for group in groups)

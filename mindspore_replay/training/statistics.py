@@ -42,7 +42,7 @@ class Statistics(NamedTuple):
 
 
 def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
-    """The numbers of one buffer, in one pass over what is known of its rows.
+    """Return the numbers of one buffer, in one pass over what is known of its rows.
 
     Counters count from when the buffer was made, ``overwritten`` from its last `reset`: rows that were replaced, in a
     reservoir also those that it did not keep. Averages of use counts are over the rows that are stored; those of
@@ -100,7 +100,7 @@ class _Rows:
         return int(self.state["serials"][0]) - 1
 
     def _ages(self, block: slice) -> np.ndarray:
-        """Counts the rows inserted after each. Shape ``[n]``, int64."""
+        """Count the rows inserted after each. Shape ``[n]``, int64."""
         if self._reservoir():
             return self._newest() - self.state["row_serials"][block]
         newest = int(self.state["head"]) + self.rows - 1
@@ -145,7 +145,7 @@ class _Rows:
         return found
 
     def histograms(self) -> dict[str, Histogram]:
-        """The distributions of what there is."""
+        """Return the distributions of what there is."""
         if self.live == 0:
             return {}
         edges = np.arange(self.parts + 1) * self.span // self.parts

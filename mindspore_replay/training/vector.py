@@ -13,7 +13,7 @@ NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")
 
 
 def _mode(mode: Any) -> str:
-    """The value of an autoreset mode that is given as an `AutoresetMode`, its value or its name."""
+    """Return the value of an autoreset mode that is given as an `AutoresetMode`, its value or its name."""
     given = getattr(mode, "value", mode)
     expected = f"For 'VectorRows', 'autoreset_mode' must be a gymnasium AutoresetMode or one of {', '.join(MODES)}"
     if not isinstance(given, str):
@@ -25,14 +25,14 @@ def _mode(mode: Any) -> str:
 
 
 def _parts(argument: str, value: Any) -> Mapping[str, Any]:
-    """The arrays of an observation by key. One that is no dict has the key ``"observation"``."""
+    """Return the arrays of an observation by key. One that is no dict has the key ``"observation"``."""
     if isinstance(value, tuple):
         raise TypeError(f"For 'VectorRows', '{argument}' must be an array or a dict of arrays, but got a tuple.")
     return value if isinstance(value, Mapping) else {"observation": value}
 
 
 def _cast(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A copy in a column's dtype."""
+    """Return a copy in a column's dtype."""
     copy = array.astype(dtype, order="C")
     if dtype.kind in "iu" and array.dtype != dtype and not np.array_equal(copy, array):
         raise ValueError(f"For 'VectorRows', column {name!r} is {dtype} and cannot hold {array[copy != array][0]}.")
@@ -113,7 +113,7 @@ class VectorRows:
         self, observation: Any, action: Any, next_observation: Any, reward: Any, terminated: Any, truncated: Any,
         info: Mapping[str, Any], **columns: Any,
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
-        """The rows of one step: ``exp, flags = rows.step(observation, action, *envs.step(action))``.
+        """Return the rows of one step: ``exp, flags = rows.step(observation, action, *envs.step(action))``.
 
         Values take the columns' dtypes by NumPy's rule "same_kind"; an int column must hold each value exactly.
 
@@ -197,7 +197,7 @@ class VectorRows:
             )
 
     def _rows(self, *sources: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """A copy of each column, in its dtype. The last source is what the caller gave by keyword."""
+        """Return a copy of each column, in its dtype. The last source is what the caller gave by keyword."""
         counts = Counter(name for source in sources for name in source)
         missing = sorted(self._types.keys() - counts.keys())
         unknown = sorted(sources[-1].keys() - self._types.keys())
@@ -226,7 +226,7 @@ class VectorRows:
         return {name: _cast(name, arrays[name], dtype) for name, dtype in self._types.items()}
 
     def _put_final(self, exp: dict[str, np.ndarray], i: int, final: Any, keys: Mapping[str, Any]) -> None:
-        """Puts the final observation of an environment in the place of the one that its reset returned."""
+        """Put the final observation of an environment in the place of the one that its reset returned."""
         dense = isinstance(final, Mapping)  # some environments give a dict of arrays, not an array of dicts
         parts = {key: rows[i] for key, rows in final.items()} if dense else _parts("info['final_obs']", final[i])
         for key in (key for key in keys if f"next_{key}" in exp):
@@ -239,7 +239,7 @@ class VectorRows:
             rows[i] = _cast(f"next_{key}", part, rows.dtype)
 
     def _flags(self, terminated: np.ndarray, done: np.ndarray, whole: bool) -> dict[str, np.ndarray]:
-        """New arrays, which the caller may change."""
+        """Return new arrays, which the caller may change."""
         if self.autoreset_mode == NEXT_STEP:  # the row of the step that resets is no transition
             final = self._was_done.copy()
             return {"end": done | final if whole else final.copy(), "final": final}

@@ -1,0 +1,1 @@
+"""Views: other samples of rows that are stored once."""

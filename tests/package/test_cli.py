@@ -350,7 +350,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]):
         with pytest.raises(SystemExit) as raised:
             main([command, "--help"])
         assert raised.value.code == 0
-        assert f"\nexamples:\n  mindspore-replay {command}" in capsys.readouterr().out
+        assert f"\nExamples:\n  mindspore-replay {command}" in capsys.readouterr().out
 
 
 def test_the_installed_command(folder: Path):
