@@ -10,7 +10,7 @@ from measuring import MICRO, arguments, measure, once, show
 from mindspore import Tensor
 from operators import BATCH, ROW, Update
 
-from mindspore_replay import JSONLinesWriter, PrioritizedReplayBuffer, ReplayBuffer, ReplayMonitor, TensorBoardWriter
+from mindspore_replay import JSONLinesSink, PrioritizedReplayBuffer, ReplayBuffer, ReplayMonitor, TensorBoardSink
 
 #: Rows of the buffer, and steps between two readings of it.
 CASES = {"1e4 rows": (10_000, 1000), "1e5 rows": (100_000, 2000), "1e6 rows": (1_000_000, 10_000)}
@@ -31,8 +31,8 @@ def timers(folder: Path) -> dict[str, Callable[[], float]]:
     for name, (capacity, _) in CASES.items():
         buffer = filled(PrioritizedReplayBuffer, capacity)
         buffer.update_priorities(np.arange(capacity), np.random.default_rng(0).exponential(1.0, capacity))
-        writers = [TensorBoardWriter(folder / name), JSONLinesWriter(folder / f"{name}.jsonl")]
-        monitor = ReplayMonitor(buffer, writers, 2**31 - 1)
+        sinks = [TensorBoardSink(folder / name), JSONLinesSink(folder / f"{name}.jsonl")]
+        monitor = ReplayMonitor(buffer, sinks, 2**31 - 1)
         found[f"reading, {name}"] = lambda monitor=monitor: once(monitor.write, 1)
         found[f"step without a reading, {name}"] = lambda monitor=monitor: once(monitor.step, 1000)
     return found

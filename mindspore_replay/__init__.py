@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .training.monitor import ReplayMonitor
     from .training.prefetch import Prefetch
     from .training.priorities import sequence_priorities
-    from .training.sinks import JSONLinesWriter, TensorBoardWriter, TerminalWriter
+    from .training.sinks import JSONLinesSink, TensorBoardSink, TerminalSink
     from .training.vector import VectorRows
     from .views.frame_stack import FrameStack
     from .views.hindsight import HindsightRelabel
@@ -36,7 +36,7 @@ _PLACES = {
     "EpisodeReplayBuffer": "buffers.episode",
     "FrameStack": "views.frame_stack",
     "HindsightRelabel": "views.hindsight",
-    "JSONLinesWriter": "training.sinks",
+    "JSONLinesSink": "training.sinks",
     "KernelStatus": "ops.status",
     "MixedReplay": "buffers.mixed",
     "NStep": "views.n_step",
@@ -48,8 +48,8 @@ _PLACES = {
     "ReplayMonitor": "training.monitor",
     "ReservoirReplayBuffer": "buffers.reservoir",
     "SequenceReplayBuffer": "buffers.sequence",
-    "TensorBoardWriter": "training.sinks",
-    "TerminalWriter": "training.sinks",
+    "TensorBoardSink": "training.sinks",
+    "TerminalSink": "training.sinks",
     "TrainingCheckpoint": "checkpoint",
     "UniformReplayBuffer": "buffers.replay:ReplayBuffer",
     "VectorRows": "training.vector",
@@ -68,7 +68,7 @@ __all__ = [
     "EpisodeReplayBuffer",
     "FrameStack",
     "HindsightRelabel",
-    "JSONLinesWriter",
+    "JSONLinesSink",
     "KernelStatus",
     "MixedReplay",
     "NStep",
@@ -80,8 +80,8 @@ __all__ = [
     "ReplayMonitor",
     "ReservoirReplayBuffer",
     "SequenceReplayBuffer",
-    "TensorBoardWriter",
-    "TerminalWriter",
+    "TensorBoardSink",
+    "TerminalSink",
     "TrainingCheckpoint",
     "UniformReplayBuffer",
     "VectorRows",

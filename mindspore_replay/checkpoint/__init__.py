@@ -1,7 +1,7 @@
 """Buffers, and whole training runs, in files."""
 
 from .reader import load
+from .saving import save
 from .training import TrainingCheckpoint
-from .writer import save
 
 __all__ = ["TrainingCheckpoint", "load", "save"]

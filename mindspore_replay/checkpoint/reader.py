@@ -11,9 +11,9 @@ from ..store.checks import check_bool, check_size
 from .description import build, check_description, describe, descriptions, parts_of, same_kind, summary
 from .progress import progress_bar
 from .restored import Restored
+from .saving import locked
 from .sources import Source, open_sources
 from .values import is_value
-from .writer import locked
 
 
 def load(

@@ -16,9 +16,9 @@ from .files import real_path
 from .random_states import GENERATORS, RandomStates
 from .reader import take_over
 from .restored import Restored
+from .saving import save_parts
 from .sources import Source, open_sources
 from .values import Plain, decoded, encoded, is_value
-from .writer import save_parts
 
 
 class TrainingCheckpoint:

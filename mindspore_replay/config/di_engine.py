@@ -24,9 +24,9 @@ SWITCHES = ("priority", "priority_IS_weight")
 IGNORED: dict[str, type] = {"deepcopy": bool, "enable_track_used_data": bool, "name": str, "cfg_type": str}
 #: Keys without a counterpart: values that ask for nothing, besides None, and what to do about any other.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "monitor": (({},), "make a ReplayMonitor(buffer, writer, every)"),
-    "periodic_thruput_seconds": ((), "make a ReplayMonitor(buffer, writer, every)"),
-    "train_iter_per_log": ((), "make a ReplayMonitor(buffer, writer, every)"),
+    "monitor": (({},), "make a ReplayMonitor(buffer, sink, every)"),
+    "periodic_thruput_seconds": ((), "make a ReplayMonitor(buffer, sink, every)"),
+    "train_iter_per_log": ((), "make a ReplayMonitor(buffer, sink, every)"),
     "priority_max_limit": ((math.inf,), "limit the priorities that you give to 'update_priorities'"),
     "replay_buffer_start_size": ((0,), "compare size() with it before you sample"),
     "min_sample_ratio": ((1,), "compare size() with a multiple of sample_size before you sample"),

@@ -68,12 +68,12 @@ def fill(
         buffer = make_buffer(what, source, fields, chosen, types, arguments)
     else:
         check_given(what, buffer, types, arguments)
-    writer = Writer(what, source.label, buffer, match(what, source.label, buffer, fields, source.observations))
+    filler = Filler(what, source.label, buffer, match(what, source.label, buffer, fields, source.observations))
     with Bar(what, progress, source.size if chosen is None else int(source.lengths()[0][chosen].sum())) as shown:
         for steps in source.steps(chosen):
-            writer.put(steps)
+            filler.put(steps)
             shown.update(len(steps.end))
-    writer.finish()
+    filler.finish()
     return buffer
 
 
@@ -239,7 +239,7 @@ class _Rows(NamedTuple):
         return _Rows([array[part].copy() for array in self.columns], self.end[part].copy(), self.final[part].copy())
 
 
-class Writer:
+class Filler:
     """Inserts rows, as many at once as fit a chunk, and the rest at the end. A graph is compiled for two lengths only.
 
     Args:

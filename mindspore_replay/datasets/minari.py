@@ -258,19 +258,19 @@ def to_minari(
     with buffer.lock, Bar("to_minari", progress, int(buffer.size())) as shown, warnings.catch_warnings():
         # Who writes a dataset knows what it says of itself; Minari warns of everything that it does not.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
-        writer = _EpisodeWriter(given, dataset_id)
-        buffers = writer.buffers(StoredRows(buffer).episodes(names, tuple(writer.observations)), shown)
+        export = _EpisodeExport(given, dataset_id)
+        buffers = export.buffers(StoredRows(buffer).episodes(names, tuple(export.observations)), shown)
         first = list(itertools.islice(buffers, 1))
         if not first:
             raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
         spaces_given = {f"{key}_space": space for key, space in given.items()}
         episodes: Any = itertools.chain(first, buffers)
         dataset = minari.create_dataset_from_buffers(dataset_id, episodes, env=env, **spaces_given, **metadata)
-    writer.report()
+    export.report()
     return dataset
 
 
-class _EpisodeWriter:
+class _EpisodeExport:
     """Makes Minari's episodes of steps, and counts what it could not take over."""
 
     def __init__(self, given: Mapping[str, Any], dataset_id: str) -> None:

@@ -18,7 +18,7 @@ from ..checkpoint.files import real_path, replacing
 from ..columns import numpy_type
 from ..config.configuration import get_buffer_cls
 from .export import StoredRows
-from .filling import Bar, Field, Writer, check_given, fill, knows_episodes, schema_buffer
+from .filling import Bar, Field, Filler, check_given, fill, knows_episodes, schema_buffer
 from .filling import row_bytes as bytes_of
 from .steps import END, FINAL, Arrays, chunk_rows
 from .tables import TableSource, d4rl_source
@@ -116,12 +116,12 @@ def _as_it_is(
     else:
         check_given("from_npz", buffer, types, arguments)
     columns = {name: name for name in buffer.columns.names}
-    writer = Writer("from_npz", table.label, buffer, columns)
+    filler = Filler("from_npz", table.label, buffer, columns)
     with Bar("from_npz", progress, source.size) as shown:
         for rows in source.rows([*columns, END, FINAL]):
-            writer.put_rows(rows, rows[END], rows[FINAL])
+            filler.put_rows(rows, rows[END], rows[FINAL])
             shown.update(len(rows[END]))
-    writer.finish()
+    filler.finish()
     return buffer
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from ..buffers.base import Buffer
 from ..store.checks import check_size
-from .sinks import Writer
+from .sinks import Sink
 from .statistics import Histogram, Statistics, statistics_of
 
 _LAST_STEP = 2**62  # more than any run takes
 
 
 class ReplayMonitor:
-    r"""Reads a buffer's counters every so many operations and hands them to writers.
+    r"""Reads a buffer's counters every so many operations and hands them to sinks.
 
     The counters are Parameters that the buffer's own operators move, in compiled graphs too, so between two readings
     `step` only counts. A reading looks at what is known of each row, not at columns: some 20 ms for a million rows, for
@@ -26,8 +26,8 @@ class ReplayMonitor:
     Args:
         buffer (Union[Cell, ShardedReplay, Mapping]): A buffer, or several by name; each number is then called
             ``name/number``.
-        writer (Union[Writer, Sequence[Writer]]): Where readings go: `TensorBoardWriter`, `JSONLinesWriter`,
-            `TerminalWriter`, or what has their methods.
+        sink (Union[Sink, Sequence[Sink]]): Where readings go: `TensorBoardSink`, `JSONLinesSink`,
+            `TerminalSink`, or what has their methods.
         every (int): Operations between two readings. Default: ``1000``.
         step (int): Operations to count on from, where a run is resumed: what `operations` was when it was saved.
             Default: ``0``.
@@ -41,10 +41,10 @@ class ReplayMonitor:
 
     Examples:
         >>> import pathlib, tempfile
-        >>> from mindspore_replay import JSONLinesWriter, ReplayBuffer, ReplayMonitor
+        >>> from mindspore_replay import JSONLinesSink, ReplayBuffer, ReplayMonitor
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "replay.jsonl"
         >>> buffer = ReplayBuffer(sample_size=2, capacity=100, shapes=[()], types=["float32"])
-        >>> with ReplayMonitor(buffer, JSONLinesWriter(path), every=50) as monitor:
+        >>> with ReplayMonitor(buffer, JSONLinesSink(path), every=50) as monitor:
         ...     for step in range(100):
         ...         buffer = buffer.insert([float(step)])
         ...         monitor.step()
@@ -52,7 +52,7 @@ class ReplayMonitor:
         2
     """
 
-    def __init__(self, buffer: Any, writer: Writer | Sequence[Writer], every: int = 1000, *, step: int = 0) -> None:
+    def __init__(self, buffer: Any, sink: Sink | Sequence[Sink], every: int = 1000, *, step: int = 0) -> None:
         self._buffers = dict(buffer) if isinstance(buffer, Mapping) else {"": buffer}
         if not self._buffers:
             raise ValueError("For 'ReplayMonitor', 'buffer' must hold a buffer, but got none.")
@@ -62,12 +62,11 @@ class ReplayMonitor:
                     "For 'ReplayMonitor', 'buffer' must be a buffer or a mapping of buffers, but got "
                     f"{type(one).__name__}. Of a MixedReplay give its buffers."
                 )
-        self._writers: list[Any] = list(writer) if isinstance(writer, (list, tuple)) else [writer]
-        for one in self._writers:
+        self._sinks: list[Any] = list(sink) if isinstance(sink, (list, tuple)) else [sink]
+        for one in self._sinks:
             if not (callable(getattr(one, "write", None)) and callable(getattr(one, "close", None))):
                 raise TypeError(
-                    f"For 'ReplayMonitor', 'writer' must have methods 'write' and 'close', but got "
-                    f"{type(one).__name__}."
+                    f"For 'ReplayMonitor', 'sink' must have methods 'write' and 'close', but got {type(one).__name__}."
                 )
         self._every = check_size("ReplayMonitor", "every", every)
         self.operations = check_size("ReplayMonitor", "step", step, _LAST_STEP, minimum=0)
@@ -91,7 +90,7 @@ class ReplayMonitor:
             self.write()
 
     def write(self) -> Statistics:
-        """Take a reading now and give it to the writers.
+        """Take a reading now and give it to the sinks.
 
         Returns:
             Statistics: The reading.
@@ -105,8 +104,8 @@ class ReplayMonitor:
             more = {"bytes": buffer.nbytes, **self._rates(name, reading.values)}
             values |= {prefix + key: value for key, value in {**reading.values, **more}.items()}
             histograms |= {prefix + key: histogram for key, histogram in reading.histograms.items()}
-        for writer in self._writers:
-            writer.write(self.operations, values, histograms)
+        for sink in self._sinks:
+            sink.write(self.operations, values, histograms)
         return Statistics(values, histograms)
 
     def _rates(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
@@ -121,9 +120,9 @@ class ReplayMonitor:
         return {**rates, "samples_per_insert": samples / inserts} if inserts else rates
 
     def close(self) -> None:
-        """Close the writers."""
-        for writer in self._writers:
-            writer.close()
+        """Close the sinks."""
+        for sink in self._sinks:
+            sink.close()
 
     def __enter__(self) -> "ReplayMonitor":
         return self

@@ -13,7 +13,7 @@ from ..optional import install_command
 from .statistics import Histogram
 
 
-class Writer(Protocol):
+class Sink(Protocol):
     """A sink of a `ReplayMonitor`."""
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
@@ -29,7 +29,7 @@ class Writer(Protocol):
         """Finishes what was begun."""
 
 
-class TensorBoardWriter:
+class TensorBoardSink:
     """Writes readings as TensorBoard's scalars and histograms, by ``tensorboardX``.
 
     Args:
@@ -45,7 +45,7 @@ class TensorBoardWriter:
             from tensorboardX import SummaryWriter
         except ImportError as error:
             raise ImportError(
-                f"For 'TensorBoardWriter', tensorboardX is needed: {install_command('monitor')}."
+                f"For 'TensorBoardSink', tensorboardX is needed: {install_command('monitor')}."
             ) from error
         self._prefix = prefix
         self._writer: Any = SummaryWriter(os.fspath(folder))
@@ -74,7 +74,7 @@ class TensorBoardWriter:
         self._writer.close()
 
 
-class JSONLinesWriter:
+class JSONLinesSink:
     """Appends each reading to a file as one line of JSON, which is on its way to the disk when `write` returns.
 
     A line is an object with ``step``, the numbers by name, and of each distribution ``edges`` and ``counts``.
@@ -96,7 +96,7 @@ class JSONLinesWriter:
         self._file.close()
 
 
-class TerminalWriter:
+class TerminalSink:
     """Shows the last reading as a table that stays in its place on a terminal, by ``rich``.
 
     Where the output is no terminal, the last table is printed once at the end.
@@ -113,7 +113,7 @@ class TerminalWriter:
             from rich.console import Console
             from rich.live import Live
         except ImportError as error:
-            raise ImportError(f"For 'TerminalWriter', rich is needed: {install_command('monitor')}.") from error
+            raise ImportError(f"For 'TerminalSink', rich is needed: {install_command('monitor')}.") from error
         self._live: Any = Live(console=Console(file=file or sys.stderr), auto_refresh=False)
         self._live.start()
 

@@ -22,7 +22,7 @@ from places import TESTS
 from safetensors.numpy import save_file
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, load, save
-from mindspore_replay.checkpoint import sources, writer
+from mindspore_replay.checkpoint import saving, sources
 from mindspore_replay.checkpoint.rows import Slots
 
 PATH = "buffer.safetensors"
@@ -436,7 +436,7 @@ def test_a_disk_that_is_full(incremental: bool, request: pytest.FixtureRequest):
 def on_chunk(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], Any]) -> None:
     """Does something once while a file is written."""
 
-    class WriteAll(writer.WriteAll):
+    class WriteAll(saving.WriteAll):
         calls = 0
 
         def __call__(self, chunk: Any) -> None:
@@ -445,7 +445,7 @@ def on_chunk(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], Any]
                 do()
             super().__call__(chunk)
 
-    monkeypatch.setattr(writer, "WriteAll", WriteAll)
+    monkeypatch.setattr(saving, "WriteAll", WriteAll)
 
 
 def handles(buffer: Any) -> np.ndarray:
@@ -498,10 +498,10 @@ def test_calls_from_python_wait(monkeypatch: pytest.MonkeyPatch):
 def test_two_saves_to_one_path_at_once(monkeypatch: pytest.MonkeyPatch):
     """The file is that of the second; the first says that it has none."""
     first, second = filled(RINGS["uniform"]), filled(RINGS["uniform"], 40, seed=1)
-    real = writer.WriteAll
+    real = saving.WriteAll
 
     def save_other() -> None:
-        monkeypatch.setattr(writer, "WriteAll", real)
+        monkeypatch.setattr(saving, "WriteAll", real)
         save(second, PATH)
 
     on_chunk(monkeypatch, 3, save_other)

@@ -18,7 +18,7 @@ from clusters import WIDTH, Writing, assert_distribution, config, fill, numbers_
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import (
-    JSONLinesWriter,
+    JSONLinesSink,
     NStep,
     Prefetch,
     PrioritizedReplayBuffer,
@@ -488,7 +488,7 @@ def test_prefetching_and_watching(tmp_path: Path):
         fill(replay, 0, range(20))
         fill(replay, 1, range(20, 25))
         path = tmp_path / "replay.jsonl"
-        monitor = ReplayMonitor(replay, JSONLinesWriter(path), every=10)
+        monitor = ReplayMonitor(replay, JSONLinesSink(path), every=10)
         with Prefetch(replay, 3, as_dict=True) as batches:
             for _ in range(20):
                 batch = batches.sample()

@@ -15,7 +15,7 @@ import pytest
 from clusters import PATIENCE, Writing, config, fill, numbers_of, process_of, rows, wait_until
 from places import TESTS
 
-from mindspore_replay import JSONLinesWriter, ReplayMonitor
+from mindspore_replay import JSONLinesSink, ReplayMonitor
 from mindspore_replay.distributed import ShardedReplay
 
 pytestmark = [
@@ -44,7 +44,7 @@ def test_a_killed_shard_begins_empty_and_the_others_go_on(
         while len({*(indices.asnumpy() >> 51)}) < 2:
             indices, *_ = replay.sample()
         of_dead = indices.asnumpy() >> 51 == 1
-        monitor = ReplayMonitor(replay, JSONLinesWriter(tmp_path / "replay.jsonl"))
+        monitor = ReplayMonitor(replay, JSONLinesSink(tmp_path / "replay.jsonl"))
         with caplog.at_level(logging.WARNING, "mindspore_replay.distributed"):
             kill(replay, 1)
             while replay.deaths == 0:

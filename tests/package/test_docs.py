@@ -24,7 +24,7 @@ WITH_EXAMPLES = {
     *(f"mindspore_replay.compat.{name}" for name in ("mindspore_rl", "patches")),
     "mindspore_replay.checkpoint.reader",
     "mindspore_replay.checkpoint.training",
-    "mindspore_replay.checkpoint.writer",
+    "mindspore_replay.checkpoint.saving",
     *(f"mindspore_replay.datasets.{name}" for name in ("hdf5", "minari", "npz")),
     "mindspore_replay.training.limiter",
     "mindspore_replay.training.monitor",

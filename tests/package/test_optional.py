@@ -12,9 +12,9 @@ for name in ("ray", "yaml", "tensorboardX", "rich"):
     sys.modules[name] = None  # as if it were not installed
 import mindspore_replay.training.vector
 assert "gymnasium" not in sys.modules
-from mindspore_replay import TensorBoardWriter, TerminalWriter, create_buffer, load_config
+from mindspore_replay import TensorBoardSink, TerminalSink, create_buffer, load_config
 shards = {"capacity": 10, "data_shape": [[]], "data_type": ["int32"], "shards": 2}
-calls = (load_config, "x.yaml"), (TensorBoardWriter, "runs"), (TerminalWriter, "runs"), (create_buffer, shards)
+calls = (load_config, "x.yaml"), (TensorBoardSink, "runs"), (TerminalSink, "runs"), (create_buffer, shards)
 for function, argument in calls:
     try:
         function(argument)
@@ -28,7 +28,7 @@ def test_without_what_is_optional(tmp_path: Path):
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip().splitlines() == [
         f"'load_config' needs PyYAML: {INSTALL.format('examples')}",
-        f"For 'TensorBoardWriter', tensorboardX is needed: {INSTALL.format('monitor')}.",
-        f"For 'TerminalWriter', rich is needed: {INSTALL.format('monitor')}.",
+        f"For 'TensorBoardSink', tensorboardX is needed: {INSTALL.format('monitor')}.",
+        f"For 'TerminalSink', rich is needed: {INSTALL.format('monitor')}.",
         f"'mindspore_replay.distributed' needs Ray: {INSTALL.format('ray')}",
     ]

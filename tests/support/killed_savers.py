@@ -27,7 +27,7 @@ import numpy as np
 
 import mindspore_replay
 from mindspore_replay import PrioritizedReplayBuffer, load, save
-from mindspore_replay.checkpoint import writer
+from mindspore_replay.checkpoint import saving
 
 CAPACITY, WIDTH, BATCH = 4096, 128, 512
 #: Lines of a save to be killed before: every line of the functions that change names, and so many of all.
@@ -176,7 +176,7 @@ def main(folder: str, how: str) -> dict[str, Any]:
         insert(buffer)
     save(buffer, path)
     result: dict[str, Any] = {"rounds": 0, "killed": 0, "damaged": 0, "old": 0, "new": 0, "in the middle": 0}
-    with mock.patch.object(writer, "replacing", WRONG[how]) if how in WRONG else contextlib.nullcontext():
+    with mock.patch.object(saving, "replacing", WRONG[how]) if how in WRONG else contextlib.nullcontext():
         for _ in range(2):  # the first save runs some lines that later ones do not
             prepare(buffer, path, incremental)
             insert(buffer)

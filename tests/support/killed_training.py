@@ -22,7 +22,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from mindspore_replay import ReplayBuffer, TrainingCheckpoint
-from mindspore_replay.checkpoint import files, writer
+from mindspore_replay.checkpoint import files, saving
 
 #: Rows of the first step, so many that incremental files stay small beside them.
 FIRST = 60
@@ -147,7 +147,7 @@ def main(folder: Path, how: str) -> dict[str, Any]:
         before.checkpoint = TrainingCheckpoint(path, network=before.network, buffer=before.buffer, rng=before.rng)
     before.advance()
     shutil.copytree(new, old, dirs_exist_ok=True)
-    patch = mock.patch.object(writer, "replacing", in_place) if how == "in-place" else contextlib.nullcontext()
+    patch = mock.patch.object(saving, "replacing", in_place) if how == "in-place" else contextlib.nullcontext()
     found: list[Any] = []
     killed = True
     with patch:

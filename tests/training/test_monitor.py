@@ -1,4 +1,4 @@
-"""`ReplayMonitor` and its writers: when it reads, what it says, and that every writer's output can be read back."""
+"""`ReplayMonitor` and its sinks: when it reads, what it says, and that every sink's output can be read back."""
 
 import io
 import json
@@ -13,19 +13,19 @@ from bodies import Kept
 from mindspore import Tensor
 
 from mindspore_replay import (
-    JSONLinesWriter,
+    JSONLinesSink,
     MixedReplay,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ReplayMonitor,
-    TensorBoardWriter,
-    TerminalWriter,
+    TensorBoardSink,
+    TerminalSink,
 )
 from mindspore_replay.training.sinks import bars, number_text
 
 
 class Noted:
-    """A writer that keeps what it is given."""
+    """A sink that keeps what it is given."""
 
     def __init__(self) -> None:
         self.readings: list[tuple[int, dict[str, float], dict[str, Any]]] = []
@@ -70,7 +70,7 @@ def test_steps_go_on_where_a_run_is_resumed(tmp_path: Path):
     buffer, path = prioritized(), tmp_path / "replay.jsonl"
     operations = 0
     for _ in range(2):  # the second time it is resumed
-        with ReplayMonitor(buffer, JSONLinesWriter(path), every=10, step=operations) as monitor:
+        with ReplayMonitor(buffer, JSONLinesSink(path), every=10, step=operations) as monitor:
             for _ in range(25):
                 monitor.step()
             operations = monitor.operations
@@ -157,10 +157,10 @@ def test_several_buffers_by_name():
     assert list(reading.histograms) == ["policy/age", "policy/priority"]
 
 
-def written(writer: Any) -> tuple[dict[str, float], dict[str, Any]]:
+def written(sink: Any) -> tuple[dict[str, float], dict[str, Any]]:
     """Two readings of a buffer in use, the last of which is given back."""
     buffer = prioritized()
-    with ReplayMonitor(buffer, [writer], every=10) as monitor:
+    with ReplayMonitor(buffer, [sink], every=10) as monitor:
         for i in range(10):
             buffer.insert(rows(8), priority=np.float32(i))
             monitor.step()
@@ -172,7 +172,7 @@ def written(writer: Any) -> tuple[dict[str, float], dict[str, Any]]:
 def test_tensorboard_files_are_read_back(tmp_path: Path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    values, histograms = written(TensorBoardWriter(tmp_path))
+    values, histograms = written(TensorBoardSink(tmp_path))
     events = EventAccumulator(str(tmp_path), size_guidance={"histograms": 0, "scalars": 0}).Reload()
     assert set(events.Tags()["scalars"]) == {f"replay/{name}" for name in values}
     for name, value in values.items():
@@ -191,12 +191,12 @@ def test_tensorboard_files_are_read_back(tmp_path: Path):
 def test_json_lines_are_read_back(tmp_path: Path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n')
-    writer = JSONLinesWriter(path)
-    writer.write(0, {"rows": 1}, {})
+    sink = JSONLinesSink(path)
+    sink.write(0, {"rows": 1}, {})
     assert path.read_text().count("\n") == 2  # on its way before the file is closed
     path.write_text('{"step": 0}\n')
-    writer.close()
-    values, histograms = written(JSONLinesWriter(path))
+    sink.close()
+    values, histograms = written(JSONLinesSink(path))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line.pop("step") for line in lines] == [0, 10, 10]
     spread = {name: {"edges": h.edges.tolist(), "counts": h.counts.tolist()} for name, h in histograms.items()}
@@ -205,7 +205,7 @@ def test_json_lines_are_read_back(tmp_path: Path):
 
 def test_the_table():
     file = io.StringIO()
-    values, _ = written(TerminalWriter(file))
+    values, _ = written(TerminalSink(file))
     text = file.getvalue()
     assert text.count("step 10") == 1  # only the last table, where there is no terminal
     assert all(name in text for name in values)
@@ -225,7 +225,7 @@ def test_errors():
     mixed = MixedReplay([(buffer, 1)], 4)
     with pytest.raises(TypeError, match="must be a buffer or a mapping of buffers, but got MixedReplay"):
         ReplayMonitor(mixed, Noted())
-    with pytest.raises(TypeError, match="'writer' must have methods 'write' and 'close', but got str"):
+    with pytest.raises(TypeError, match="'sink' must have methods 'write' and 'close', but got str"):
         ReplayMonitor(buffer, "log.jsonl")
     with pytest.raises(ValueError, match="'buffer' must hold a buffer, but got none"):
         ReplayMonitor({}, Noted())
