@@ -315,6 +315,7 @@ ARGUMENTS: dict[str, tuple[Views, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @settings(SETTINGS, max_examples=25)
 @given(operations=MORE_OPERATIONS)
@@ -849,6 +850,7 @@ def assert_equal_buffers(a: Any, b: Any, draws: int = 1) -> None:
     assert same_states(a, b)
 
 
+@pytest.mark.slow
 def test_returns_and_frames_are_the_same_from_both_backends():
     views, options = Views(3, 0.9, 3), {"num_envs": 2, "max_use": 9} | ROOTS
     pairs = [
@@ -866,6 +868,7 @@ def test_returns_and_frames_are_the_same_from_both_backends():
         assert same_states(pairs[0].buffer, pairs[1].buffer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["final", "episode", "random"])
 def test_goals_are_the_same_from_both_backends(strategy: str):
     """The composite buffer takes over the state of the native one."""
