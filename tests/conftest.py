@@ -57,9 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of one file run in one process, since they share compiled graphs; those of examples share nothing."""
     for item in items:
-        marker = item.get_closest_marker("host_memory")
+        marker = item.get_closest_marker("cpu_only")
         if marker and config.getoption("--device") != "CPU":
-            item.add_marker(pytest.mark.skip(reason=f"needs the memory of the host: {marker.args[0]}"))
+            item.add_marker(pytest.mark.skip(reason=f"runs on the CPU only: {marker.args[0]}"))
         if item.path.name in _SLOW or "composite" in item.name:  # whose graphs take long to compile
             item.add_marker(pytest.mark.slow)
         if item.path.name != "test_examples.py":

@@ -59,7 +59,7 @@ def load_in_place(parameter: Parameter) -> None:
 
 def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
     """Give a Parameter other values of the same shape and dtype."""
-    if native.host_memory():
+    if native.on_cpu():
         parameter.asnumpy()[...] = array  # this is the Parameter's own memory
     else:
         data = Tensor(np.asarray(array, numpy_type(parameter.dtype)))

@@ -46,7 +46,7 @@ class Restored:
         self._index = index
         self._saved_capacity = saved_capacity
         self._parameters = part.state()
-        self._on_host = native.host_memory()
+        self._on_cpu = native.on_cpu()
         self._new = new
         self._is_reservoir = "row_serials" in self._parameters
         self._columns = [key for key in self._parameters if key.startswith("column.")]
@@ -109,10 +109,10 @@ class Restored:
         self.part.cell.last_saved = None
         for key in self._columns:
             parameter = self._parameters[key]
-            array = parameter.asnumpy() if self._on_host else np.zeros(parameter.shape, numpy_type(parameter.dtype))
+            array = parameter.asnumpy() if self._on_cpu else np.zeros(parameter.shape, numpy_type(parameter.dtype))
             for source, places in zip(self._sources, self._places):
                 source.fill(self.part.prefix + key, array, places)
-            if not self._on_host:
+            if not self._on_cpu:
                 overwrite(parameter, array)
 
     def overwrite_marks(self) -> None:
@@ -151,7 +151,7 @@ class Restored:
     def _memory(self, key: str) -> np.ndarray:
         """Zeros to read rows into: the Parameter's own memory, if nobody uses it yet."""
         parameter = self._parameters[key]
-        if self._new and self._on_host and key != "weights":
+        if self._new and self._on_cpu and key != "weights":
             return parameter.asnumpy()
         shape = (self.part.cell.capacity,) if key == "weights" else parameter.shape
         return np.zeros(shape, numpy_type(parameter.dtype))

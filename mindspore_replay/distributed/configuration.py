@@ -115,7 +115,7 @@ def template(config: Mapping[str, Any]) -> Buffer:
         RuntimeError: If the native backend cannot be had.
     """
     # A shard runs on the CPU, wherever the learner does.
-    buffer = create_buffer(config if native.host_memory() else {**config, "backend": "auto"})
+    buffer = create_buffer(config if native.on_cpu() else {**config, "backend": "auto"})
     if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, Buffer):
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."

@@ -30,17 +30,17 @@ def _library() -> Library:
     return library_for(ms.get_context("device_target"))
 
 
-def host_memory() -> bool:
-    """Return True if Parameters lie in the host's memory, so that Python and kernels called from it may use it.
+def on_cpu() -> bool:
+    """Return True if the device target is the CPU: Parameters lie in host memory, which Python may read and write.
 
-    Elsewhere ``asnumpy()`` is a copy, an address means nothing to Python, and kernels run in compiled graphs only.
+    On other devices ``asnumpy()`` is a copy, Python cannot use an address, and kernels run in compiled graphs only.
     """
     return ms.get_context("device_target") == "CPU"
 
 
 def direct_calls(backend: str) -> bool:
     """Return True if calls from Python run kernels on the memory of such a buffer, with no graph in between."""
-    return backend == "native" and host_memory()
+    return backend == "native" and on_cpu()
 
 
 def library_path() -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from places import ROOT
 
-pytestmark = pytest.mark.host_memory("a program that runs on the CPU")
+pytestmark = pytest.mark.cpu_only("a program that runs on the CPU")
 
 SCRIPT = ROOT / "benchmarks" / "soak.py"
 

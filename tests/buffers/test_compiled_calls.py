@@ -37,7 +37,7 @@ from mindspore_replay.ops.operator import Operator
 from mindspore_replay.store import KernelError, Store
 from mindspore_replay.store.library import Library, library_for
 
-pytestmark = pytest.mark.host_memory("compares with kernels that are called directly")
+pytestmark = pytest.mark.cpu_only("compares with kernels that are called directly")
 
 NAMES = ["observation", "reward", "terminated", "truncated", "next_observation"]
 TYPES = ["float32", "float32", "bool", "bool", "float32"]
@@ -74,7 +74,7 @@ KINDS: dict[str, tuple[type[Any], tuple[Any, ...], dict[str, Any]]] = {
 
 def elsewhere() -> Any:
     """While it lasts, the package takes the memory of Parameters for a device's."""
-    return mock.patch.object(native, "host_memory", return_value=False)
+    return mock.patch.object(native, "on_cpu", return_value=False)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ class Inserts(Kept):
 ENDS = [False, True, False, False, False, True]
 
 
-@pytest.mark.host_memory("views of the buffer's memory")
+@pytest.mark.cpu_only("views of the buffer's memory")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
     """Rows that the insertion itself moves on to: it stores them as they were before it."""
@@ -144,7 +144,7 @@ def test_priorities_of_an_insertion_that_are_the_buffers(backend: str):
     buffer.check_valid()
 
 
-@pytest.mark.host_memory("views of the buffer's memory")
+@pytest.mark.cpu_only("views of the buffer's memory")
 @pytest.mark.parametrize("kind", ["limits", "sequences"])
 def test_handles_that_lie_in_the_buffer(kind: str):
     """The counts, which a deletion moves: 1 row was deleted and 2 handles were dead, so row 2 is to go."""

@@ -156,7 +156,7 @@ def finished(result: Any) -> list[np.ndarray]:
     return [part.asnumpy() for part in (result if isinstance(result, tuple) else (result,))]
 
 
-@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
+@pytest.mark.cpu_only("on a GPU the next call reports the failure of a kernel")
 @pytest.mark.parametrize("case", CASES)
 def test_a_failure_in_a_graph_is_in_the_table(case: str):
     failure, make, body, value = CASES[case]

@@ -19,7 +19,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.ops.eager import wait_for_work
 
-pytestmark = pytest.mark.host_memory("measures memory of the host")
+pytestmark = pytest.mark.cpu_only("measures memory of the host")
 
 
 @pytest.fixture(autouse=True)

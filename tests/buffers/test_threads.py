@@ -16,7 +16,7 @@ from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.buffers import insertion
 from mindspore_replay.store import Store
 
-pytestmark = pytest.mark.host_memory("threads that call kernels directly")
+pytestmark = pytest.mark.cpu_only("threads that call kernels directly")
 
 WIDTH = 200
 

@@ -303,7 +303,7 @@ FAILING: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
+@pytest.mark.cpu_only("on a GPU the next call reports the failure of a kernel")
 @pytest.mark.parametrize(
     ("mode", "backend", "operation"),
     [

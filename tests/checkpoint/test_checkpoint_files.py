@@ -537,7 +537,7 @@ def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_killed_at_any_moment(tmp_path: Path):
-    """The file loads after each kill, and its rows fit together; a writer that is not atomic does not pass."""
+    """The file loads after each kill, and its rows fit together; a save that is not atomic does not pass."""
     script = TESTS / "support" / "killed_savers.py"
     ran = subprocess.run(
         [sys.executable, script, tmp_path, "save", "incremental", "in-place", "removing"],
@@ -589,7 +589,7 @@ def can_measure() -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not can_measure(), reason="/proc/self/clear_refs cannot be written here")
 def test_memory(monkeypatch: pytest.MonkeyPatch):
-    """Saving needs no second copy, and loading one; the check finds out a writer that copies."""
+    """Saving needs no second copy, and loading one; the check finds a save that copies."""
     n = MEGABYTES << 10
     buffer = PrioritizedReplayBuffer(sample_size=4, capacity=n, shapes=[(1020,), ()], types=["uint8", "int32"], seed=0)
     for begin in range(0, n, 1 << 12):

@@ -399,7 +399,7 @@ def test_a_network_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPa
 
 
 def test_killed_at_every_point_of_a_save(tmp_path: Path):
-    """After each there is the run before or the new one, whole; a writer that is not atomic does not pass."""
+    """After each there is the run before or the new one, whole; a save that is not atomic does not pass."""
     script = TESTS / "support" / "killed_training.py"
     ran = subprocess.run(
         [sys.executable, script, tmp_path, "whole", "incremental", "in-place"],

@@ -149,7 +149,7 @@ def test_get_item(backend: str, mode: str):
     assert [int(ring.get_item(index)[1]) for index in (0, -1, Tensor(2), ring.count - 1)] == [2, 6, 4, 6]
 
 
-@pytest.mark.host_memory("on a device the next call tells of what a kernel finds wrong")
+@pytest.mark.cpu_only("on a GPU the next call reports the failure of a kernel")
 def test_get_item_outside_is_an_error(backend: str):
     """The old kernel logged it and read outside of the rows."""
     ring = Ring(backend)

@@ -41,9 +41,9 @@ def write_hdf5(path: Path, arrays: dict[str, np.ndarray]) -> Path:
 
 @pytest.fixture(params=["hdf5", "npz"])
 def write(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Writes arrays to a file, and gives what reads it into a buffer."""
+    """Writes arrays to a file, and returns a function that reads it into a buffer."""
 
-    def writer(arrays: dict[str, np.ndarray], name: str = "file") -> Any:
+    def write_file(arrays: dict[str, np.ndarray], name: str = "file") -> Any:
         path = tmp_path / f"{name}.{request.param}"
         if request.param == "hdf5":
             write_hdf5(path, arrays)
@@ -51,7 +51,7 @@ def write(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         np.savez(path, **arrays)
         return lambda **arguments: from_npz(path, **arguments)
 
-    return writer
+    return write_file
 
 
 def rows(buffer: Any) -> dict[str, np.ndarray]:

@@ -31,7 +31,7 @@ from mindspore_replay.distributed import ShardedReplay, ShardWriter, drawing
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),
-    pytest.mark.host_memory("shards lie in the memory of processes of their own"),
+    pytest.mark.cpu_only("shards lie in the memory of processes of their own"),
 ]
 
 

@@ -14,7 +14,7 @@ from mindspore_replay.distributed import writer as writer_module
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),
-    pytest.mark.host_memory("shards lie in the memory of processes of their own"),
+    pytest.mark.cpu_only("shards lie in the memory of processes of their own"),
 ]
 
 RATIO, MIN_SIZE, ERROR = 4.0, 40, 60.0

@@ -18,7 +18,7 @@ from mindspore_replay.distributed.totals import added_up
 from mindspore_replay.distributed.writer import Schema
 from mindspore_replay.training.statistics import Statistics, statistics_of
 
-pytestmark = pytest.mark.host_memory("shards lie in the memory of processes of their own")
+pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
 CONFIG: dict[str, Any] = {"capacity": 100, "sample_size": 4, "data_shape": [[2], []], "data_type": ["float32", "int32"]}
 TOTALS = [3.0, 0.0, 1.0, 0.5]

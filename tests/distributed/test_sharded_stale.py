@@ -15,7 +15,7 @@ from mindspore_replay.distributed.links import Links
 from mindspore_replay.distributed.shard import Shard
 from mindspore_replay.store.windows import SamplePlan
 
-pytestmark = pytest.mark.host_memory("shards lie in the memory of processes of their own")
+pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
 ROWS, BATCH = 6, 6
 #: Priorities of the rows of both shards at the learner's last look, and when a batch is drawn.

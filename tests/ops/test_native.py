@@ -76,7 +76,7 @@ def test_ascend_has_no_native_kernels(target: Callable[[str], None]):
     target("Ascend")
     reason = "native kernels run on CPU and GPU, and the device target is Ascend, where nothing has been run"
     assert native.why_not() == native.why_not("Ascend") == reason
-    assert (native.library_path(), native.host_memory()) == ("", False)
+    assert (native.library_path(), native.on_cpu()) == ("", False)
     assert kernel_status()[:3] == ("composite", "", reason)
     assert native.choose_backend("auto", "X") == native.choose_backend("composite", "X") == "composite"
     with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' cannot be had: {reason}.$"):
@@ -107,14 +107,14 @@ def test_a_gpu_without_its_library(case: str, folder: Path, target: Callable[[st
         native.choose_backend("native", "X")
 
 
-@pytest.mark.host_memory("the library for the CPU")
+@pytest.mark.cpu_only("the library for the CPU")
 def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
     """Any library that loads stands in for it: what it holds is looked up when a kernel is called."""
     path = folder / "_kernels_cuda.so"
     shutil.copy(PACKAGE / "_kernels.so", path)
     assert kernel_status().cuda == ""
     assert native.library_path() == ""  # there is none for the CPU here
-    assert (native.host_memory(), native.direct_calls("native"), native.direct_calls("composite")) == (
+    assert (native.on_cpu(), native.direct_calls("native"), native.direct_calls("composite")) == (
         True,
         True,
         False,
@@ -122,7 +122,7 @@ def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
     target("GPU")
     assert kernel_status()[:3] == ("native", str(path), "")
     assert native.choose_backend("auto", "X") == native.choose_backend("native", "X") == "native"
-    assert (native.host_memory(), native.direct_calls("native")) == (False, False)
+    assert (native.on_cpu(), native.direct_calls("native")) == (False, False)
 
 
 SCRIPT = """
@@ -154,7 +154,7 @@ LIBRARIES = {
 }
 
 
-@pytest.mark.host_memory("the library for the CPU")
+@pytest.mark.cpu_only("the library for the CPU")
 @pytest.mark.parametrize("case", LIBRARIES)
 def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: str):
     """A copy of the package without its library, or the module that calls it: same draws, and the reason is told."""
@@ -188,7 +188,7 @@ def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: 
     )
 
 
-@pytest.mark.host_memory("the library for the CPU")
+@pytest.mark.cpu_only("the library for the CPU")
 def test_a_store_without_the_library_says_why(folder: Path):
     plan = SamplePlan(1, "uniform", (Output(WINDOW, 0),))
     with pytest.raises(RuntimeError, match=rf"^For 'Mine', the kernel library was not built: there is no {folder}/_k"):
@@ -203,7 +203,7 @@ def tree_call(**given: Any) -> Call:
     return store._call("sums", **given)
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 def test_a_call():
     ranges, sums = np.array([[0, 4], [0, 1], [-1, 9]]), np.zeros(3)
     call = tree_call(ranges=kept(ranges), sums=kept(sums))
@@ -214,7 +214,7 @@ def test_a_call():
     assert sums.tolist() == [12, 0, 15]
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 def test_arguments_are_bound_to_arrays_and_tensors():
     call = tree_call(ranges=Array((2, 2), "int64"), sums=Array((2,), "float64"))
     ranges, sums = Tensor(np.array([[0, 4], [0, 1]])), Tensor(np.zeros(2))
@@ -248,7 +248,7 @@ REFUSED: dict[str, dict[str, Array]] = {
 }
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_kernel_that_refuses_raises(case: str):
     call = tree_call(**{"ranges": kept(np.array([[0, 4], [0, 1]])), "sums": kept(np.zeros(2)), **REFUSED[case]})
@@ -257,7 +257,7 @@ def test_a_kernel_that_refuses_raises(case: str):
     assert call.direct.run() == 1
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 def test_a_leading_axis_that_does_not_fit_is_refused():
     sums = np.zeros(2)
     call = tree_call(ranges=kept(np.array([[0, 4], [0, 1]])), sums=kept(sums))
@@ -270,7 +270,7 @@ def test_a_leading_axis_that_does_not_fit_is_refused():
     assert sums.tolist() == [15, 0]
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 def test_a_kernel_that_fails_raises_in_words():
     store = make_buffer(backend="native")._calls
     message = r"^The kernel 'replay_sample' failed with status 2: fewer rows are eligible than a sample needs.$"

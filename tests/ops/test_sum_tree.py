@@ -343,7 +343,7 @@ class Updates:
         assert int(dead) == 0
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_a_kernel_sets_with_duplicates(capacity: int):
     """The last of several values for one slot stays, also if it is zero."""
@@ -359,7 +359,7 @@ def test_a_kernel_sets_with_duplicates(capacity: int):
         assert updates.tree.tobytes() == build_weights(leaves).tobytes()
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 def test_ten_million_updates_leave_no_trace():
     """The tree is that of its leaves, to the last bit; a total that is moved by differences is not."""
     capacity, n, generator = 1000, 2000, np.random.default_rng(1)
@@ -376,7 +376,7 @@ def test_ten_million_updates_leave_no_trace():
     assert moved != pytest.approx(leaves.sum(), rel=1e-15)
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 def test_updates_one_by_one_leave_no_trace():
     """Single updates in a small tree take the other way through it: only the nodes above one slot are computed."""
     updates, generator, leaves = Updates(300), np.random.default_rng(2), np.zeros(300)
@@ -388,7 +388,7 @@ def test_updates_one_by_one_leave_no_trace():
     assert updates.tree.tobytes() == build_weights(leaves).tobytes()
 
 
-@pytest.mark.host_memory("calls kernels directly")
+@pytest.mark.cpu_only("calls kernels directly")
 @pytest.mark.parametrize(
     ("values", "bad"),
     [([1.0, -1e-30], r"-1\.\d*e-30"), ([np.nan, 1.0], "nan"), ([1.0, np.inf], "inf"), ([-np.inf, 1.0], "-inf")],

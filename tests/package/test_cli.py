@@ -237,7 +237,7 @@ def test_convert_to_minari_and_back(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in pairs)
 
 
-@pytest.mark.host_memory("what is said where the CPU is in use")
+@pytest.mark.cpu_only("tests the report of a process on the CPU")
 def test_doctor(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out

@@ -85,7 +85,7 @@ def test_a_device_that_is_not_there_ends_the_run_with_one_line(suite: Callable[[
 MARKED = """
 import pytest
 
-@pytest.mark.host_memory("it looks there")
+@pytest.mark.cpu_only("it looks there")
 def test_on_the_cpu():
     pass
 
@@ -94,7 +94,7 @@ def test_anywhere():
 """
 
 
-def test_what_needs_the_memory_of_the_host_is_skipped_elsewhere(suite: Callable[[str], Path]):
+def test_cpu_only_tests_are_skipped_on_other_devices(suite: Callable[[str], Path]):
     """MindSpore is kept from looking for the device."""
     folder = suite("")
     (folder / "test_some.py").write_text(MARKED, encoding="utf-8")
@@ -107,4 +107,4 @@ def test_what_needs_the_memory_of_the_host_is_skipped_elsewhere(suite: Callable[
             [*command, "--device", device], capture_output=True, text=True, timeout=300, cwd=folder, env=environment
         )
         assert expected in result.stdout, result.stdout + result.stderr
-        assert ("needs the memory of the host: it looks there" in result.stdout) == (device == "GPU")
+        assert ("runs on the CPU only: it looks there" in result.stdout) == (device == "GPU")

@@ -17,7 +17,7 @@ import mindspore_replay
 from mindspore_replay import ReplayBuffer, mindspore_api
 
 PACKAGE = Path(mindspore_replay.__file__).resolve().parent
-on_host = pytest.mark.host_memory("addresses are the host's")
+cpu_only = pytest.mark.cpu_only("addresses are those of host memory")
 
 
 def gone(name: str, place: str) -> str:
@@ -43,13 +43,13 @@ def test_the_first_place_that_is_there_counts():
 # ---- Tensors and memory ----
 
 
-@on_host
+@cpu_only
 def test_address():
     parameter = Parameter(Tensor(np.arange(4, dtype=np.float32)), name="parameter")
     assert mindspore_api.address(parameter) == parameter.asnumpy().ctypes.data
 
 
-@on_host
+@cpu_only
 def test_share():
     array = np.arange(6, dtype=np.int32).reshape(2, 3)
     tensor = mindspore_api.share(array)
@@ -58,7 +58,7 @@ def test_share():
     assert tensor.asnumpy().tolist() == [[0, 1, 2], [3, 4, 7]]
 
 
-@on_host
+@cpu_only
 def test_wait():
     """A write in flight has happened when it returns."""
     matrix = Tensor(np.eye(500, dtype=np.float32))

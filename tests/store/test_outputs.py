@@ -13,7 +13,7 @@ from mindspore_replay.mindspore_api import address, share
 from mindspore_replay.store.library import TOO_FEW_ROWS
 from mindspore_replay.store.outputs import makers
 
-pytestmark = pytest.mark.host_memory("what kernels that are called directly write to")
+pytestmark = pytest.mark.cpu_only("arrays that directly called kernels write to")
 
 LARGE = (1 << 9, 1 << 10)  # of float32: 2 MB
 FLOAT32 = np.dtype(np.float32)

@@ -9,7 +9,7 @@ from mindspore_replay import ReplayBuffer
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, library
 from mindspore_replay.store.windows import WINDOW
 
-pytestmark = pytest.mark.host_memory("rows on their way to kernels that are called directly")
+pytestmark = pytest.mark.cpu_only("rows staged for directly called kernels")
 
 SHAPES, TYPES = [(2,), (), (), (), ()], ["float32", "int32", "float32", "bool", "float16"]
 CLOSER = -1  # the status with which a row is left for a closer look

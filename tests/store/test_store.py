@@ -26,7 +26,7 @@ from mindspore_replay import (
 from mindspore_replay.store import KernelError, Options, Output, SamplePlan, Schema, Store
 from mindspore_replay.store.windows import HANDLE, WEIGHT, WINDOW
 
-pytestmark = pytest.mark.host_memory("a store keeps its rows in the memory of the host")
+pytestmark = pytest.mark.cpu_only("a store keeps its rows in host memory")
 
 
 def run(program: str, folder: Path) -> str:

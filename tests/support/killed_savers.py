@@ -4,7 +4,7 @@
 
 A process is killed at a given point of its progress, so that a busy machine changes nothing: before the n-th line of
 Python that a save runs, or by the kernel when a file has its n-th byte. MindSpore is imported once, and the processes
-that are killed are forks of this one. HOW is ``save`` or ``incremental``, or a writer that is wrong, to show that the
+that are killed are forks of this one. HOW is ``save`` or ``incremental``, or a wrong way to save, to show that the
 check finds it out: ``in-place`` writes over the old file, ``removing`` removes the old file before it gives its name to
 the new one. Prints, as JSON, what came of each.
 """
@@ -33,7 +33,7 @@ CAPACITY, WIDTH, BATCH = 4096, 128, 512
 #: Lines of a save to be killed before: every line of the functions that change names, and so many of all.
 CRITICAL = "replacing", "_sync_folder", "remove_increments", "removing"
 SPREAD = 30
-#: Bytes that a file has when its writer is killed. It will have 250,000 at least.
+#: Bytes that a file has when its process is killed. It will have 250,000 at least.
 BYTES = 1, 1000, 100_000, 200_000
 
 
@@ -79,14 +79,14 @@ def inserted_in(path: Path) -> int:
 
 @contextlib.contextmanager
 def in_place(path: Path, _function: str) -> Iterator[Any]:
-    """A writer that is not atomic."""
+    """Saves without a temporary file, so not atomically."""
     with open(path, "wb", buffering=0) as file:
         yield file
 
 
 @contextlib.contextmanager
 def removing(path: Path, _function: str) -> Iterator[Any]:
-    """Another one."""
+    """Removes the old file before the new one has its name."""
     temporary = path.with_suffix(".tmp")
     with open(temporary, "wb", buffering=0) as file:
         yield file

@@ -2,8 +2,8 @@
 
     python killed_training.py FOLDER HOW ...
 
-HOW is ``whole``, a save with all rows over an older file, ``incremental``, one that adds a file, or ``in-place``: a
-writer that writes over the old file, to show that the check finds it out. Each kill is a fork of this process, which
+HOW is ``whole``, a save with all rows over an older file, ``incremental``, one that adds a file, or ``in-place``,
+which overwrites the old file, to show that the check detects it. Each kill is a fork of this process, which
 imports MindSpore once. Prints, as JSON, what was found after each kill.
 """
 
@@ -113,7 +113,7 @@ class Points:
 
 @contextlib.contextmanager
 def in_place(path: Path, _function: str) -> Iterator[Any]:
-    """A writer that is not atomic."""
+    """Saves without a temporary file, so not atomically."""
     with open(path, "wb", buffering=0) as file:
         yield file
 
