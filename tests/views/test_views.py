@@ -878,6 +878,7 @@ def test_goals_are_the_same_from_both_backends(strategy: str):
     assert_equal_buffers(native, composite, 20)
 
 
+@pytest.mark.slow
 def test_goals_and_returns_are_the_same_from_both_backends():
     native, _ = goals_and_returns()
     composite = goal_buffer(
@@ -887,6 +888,7 @@ def test_goals_and_returns_are_the_same_from_both_backends():
     assert_equal_buffers(native, composite, 20)
 
 
+@pytest.mark.slow
 def test_sequences_of_stacks_are_the_same_from_both_backends():
     native = sequence_frames(NATIVE, 3, num_envs=2, pad_end=True)
     composite = sequence_frames(COMPOSITE, 3, num_envs=2, pad_end=True)
@@ -932,6 +934,7 @@ def random_row(rng: np.random.Generator, n: int) -> list[np.ndarray]:
     return [*floats, rng.random(n) < 0.5, rng.integers(0, 255, (n, 2, 3)).astype(np.uint8)]
 
 
+@pytest.mark.slow
 def test_all_views_in_a_graph(mode: str):
     """One compiled function inserts and samples; the same calls from Python give the same."""
     rng = np.random.default_rng(1)
