@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .views.hindsight import HindsightRelabel
     from .views.n_step import NStep
 
-#: The module of each public name, and its name there where that is another.
+#: The module of each public name, and its name there if different.
 _PLACES = {
     "Buffer": "buffers.base",
     "ElasticReplayBuffer": "buffers.elastic",
@@ -97,7 +97,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs MindSpore when it is asked for: `mindspore_replay.store` does without."""
+    """Import what needs MindSpore on first use, since `mindspore_replay.store` works without it."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, own = _PLACES[name].partition(":")

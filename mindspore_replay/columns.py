@@ -1,4 +1,4 @@
-"""The columns of a buffer with MindSpore's dtypes, and the Parameters that hold them."""
+"""Columns of a buffer with MindSpore's dtypes, and of the Parameters that hold them."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from mindspore import Tensor
 
 from .store.schema import DTYPES, Schema, type_name
 
-#: The dtypes that a column may have, by name.
+#: The dtypes allowed for a column, by name.
 TYPES: dict[str, Any] = {name: getattr(ms, "bool_" if name == "bool" else name) for name in DTYPES}
 
-_BFLOAT16 = Tensor([0.0], ms.bfloat16).asnumpy().dtype  # NumPy has none, and MindSpore brings its own
+_BFLOAT16 = Tensor([0.0], ms.bfloat16).asnumpy().dtype  # NumPy has none; MindSpore registers its own
 
 
 def numpy_type(dtype: Any) -> np.dtype:
-    """Return the NumPy dtype of a MindSpore dtype, or by its name."""
+    """Return the NumPy dtype for a MindSpore dtype, or for its name."""
     name = type_name(dtype)
     return _BFLOAT16 if name == "bfloat16" else np.dtype(name)
 
@@ -32,7 +32,7 @@ class Columns(Schema):
 
     @property
     def stored_types(self) -> tuple[Any, ...]:
-        """MindSpore dtype of what holds each column."""
+        """MindSpore dtype of the Parameter that holds each column."""
         return tuple(TYPES[name] for name in self.stored_dtypes)
 
     def check_composite(self) -> None:

@@ -1,10 +1,10 @@
-"""All that this package uses of MindSpore without a promise: private names, and names that move between versions.
+"""Unstable parts of MindSpore that this package uses: private names, and names that move between versions.
 
-Each has its reason here, the public name that could serve where there is one, and a test that says which is gone. No
-other module touches private names of MindSpore.
+Each comes with the reason, the public alternative if there is one, and a test that reports which is gone. No other
+module uses private names of MindSpore.
 
-Functions are MindSpore's own, without Python around them: each call of a buffer waits, and asks for several addresses.
-Times are those of 2.10 on a CPU.
+Functions are MindSpore's own, without a Python wrapper, since each call of a buffer waits and gets several addresses.
+Times were measured with MindSpore 2.10 on a CPU.
 """
 
 import importlib
@@ -21,7 +21,7 @@ _NOTHING: Any = object()
 
 
 def _look_up(place: str) -> Any:
-    """Look up ``module:attribute.attribute``; gives nothing if it is not there."""
+    """Look up ``module:attribute.attribute``; return `_NOTHING` if it does not exist."""
     module, _, attributes = place.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -33,7 +33,7 @@ def _look_up(place: str) -> Any:
 
 
 def _find(name: str, *places: str) -> Any:
-    """Look up the first of these places that is there. The newest version's comes first."""
+    """Return the first of these places that exists. Newer versions come first."""
     for place in places:
         found = _look_up(place)
         if found is not _NOTHING:
@@ -51,19 +51,19 @@ def _host_address(tensor: Tensor) -> int:
     return tensor.asnumpy().ctypes.data
 
 
-#: ``(tensor) -> int``: the address of its memory on the CPU. Public: `Tensor.data_ptr`, which calls it and takes 0.2 us
-#: more. MindSpore 2.7 knows no address before a graph has used the Tensor.
+#: ``(tensor) -> int``: the address of its memory on the CPU. Public: `Tensor.data_ptr`, a wrapper that takes 0.2 us
+#: more. In MindSpore 2.7 a Tensor has no address before a graph has used it.
 address: Callable[[Tensor], int] = (
     _host_address
     if ms.__version__.startswith("2.7")
     else _find("address", "mindspore._c_expression:TensorPy._data_ptr")
 )
 
-#: ``(array) -> Tensor`` that shares a contiguous array's memory. Public: `mindspore.from_numpy`, which calls it and
-#: takes 1 to 3 us more.
+#: ``(array) -> Tensor`` that shares a contiguous array's memory. Public: `mindspore.from_numpy`, a wrapper that takes 1
+#: to 3 us more.
 share: Callable[[np.ndarray], Tensor] = _find("share", "mindspore._c_expression:TensorPy.from_numpy")
 
-#: ``() -> None``: waits for the operators in flight. Public: `mindspore.runtime.synchronize`, which is not for CPUs:
+#: ``() -> None``: waits for operators in flight. Public: `mindspore.runtime.synchronize`, which does not work on CPUs:
 #: its first call there returns at once, and later ones take 0.4 us more.
 wait: Callable[[], None] = _find(
     "wait",
@@ -73,17 +73,17 @@ wait: Callable[[], None] = _find(
 
 # ---- The compiler ----
 
-#: Whether a value is known when a graph is compiled, for compiled bodies. No public name.
+#: In compiled bodies, returns whether a value is known at compile time. No public name.
 isconstant: Any = _find("isconstant", "mindspore.ops.functional:isconstant")
 
-#: The parser's function that takes a bare statement ``a.insert(...)`` for a list's method. It has no public switch.
+#: The parser's function that mistakes a bare statement ``a.insert(...)`` for a list's method. No public switch.
 EXPAND_STATEMENT = "expand_expr_statement"
-#: The parser's functions that name the target of ``+=`` in place, and of a plain assignment.
+#: The parser's functions that return the target of ``+=`` in place, and of a plain assignment.
 IN_PLACE_TARGET, PLAIN_TARGET = "get_ast_augassign_namespace_symbol", "get_ast_namespace_symbol"
 
 
 def find_parser() -> ModuleType | None:
-    """Return the module in which the compiler looks the parser's functions up, or ``None`` where it is not known."""
+    """Return the module in which the compiler looks up the parser's functions; ``None`` if it is not found."""
     for name in ("mindspore.graph._parse", "mindspore._extends.parse"):  # the latter up to 2.8
         if callable(_look_up(f"{name}:{EXPAND_STATEMENT}")):
             return importlib.import_module(name)
@@ -91,7 +91,7 @@ def find_parser() -> ModuleType | None:
 
 
 def adds_in_place() -> bool:
-    """Return True if ``+=`` in compiled code changes a Tensor. The compiler reads this private switch once."""
+    """Return True if ``+=`` in compiled code changes a Tensor in place, by a private switch that is read once."""
     parser = find_parser()
     switch = parser and _look_up(f"{parser.__name__}.compile_config:JIT_ENABLE_AUGASSIGN_INPLACE")
     return switch == "1"
@@ -99,12 +99,12 @@ def adds_in_place() -> bool:
 
 # ---- ms.jit(capture_mode="trace") ----
 
-#: The module that knows whether a function is being traced. No public name.
+#: The module with the state of tracing. No public name.
 jit_contexts: Any = _find("jit_contexts", "mindspore.graph.jit_context", "mindspore.common.jit_context")
 
 
 def wait_for_work() -> None:
-    """Wait for the operators in flight, so that memory may be touched. Every call from Python begins with it.
+    """Wait for operators in flight, so that memory may be accessed. Every call from Python begins with it.
 
     Raises:
         RuntimeError: If the call is being traced.
@@ -117,9 +117,9 @@ def wait_for_work() -> None:
 def refuse_trace() -> None:
     """Raise a RuntimeError if the current thread is tracing a function.
 
-    Tracing runs a function's Python once and records the operators it meets. A buffer's method is then called as from
-    Python, so it would act while the function is traced and never again. To record its operators would not help:
-    MindSpore runs them while it traces and once more in the graph, so the first rows would be stored twice.
+    Tracing runs a function's Python code once and records its operators. A buffer's method would run as from Python,
+    so it would act during tracing and never again. Recording its operators would not help: MindSpore runs them during
+    tracing and once more in the graph, so the first rows would be stored twice.
     """
     tracer = _tracer()
     if tracer is not None:
@@ -128,7 +128,7 @@ def refuse_trace() -> None:
 
 
 def _tracer() -> Any:
-    """MindSpore's module in which the current thread is tracing a function; ``None`` if it traces none."""
+    """Return MindSpore's module in which the current thread is tracing a function; ``None`` if it is not tracing."""
     frame: Any = sys._getframe()
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -139,7 +139,7 @@ def _tracer() -> Any:
 
 
 def _end_trace(tracer: Any, context: Any) -> None:
-    """End the trace, since MindSpore would go on recording after an exception, and forget the unfinished graph."""
+    """End the trace, since MindSpore would continue recording after an exception, and drop the unfinished graph."""
     if context.is_nested():
         jit_contexts.set_jit_context(None)
         return
@@ -157,53 +157,53 @@ def _refuse() -> NoReturn:
 
 # ---- Seeds ----
 
-#: The module of the global seed. Public: `set_seed` and `get_seed`, but the former begins all generators anew, and how
-#: often operators have taken a seed of their own nobody tells.
+#: The module of the global seed. Public: `set_seed` and `get_seed`, but `set_seed` resets all generators, and the
+#: number of seeds that operators have taken has no public name.
 _seeds: Any = _find("seeds", "mindspore.common.seed")
 
 
 def global_seeds() -> tuple[int | None, dict[tuple[Any, ...], int]]:
-    """MindSpore's global seed, and the seeds that operators have taken from it, by operator and its own seed."""
+    """Return MindSpore's global seed, and the seeds that operators have taken, by operator and its own seed."""
     return _seeds._GLOBAL_SEED, _seeds._KERNEL_SEED
 
 
 def set_global_seeds(seed: int | None, taken: dict[tuple[Any, ...], int]) -> None:
-    """Set both, and begin no generator anew."""
+    """Set both, without resetting any generator."""
     _seeds._GLOBAL_SEED = seed
     _seeds._KERNEL_SEED = taken
 
 
-# ---- For mindspore_replay.compat, which runs MindSpore RL 0.7 unchanged on what no public name changes ----
+# ---- For mindspore_replay.compat: parts that MindSpore RL 0.7 needs changed and that have no public name ----
 
 #: The module that MindSpore RL imports operators from.
 INNER_OPERATORS = "mindspore.ops.operations._rl_inner_ops"
-#: The module that its TensorArray imports, that newer versions lack, below `mindspore.ops.operations`.
+#: The module that its TensorArray imports from `mindspore.ops.operations`; newer versions lack it.
 TENSOR_ARRAY = "_tensor_array"
-#: The method by which a Cell takes a Cell as an attribute, and refuses the names of methods.
+#: The method that sets a Cell as an attribute of a Cell, and rejects names of methods.
 SET_CELL = "_set_attr_for_cell"
 
 
 def cells_of(cell: Any) -> dict[str, Any]:
-    """Return a Cell's Cells by attribute, for changes; `nn.Cell.name_cells` gives a copy, and a Cell to be has none."""
+    """Return the dict of a Cell's sub-cells, which may be changed; `nn.Cell.name_cells` returns a copy."""
     return vars(cell).get("_cells") or {}
 
 
 def reserve_cell(cell: Any, name: str) -> None:
-    """Give a Cell's attribute a place, since what has one already is not refused."""
+    """Add an empty entry for a sub-cell, since names that have an entry are not rejected."""
     cell._cells.setdefault(name, None)
 
 
-#: Where `set_context` has a function for each key.
+#: Place of the functions that `set_context` calls for each key.
 CONTEXT_SETTERS = "mindspore.context._Context.setters"
 
 
 def context_setters() -> dict[str, Any] | None:
-    """Return the functions by which `set_context` sets a key, by key; ``None`` where they are not known."""
+    """Return the functions that `set_context` calls, by key; ``None`` if not found."""
     setters = _look_up(CONTEXT_SETTERS.replace("context.", "context:", 1))
     return None if setters is _NOTHING else setters
 
 
 def context_parameter(key: str) -> Any:
-    """MindSpore's number of a key of `set_context`; ``None`` where it is not known."""
+    """Return MindSpore's number of a key of `set_context`; ``None`` if not found."""
     parameter = _look_up(f"mindspore.context:ms_ctx_param.{key}")
     return None if parameter is _NOTHING else parameter

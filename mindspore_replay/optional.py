@@ -1,8 +1,8 @@
-"""Optional dependencies: how to get one that is missing."""
+"""Optional dependencies: the command that installs a missing one."""
 
 
 def install_command(extra: str) -> str:
-    """Return the command that brings the packages of an extra, for errors.
+    """Return the pip command that installs the packages of an extra, for errors.
 
     Args:
         extra (str): A key of the project's optional dependencies.

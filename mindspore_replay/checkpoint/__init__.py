@@ -1,4 +1,4 @@
-"""Buffers, and whole training runs, in files."""
+"""Checkpoints: buffers and whole training runs saved to files and loaded from them."""
 
 from .reader import load
 from .saving import save

@@ -1,4 +1,4 @@
-"""Contents of a file: cursors as they are, and the rows that are stored, from the oldest to the newest."""
+"""Contents of a file: cursors as they are, and the stored rows, oldest first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from .rows import CHUNK, Slots, bytes_of
 
 
 class Saved(NamedTuple):
-    """An array that is written.
+    """An array to write.
 
     Args:
-        array (numpy.ndarray): The Parameter's memory.
-        slots (Union[Slots, None]): Rows of it that are written; ``None`` for all of it, and then `array` is a copy.
+        array (numpy.ndarray): The Parameter's memory, or a copy where `slots` is ``None``.
+        slots (Union[Slots, None]): Rows of it to write; ``None`` for the whole array.
     """
 
     array: np.ndarray
@@ -25,11 +25,11 @@ class Saved(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what is written."""
+        """Shape of the data to write."""
         return self.array.shape if self.slots is None else (len(self.slots), *self.array.shape[1:])
 
     def chunks(self) -> Iterator[Any]:
-        """Its bytes, in pieces."""
+        """Return the data to write as bytes, in pieces."""
         if self.slots is not None:
             return self.slots.chunks(self.array)
         memory = bytes_of(self.array)
@@ -62,16 +62,16 @@ def cursors_of(state: Any) -> Cursors:
 
 
 def is_reservoir(part: Part) -> bool:
-    """Return True if the part keeps rows in no order."""
+    """Return True if the part is a reservoir, whose rows have no order."""
     return "row_serials" in part.state()
 
 
 class Contents:
-    """Contents of a file to write of buffers, whose locks are held.
+    """Contents of a file to write. The buffers' locks must be held.
 
     Args:
         parts (Sequence[Part]): The buffers.
-        since (Sequence[int]): Of each the serial number from which on its columns are written.
+        since (Sequence[int]): For each buffer, the serial number of the first row whose columns are written.
     """
 
     def __init__(self, parts: Sequence[Part], since: Sequence[int]) -> None:
@@ -89,7 +89,7 @@ class Contents:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all entries."""
+        """Bytes of all arrays."""
         return sum(entry.nbytes for entry in self.entries.values())
 
     def _add(self, part: Part, since: int) -> None:
@@ -104,14 +104,14 @@ class Contents:
         for key, array in state.items():
             name = part.prefix + key
             if key == "weights":
-                self._saved[name] = Saved(array[: part.cell.capacity], stored)  # the tree follows from its leaves
+                self._saved[name] = Saved(array[: part.cell.capacity], stored)  # inner nodes follow from leaves
             elif key in row_keys:
                 self._saved[name] = Saved(array, new if "." in key else stored)
             else:
                 self._saved[name] = Saved(array.copy(), None)
 
     def _rows(self, part: Part, state: dict[str, np.ndarray], since: int) -> tuple[Slots, Slots]:
-        """Slots of all rows, and of those whose columns are written."""
+        """Return the slots of all rows, and of those whose columns are written."""
         cursors, capacity = cursors_of(state), part.cell.capacity
         stored = Slots(capacity, cursors.head, cursors.count)
         if is_reservoir(part):
@@ -127,7 +127,7 @@ class Contents:
         return stored, new
 
     def has_rows_before(self, serials: Sequence[int]) -> bool:
-        """Return True if a buffer still has a row with a smaller serial number than the one here for it."""
+        """Return True if any buffer still holds a row older than the serial number given for it."""
         return any(oldest < serial for oldest, serial in zip(self._oldest, serials))
 
     def chunks(self, name: str) -> Iterator[Any]:
@@ -135,9 +135,9 @@ class Contents:
         return self._saved[name].chunks()
 
     def check_unchanged(self, checksums: dict[str, int]) -> None:
-        """Raise a RuntimeError if anything has changed since the arrays, which have these checksums, were read.
+        """Raise a RuntimeError if anything changed since the arrays were read with these checksums.
 
-        No row comes without its serial number, so the columns need not be read again.
+        Columns are not read again: a new row always has a new serial number.
         """
         wait_for_work()
         for part in self._parts:

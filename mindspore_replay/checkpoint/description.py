@@ -21,8 +21,8 @@ from .file_format import damaged
 _MIXED = {MixedReplay.__name__: MixedReplay}
 _BUFFERS = {cls.__name__: cls for cls in BUFFER_TYPES.values()}
 _VIEWS: dict[str, Any] = {cls.__name__: cls for cls in (NStep, FrameStack)}
-_DEEPEST = 100  # lists in lists
-#: Arguments that stand elsewhere or are not kept: the random state makes a seed needless.
+_DEEPEST = 100  # nesting of lists
+#: Arguments that are stored elsewhere or not at all: a saved random state replaces the seed.
 _LEFT_OUT = ("self", "capacity", "seed", "backend")
 
 
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     """A Cell whose own state is saved: a buffer, or a `MixedReplay` without its sources.
 
     Args:
-        prefix (str): What the names of its arrays begin with.
+        prefix (str): Prefix of the names of its arrays.
         cell (Any): The Cell.
     """
 
@@ -47,12 +47,12 @@ class Part(NamedTuple):
         return self.cell.state_parameters()
 
     def row_keys(self) -> set[str]:
-        """Return the keys of the state that hold one row for each slot."""
+        """Return the keys of the arrays with one row a slot."""
         return {key for key in self.state() if self.is_buffer and is_by_slot(key)}
 
 
 class _NotWrittenError(Exception):
-    """An argument that cannot stand in a file."""
+    """An argument that cannot be written to a file."""
 
 
 def parts_of(function: str, buffers: Any) -> list[Part]:
@@ -85,7 +85,7 @@ def _cells(function: str, buffers: Any) -> Iterator[Any]:
 
 
 def describe(buffers: Any) -> dict[str, Any]:
-    """Describe what it takes to make such buffers; for those that cannot be made from a file, the reason."""
+    """Describe how to make such buffers; for those that cannot be made from a file, give the reason."""
     if isinstance(buffers, Buffer):
         limiter = {} if buffers.limiter is None else {"limiter": {"timeout": buffers.limiter.timeout}}
         arguments = _arguments(buffers, _BUFFERS)
@@ -107,7 +107,7 @@ def descriptions(description: Any) -> list[dict[str, Any]]:
 
 
 def check_description(path: Any, description: Any, depth: int = 0) -> None:
-    """Raise a ValueError if a description is none."""
+    """Raise a ValueError if a description is malformed."""
     kinds = ("class", "dict", "list")
     kind = [key for key in kinds if isinstance(description, dict) and key in description]
     parts: Any = []
@@ -123,7 +123,7 @@ def check_description(path: Any, description: Any, depth: int = 0) -> None:
 
 
 def _describes_one(description: dict[str, Any]) -> bool:
-    """Return True if the description of a single Cell suffices to make it, or has the reason why not."""
+    """Return True if the description of a single Cell can make it, or says why not."""
     if "class" not in description:
         return True
     known = isinstance(description.get("reason"), str) or (
@@ -134,7 +134,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
 
 
 def same_kind(first: Any, second: Any) -> bool:
-    """Return True if two descriptions are of the same classes in the same order."""
+    """Return True if two descriptions name the same classes in the same order."""
     if first.keys() != second.keys() and not {"class"} <= first.keys() & second.keys():
         return False
     if "dict" in first:
@@ -151,7 +151,7 @@ def same_kind(first: Any, second: Any) -> bool:
 
 
 def summary(description: Any) -> str:
-    """Return a description in a few words, for errors."""
+    """Return a short form of a description, for errors."""
     if "dict" in description:
         return "{" + ", ".join(f"{name!r}: {summary(part)}" for name, part in description["dict"].items()) + "}"
     if "list" in description:
@@ -161,7 +161,7 @@ def summary(description: Any) -> str:
 
 
 def build(description: Any, capacity: int | None, backend: str) -> Any:
-    """Buffers from their description. Errors are those of the constructors, or of what makes no sense."""
+    """Make buffers from their description. Errors are those of the constructors, or name what is malformed."""
     if "dict" in description:
         buffers = {name: build(part, None, backend) for name, part in description["dict"].items()}
         for name, part in buffers.items():

@@ -1,7 +1,7 @@
-"""The file: safetensors, with checksums of its header and of each array in its metadata.
+"""The file format: safetensors, with checksums of the header and of each array in its metadata.
 
-A file is the length of its header as 8 bytes, the header in JSON, filled up with spaces, and the arrays without gaps,
-little-endian. The header begins with its own checksum, which stands before the bytes it is of.
+A file is the length of its header as 8 bytes, the header as JSON padded with spaces, and the arrays without gaps,
+little-endian. The header begins with its checksum, which covers the bytes after it.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 
 FORMAT, VERSION = "mindspore_replay", 1
 
-#: What safetensors calls the dtypes.
+#: Safetensors' names of the dtypes.
 CODES = {
     **{f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
@@ -24,11 +24,11 @@ CODES = {
 }
 _NAMES = {code: name for name, code in CODES.items()}
 
-#: The first array begins at a multiple of this.
+#: Alignment of the first array, in bytes.
 _ALIGNMENT = 64
-_LONGEST_HEADER = 100_000_000  # of safetensors
+_LONGEST_HEADER = 100_000_000  # the limit of safetensors
 _NO_CHECKSUM = "0" * 8
-#: How files of other kinds begin that can be read elsewhere, and what reads them.
+#: First bytes of other kinds of files, and the function that reads such a file.
 _OTHER_KINDS = {
     b"PK\x03\x04": "a zip archive, as NumPy's .npz files are, which datasets.from_npz",
     b"\x89HDF\r\n": "an HDF5 file, which datasets.from_hdf5",
@@ -71,14 +71,14 @@ class Header(NamedTuple):
     """Header of a file.
 
     Args:
-        entries (dict[str, Entry]): Its arrays, in the order in which they lie there.
-        checksums (dict[str, int]): CRC-32 of each.
-        crc32 (str): That of the header, in hexadecimal.
-        id (str): Names a file with all rows, and what was saved in addition to it.
-        number (int): 0 for a file with all rows, else that of the incremental file.
-        previous (str): Checksum of the header of the file that an incremental one is added to.
-        description (Any): What the buffers are.
-        since (list[int]): Of each of them the serial number from which on the file holds rows.
+        entries (dict[str, Entry]): Its arrays, in the order of the file.
+        checksums (dict[str, int]): CRC-32 of each array.
+        crc32 (str): CRC-32 of the header, in hexadecimal.
+        id (str): Identifies a file with all rows and its incremental files.
+        number (int): 0 for a file with all rows, else the number of the incremental file.
+        previous (str): For an incremental file, checksum of the header of the file before it.
+        description (Any): Description of the buffers.
+        since (list[int]): For each buffer, the serial number of the first row whose columns the file holds.
         size (int): Bytes of the header and its length.
     """
 
@@ -104,7 +104,7 @@ def item_size(dtype: str) -> int:
 
 
 def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entry]:
-    """Places for arrays with these dtypes and shapes: large elements first, so that each is aligned to its own."""
+    """Return places for arrays of these dtypes and shapes: large elements first, so that each array is aligned."""
     entries, start = {}, 0
     for name, (dtype, shape) in sorted(arrays.items(), key=lambda item: -item_size(item[1][0])):
         entries[name] = Entry(dtype, tuple(shape), start)
@@ -115,7 +115,7 @@ def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entr
 def header_bytes(
     metadata: Mapping[str, str], entries: Mapping[str, Entry], checksums: Mapping[str, int]
 ) -> tuple[bytes, str]:
-    """Return the length and the header, and the header's checksum. As long for any checksums."""
+    """Return the length and the header, and the header's checksum. The size does not depend on the checksums."""
     written = {name: f"{checksums.get(name, 0):08x}" for name in entries}
     header: dict[str, Any] = {
         "__metadata__": {"header_crc32": _NO_CHECKSUM, **metadata, "checksums": _compact(written)},
@@ -145,13 +145,13 @@ def damaged(path: Any, what: str) -> ValueError:
 
 
 def is_ours(file: BinaryIO) -> bool:
-    """Return True if a file begins as those of this format do."""
+    """Return True if a file begins like those of this format."""
     file.seek(0)
     return file.read(8 + len(_START))[8:] == _START
 
 
 def read_header(file: BinaryIO, path: Any) -> Header:
-    """Return the header of a file, or a ValueError that says what is wrong with it."""
+    """Return the header of a file; raise a ValueError if it is damaged or of another kind."""
     size = os.fstat(file.fileno()).st_size
     if not is_ours(file):
         file.seek(0)
@@ -176,7 +176,7 @@ def read_header(file: BinaryIO, path: Any) -> Header:
 
 
 def _other_kind(start: bytes) -> str:
-    """Names the kind of a file that begins otherwise than ours."""
+    """Return the kind of a file with other first bytes."""
     known = next((kind for magic, kind in _OTHER_KINDS.items() if start.startswith(magic)), None)
     if known is None:
         return "begins otherwise: it is of another kind, cut off or altered"
@@ -184,7 +184,7 @@ def _other_kind(start: bytes) -> str:
 
 
 def _json(text: str | bytes) -> Any:
-    """JSON without a key that comes twice."""
+    """Parse JSON; raise a ValueError for a key that occurs twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
@@ -228,7 +228,7 @@ def _parsed(path: Any, header: Any, crc32: str, size: int) -> Header:
 
 
 def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
-    """Return the arrays, which must follow each other without gaps."""
+    """Return the arrays, which must follow one another without gaps."""
     entries, end = {}, 0
     for name, given in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         _check_ints("shape", given["shape"])
@@ -247,7 +247,7 @@ def _check_ints(what: str, values: Any) -> None:
 
 
 def checksum(chunks: Iterable[Any]) -> int:
-    """CRC-32 of bytes that come in chunks."""
+    """Return the CRC-32 of bytes that come in chunks."""
     crc = 0
     for chunk in chunks:
         crc = zlib.crc32(chunk, crc)

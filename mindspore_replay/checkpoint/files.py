@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and the names of incremental ones."""
+"""Files that are written whole or not at all, and the names of incremental files."""
 
 import contextlib
 import os
@@ -12,16 +12,13 @@ from .file_format import Header, is_ours, read_header
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path without links, so that it is the file that is replaced and not a link to it."""
+    """Resolve links, so that a save replaces the file and not a link to it."""
     return Path(os.path.realpath(path))
 
 
 @contextlib.contextmanager
 def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of `path` once it is whole and on the disk; until then `path` stays.
-
-    It has another name until then.
-    """
+    """Open a temporary file that replaces `path` once it is complete and on the disk; until then `path` stays."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb", buffering=0) as file:
@@ -39,7 +36,7 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
 
 
 def remove_temporaries(path: Path) -> None:
-    """Remove what killed processes left of files that were to become this one, or an incremental one of it."""
+    """Remove temporary files that killed processes left beside this file or its incremental files."""
     ours = re.compile(re.escape(path.name) + r"(\.[1-9][0-9]*)?\.[0-9a-f]{16}\.tmp")
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(path.parent):
@@ -62,14 +59,14 @@ def incremental_path(path: Path, number: int) -> Path:
 
 
 def incremental_paths(path: Path) -> dict[int, Path]:
-    """Files that have the names of incremental ones, by number, in order."""
+    """Return files named like incremental ones, by number, in order."""
     name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
     found = [(match, entry) for entry in os.scandir(path.parent) if (match := name.fullmatch(entry.name))]
     return dict(sorted((int(match[1]), Path(entry.path)) for match, entry in found))
 
 
 def read_header_at(path: Path) -> Header | None:
-    """Return the header of a file; ``None`` if there is no such file or it is not whole."""
+    """Return the header of a file; ``None`` if the file does not exist or is damaged."""
     try:
         with open(path, "rb") as file:
             return read_header(file, path)
@@ -78,7 +75,7 @@ def read_header_at(path: Path) -> Header | None:
 
 
 def check_names_free(path: Path) -> None:
-    """Raise a FileExistsError if other files have the names of incremental ones: nobody could tell them from those."""
+    """Raise a FileExistsError if unrelated files have the names of incremental ones."""
     for other in incremental_paths(path).values() if path.parent.is_dir() else ():
         with open(other, "rb") as file:
             if not is_ours(file):
@@ -89,7 +86,7 @@ def check_names_free(path: Path) -> None:
 
 
 def remove_increments(path: Path, but_of: str) -> None:
-    """Remove incremental files of other files than the one with this id; files with all rows stay."""
+    """Remove incremental files that belong to another file than the one with this id; files with all rows stay."""
     for other in incremental_paths(path).values():
         header = read_header_at(other)
         if header is None or (header.number > 0 and header.id != but_of):
@@ -98,11 +95,11 @@ def remove_increments(path: Path, but_of: str) -> None:
 
 
 class WriteAll:
-    """Writes chunks to a file, each whole, and says how many bytes it wrote.
+    """Writes whole chunks to a file, and reports how many bytes it wrote.
 
     Args:
         file (BinaryIO): The file, unbuffered.
-        progress (Callable): Is told of bytes.
+        progress (Callable): Called with the number of bytes of each chunk.
     """
 
     def __init__(self, file: BinaryIO, progress: Callable[[int], Any]) -> None:
@@ -110,7 +107,7 @@ class WriteAll:
         self._progress = progress
 
     def __call__(self, chunk: Any) -> None:
-        """Write a chunk, and report the bytes that were written."""
+        """Write a chunk, and report its bytes."""
         view = memoryview(chunk)
         while len(view):
             written = self._file.write(view)

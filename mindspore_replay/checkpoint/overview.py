@@ -1,4 +1,4 @@
-"""Overviews of files, read without making their buffers."""
+"""Overviews of files, read without making the buffers."""
 
 import contextlib
 import os
@@ -17,13 +17,13 @@ class Overview(NamedTuple):
 
     Attributes:
         name (str): Its name in the file; empty for the only one.
-        description (dict): Its class, its capacity, and what its constructor was given.
-        fields (dict[str, tuple]): Dtype and shape of one row of each column by name; those without one by number.
-        state (dict[str, numpy.ndarray]): What is known of its rows, from the oldest to the newest; of a reservoir in
-            the order of slots. `statistics_of` takes it.
-        rewards (Union[numpy.ndarray, None]): The column ``reward`` of the rows, float64 ``[N]``, if it has one of
-            scalars and is no reservoir.
-        ends (Union[numpy.ndarray, None]): Which of these rows are the last of an episode, if that can be told.
+        description (dict): Its class, its capacity, and the arguments of its constructor.
+        fields (dict[str, tuple]): Dtype and shape of one row of each column, by name, or by number without names.
+        state (dict[str, numpy.ndarray]): The state of its rows, oldest first; for a reservoir in the order of slots.
+            `statistics_of` takes it.
+        rewards (Union[numpy.ndarray, None]): The column ``reward`` of the rows, float64 ``[N]``; ``None`` for a
+            reservoir, or if no column of scalars has this name.
+        ends (Union[numpy.ndarray, None]): Which of these rows are the last of an episode; ``None`` if unknown.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Overview(NamedTuple):
     ends: np.ndarray | None
 
     def returns(self) -> np.ndarray:
-        """Sum of the rewards of each episode that is stored whole, in order of their ends. Shape ``[episodes]``."""
+        """Sum of the rewards of each episode that is stored whole, ordered by end. Shape ``[episodes]``."""
         if self.rewards is None or self.ends is None:
             return np.zeros(0)
         streams = self.description.get("arguments", {}).get("num_envs", 1)
@@ -47,7 +47,7 @@ class Overview(NamedTuple):
                 continue
             first = np.concatenate([[0], last[:-1] + 1])
             totals = np.add.reduceat(rewards[: last[-1] + 1], first)
-            # The first may have lost its beginning.
+            # The first episode may have lost its beginning.
             whole = self.state["steps"][stream] == 0 if "steps" in self.state else all_there
             begun = 0 if whole else 1
             found += zip((last * streams + stream)[begun:].tolist(), totals[begun:].tolist())
@@ -61,11 +61,11 @@ def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
         path (Union[str, PathLike]): The file.
 
     Returns:
-        tuple[list[Overview], int]: The buffers, those of a `MixedReplay` by the number of the source, and bytes.
+        tuple[list[Overview], int]: The buffers, those of a `MixedReplay` by the number of the source; and bytes.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is cut off, altered or of another kind, or an incremental one is missing.
+        ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing.
     """
     with contextlib.ExitStack() as stack:
         sources = open_sources(path, stack)
@@ -82,7 +82,7 @@ def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
 
 
 def _labels(description: Any, name: str = "") -> Iterator[str]:
-    """Names of the parts, in the order of `descriptions`."""
+    """Return the names of the parts, in the order of `descriptions`."""
     if "class" in description:
         yield name
     parts: Any = description.get("dict", description.get("list", description.get("sources", [])))
@@ -118,6 +118,6 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
 
 
 def _column(sources: list[Source], prefix: str, key: str, rows: int) -> np.ndarray:
-    """Return a column of the rows stored, oldest first: each file has those since the one before."""
+    """Return a column of the stored rows, oldest first: each file holds the rows since the file before it."""
     parts = [source.array(prefix + key) for source in sources]
     return np.concatenate(parts)[-rows:] if rows else parts[0][:0]

@@ -8,7 +8,7 @@ from ..optional import install_command
 
 @contextlib.contextmanager
 def progress_bar(function: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
-    """Give a function that takes how many bytes were done."""
+    """Show a progress bar in the block, which gets a function that takes the bytes of each step."""
     if not shown:
         yield lambda done: None
         return

@@ -1,4 +1,4 @@
-"""The states of random number generators: those of the process, and those that a program made."""
+"""The states of random number generators: those of the process, and those of the program."""
 
 import random
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from mindspore import Tensor
 
 from ..mindspore_api import global_seeds, set_global_seeds
 
-#: Generators that a program can make and give by name.
+#: Generators that a program can pass by name.
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, ms.Generator)
 
 
 class _Seeds:
-    """MindSpore's global seed, and how often operators have taken a seed of their own from it."""
+    """MindSpore's global seed, and how many operators have taken a seed from it."""
 
     def getstate(self) -> dict[str, Any]:
         seed, taken = global_seeds()
@@ -25,7 +25,7 @@ class _Seeds:
         set_global_seeds(state["seed"], {(kernel, op_seed): seed for kernel, op_seed, seed in state["taken"]})
 
 
-#: Those of the process. No name that a program can give has a space.
+#: The generators of the process. Their names contain a space, so no keyword of a program can equal them.
 _GLOBAL: dict[str, Any] = {
     "global numpy": np.random,
     "global python": random,
@@ -38,18 +38,18 @@ class RandomStates:
     """Generators whose states are read and written together.
 
     Args:
-        generators (Mapping[str, Any]): Those of the program, by name. The global ones are added.
+        generators (Mapping[str, Any]): The program's, by name. The global ones are added.
     """
 
     def __init__(self, generators: Mapping[str, Any]) -> None:
         self._generators = {**_GLOBAL, **generators}
 
     def read(self) -> dict[str, Any]:
-        """Their states, as plain values."""
+        """Return the states, as plain values."""
         return {name: _read(generator) for name, generator in self._generators.items()}
 
     def check(self, states: Mapping[str, Any]) -> None:
-        """Raise a ValueError unless they are states of these generators, which they take."""
+        """Raise a ValueError unless these are valid states of these generators."""
         if states.keys() != self._generators.keys():
             own = [sorted(names - _GLOBAL.keys()) for names in (set(states), set(self._generators))]
             raise ValueError(
@@ -70,7 +70,7 @@ class RandomStates:
             self.write(before)
 
     def write(self, states: Mapping[str, Any]) -> None:
-        """Give the generators states that `check` has seen."""
+        """Set the states of the generators. Call `check` first."""
         for name, state in states.items():
             self._write(name, state, state)
 

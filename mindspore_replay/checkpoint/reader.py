@@ -1,4 +1,4 @@
-"""Buffers out of files."""
+"""Loads buffers from files."""
 
 import contextlib
 import os
@@ -24,19 +24,19 @@ def load(
     backend: str = "auto",
     progress: bool = False,
 ) -> Any:
-    """Make the buffer that `save` wrote. The same draws follow as would have there.
+    """Make the buffer that `save` wrote. It draws the same samples as the saved buffer would have.
 
-    With another capacity it holds the newest rows that fit, with their handles, priorities and all else; rows that do
-    not are as if others had replaced them. Draws are others then, since rows lie in other slots.
+    With another capacity it holds the newest rows that fit, with their handles, priorities and other state; the rest
+    count as overwritten. It then draws other samples, since rows lie in other slots.
 
     Args:
-        path (Union[str, PathLike]): The file. Incremental files beside it are read too. Of one that
-            `TrainingCheckpoint` wrote, the buffers are loaded, as a dict.
+        path (Union[str, PathLike]): The file. Incremental files beside it are read too. From a file of a
+            `TrainingCheckpoint`, the buffers are loaded, as a dict.
         buffer (Union[Cell, dict, CellList, None]): Takes over the file's state instead of a new buffer: of the same
             class, with the same columns, and made with the same arguments where those matter to its rows. A buffer with
-            `HindsightRelabel`, or of a class of your own, can be loaded only so. Default: ``None``.
-        capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may have another one too; only a reservoir
-            may not, which is a sample of its size. Default: ``None``, for that of the buffer that was saved.
+            `HindsightRelabel`, or of a class of your own, can only be loaded this way. Default: ``None``.
+        capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may have another capacity too, unless it is
+            a reservoir, whose rows are a sample of its size. Default: ``None``, for that of the saved buffer.
         backend (str): Backend of a new buffer. Default: ``"auto"``.
         progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
 
@@ -45,10 +45,10 @@ def load(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is cut off, altered or of another kind, or an incremental one is missing; if `buffer`
-            or `capacity` do not fit. Then `buffer` is as it was.
+        ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing; if
+            `buffer` or `capacity` do not fit. Then `buffer` is unchanged.
         TypeError: If an argument is of another type.
-        RuntimeError: If the backend asked for cannot be had.
+        RuntimeError: If the backend is not available.
         ImportError: If `progress` is asked for and tqdm is not installed.
 
     Examples:
@@ -79,7 +79,7 @@ def load(
         nodes = descriptions(sources[-1].header.description)
         parts = zip(parts_of("load", buffer), nodes)
         states = [Restored(sources, part, i, node.get("capacity", 0), new) for i, (part, node) in enumerate(parts)]
-        of_all = not any(map(is_value, sources[-1].header.entries))  # else there are networks and more beside them
+        of_all = not any(map(is_value, sources[-1].header.entries))  # else the file also holds networks and other parts
         take_over(sources, states, new, of_all, progress)
     return buffer
 
@@ -87,9 +87,9 @@ def load(
 def take_over(
     sources: Sequence[Source], states: Sequence[Any], new: bool, of_all: bool = True, progress: bool = False
 ) -> None:
-    """Read files into the parts with these states, of which none changes before all is known to be right.
+    """Read files into the parts with these states. Everything is checked before any part changes.
 
-    They are the first parts of the files, or all of them.
+    They are the first parts of the files, or, with `of_all`, all of them.
     """
     _check_arrays(sources, states, of_all)
     total = sum(source.header.nbytes for source in sources)
@@ -130,7 +130,7 @@ def _check_kind(source: Source, buffer: Any) -> None:
 
 
 def _check_arrays(sources: Sequence[Source], states: Sequence[Any], of_all: bool) -> None:
-    """Raise a ValueError if a file has other arrays than the parts, or, if not all parts are there, not theirs."""
+    """Raise a ValueError if a file lacks arrays of the parts, or, with `of_all`, has others."""
     names = {name for state in states for name in state.names()}
     for source in sources:
         wrong = [text for state in states for text in state.differences(source)]
@@ -145,7 +145,7 @@ def _check_arrays(sources: Sequence[Source], states: Sequence[Any], of_all: bool
 
 
 def _overwrite(states: Sequence[Any], new: bool) -> None:
-    """Read the columns and give the buffers their state."""
+    """Read the columns, then give the buffers their state."""
     with locked([state.part for state in states]):
         wait_for_work()
         try:
@@ -154,7 +154,7 @@ def _overwrite(states: Sequence[Any], new: bool) -> None:
             for state in states:
                 state.overwrite_marks()
         except BaseException:
-            # All was right when it was checked: now the disk fails, and rows are mixed.
+            # The checks passed, so this is a read error of the disk: rows are now mixed.
             for state in states:
                 if not new and state.part.is_buffer:
                     state.part.cell.reset()

@@ -1,4 +1,4 @@
-"""The state of a buffer on its way from files into its Parameters, which may have another capacity."""
+"""The state of a buffer, read from files into its Parameters, which may have another capacity."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _LAST_SERIAL = 1 << 62
 
 @contextlib.contextmanager
 def _explained(source: Source) -> Iterator[None]:
-    """Add to the error for a wrong state the file that it comes from."""
+    """Add the name of the file to the error for an invalid state."""
     try:
         yield
     except ValueError as error:
@@ -37,7 +37,7 @@ class Restored:
         part (Part): The part.
         index (int): Its number.
         saved_capacity (int): Its capacity when it was saved.
-        new (bool): Whether it was made for this, so that its memory may be written before all is known to be right.
+        new (bool): Whether it was made by this load, so that its memory may be written before the checks are done.
     """
 
     def __init__(self, sources: Sequence[Source], part: Part, index: int, saved_capacity: int, new: bool) -> None:
@@ -50,23 +50,23 @@ class Restored:
         self._new = new
         self._is_reservoir = "row_serials" in self._parameters
         self._columns = [key for key in self._parameters if key.startswith("column.")]
-        # A row is written of each of these, and of the tree of weights only the leaves.
+        # The file has one entry a stored row for each of these; of the tree of weights, only the leaves.
         self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
         self._row_state: dict[str, np.ndarray] = {}
-        #: For each file, which rows of its columns go where.
+        #: For each file, the slots that the rows of its columns go to.
         self._places: list[list[tuple[int, Slots]]] = [[] for _ in sources]
 
     def names(self) -> list[str]:
-        """Names of its arrays in a file."""
+        """Return the names of its arrays in a file."""
         return [self.part.prefix + key for key in self._parameters]
 
     def column_bytes(self) -> int:
-        """Bytes of its columns in all files."""
+        """Return the bytes of its columns in all files."""
         names = [self.part.prefix + key for key in self._columns]
         return sum(source.header.entries[name].nbytes for source in self._sources for name in names)
 
     def differences(self, source: Source) -> list[str]:
-        """List what is wrong with the arrays of a file, apart from their values."""
+        """List the missing arrays of a file, and those of another shape or dtype."""
         wrong = []
         for key, parameter in self._parameters.items():
             entry = source.header.entries.get(self.part.prefix + key)
@@ -85,7 +85,7 @@ class Restored:
         return wrong
 
     def read_row_state(self) -> None:
-        """Read all but the columns, find where their rows belong, and check what was read."""
+        """Read all arrays but the columns, find the slots of their rows, and check the result."""
         cursors = []
         for source in self._sources:
             for key in self._parameters:
@@ -99,13 +99,13 @@ class Restored:
             self.part.cell.check_state(self._row_state)
 
     def check_columns(self) -> None:
-        """Raise a ValueError if columns do not fit their checksums."""
+        """Raise a ValueError if columns do not match their checksums."""
         for source in self._sources:
             for key in self._columns:
                 source.check(self.part.prefix + key)
 
     def read_columns(self) -> None:
-        """Read the columns into their Parameters, whose rows are lost."""
+        """Read the columns into their Parameters, whose previous rows are lost."""
         self.part.cell.last_saved = None
         for key in self._columns:
             parameter = self._parameters[key]
@@ -116,7 +116,7 @@ class Restored:
                 overwrite(parameter, array)
 
     def overwrite_marks(self) -> None:
-        """Give all Parameters but the columns what was read."""
+        """Write the state that was read to all Parameters but the columns."""
         for key, array in self._row_state.items():
             overwrite(self._parameters[key], array)
 
@@ -149,7 +149,7 @@ class Restored:
             self._row_state["weights"] = build_weights(self._row_state["weights"][:capacity])
 
     def _memory(self, key: str) -> np.ndarray:
-        """Zeros to read rows into: the Parameter's own memory, if nobody uses it yet."""
+        """Return zeros to read rows into: the Parameter's own memory, if it is not in use yet."""
         parameter = self._parameters[key]
         if self._new and self._on_cpu and key != "weights":
             return parameter.asnumpy()
@@ -157,7 +157,7 @@ class Restored:
         return np.zeros(shape, numpy_type(parameter.dtype))
 
     def _check_rows(self, cursors: list[Cursors]) -> None:
-        """Raise a ValueError if files hold other rows than their cursors say, or do not go on from each other."""
+        """Raise a ValueError if files hold other rows than their cursors say, or do not continue each other."""
         before = 0
         for source, those in zip(self._sources, cursors):
             if not 0 <= those.count <= min(self._saved_capacity, those.inserted) or those.inserted > _LAST_SERIAL:
@@ -182,7 +182,7 @@ class Restored:
         return source.header.since[self._index]
 
     def _moved(self, saved: Cursors) -> Cursors:
-        """Return the cursors in this capacity: of a smaller one as if its oldest rows had been overwritten."""
+        """Return the cursors for this capacity; in a smaller one the oldest rows count as overwritten."""
         capacity = self.part.cell.capacity
         if capacity == self._saved_capacity:
             return saved
@@ -191,7 +191,7 @@ class Restored:
                 f"For 'load', 'capacity' must be {self._saved_capacity}, that of the reservoir in "
                 f"{self._sources[0].path}, since it is a sample of this size, but got {capacity}."
             )
-        # In a larger one the rows that had been overwritten would leave a gap, so slots are counted anew.
+        # In a larger capacity, rows already overwritten would leave a gap, so slots are renumbered.
         base = saved.base if capacity < self._saved_capacity else saved.oldest
         count = min(saved.count, capacity)
         return Cursors((saved.inserted - base - count) % capacity, count, saved.inserted, base)
@@ -199,7 +199,7 @@ class Restored:
     def _places_in_ring(
         self, source: Source, those: Cursors, now: Cursors, slots: Slots
     ) -> tuple[list[tuple[int, Slots]], int]:
-        """Find the rows of a file that are still stored, and their slots; and counts those it holds."""
+        """Return the rows of a file that are still stored, with their slots, and how many rows the file holds."""
         first = max(self._since(source), those.oldest)
         kept_from = max(first, now.oldest)
         kept = min(those.inserted, now.inserted) - kept_from
@@ -207,7 +207,7 @@ class Restored:
         return places, max(0, those.inserted - first)
 
     def _places_in_reservoir(self, source: Source, those: Cursors) -> tuple[list[tuple[int, Slots]], int]:
-        """Return the slots that the rows of a file went to; and how many rows it holds."""
+        """Return the slots of the rows of a file, and how many rows it holds."""
         capacity = self.part.cell.capacity
         serials = source.array(f"{self.part.prefix}row_serials")
         slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= self._since(source)))
@@ -216,7 +216,7 @@ class Restored:
         return [(0, slots)], len(slots)
 
     def _fit(self, now: Cursors) -> None:
-        """Change what depends on the capacity."""
+        """Adapt the state that depends on the capacity."""
         row_state, cell = self._row_state, self.part.cell
         row_state |= now.state()
         if "clock" in row_state:
@@ -224,5 +224,5 @@ class Restored:
         if "window" in row_state:
             all_rows = row_state["window"][0] == self._saved_capacity
             row_state["window"][0] = cell.capacity if all_rows else min(row_state["window"][0], cell.capacity)
-        if "weights" in row_state:  # a row whose window has lost rows has no weight any more
+        if "weights" in row_state:  # a row whose window is incomplete has weight 0
             row_state["weights"] = np.where(eligible(cell.options, row_state), row_state["weights"], 0.0)

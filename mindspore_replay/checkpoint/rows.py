@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-#: Bytes that are written or read at once.
+#: Bytes to write or read at once.
 CHUNK = 1 << 23
 
 
@@ -19,8 +19,8 @@ class Slots:
 
     Args:
         capacity (int): Slots of the ring.
-        first (int): The first of them.
-        count (int): How many, in the order of the ring.
+        first (int): The first slot.
+        count (int): Number of slots, in the order of the ring.
         chosen (Union[numpy.ndarray, None]): Slots in any order instead. Default: ``None``.
     """
 
@@ -34,19 +34,19 @@ class Slots:
         return self.count
 
     def runs(self) -> list[tuple[int, int]]:
-        """First slots and lengths of runs of neighbouring slots."""
+        """Return the first slot and the length of each run of adjacent slots."""
         before_end = min(self.count, self.capacity - self.first)
         runs = [(self.first, before_end), (0, self.count - before_end)]
         return [run for run in runs if run[1]]
 
     def part(self, start: int, count: int) -> "Slots":
-        """Return some of these slots, from the one with number `start` on."""
+        """Return `count` of these slots, from number `start` on."""
         if self.chosen is not None:
             return Slots(self.capacity, 0, count, self.chosen[start : start + count])
         return Slots(self.capacity, self.first + start, count)
 
     def chunks(self, array: np.ndarray) -> Iterator[Any]:
-        """Return the rows in these slots as bytes, in pieces that are small and, if slots are neighbours, no copies."""
+        """Return the rows in these slots as bytes, in small pieces; pieces of adjacent slots are not copied."""
         if self.chosen is not None:
             yield from (bytes_of(array[slots]) for slots in self._few(array))
             return
@@ -55,7 +55,7 @@ class Slots:
             yield from (memory[i : i + CHUNK] for i in range(0, memory.size, CHUNK))
 
     def fill(self, array: np.ndarray, read: Any) -> None:
-        """Put rows into these slots: ``read(memory)`` fills the memory it is given with the rows that are next."""
+        """Write rows into these slots: ``read(memory)`` fills the given memory with the next rows."""
         if self.chosen is not None:
             for slots in self._few(array):
                 rows = np.empty((len(slots), *array.shape[1:]), array.dtype)
@@ -68,7 +68,7 @@ class Slots:
                 read(memory[i : i + CHUNK])
 
     def _few(self, array: np.ndarray) -> Iterator[np.ndarray]:
-        """Return the chosen slots, as many at a time as make a chunk."""
+        """Return the chosen slots, in groups that make a chunk of bytes."""
         assert self.chosen is not None
         step = max(1, CHUNK // max(1, array[:1].nbytes))
         yield from (self.chosen[i : i + step] for i in range(0, self.count, step))

@@ -1,4 +1,4 @@
-"""Buffers into files."""
+"""Saves buffers to files."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ from .progress import progress_bar
 
 @dataclass(frozen=True)
 class _Written:
-    """Record that buffers keep of the last file written of them, and of the one with all rows before it."""
+    """Record, kept by buffers, of the last file written and of the file with all rows before it."""
 
     path: Path
     id: str
@@ -43,31 +43,31 @@ class _Written:
     inserted: list[int]  # of each part, when the last file was written
     loads: list[int]  # how often the Parameters of each part were loaded
     nbytes: int  # of the file with all rows
-    more_bytes: int  # of the incremental ones
+    more_bytes: int  # of the incremental files
 
 
 def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
     """Write a buffer to a file, from which `load` makes it again: rows, priorities, counters and random state.
 
-    The old file stays until the new one is whole and on the disk, so that a process may be killed at any time. Columns
-    are written from where they lie, without a copy. Calls from Python on the buffer wait until it is written; compiled
-    graphs do not, so save between their calls.
+    The new file replaces the old one once it is complete and on the disk, so the process may be killed at any time.
+    Columns are written without a copy. Calls from Python on the buffer wait until it is written; compiled graphs do
+    not, so save between their calls.
 
     Args:
         buffer (Union[Cell, dict, CellList]): A buffer, a `MixedReplay`, or a dict or ``CellList`` of them as
             `create_buffer` makes.
         path (Union[str, PathLike]): The file. Its format is safetensors; ``docs/checkpoints.md`` describes it.
-        incremental (bool): Whether to write only rows that came since the last save of this buffer to this path, to a
-            file of its own, ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such save, the
-            buffer was loaded since, or the incremental files together would become larger than the one with all rows.
-            Rows that were changed by hand, through ``.buffer``, are not noticed. Default: ``False``.
+        incremental (bool): Whether to write only rows inserted since the last save of this buffer to this path, to a
+            file of its own: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such save, the
+            buffer was loaded since, or the incremental files together would become larger than the file with all rows.
+            Rows that you changed directly, through ``.buffer``, are not noticed. Default: ``False``.
         progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
 
     Raises:
         TypeError: If `buffer` is no buffer, or an argument is of another type.
         ValueError: If `buffer` holds a buffer twice.
         RuntimeError: If the buffer changed while it was written.
-        OSError: If the file cannot be written. If anything is raised, the old file is as it was.
+        OSError: If the file cannot be written. After any error the old file is unchanged.
         ImportError: If `progress` is asked for and tqdm is not installed.
 
     Examples:
@@ -95,7 +95,7 @@ def save_parts(
     incremental: bool,
     progress: bool = False,
 ) -> None:
-    """Write parts, and what they are, to a file, as `save` does."""
+    """Write parts and their description to a file, as `save` does."""
     file = real_path(path)
     description = json.dumps(description, allow_nan=False)
     check_names_free(file)
@@ -122,7 +122,7 @@ def _loads(parts: Sequence[Part]) -> list[int]:
 
 
 def _last_written(parts: Sequence[Part], path: Path, description: str) -> _Written | None:
-    """Return the record of the last file of all these buffers, if it is there and only rows have come since."""
+    """Return the record of these buffers' last file, if that is unchanged and only rows were inserted since."""
     last, _ = getattr(parts[0].cell, "last_saved", None) or (None, 0)
     if last is None or any(getattr(part.cell, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
         return None
@@ -164,7 +164,7 @@ def _written(
 
 
 def _write(path: Path, metadata: dict[str, str], contents: Contents, progress: bool) -> str:
-    """Write a file, and give the checksum of its header."""
+    """Write a file, and return the checksum of its header."""
     checksums: dict[str, int] = {}
     with (
         progress_bar("save", contents.nbytes, progress) as done,
@@ -176,7 +176,7 @@ def _write(path: Path, metadata: dict[str, str], contents: Contents, progress: b
         for name in contents.entries:
             crc = 0
             for chunk in contents.chunks(name):
-                summed = summing.submit(zlib.crc32, chunk, crc)  # while the chunk is written
+                summed = summing.submit(zlib.crc32, chunk, crc)  # computed while the chunk is written
                 write(chunk)
                 crc = summed.result()
             checksums[name] = crc

@@ -1,4 +1,4 @@
-"""Files that are read: one with all rows, and the incremental ones after it."""
+"""Open files: one with all rows, and the incremental files after it."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ class Source:
         file (BinaryIO): The file, unbuffered.
         path (str): Its name, for errors.
         header (Header): Its header.
-        summing (Executor): Computes checksums while the file is read on.
+        summing (Executor): Computes checksums while the next bytes are read.
     """
 
     def __init__(self, file: BinaryIO, path: str, header: Header, summing: Executor) -> None:
@@ -32,14 +32,14 @@ class Source:
         self._file = file
         self._summing = summing
         self._crc32 = 0
-        self._summed: Future[int] | None = None  # the checksum up to the last piece that was read
+        self._summed: Future[int] | None = None  # the checksum up to the last chunk read
 
     def is_still(self, path: Path) -> bool:
-        """Return True if the open file is the one that has this name now."""
+        """Return True if `path` still names the open file."""
         return os.path.samestat(os.fstat(self._file.fileno()), path.stat())
 
     def array(self, name: str) -> np.ndarray:
-        """Return an array of its own."""
+        """Return an array, in new memory."""
         entry = self.header.entries[name]
         array = np.empty(entry.shape, entry.dtype)
         self._begin(name)
@@ -48,7 +48,7 @@ class Source:
         return array
 
     def fill(self, name: str, array: np.ndarray, places: Iterable[tuple[int, Slots]]) -> None:
-        """Read rows into slots: from each of these rows of the file on, as many as there are slots."""
+        """Read rows into slots; each place is the first row in the file and the slots for it and the rows after it."""
         entry = self.header.entries[name]
         row_bytes = entry.nbytes // max(1, entry.shape[0])
         self._begin(name)
@@ -61,7 +61,7 @@ class Source:
         self._end(name)
 
     def check(self, name: str) -> None:
-        """Raise a ValueError if an array does not fit its checksum."""
+        """Raise a ValueError if an array does not match its checksum."""
         self._begin(name)
         self._skip(self.header.entries[name].nbytes)
         self._end(name)
@@ -102,12 +102,12 @@ class Source:
 
 
 def open_sources(path: str | os.PathLike[str], stack: contextlib.ExitStack) -> list[Source]:
-    """Return the file with all rows and its incremental files, in order. A ValueError if one lacks or is not whole."""
+    """Open the file with all rows and its incremental files, in order; a ValueError if one is missing or damaged."""
     summing = stack.enter_context(ThreadPoolExecutor(1))
     while True:
         sources = _open_all(path, stack, summing)
         if sources[0].is_still(real_path(path)):
-            return sources  # and not a file that was replaced meanwhile, with what belongs to the new one
+            return sources  # else the file was replaced while it was opened; open again
 
 
 def _open_all(path: str | os.PathLike[str], stack: contextlib.ExitStack, summing: Executor) -> list[Source]:
@@ -118,11 +118,11 @@ def _open_all(path: str | os.PathLike[str], stack: contextlib.ExitStack, summing
     for number, other in incremental_paths(real_path(path)).items():
         try:
             source = _open(other, f"{os.fspath(path)}.{number}", stack, summing)
-        except FileNotFoundError:  # it was removed meanwhile
+        except FileNotFoundError:  # removed since the folder was listed
             continue
         header = source.header
         if header.number == 0 or header.id != first.header.id:
-            continue  # a file of its own, or left over from an older one
+            continue  # an unrelated file, or one left over from an older save
         if header.number != number:
             raise damaged(source.path, f"is incremental file {header.number}")
         missing = len(sources)

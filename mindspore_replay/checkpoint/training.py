@@ -1,4 +1,4 @@
-"""All that a training run needs to go on, in one file."""
+"""The whole state of a training run in one file."""
 
 import contextlib
 import os
@@ -22,33 +22,33 @@ from .values import Plain, decoded, encoded, is_value
 
 
 class TrainingCheckpoint:
-    r"""One file with all that a training run needs to go on: networks, optimizers, buffers, counts and random states.
+    r"""One file with all that a training run needs to continue: networks, optimizers, buffers, counts, random states.
 
-    `save` writes the file whole or not at all: after a kill at any moment there is the checkpoint before or the new
-    one. Of buffers it writes the rows that came since the last time, to ``<path>.1``, ``<path>.2`` and so on, which
-    belong to the file; now and then it writes one file with all rows and removes those. `load` reads the newest
+    `save` replaces the file atomically: after a kill at any moment, either the previous checkpoint or the new one is
+    there. Of buffers it writes the rows inserted since the last time, to ``<path>.1``, ``<path>.2`` and so on, which
+    belong to the file; from time to time it writes one file with all rows and removes those. `load` reads the newest
     checkpoint into objects that were made as before. ``docs/training_checkpoints.md`` has the recipe for a loop.
 
     The random states of NumPy (``np.random``), Python (``random``) and MindSpore (its seeds and ``default_generator``)
-    are always part of it. An operator that draws random numbers in a compiled graph has a state of its own that
-    MindSpore does not show: after `load` it draws other numbers than the run before would have.
+    are always included. An operator that draws random numbers in a compiled graph has a state of its own, which
+    MindSpore does not expose: after `load` it draws other numbers than the interrupted run would have.
 
     Args:
         path (Union[str, PathLike]): The file.
-        parts (Any): What to save, by any names; give the same names when you load.
+        parts (Any): The objects to save, by names of your choice; give the same names when you load.
 
-            - a Cell: its Parameters, and the buffers in it. An optimizer is a Cell. A Parameter that several Cells have
-              is saved once;
+            - a Cell: its Parameters, and the buffers in it. An optimizer is a Cell. A Parameter that several Cells
+              share is saved once;
             - a buffer, a `MixedReplay`, or a dict of buffers as `create_buffer` makes;
             - a random number generator: ``np.random.Generator``, ``np.random.RandomState``, ``random.Random`` or
               ``mindspore.Generator``. That of a gymnasium environment is ``env.unwrapped.np_random``.
 
-            Of a buffer whose rows you change by hand, through ``.buffer``, that is not noticed: make a new
-            `TrainingCheckpoint` after that, whose first `save` writes all rows.
+            Rows that you changed directly, through ``.buffer``, are not noticed: make a new `TrainingCheckpoint` after
+            that, whose first `save` writes all rows.
 
     Raises:
-        TypeError: If a part is none of these. A `ShardedReplay` is not: it saves its shards itself.
-        ValueError: If a buffer comes twice.
+        TypeError: If a part is none of these. A `ShardedReplay` is none: it saves its shards itself.
+        ValueError: If a buffer is given twice.
 
     Examples:
         >>> import tempfile
@@ -90,29 +90,29 @@ class TrainingCheckpoint:
         """Write a checkpoint. Call it between the calls of compiled graphs.
 
         Args:
-            values (Any): What `load` is to give back, by names: None, numbers, strings, NumPy arrays of numbers, and
+            values (Any): Values for `load` to return, by name: None, numbers, strings, NumPy arrays of numbers, and
                 lists, tuples and dicts by strings of these.
 
         Raises:
             TypeError: If a value is of another type.
             RuntimeError: If something changed while it was written.
-            OSError: If the file cannot be written. If anything is raised, the checkpoint is what it was before.
+            OSError: If the file cannot be written. After any error the previous checkpoint is unchanged.
         """
         self._values.arrays = encoded(values=values, random=self._random.read())
         save_parts([*self._parts, Part("", self._values)], self.path, describe(self._buffers), incremental=True)
 
     def load(self) -> dict[str, Any] | None:
-        """Read the checkpoint into the parts. The run then goes on as if it had never stopped.
+        """Read the checkpoint into the parts. The run then continues as if it had not stopped.
 
-        All that is read is checked first, so that nothing is changed if anything is wrong. A buffer may have another
-        capacity than it had, as for the function `load`.
+        Everything is checked before anything changes. A buffer may have another capacity than the saved one, as for the
+        function `load`.
 
         Returns:
             Union[dict, None]: The values that `save` was given; ``None`` if there is no file, which changes nothing.
 
         Raises:
-            ValueError: If a file is cut off, altered or of another kind, or an incremental one is missing; if names,
-                kinds, shapes or dtypes of the parts are others than those that were saved.
+            ValueError: If a file is truncated, altered or of another kind, or an incremental file is missing; if names,
+                kinds, shapes or dtypes of the parts differ from the saved ones.
         """
         if not real_path(self.path).exists():
             return None
@@ -156,7 +156,7 @@ def _check_part(name: str, part: Any) -> None:
 
 
 def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the buffers among the parts, and those in Cells by their places there. None comes twice."""
+    """Return the buffers among the parts, and those in Cells by their path there; each occurs once."""
     kinds = (Buffer, MixedReplay)
     found = {name: part for name, part in parts.items() if isinstance(part, (*kinds, Mapping))}
     inside = [
@@ -167,7 +167,7 @@ def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(cell, kinds)
     ]
     known = _identities(found) if found else set()
-    for key, cell in sorted(inside, key=lambda item: isinstance(item[1], Buffer)):  # first those that hold others
+    for key, cell in sorted(inside, key=lambda item: isinstance(item[1], Buffer)):  # those that hold others come first
         if not _identities(cell) & known:
             known |= _identities(cell)
             found[key] = cell
@@ -179,7 +179,7 @@ def _identities(buffers: Any) -> set[int]:
 
 
 class _Saved:
-    """Stands for a Cell whose state is not that of a buffer, as `Part` wants it."""
+    """A state other than a buffer's, with the methods that `Part` uses."""
 
     last_saved: Any = None
 
@@ -190,7 +190,7 @@ class _Weights(_Saved):
     Args:
         name (str): Name of the Cell.
         cell (nn.Cell): The Cell.
-        known (set[int]): Identities of Parameters that are saved elsewhere; those of the Cell are added.
+        known (set[int]): Identities of Parameters saved elsewhere; those of the Cell are added.
     """
 
     def __init__(self, name: str, cell: nn.Cell, known: set[int]) -> None:
@@ -207,11 +207,11 @@ class _Weights(_Saved):
         return self._parameters
 
     def check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Any numbers are right."""
+        """Accept any numbers."""
 
 
 class _Values(_Saved):
-    """Plain values on their way into a file."""
+    """Plain values to write to a file."""
 
     arrays: dict[str, np.ndarray]
 
@@ -220,7 +220,7 @@ class _Values(_Saved):
 
 
 class _RestoredValues:
-    """Plain values and random states on their way from files, as `Restored` is for what has Parameters."""
+    """Plain values and random states read from files, with the methods of `Restored`."""
 
     def __init__(self, sources: Sequence[Source], part: Part, random: RandomStates) -> None:
         self.part = part
@@ -238,7 +238,7 @@ class _RestoredValues:
         return []
 
     def read_row_state(self) -> None:
-        """Read and check all."""
+        """Read and check everything."""
         for source in self._sources:
             arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}
         try:

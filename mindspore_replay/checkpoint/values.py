@@ -1,4 +1,4 @@
-"""Plain values as arrays in a file: JSON, and beside it the NumPy arrays among them."""
+"""Plain values as arrays in a file: JSON, with the NumPy arrays among them beside it."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import numpy as np
 
 from .file_format import CODES
 
-#: The array that holds the JSON; those beside it are ``values/0``, ``values/1`` and so on.
+#: The array that holds the JSON; the arrays beside it are ``values/0``, ``values/1`` and so on.
 NAME = "values"
 
 
@@ -24,12 +24,12 @@ class Plain(NamedTuple):
 
 
 def is_value(name: str) -> bool:
-    """Return True if an array in a file is one of these."""
+    """Return True if the array with this name belongs to plain values."""
     return name.partition("/")[0] == NAME
 
 
 def encoded(**values: Any) -> dict[str, np.ndarray]:
-    """Return the arrays for values by name. A TypeError names what in them cannot be written."""
+    """Return the arrays that represent values by name. A TypeError names a value that cannot be written."""
     arrays: dict[str, np.ndarray] = {}
     named = {name: _encoded(value, name, arrays) for name, value in values.items()}
     text = json.dumps(named, separators=(",", ":"), allow_nan=False)
@@ -37,12 +37,12 @@ def encoded(**values: Any) -> dict[str, np.ndarray]:
 
 
 def decoded(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the values that `encoded` took."""
+    """Return the values given to `encoded`."""
     return {name: _decoded(value, arrays) for name, value in json.loads(arrays[NAME].tobytes()).items()}
 
 
 def _encoded(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a value in JSON; what JSON has not is an object with one key, its kind."""
+    """Return a value as JSON; a type that JSON lacks becomes an object with one key, its kind."""
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in CODES:
         name = f"{NAME}/{len(arrays)}"
         arrays[name] = np.array(value, value.dtype.newbyteorder("="), order="C")

@@ -14,11 +14,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        argv (Union[Sequence[str], None]): Its arguments. Default: ``None``, for those of the process.
+        argv (Union[Sequence[str], None]): Arguments. Default: ``None``, for those of the process.
 
     Returns:
-        int: 0 if all went well; 1 if it did not, with the reason on the standard error output. Arguments that make no
-        sense end the process with 2.
+        int: 0 on success; 1 on failure, with the reason on the standard error output. Invalid arguments end the
+        process with 2.
     """
     parser = argparse.ArgumentParser(prog="mindspore-replay", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -1,7 +1,7 @@
 """Times the operators on this machine: medians of interleaved rounds, in microseconds.
 
 Each line is one call from Python; "compiled" is the time that an operator adds to a compiled graph. Half of the rounds
-warm up. Other load on the machine can double the figures.
+are warm-up. Other load on the machine can double the figures.
 
 Examples:
   mindspore-replay bench
@@ -22,23 +22,23 @@ from ..buffers.replay import ReplayBuffer
 from ..ops.status import kernel_status
 from .timing import MICRO, measure, once
 
-_REPEAT = 50  # times that a compiled body works on a buffer
+_REPEAT = 50  # uses of a buffer in one call of a compiled body
 _CALLS = 5  # calls of a compiled body in a round
-_SAMPLE, _DRAWS = 64, 256  # rows of a sample of the uniform buffer, and of the prioritized one
+_SAMPLE, _DRAWS = 64, 256  # sample sizes of the uniform and the prioritized buffer
 _UNIFORM: dict[str, Any] = {"shapes": [(4,), (), (), (4,)], "types": ["float32", "int32", "float32", "float32"]}
 _PRIORITIZED: dict[str, Any] = {"shapes": [(17,), (6,), (1,)], "types": ["float32"] * 3}
 _NOTHING = "nothing, compiled"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the options of the command."""
+    """Add the options of the command."""
     parser.add_argument("--capacity", type=int, default=100_000, help="rows of the buffers (default: 100000)")
     parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time and prints."""
+    """Time the operators, and print the medians and quartiles."""
     for name, least in (("capacity", _DRAWS), ("rounds", 1)):
         if getattr(options, name) < least:
             raise ValueError(f"'--{name}' must be at least {least}, but got {getattr(options, name)}.")
@@ -66,7 +66,7 @@ def _measure(options: argparse.Namespace) -> None:
 
 
 class _Body(nn.Cell):
-    """Works on a buffer some times in one graph, or does not."""
+    """Repeats an operator on a buffer in one graph, or does nothing."""
 
     def __init__(self, buffer: Any, operator: str, row: tuple[Tensor, ...]) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def _rows(schema: dict[str, Any], n: int) -> list[np.ndarray]:
 
 
 def _timers(capacity: int, backend: str) -> dict[str, Callable[[], float]]:
-    """Return what each round times, as functions that give seconds."""
+    """Return the cases to time, as functions that return seconds a call."""
     uniform = _filled(ReplayBuffer, _SAMPLE, capacity, _UNIFORM, backend)
     prioritized = _filled(PrioritizedReplayBuffer, _DRAWS, capacity, _PRIORITIZED, backend)
     row, batch, other = _row(_UNIFORM), _rows(_UNIFORM, _SAMPLE), _row(_PRIORITIZED)
@@ -115,7 +115,7 @@ def _timers(capacity: int, backend: str) -> dict[str, Callable[[], float]]:
             lambda: prioritized.update_priorities(prioritized.sample()[0], priorities), 100
         ),
     }  # fmt: skip
-    # Many in a row, since the first ones find cold caches. Those that run compiled graphs take a hundred times as long.
+    # Many in a row, since the first ones find cold caches. Compiled graphs take a hundred times as long, so fewer.
     share = 20 if uniform.runs_graphs else 1
     return {
         **{name: functools.partial(once, call, n // share) for name, (call, n) in calls.items()},

@@ -1,6 +1,6 @@
-"""Converts between checkpoints (.safetensors), npz, D4RL's HDF5 (to read only) and Minari datasets.
+"""Converts between checkpoints (.safetensors), npz, D4RL's HDF5 (read only) and Minari datasets.
 
-A name that ends on .safetensors, .npz, .hdf5 or .h5 is a file; any other is the id of a local Minari dataset.
+A name that ends in .safetensors, .npz, .hdf5 or .h5 is a file; any other is the id of a local Minari dataset.
 
 Examples:
   mindspore-replay convert cartpole/expert-v0 expert.safetensors
@@ -16,7 +16,7 @@ from ..checkpoint import load, save
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the options of the command."""
+    """Add the options of the command."""
     parser.add_argument("source", help="what to read")
     parser.add_argument("target", help="what to write")
     parser.add_argument("--env", help="of a Minari dataset to write: the environment's id, for its spaces")
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read the one and write the other."""
+    """Read the source and write the target."""
     target = _kind(options.target)
     if target == "hdf5":
         raise ValueError(

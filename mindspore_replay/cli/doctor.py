@@ -1,4 +1,4 @@
-"""Says what is installed and in use here, why not something else, and whether it works.
+"""Reports the installed versions, devices and kernels, and checks that buffers work.
 
 Examples:
   mindspore-replay doctor
@@ -23,13 +23,13 @@ from ..ops import native
 from ..ops.status import kernel_status
 from ..optional import install_command
 
-#: Optional packages, and what brings them.
+#: Optional packages, and the extra that installs each.
 _OPTIONAL = {
     "gymnasium": "examples", "matplotlib": "examples", "PyYAML": "examples", "tqdm": "examples",
     "rich": "monitor", "tensorboardX": "monitor", "minari": "datasets", "h5py": "datasets", "ray": "ray",
 }  # fmt: skip
 
-#: What is said of a device that MindSpore finds.
+#: Report for a device that MindSpore finds.
 _THERE = {
     **dict.fromkeys(("CPU", "GPU"), "there: mindspore.set_device chooses it"),
     "Ascend": "there, but nothing has been run on it, and buffers are not expected to work there yet",
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Print what it finds; 1 if anything does not work."""
+    """Print the report; return 1 if anything does not work, else 0."""
     print(f"mindspore_replay {__version__}, Python {platform.python_version()}, {platform.platform()}")
     for name in ("mindspore", "numpy", "scipy"):
         print(f"{name} {_version(name) or 'is not installed'}")
@@ -85,9 +85,9 @@ def _problems_of_versions() -> list[str]:
 
 
 def _devices() -> dict[str, str]:
-    """Asks MindSpore about each kind of device.
+    """Ask MindSpore about each kind of device.
 
-    Another process asks, since the answer may change the device in use.
+    A separate process asks, since asking may change the device in use.
     """
     found = {}
     for device in _THERE:
@@ -95,14 +95,14 @@ def _devices() -> dict[str, str]:
             found[device] = "in use"
             continue
         code = f"import mindspore; mindspore.set_device({device!r})"
-        environment = {**os.environ, "GLOG_v": "3"}  # errors are logged
+        environment = {**os.environ, "GLOG_v": "3"}  # so that errors are logged
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
         found[device] = _reason(device, result.stderr) if result.returncode else _THERE[device]
     return found
 
 
 def _reason(device: str, error: str) -> str:
-    """Summarizes MindSpore's errors about a device in one line."""
+    """Summarize MindSpore's errors about a device in one line."""
     if device == "GPU" and not os.environ.get("CUDA_HOME"):
         return "not there: CUDA_HOME names no folder of CUDA, and MindSpore looks nowhere else"
     missing = re.findall(rf"(\S+) \(need by mindspore-{device.lower()}\) is not found", error)
@@ -124,12 +124,12 @@ class _Step(nn.Cell):
 
 
 def _try(backend: str) -> str:
-    """Use a small buffer and return what goes wrong; empty if nothing does."""
+    """Use a small buffer, and return the error; empty if it works."""
     try:
         buffer: Any = ReplayBuffer(sample_size=4, capacity=8, shapes=[(2,)], types=["float32"], seed=0, backend=backend)
         buffer.insert([np.ones((3, 2), np.float32)])
         sampled = _Step(buffer)(Tensor(np.ones(2, np.float32))).asnumpy(), buffer.sample()[0].asnumpy()
         right = all(np.array_equal(batch, np.ones((4, 2))) for batch in sampled)
         return "" if right and int(buffer.size()) == 4 else "it gives wrong rows"
-    except Exception as error:  # whatever it is, it is the answer
+    except Exception as error:  # any error is the answer
         return f"{type(error).__name__}: {error}"

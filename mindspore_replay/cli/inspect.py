@@ -1,4 +1,4 @@
-"""Says what a checkpoint holds: columns, rows, counters, averages and distributions.
+"""Reports the contents of a checkpoint: columns, rows, counters, averages and distributions.
 
 Examples:
   mindspore-replay inspect buffer.safetensors
@@ -19,14 +19,14 @@ from ..training.statistics import Statistics, statistics_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Return the options of the command."""
+    """Add the options of the command."""
     parser.add_argument("file", help="a file that save() wrote")
     parser.add_argument("--plot", metavar="PNG", help="also draw priorities, ages and returns to this file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the file holds, and draw it."""
+    """Print the contents of the file, and plot them if asked to."""
     parts, nbytes = overview(options.file)
     readings = [_reading(part) for part in parts]
     if options.json:

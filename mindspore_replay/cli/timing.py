@@ -1,15 +1,15 @@
-"""Times pieces of code so that figures can be compared: warm, and in turns."""
+"""Times functions so that the figures can be compared: warm, and interleaved."""
 
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Microseconds of a second.
+#: Microseconds a second.
 MICRO = 1e6
 
 
 def once(function: Callable[[], Any], repeat: int) -> float:
-    """Seconds of one call, as the mean of `repeat` in a row."""
+    """Return the seconds of one call, as the mean of `repeat` calls in a row."""
     start = time.perf_counter()
     for _ in range(repeat):
         function()
@@ -17,9 +17,9 @@ def once(function: Callable[[], Any], repeat: int) -> float:
 
 
 def measure(timers: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every case in every round, the cases interleaved, after as many rounds to warm up.
+    """Return the seconds of every case in every round, interleaved, after as many rounds of warm-up.
 
-    MindSpore tries out how many threads a graph is best run with for its first fifty calls.
+    The warm-up is needed because MindSpore tunes the number of threads of a graph in its first fifty calls.
     """
     times: dict[str, list[float]] = {name: [] for name in timers}
     for i in range(2 * rounds):

@@ -1,6 +1,6 @@
-"""MindSpore RL on today's MindSpore: its operators, its replay buffers, and what it needs to be imported.
+"""Runs MindSpore RL on today's MindSpore: its operators, its replay buffers, and the patches that it needs.
 
-Nothing here is active unless called.
+Importing this package changes nothing; call `install`.
 """
 
 from .patches import Patch, install, uninstall

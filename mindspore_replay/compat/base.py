@@ -1,4 +1,4 @@
-"""Common parts of the operators under old names."""
+"""Base classes of the operators under old names."""
 
 import itertools
 from typing import Any
@@ -18,10 +18,10 @@ _numbers = itertools.count()
 
 
 class Operator:
-    """An operator of compiled graphs that was a primitive of MindSpore."""
+    """An operator of compiled graphs that replaces a primitive of MindSpore."""
 
     def add_prim_attr(self, name: str, value: Any) -> Any:
-        """Take an attribute of primitives and leave it out: placement and side effects are settled here.
+        """Accept an attribute of a primitive, and ignore it: placement and side effects are fixed here.
 
         Returns:
             Operator: The operator itself.
@@ -52,17 +52,17 @@ class RingOperator(Operator):
         self.check_ring = self._check_in_graph(self._check_ring, "Ring")
 
     def _check_in_graph(self, check: Any, what: str) -> Any:
-        """Return a check for compiled bodies. The compiler caches checks by name, and each operator has its own."""
+        """Return a check for compiled bodies. The compiler caches checks by name, so the name is unique."""
         return ops.constexpr(check, name=f"Check{what}Of{type(self).__name__}{self.number}")
 
     def _parameter(self, name: str, value: np.ndarray) -> Parameter:
-        """State of the operator's own, with a name that no other has: a graph may use any number of operators."""
+        """Make a Parameter of the operator, under a unique name: a graph may use any number of operators."""
         parameter = state_parameter(f"{type(self).__name__}_{self.number}.{name}", value)
         load_in_place(parameter)
         return parameter
 
     def _own_state(self, seed: int) -> tuple[Parameter, Parameter]:
-        """Make what operators on a ring need beside the caller's arrays: serial numbers, and a random state."""
+        """Make the state that a ring needs beside the caller's arrays: serial numbers, and a random state."""
         return (
             self._parameter("serials", np.zeros(2, np.int64)),
             self._parameter("random_state", initial_state(seed)),

@@ -1,4 +1,4 @@
-"""The operators on a buffer that an integer names: prioritized replay and reservoirs, under MindSpore's old names."""
+"""Operators on a buffer identified by an integer: prioritized replay and reservoirs, under MindSpore's old names."""
 
 import itertools
 from typing import Any
@@ -20,14 +20,14 @@ _handles = itertools.count()
 
 
 def seed_of(cls_name: str, seed0: Any, seed1: Any) -> int | None:
-    """Return the seed that two stand for: the second, or the first where that is 0; ``None`` where both are 0."""
+    """Return the seed that two arguments stand for: `seed1`, or `seed0` if that is 0; ``None`` if both are 0."""
     maximum = 2**63 - 1
     first = check_size(cls_name, "seed0", seed0, maximum, minimum=0)
     return check_size(cls_name, "seed1", seed1, maximum, minimum=0) or first or None
 
 
 class _Create(Operator):
-    """Makes a buffer. Calls give its handle, int64 ``[1]``; the buffer lives until the handle is destroyed."""
+    """Makes a buffer. A call gives its handle, int64 ``[1]``; the buffer lives until the handle is destroyed."""
 
     def _keep(self, buffer: Buffer) -> None:
         number = next(_handles)
@@ -39,7 +39,7 @@ class _Create(Operator):
 
 
 class _OnHandle(Operator):
-    """An operator on the buffer that a handle names."""
+    """An operator on the buffer that a handle identifies."""
 
     def _find(self, handle: int, kind: type[Buffer]) -> Any:
         name = type(self).__name__
@@ -89,9 +89,9 @@ class _Push(_OnHandle):
 
 
 class _Destroy(_OnHandle):
-    """``() -> handle``: forgets the rows, and from Python the handle too.
+    """``() -> handle``: removes all rows; from Python the handle becomes invalid too.
 
-    The memory goes with the last operator that was made with the handle.
+    The memory is freed with the last operator that was made with the handle.
     """
 
     def _call_graph(self):
@@ -112,11 +112,11 @@ class PriorityReplayBufferCreate(_Create):
 
     Args:
         capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest.
-        alpha (float): How much priorities count, 0 not at all to 1.
+        alpha (float): How much priorities count, from 0 (uniform) to 1.
         shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         dtypes (Sequence[mindspore.dtype]): Dtype of each column.
-        seed0, seed1 (int): Seeds: the second counts, or the first where that is 0; where both are 0, NumPy's generator
-            gives one, which ``mindspore.set_seed`` seeds. Default: ``0``.
+        seed0, seed1 (int): Seeds: `seed1`, or `seed0` if that is 0; if both are 0, NumPy's generator gives one, which
+            ``mindspore.set_seed`` seeds. Default: ``0``.
         backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
 
     Returns:
@@ -151,13 +151,13 @@ class PriorityReplayBufferPush(_Push):
     """``(transition) -> handle``: appends a row with the largest priority so far, at first 1.
 
     Args:
-        handle (int): The buffer's.
+        handle (int): Handle of the buffer.
 
     Inputs:
         - **transition** (tuple[Tensor]) - The row, one Tensor ``[*F]`` for each column.
 
     Raises:
-        TypeError, ValueError: If the row does not fit; if no buffer has this handle.
+        TypeError, ValueError: If the row does not fit, or no buffer has this handle.
     """
 
     def __init__(self, handle: int) -> None:
@@ -166,24 +166,24 @@ class PriorityReplayBufferPush(_Push):
 
 @ms.jit_class
 class PriorityReplayBufferSample(_Sample):
-    """``(beta) -> indices, weights, *rows``: draws rows by their priorities.
+    """``(beta) -> indices, weights, *rows``: draws rows by priority.
 
     Args:
-        handle (int): The buffer's.
+        handle (int): Handle of the buffer.
         batch_size (int): ``B``, rows of one sample.
-        shapes, dtypes: The buffer's.
+        shapes, dtypes: As for `PriorityReplayBufferCreate`.
 
     Inputs:
-        - **beta** (Union[float, Tensor]) - How far the bias is undone, in [0, 1]. Shape ``[]`` or ``[1]``.
+        - **beta** (Union[float, Tensor]) - How far the bias is corrected, in [0, 1]. Shape ``[]`` or ``[1]``.
 
     Returns:
-        tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``: how many rows had come before. Importance weights over
-        the buffer's largest, float32 ``[B]``. The rows, ``[B, *F]`` for each column.
+        tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``: the number of rows inserted before each. Importance
+        weights over the buffer's largest, float32 ``[B]``. The rows, ``[B, *F]`` for each column.
 
     Raises:
-        ValueError: If no buffer has this handle, `shapes` and `dtypes` are not its, or `beta` is outside [0, 1].
-        RuntimeError: If fewer than `batch_size` rows can be drawn. In a graph the operator fails, for a Tensor `beta`
-            outside [0, 1] too.
+        ValueError: If no buffer has this handle, it has other `shapes` and `dtypes`, or `beta` is outside [0, 1].
+        RuntimeError: If fewer than `batch_size` rows can be drawn. In a graph the operator fails, also for a Tensor
+            `beta` outside [0, 1].
     """
 
     def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
@@ -194,6 +194,7 @@ class PriorityReplayBufferSample(_Sample):
 
     @graph_body(_call_graph)
     def __call__(self, beta: Any) -> tuple[Tensor, ...]:
+        """Check `beta`, and return handles, importance weights and rows of a sample."""
         name = type(self).__name__
         given = one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta
         return self._draw(check_number(name, "beta", given))
@@ -201,34 +202,35 @@ class PriorityReplayBufferSample(_Sample):
 
 @ms.jit_class
 class PriorityReplayBufferUpdate(_OnHandle):
-    """``(indices, priorities) -> handle``: gives rows other priorities; those that were overwritten are skipped.
+    """``(indices, priorities) -> handle``: sets the priorities of rows; overwritten rows are skipped.
 
     Args:
-        handle (int): The buffer's.
+        handle (int): Handle of the buffer.
 
     Inputs:
-        - **indices** (Tensor) - Handles of rows as a sample gives them. Shape ``[n]``, int64.
+        - **indices** (Tensor) - Handles of rows, from a sample. Shape ``[n]``, int64.
         - **priorities** (Tensor) - Finite and not negative. Shape ``[n]``, float32.
 
     Raises:
-        TypeError, ValueError: If the arguments do not fit, or no buffer has this handle. In a graph a priority that is
-            negative, NaN or infinite fails the operator.
+        TypeError, ValueError: If the arguments do not fit, or no buffer has this handle. In a graph the operator fails
+            on a priority that is negative, NaN or infinite.
     """
 
     def __init__(self, handle: int) -> None:
         self._find(handle, PrioritizedReplayBuffer)
 
     def __call__(self, indices, priorities):
+        """Set the priorities, and return the handle of the buffer."""
         self.buffer.update_priorities(indices, priorities)
         return self.handle
 
 
 @ms.jit_class
 class PriorityReplayBufferDestroy(_Destroy):
-    """``() -> handle``: forgets the rows, and from Python the handle too.
+    """``() -> handle``: removes all rows; from Python the handle becomes invalid too.
 
     Args:
-        handle (int): The buffer's.
+        handle (int): Handle of the buffer.
 
     Raises:
         ValueError: If no buffer has this handle.
@@ -241,7 +243,7 @@ class PriorityReplayBufferDestroy(_Destroy):
 
 @ms.jit_class
 class ReservoirReplayBufferCreate(_Create):
-    """``() -> handle``: makes a `ReservoirReplayBuffer`, a uniform sample of all rows that ever came.
+    """``() -> handle``: makes a `ReservoirReplayBuffer`, a uniform sample of all rows inserted so far.
 
     Args:
         capacity (int): ``C``, rows that the buffer keeps.
@@ -264,7 +266,7 @@ class ReservoirReplayBufferCreate(_Create):
 
 @ms.jit_class
 class ReservoirReplayBufferPush(_Push):
-    """``(transition) -> handle``: offers a row, which is kept with probability ``C / rows that ever came``.
+    """``(transition) -> handle``: offers a row, which is kept with probability ``C / rows inserted so far``.
 
     Args, Inputs, Raises: As for `PriorityReplayBufferPush`.
     """
@@ -275,7 +277,7 @@ class ReservoirReplayBufferPush(_Push):
 
 @ms.jit_class
 class ReservoirReplayBufferSample(_Sample):
-    """``() -> rows``: draws rows, each that is kept equally likely, and so each that ever came.
+    """``() -> rows``: draws rows, each stored one equally likely, and so each row inserted so far.
 
     Args:
         handle, batch_size, shapes, dtypes: As for `PriorityReplayBufferSample`.
@@ -284,7 +286,7 @@ class ReservoirReplayBufferSample(_Sample):
         tuple[Tensor, ...]: The rows, ``[B, *F]`` for each column.
 
     Raises:
-        ValueError: If no buffer has this handle, or `shapes` and `dtypes` are not its.
+        ValueError: If no buffer has this handle, or it has other `shapes` and `dtypes`.
         RuntimeError: If fewer than `batch_size` rows are stored. In a graph the operator fails.
     """
 
@@ -296,12 +298,13 @@ class ReservoirReplayBufferSample(_Sample):
 
     @graph_body(_call_graph)
     def __call__(self) -> tuple[Tensor, ...]:
+        """Return the rows of a sample."""
         return self._draw()
 
 
 @ms.jit_class
 class ReservoirReplayBufferDestroy(_Destroy):
-    """``() -> handle``: forgets the rows, and from Python the handle too.
+    """``() -> handle``: removes all rows; from Python the handle becomes invalid too.
 
     Args, Raises: As for `PriorityReplayBufferDestroy`.
     """

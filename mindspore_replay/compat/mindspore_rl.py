@@ -1,4 +1,4 @@
-"""Replay buffers with MindSpore RL's constructors and attributes, for code that names them in its configuration."""
+"""Replay buffers with MindSpore RL's constructors and attributes, for code whose configuration names them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .operators import BufferAppend, BufferGetItem, BufferSample
 
 
 class UniformReplayBuffer(ReplayBuffer):
-    """A `ReplayBuffer` with what trainers of MindSpore RL use of theirs.
+    """A `ReplayBuffer` with the attributes that MindSpore RL's trainers use.
 
     Args:
         sample_size (int): ``B``, rows of one sample, at most `capacity`.
@@ -27,7 +27,7 @@ class UniformReplayBuffer(ReplayBuffer):
         buffer_append (BufferAppend): Called as ``buffer_append(self.buffer, exp, self.count, self.head)``.
         buffer_get (BufferGetItem): Called as ``buffer_get(self.buffer, self.count, self.head, index)``.
         buffer_sample (BufferSample): Called as ``buffer_sample(self.buffer, self.count, self.head)``; its `batch_size`
-            is the sample's.
+            equals `sample_size`.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -70,8 +70,8 @@ class _FieldByField:
     def push(self, *transition: Any) -> Any:
         """Append a row, or a batch, given field by field.
 
-        Under the name `insert` call it by a bound method in compiled code, as MindSpore RL's trainers do: MindSpore
-        takes the bare statement ``buffer.insert(a, b)`` for that of a list.
+        Also available as `insert`. In compiled code call that by a bound method, as MindSpore RL's trainers do:
+        MindSpore takes the bare statement ``buffer.insert(a, b)`` for that of a list.
 
         Args:
             transition (Tensor): One for each column. Shape ``[*F]``, or ``[n, *F]``.
@@ -85,7 +85,7 @@ class _FieldByField:
         return self.add(list(transition))
 
     def destroy(self) -> Any:
-        """Forgets all rows."""
+        """Remove all rows."""
         return self.reset()
 
 
@@ -95,13 +95,13 @@ class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
     A sample gives handles, importance weights over the buffer's largest, and the rows.
 
     Args:
-        alpha (float): How much priorities count, 0 not at all to 1.
+        alpha (float): How much priorities count, from 0 (uniform) to 1.
         capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest.
         sample_size (int): ``B``, rows of one sample.
         shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         types (Sequence[mindspore.dtype]): Dtype of each column.
-        seed0, seed1 (int): Seeds: the second counts, or the first where that is 0; where both are 0, NumPy's generator
-            gives one, which ``mindspore.set_seed`` seeds. Default: ``0``.
+        seed0, seed1 (int): Seeds: `seed1`, or `seed0` if that is 0; if both are 0, NumPy's generator gives one, which
+            ``mindspore.set_seed`` seeds. Default: ``0``.
         backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
 
     Raises:

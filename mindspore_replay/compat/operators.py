@@ -1,4 +1,4 @@
-"""The operators on a ring that MindSpore had under these names, with their signatures."""
+"""Operators on a ring under the names and signatures that they had in MindSpore."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ from .base import RingOperator
 class BufferAppend(RingOperator):
     """``(buffer, exp, count, head)``: appends one row or a batch to a ring, in place.
 
-    Rows land in order, over the end of the ring too; in a full ring each new row replaces the oldest, and of a batch
-    longer than the capacity the newest rows stay. An empty ring starts at slot 0 again, so that what is filled from
-    empty lies in time order. Costs O(rows).
+    Rows keep their order, also across the end of the ring; in a full ring each new row replaces the oldest, and of a
+    batch longer than the capacity the newest rows stay. An empty ring starts at slot 0 again, so a ring filled from
+    empty is in time order. Costs O(rows).
 
     Args:
         capacity (int): ``C``, rows that the ring holds.
@@ -40,7 +40,7 @@ class BufferAppend(RingOperator):
         Tensor: Rows stored now. Shape ``[]``, int32.
 
     Raises:
-        TypeError: If an argument, or the dtype of a row, is another.
+        TypeError: If an argument, or the dtype of a row, is of another type.
         ValueError: If sizes, shapes or the columns do not fit.
     """
 
@@ -77,6 +77,7 @@ class BufferAppend(RingOperator):
 
     @graph_body(_call_graph)
     def __call__(self, buffer: Any, exp: Any, count: Tensor, head: Tensor) -> Tensor:
+        """Append one row or a batch, and return the number of rows stored."""
         self._checked_in_python(buffer, count, head)
         exp = self.columns.in_order(exp)
         rows = [
@@ -89,7 +90,7 @@ class BufferAppend(RingOperator):
 
 @ms.jit_class
 class BufferGetItem(RingOperator):
-    """``(buffer, count, head, index)``: the row of a ring at a logical position: 0 the oldest, -1 the newest.
+    """``(buffer, count, head, index)``: reads the row of a ring at a logical position: 0 the oldest, -1 the newest.
 
     Args:
         capacity, buffer_shape, buffer_dtype, backend: As for `BufferAppend`.
@@ -143,6 +144,7 @@ class BufferGetItem(RingOperator):
 
     @graph_body(_call_graph)
     def __call__(self, buffer: Any, count: Tensor, head: Tensor, index: Any) -> tuple[Tensor, ...]:
+        """Return a copy of the row at a logical position."""
         self._checked_in_python(buffer, count, head)
         position = index if isinstance(index, Tensor) else Tensor(np.asarray(index))
         self._check_index(position.dtype, position.shape)
@@ -157,14 +159,14 @@ class BufferGetItem(RingOperator):
 
 @ms.jit_class
 class BufferSample(RingOperator):
-    """``(buffer, count, head)``: rows of a ring, each equally likely.
+    """``(buffer, count, head)``: draws rows of a ring, each equally likely.
 
     Args:
         capacity, buffer_shape, buffer_dtype, backend: As for `BufferAppend`.
         batch_size (int): ``B``, rows of one sample, at most `capacity`.
         seed (int): Start of the random sequence. 0 takes one from NumPy's generator, which ``mindspore.set_seed``
             seeds. Default: ``0``.
-        unique (bool): Whether a row comes only once in a sample. Default: ``False``.
+        unique (bool): Whether each row occurs at most once in a sample. Default: ``False``.
 
     Inputs:
         - **buffer**, **count**, **head** - As for `BufferAppend`, not changed.
@@ -221,6 +223,7 @@ class BufferSample(RingOperator):
 
     @graph_body(_call_graph)
     def __call__(self, buffer: Any, count: Tensor, head: Tensor) -> tuple[Tensor, ...]:
+        """Return the rows of a sample."""
         self._checked_in_python(buffer, count, head)
         stored = int(count)
         if stored < self.batch_size:

@@ -1,4 +1,4 @@
-"""Changes that `install` makes in MindSpore, and their undoing."""
+"""Patches of MindSpore: `install` applies them, `uninstall` reverts them."""
 
 import importlib
 import inspect
@@ -58,7 +58,7 @@ _ARRAYS = (
 
 
 class Patch(NamedTuple):
-    """One change of MindSpore: its name, the object that is added or replaced, and what for."""
+    """One change of MindSpore: its name, the object that is added or replaced, and its purpose."""
 
     name: str
     target: str
@@ -75,7 +75,7 @@ class _Change(NamedTuple):
 
 
 _NOTHING: Any = object()
-#: What was changed, and what had been there.
+#: The changes that are applied, each with the value before it.
 _applied: list[tuple[_Change, Any]] = []
 
 
@@ -98,11 +98,11 @@ def _set(owner: Any, key: str, value: Any) -> None:
 def install() -> tuple[Patch, ...]:
     """Make MindSpore RL 0.7 run on this MindSpore, its source unchanged.
 
-    Only what is missing or in the way is changed, once: a second call changes nothing. Importing this package changes
-    nothing either.
+    Only missing or conflicting names are changed, and only once: a second call changes nothing. Importing this package
+    changes nothing either.
 
     Returns:
-        tuple[Patch, ...]: What is changed now, each with its name, target and purpose.
+        tuple[Patch, ...]: The patches that are applied now, each with its name, target and purpose.
 
     Examples:
         >>> from mindspore_replay.compat import install, uninstall
@@ -119,7 +119,7 @@ def install() -> tuple[Patch, ...]:
 
 
 def uninstall() -> None:
-    """Undoes `install`: everything is again what it was. Graphs that were compiled in between stay as they are."""
+    """Revert `install`. Graphs that were compiled in between stay as they are."""
     while _applied:
         change, before = _applied.pop()
         _set(change.owner, change.key, before)
@@ -142,7 +142,7 @@ def _changes() -> Iterator[_Change]:
 
 
 def _replay(module: ModuleType, source: ModuleType, names: tuple[str, ...], purpose: str) -> Iterator[_Change]:
-    """Also where MindSpore, up to 2.7, still has an operator: its kernels are wrong."""
+    """Replace operators, also where MindSpore, up to 2.7, still has them: its kernels are wrong."""
     for name in names:
         yield _Change(Patch(name, f"{module.__name__}.{name}", purpose), module, name, getattr(source, name))
 
@@ -158,7 +158,7 @@ def _tensor_array(operations: ModuleType) -> Iterator[_Change]:
 
 
 class _BuffersAttribute:
-    """`nn.Cell.buffers`: the sub-cell of this name where there is one, else the method."""
+    """`nn.Cell.buffers`: the sub-cell of this name if there is one, else the method."""
 
     def __init__(self, method: Any) -> None:
         self.method = method
@@ -184,7 +184,7 @@ def _buffers_attribute() -> Iterator[_Change]:
 
 
 def _augmented_assignment() -> Iterator[_Change]:
-    """Patch the function that the compiler calls for each statement: its switch it reads once in a process."""
+    """Patch the function that the compiler calls for each statement; its switch is read only once in a process."""
     parser, function = mindspore_api.find_parser(), mindspore_api.IN_PLACE_TARGET
     if parser is not None and hasattr(parser, function) and mindspore_api.adds_in_place():
         purpose = "trainers add with += to their constants, which compiled code would change for good"
@@ -209,7 +209,7 @@ def _warn_of_graph_kernels(stacklevel: int) -> None:
 
 
 def _graph_kernels() -> Iterator[_Change]:
-    """`set_context` looks for a setter of the key first. There is none of this one."""
+    """Add a setter of the key: `set_context` looks for one first, and finds none of MindSpore's."""
     key = "enable_graph_kernel"
     setters, parameter = mindspore_api.context_setters(), mindspore_api.context_parameter(key)
     if setters is None or key in setters or parameter is None:
@@ -223,7 +223,7 @@ def _graph_kernels() -> Iterator[_Change]:
 
     patch = Patch(key, mindspore_api.CONTEXT_SETTERS, "train.py of C51, DDPG and others set it on the CPU")
     if ms.get_context(key) and ms.get_context("device_target") == "CPU":
-        _warn_of_graph_kernels(stacklevel=4)  # ours, _changes, install and the line that calls it
+        _warn_of_graph_kernels(stacklevel=4)  # this function, _changes, install and the line that calls it
         yield _Change(patch, _Settings(), key, False)
     yield _Change(patch, setters, key, set_graph_kernels)
 
@@ -241,7 +241,7 @@ def _logsumexp() -> Iterator[_Change]:
 
 
 def _tensor_type() -> Iterator[_Change]:
-    """Patch the class: an object may be the second argument of isinstance if its class says how."""
+    """Patch ``__instancecheck__`` of the class, so that the object may be the second argument of isinstance."""
     kind = type(ms.tensor_type)
     if not isinstance(ms.tensor_type, type):
         purpose = "MAPPO asks isinstance(x, mstype.tensor_type), which was a class"

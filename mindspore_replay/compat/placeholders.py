@@ -1,4 +1,4 @@
-"""Stand in for operators that MindSpore no longer has and that are no replay: they can be made, and a call raises."""
+"""Placeholders for removed operators that are not replay: they can be made, and a call raises an error."""
 
 from types import ModuleType
 from typing import Any
@@ -9,7 +9,7 @@ from .base import Operator
 
 
 class _Removed(Operator):
-    """Takes any arguments. A call raises a NotImplementedError, in a graph when that is compiled."""
+    """Accepts any arguments. A call raises a NotImplementedError; in a graph, when that is compiled."""
 
     message = ""
 
@@ -21,13 +21,13 @@ class _Removed(Operator):
 
 
 def removed_operator(name: str) -> type[Operator]:
-    """Return a class under the name of an operator that was removed."""
+    """Return a class with the name of a removed operator."""
     message = f"MindSpore no longer has the operator '{name}', and it is no replay buffer: nothing stands in for it."
     return ms.jit_class(type(name, (_Removed,), {"message": message, "__module__": __name__}))
 
 
 def removed_module(name: str, operators: tuple[str, ...]) -> ModuleType:
-    """Return a module under the name of one that was removed, with these operators."""
+    """Return a module with the name of a removed one, with these operators."""
     module = ModuleType(name, "Stands in for a module that MindSpore no longer has.")
     for operator in operators:
         setattr(module, operator, removed_operator(operator))

@@ -1,1 +1,1 @@
-"""Buffers from configurations."""
+"""Makes buffers from configurations."""

@@ -1,4 +1,4 @@
-"""Buffers from configurations: a dict, or a YAML file."""
+"""Makes buffers from configurations, given as a dict or a YAML file."""
 
 import difflib
 import inspect
@@ -33,10 +33,10 @@ BUFFER_TYPES: dict[str, type] = {
 }
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}
-#: Keys that mean an argument of another name.
+#: Keys with the argument that each stands for.
 _ARGUMENTS = {**di_engine.RENAMED, **_SCHEMA_KEYS}
 _SEVERAL_KEYS = ("multi_type_replaybuffer", "multi_buffer")
-#: The number of shards, or what is said of them.
+#: Key with the number of shards, or a mapping of their settings.
 SHARDS = "shards"
 _OWN_KEYS = ("type", "number", "params", "limiter", SHARDS, *_SCHEMA_KEYS, *_SEVERAL_KEYS)
 #: Keys whose value is a mapping without being a buffer's configuration.
@@ -74,13 +74,13 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
     Args:
         config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default,
             ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"``, ``"episode"``, ``"reservoir"`` or
-            ``"elastic"``. Where it names one of the first two, `priority` (bool), if there is one, decides which.
+            ``"elastic"``. With one of the first two, `priority` (bool), if given, decides between them.
 
     Returns:
         type: The class.
 
     Raises:
-        TypeError: If `type` is neither a class nor a string, or `priority` no bool.
+        TypeError: If `type` is neither a class nor a string, or `priority` is no bool.
         ValueError: If no class has this name.
     """
     config = flat(config)
@@ -98,27 +98,27 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
 
 
 def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:
-    """Make the buffer, or the buffers, that a configuration describes, in MindSpore RL's keys or in DI-engine's.
+    """Make the buffer, or the buffers, of a configuration with MindSpore RL's keys or DI-engine's.
 
     Args:
         config (Mapping): Its keys are
 
             - `type` (Union[type, str]): class or name, as `get_buffer_cls` takes it. Default: ``"uniform"``.
-            - `number` (int): how many such buffers. With a `seed`, buffer i gets ``seed + i``. Default: ``1``.
+            - `number` (int): number of such buffers. With a `seed`, buffer i gets ``seed + i``. Default: ``1``.
             - `capacity` or `replay_buffer_size` (int): rows of one buffer. Required.
             - `sample_size` (int): rows of one sample. Default: ``1``.
             - `data_shape` or `shapes` (Sequence): shape of one row of each column. Required.
             - `data_type` or `types` (Sequence): dtype of each column, ``mindspore.float32``, ``numpy.float32`` or
               ``"float32"``. Required.
-            - `params` (Mapping): more keys, which may as well stand outside of it.
-            - `shards` (Union[int, Mapping]): how many shards a `distributed.ShardedReplay` has, or its arguments.
+            - `params` (Mapping): more keys, on the same level as those outside of it.
+            - `shards` (Union[int, Mapping]): number of shards of a `distributed.ShardedReplay`, or its arguments.
             - `limiter` (Mapping): arguments of a `RateLimiter`, which becomes the buffer's ``limiter``.
-            - any other argument of the class by name, such as `seed` or `names`. Infinite limits are none.
+            - any other argument of the class by name, such as `seed` or `names`. An infinite limit means no limit.
             - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
-              `IS_weight_power_factor`, `anneal_step` and more; ``docs/di_engine.md`` has all of them.
+              `IS_weight_power_factor`, `anneal_step` and more; ``docs/di_engine.md`` lists all of them.
             - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each value that is a mapping is the
-              configuration of a buffer, and its key the name. All other keys count for every buffer that does not have
-              them itself, except that of a common `seed` each buffer gets another number. Default: ``False``.
+              configuration of a buffer, and its key the name. All other keys apply to every buffer that does not set
+              them itself; from a common `seed` each buffer gets another number. Default: ``False``.
 
         create_config (Union[Mapping, None]): DI-engine's second dict: `type`, or, for several buffers, a mapping with
             `type` for each by name. Default: ``None``.
@@ -128,9 +128,9 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
         dict of them; for `shards` a ``distributed.ShardedReplay``.
 
     Raises:
-        TypeError: If `config`, or a part of it that should be one, is no mapping, or a value is of another type.
-        ValueError: If a key is unknown, missing or given twice, also once in each family, or if nothing here does what
-            it asks for. For an unknown key the nearest known one is named.
+        TypeError: If `config`, or a part of it that should be a mapping, is none, or a value is of another type.
+        ValueError: If a key is unknown, missing or given twice, also under names of both families, or if a key asks for
+            something that is not supported. For an unknown key, the nearest known one is named.
     """
     _check_mapping("config", config)
     if create_config is not None:
@@ -184,7 +184,7 @@ def _limiter_arguments(config: Mapping[str, Any], arguments: Mapping[str, Any]) 
 
 
 def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration, and each `type` of a second one that has the same form."""
+    """Merge a second configuration, which holds `type`, or a mapping with `type` for each buffer, into the first."""
     merged = dict(config)
     for key, value in types.items():
         if key == "type" and config.get("type", value) == value:
@@ -204,7 +204,7 @@ def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration without `params`, whose keys move to the others."""
+    """Return the configuration with the keys of `params` on its top level."""
     given = {key: value for key, value in config.items() if key != "params"}
     params = config.get("params") or {}
     _check_mapping("params", params)
@@ -222,7 +222,7 @@ def _is_several(config: Mapping[str, Any]) -> bool:
 
 
 def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
-    """One buffer for each mapping; all other keys count for each of them."""
+    """Make a buffer for each mapping; all other keys apply to each of them."""
     names = [key for key, value in config.items() if isinstance(value, Mapping) and key not in _MAPPINGS]
     if not names:
         raise ValueError(
@@ -238,13 +238,13 @@ def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
         if common.get("seed") is not None:
             common["seed"] += part.get("number", 1)
         if isinstance(buffers[name], nn.CellList):
-            # A dict gives its Cells no prefix, and lists count from 0 each.
+            # The Cells in a dict get no prefix, and each list numbers its Cells from 0.
             buffers[name].update_parameters_name(f"{name}.")
     return buffers
 
 
 def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of the class, out of a flat configuration whose keys are checked here."""
+    """Return the keyword arguments of the class from a flat configuration, whose keys are checked here."""
     parameters = inspect.signature(buffer_cls).parameters.values()
     accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
@@ -277,6 +277,6 @@ def _check_known(keys: Iterable[Any], known: Iterable[str]) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word nearest to this one."""
+    """Return a hint to the most similar known word, for errors."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)
     return f" (the nearest is {matches[0]!r})" if matches else ""

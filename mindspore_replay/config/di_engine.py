@@ -1,4 +1,4 @@
-"""DI-engine's configuration keys as arguments of the buffers here."""
+"""Translates DI-engine's configuration keys to arguments of the buffers."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 
-#: Keys that have another name here.
+#: DI-engine's keys, with the argument that each stands for.
 RENAMED = {
     "replay_buffer_size": "capacity",
     "anneal_step": "beta_steps",
@@ -20,9 +20,9 @@ RENAMED = {
 _CORRECTION = ("beta", "anneal_step", "IS_weight_power_factor", "IS_weight_anneal_train_iter")
 #: Keys that switch priorities and importance weights on and off.
 SWITCHES = ("priority", "priority_IS_weight")
-#: Keys that say nothing to a buffer of tensors, with the type of their values.
+#: Keys that are accepted and have no effect, with the type of their values.
 IGNORED: dict[str, type] = {"deepcopy": bool, "enable_track_used_data": bool, "name": str, "cfg_type": str}
-#: Keys without a counterpart: values that ask for nothing, besides None, and what to do about any other.
+#: Keys without a counterpart: the values that request nothing, besides None, and the alternative to any other value.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "monitor": (({},), "make a ReplayMonitor(buffer, sink, every)"),
     "periodic_thruput_seconds": ((), "make a ReplayMonitor(buffer, sink, every)"),
@@ -33,14 +33,14 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "set_buffer_size": ((), "give the size at the start as 'window' and call 'set_window' when it changes"),
     "import_names": (([], ()), "import the module yourself and give the class as 'type'"),
 }
-#: The key whose value `limiter_arguments` translates, and the keys in there; those of time count for nothing.
+#: The key that `limiter_arguments` translates, and the keys in its value; those of time have no effect.
 LIMITER = "thruput_controller"
 _RATES, _RATIO, _WINDOW = "push_sample_rate_limit", "sample_min_limit_ratio", "window_seconds"
-#: All keys that DI-engine has and the buffers here do not.
+#: All keys of DI-engine that are not arguments of a buffer.
 KEYS = (*RENAMED, *SWITCHES, *IGNORED, *REFUSED, LIMITER)
-#: Keys that say how priorities count.
+#: Keys that only prioritized buffers take.
 OF_PRIORITIES = ("alpha", "priority_power_factor", *_CORRECTION)
-#: Keys whose value is a mapping without being a buffer's configuration.
+#: Keys whose value is a mapping that is not a buffer's configuration.
 MAPPINGS = (LIMITER, "monitor")
 
 _LIMITS = ("max_use", "max_staleness")
@@ -48,7 +48,7 @@ _COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *
 
 
 def class_by_priority(buffer_cls: type, priority: Any) -> type:
-    """Return the uniform or the prioritized class, whichever was named, as the key `priority` says.
+    """Return the uniform or the prioritized class, as the key `priority` says; other classes are unchanged.
 
     Args:
         buffer_cls (type): The class that `type` names.
@@ -66,7 +66,7 @@ def class_by_priority(buffer_cls: type, priority: Any) -> type:
 
 
 def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration less limits that are none, where the class takes no such limit."""
+    """Return the configuration without the limits that are ``None`` or infinite, where the class takes none."""
     return {
         key: value
         for key, value in config.items()
@@ -75,11 +75,11 @@ def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -
 
 
 def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate DI-engine's keys, and leave all others as they are.
+    """Translate DI-engine's keys; all others are unchanged.
 
     Args:
         buffer_cls (type): The class, as `class_by_priority` gives it.
-        accepted (Collection[str]): Names of its arguments. A key that the class takes itself is not translated.
+        accepted (Collection[str]): Names of its arguments. A key that is one of these is not translated.
         given (Mapping): Keys and values.
 
     Returns:
@@ -87,7 +87,7 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str
 
     Raises:
         TypeError: If a value is of another type.
-        ValueError: If a key has no counterpart here, contradicts the class, or means the same as another one.
+        ValueError: If a key has no counterpart, contradicts the class, or means the same as another one.
     """
     theirs = {key for key in KEYS if key in given and key not in accepted}
     refused = [f"{key!r}: {REFUSED[key][1]}" for key in REFUSED if key in theirs and not _asks_nothing(key, given[key])]
@@ -102,12 +102,12 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str
 
 
 def _switched(buffer_cls: type, accepted: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys less `priority` and `priority_IS_weight`, with what these bring about."""
+    """Replace `priority` and `priority_IS_weight` by the arguments that they stand for."""
     switches = {key: _checked_bool(key, given[key]) for key in SWITCHES if key in given and key not in accepted}
     given = {key: value for key, value in given.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
     prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
-    either = issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))  # with priorities or without
+    either = issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))  # prioritized or not
     if either:
         if priority is not None:
             need_once("priority", "prioritized" if "prioritized" in given else None, "prioritized")
@@ -148,22 +148,22 @@ def _renamed(accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, A
 
 
 def need_once(key: str, other: str | None, argument: str) -> None:
-    """Raise a ValueError if another key gives the argument too."""
+    """Raise a ValueError if another key sets the argument too."""
     if other is not None:
         raise ValueError(f"For 'create_buffer', {other!r} and {key!r} both give '{argument}': give one of them.")
 
 
 def _asks_nothing(key: str, value: Any) -> bool:
-    """Return True if a key without a counterpart has a value that changes nothing."""
+    """Return True if a key without a counterpart has a value that requests nothing."""
     return value is None or value in REFUSED[key][0]
 
 
 def limiter_arguments(controller: Any, sample_size: int, num_envs: int) -> dict[str, Any] | None:
-    """Return the arguments of the `RateLimiter` that does what the key `thruput_controller` asks for.
+    """Return the arguments of a `RateLimiter` equivalent to the key `thruput_controller`.
 
-    DI-engine's rates are insertions for a sample, ours samples for an insertion. It counts what happened in the last
-    seconds, a `RateLimiter` counts everything. The error buffer is the smallest with which neither side can wait for
-    the other without end.
+    DI-engine's rates are insertions a sample, ours samples an insertion. It counts the operations of the last seconds,
+    a `RateLimiter` counts all. The error buffer is the smallest with which the two sides cannot block each other.
+
 
     Args:
         controller (Mapping): Value of the key.
@@ -174,8 +174,8 @@ def limiter_arguments(controller: Any, sample_size: int, num_envs: int) -> dict[
         Union[dict, None]: Arguments by name; ``None`` if nothing is limited.
 
     Raises:
-        TypeError: If `controller`, or the limits in it, are no mapping, or a value no number.
-        ValueError: If a key is unknown, or a value out of range.
+        TypeError: If `controller`, or the limits in it, are no mapping, or a value is no number.
+        ValueError: If a key is unknown, or a value is out of range.
     """
     _check_keys(LIMITER, controller, (_RATES, _RATIO, _WINDOW))
     rates = controller.get(_RATES) or {}

@@ -1,4 +1,4 @@
-"""Datasets of recorded episodes: buffers from Minari, npz and HDF5 files, and back."""
+"""Datasets of recorded episodes: Minari, npz and HDF5 files to buffers, and buffers to files."""
 
 from .hdf5 import from_hdf5
 from .minari import from_minari, to_minari

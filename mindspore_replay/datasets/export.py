@@ -1,4 +1,4 @@
-"""Reads what a buffer holds, in the order of time and a piece at a time."""
+"""Reads the rows of a buffer in time order, in pieces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ _FLAGS = {END: store_windows.END, FINAL: store_windows.FINAL}
 
 
 class StoredRows:
-    """The rows of a buffer, one environment after the other, each from its oldest row to its newest.
+    """The rows of a buffer, one environment after the other, each oldest row first.
 
-    Rows that were removed are among them. Nothing may change the buffer meanwhile: hold its lock.
+    Removed rows are included. Hold the buffer's lock, so that nothing changes it.
 
     Args:
         buffer (ReplayBuffer): The buffer.
@@ -32,7 +32,7 @@ class StoredRows:
         self._flags = buffer.flags.asnumpy() if buffer.has_episodes else None
         self._head, self._count = int(buffer.head.asnumpy()), int(buffer.count.asnumpy())
         self._streams, self._capacity = buffer.num_envs, buffer.capacity
-        # A reservoir's rows lie in no order.
+        # A reservoir's rows have no order.
         serials = buffer.row_serials.asnumpy()[: self._count] if hasattr(buffer, "row_serials") else None
         self._order = None if serials is None else np.argsort(serials)
 
@@ -40,21 +40,21 @@ class StoredRows:
         return self._count
 
     def slots(self, rows: int) -> Iterator[Iterator[np.ndarray]]:
-        """For each environment the slots of its rows, so many at once."""
+        """Return, for each environment, the slots of its rows in time order, `rows` at a time."""
         for stream in range(min(self._streams, self._count)):
             positions = np.arange(stream, self._count, self._streams)
             positions = (positions + self._head) % self._capacity if self._order is None else self._order[positions]
             yield (positions[begin : begin + rows] for begin in range(0, len(positions), rows))
 
     def read(self, name: str, slots: np.ndarray) -> np.ndarray:
-        """Return a copy of some rows of a column; of `END` and `FINAL` too, if rows know their episode."""
+        """Return a copy of a column in these slots; `name` may also be `END` or `FINAL`, if rows know their episode."""
         if name in _FLAGS:
             assert self._flags is not None
             return (self._flags[slots] & _FLAGS[name]) > 0
         return self._arrays[name][slots]
 
     def episodes(self, names: Mapping[str, str], observations: Sequence[str]) -> Iterator[Steps]:
-        """Each episode, of some columns: `names` says which, under what other name."""
+        """Return each episode, with columns under new names; `names` gives the buffer's column for each."""
         flags = {} if self._flags is None else {name: name for name in _FLAGS}
         fields = dict(zip(self.columns.names, zip(self.columns.shapes, self.columns.numpy_types)))
         for slots in self.slots(chunk_rows(row_bytes(fields[column] for column in names.values()))):

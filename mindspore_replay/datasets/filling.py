@@ -1,4 +1,4 @@
-"""Fills buffers with steps: makes the buffer, finds its columns in the dataset, casts, and inserts in large pieces."""
+"""Fills buffers with steps: makes the buffer, matches its columns to the dataset's, casts, and inserts in chunks."""
 
 import importlib
 import logging
@@ -16,10 +16,10 @@ from ..optional import install_command
 from ..store.checks import check_size
 from .steps import Arrays, EpisodeTable, Steps, chunk_rows
 
-#: Says what was not taken over as it is, as a warning.
+#: Warns of steps that were changed, dropped or overwritten.
 log = logging.getLogger("mindspore_replay.datasets")
 
-#: Rows of a sample of a buffer that is made, where nothing else is asked for and it can hold as many.
+#: Default sample size of a new buffer, if its capacity allows it.
 _SAMPLE_SIZE = 256
 
 #: Shape of one row, and dtype.
@@ -27,7 +27,7 @@ Field = tuple[tuple[int, ...], np.dtype]
 
 
 def optional(module: str, what: str) -> Any:
-    """Return a package that is needed only here."""
+    """Import an optional package, or raise an ImportError with the pip line."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -35,24 +35,24 @@ def optional(module: str, what: str) -> Any:
 
 
 class Source(Protocol):
-    """A dataset: its columns, and its episodes one after the other."""
+    """A dataset: its columns, and its episodes in order."""
 
-    #: Where it comes from, for messages.
+    #: Name of the dataset, for messages.
     label: str
-    #: The columns of steps.
+    #: Columns of steps.
     fields: dict[str, Field]
-    #: The columns of transitions: the same, with next observations.
+    #: Columns of transitions: the same, with next observations.
     transitions: dict[str, Field]
-    #: Which of them are observations, each of which has a next one.
+    #: The columns that are observations, each of which has a next one.
     observations: tuple[str, ...]
-    #: Rows.
+    #: Number of rows.
     size: int
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return steps of each episode, if the observation after it is known, and if it is needed and not known."""
+        """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
 
     def table(self) -> EpisodeTable:
-        """Return what `episodes` chooses by."""
+        """Return the table that a function given as `episodes` gets."""
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
         """Return the steps of the episodes for which `chosen` is true, bool ``[episodes]``; ``None`` for all."""
@@ -78,7 +78,7 @@ def fill(
 
 
 def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[str, Field]:
-    """Return the columns of transitions: those of steps, with the next observations behind the reward."""
+    """Return the columns of transitions: those of steps, with the next observations after the reward."""
     following = {f"next_{name}": fields[name] for name in observations}
     names = list(fields)
     at = names.index("reward") + 1 if "reward" in names else len(names)
@@ -89,7 +89,7 @@ def make_buffer(
     what: str, source: Source, fields: Mapping[str, Field], chosen: np.ndarray | None, types: Any,
     arguments: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """Return a buffer for the chosen episodes, of the class and with the arguments that were asked for."""
+    """Make a buffer for the chosen episodes, of the requested class and arguments."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
     buffer_cls = get_buffer_cls({"type": arguments.pop("buffer_cls", "uniform")})
     if knows_episodes(buffer_cls, arguments):
@@ -97,7 +97,7 @@ def make_buffer(
     lengths, known, lost = (part[... if chosen is None else chosen] for part in source.lengths())
     if lengths.sum() == 0:
         raise ValueError(f"For '{what}', {source.label} must have a step in the chosen episodes, but got none.")
-    # An episode is one row longer with the row of its last observation; without, a step may lack its next observation.
+    # An episode takes one row more for its last observation; transitions lack a row where the next one is unknown.
     single = knows_episodes(buffer_cls, arguments) and bool(source.observations)
     last = known.sum() if single else -lost.sum() if fields.keys() - source.fields.keys() else 0
     arguments = {"capacity": max(1, int(lengths.sum() + last)), **arguments}
@@ -105,19 +105,19 @@ def make_buffer(
 
 
 def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
-    """256, or what a smaller buffer can give: each of its rows, or those at which a whole sequence starts."""
+    """Return 256, or the largest sample size that a smaller buffer allows."""
     capacity = check_size(what, "capacity", arguments["capacity"])
     length = check_size(what, "sequence_length", arguments.get("sequence_length", 1))
     return max(1, min(_SAMPLE_SIZE, capacity - length + 1))
 
 
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
-    """Return True if the rows of such a buffer will know their episode."""
+    """Return True if the rows of a buffer of this class know their episode."""
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
 
 
 def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], types: Any, arguments: Any) -> Any:
-    """Return a buffer with these columns, of which `types` changes some dtypes. Its capacity is among the arguments."""
+    """Make a buffer with these columns; `types` overrides dtypes. The arguments contain the capacity."""
     taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
     if taken:
         raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
@@ -128,7 +128,7 @@ def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], type
 
 
 def _types(what: str, fields: Mapping[str, Field], types: Any) -> list[Any]:
-    """Return the dtype of each column: the dataset's, or as `types` says of it, its observation or its space."""
+    """Return the dtype of each column: the dataset's, unless `types` names it, its observation or its space."""
     if types is not None and not isinstance(types, Mapping):
         raise TypeError(f"For '{what}', 'types' must be a dict of dtypes by column, but got {types!r}.")
     given = types or {}
@@ -144,7 +144,7 @@ def _types(what: str, fields: Mapping[str, Field], types: Any) -> list[Any]:
 
 
 def check_given(what: str, buffer: Any, types: Any, arguments: Mapping[str, Any]) -> None:
-    """Errors for a buffer that cannot be filled, and for arguments of one that is to be made."""
+    """Raise an error if a buffer cannot be filled, or if arguments for a new buffer are given beside one."""
     given = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
     if given:
         raise TypeError(f"For '{what}', with 'buffer' there is none to be made, but got {given} too.")
@@ -160,7 +160,7 @@ def check_given(what: str, buffer: Any, types: Any, arguments: Mapping[str, Any]
 def match(
     what: str, label: str, buffer: Any, fields: Mapping[str, Field], observations: Sequence[str]
 ) -> dict[str, str]:
-    """For each column of a buffer that of the dataset: of the same name, or an observation without its prefix."""
+    """Map each column of a buffer to the dataset's: the same name, or that of an observation without its prefix."""
     names = {name: name for name in fields}
     for name in observations:
         part = name.partition(".")[2]
@@ -177,7 +177,7 @@ def match(
 
 
 def choose(what: str, source: Source, episodes: Any) -> np.ndarray | None:
-    """Find the episodes that `episodes` names, bool ``[n]``; ``None`` for all."""
+    """Return the episodes that `episodes` selects, bool ``[n]``; ``None`` for all."""
     if episodes is None:
         return None
     if callable(episodes):
@@ -206,7 +206,7 @@ def choose(what: str, source: Source, episodes: Any) -> np.ndarray | None:
 
 
 class Bar:
-    """A progress bar over rows, if there is to be one."""
+    """A progress bar over rows, or nothing if none is wanted."""
 
     def __init__(self, what: str, progress: Any, total: int) -> None:
         if not isinstance(progress, bool):
@@ -214,7 +214,7 @@ class Bar:
         self._bar = optional("tqdm", what).tqdm(total=total, unit="row", unit_scale=True) if progress else None
 
     def update(self, rows: int) -> None:
-        """Count rows that were stored."""
+        """Advance the bar by a number of rows."""
         if self._bar is not None:
             self._bar.update(rows)
 
@@ -227,26 +227,26 @@ class Bar:
 
 
 class _Rows(NamedTuple):
-    """Rows as they are to be stored: a copy of each column, and the flags of their episodes."""
+    """Rows ready to be stored: a copy of each column, and the flags of their episodes."""
 
     columns: list[np.ndarray]
     end: np.ndarray
     final: np.ndarray
 
     def between(self, begin: int, stop: int) -> "_Rows":
-        """Return a copy of some rows."""
+        """Return a copy of a range of rows."""
         part = slice(begin, stop)
         return _Rows([array[part].copy() for array in self.columns], self.end[part].copy(), self.final[part].copy())
 
 
 class Filler:
-    """Inserts rows, as many at once as fit a chunk, and the rest at the end. A graph is compiled for two lengths only.
+    """Inserts rows in chunks of one size, and the rest at the end, so that graphs are compiled for two lengths only.
 
     Args:
         what (str): Function to name in errors.
         label (str): The dataset, for messages.
         buffer (ReplayBuffer): The buffer.
-        sources (Mapping[str, str]): For each of its columns that of the dataset.
+        sources (Mapping[str, str]): The dataset's column for each column of the buffer.
     """
 
     def __init__(self, what: str, label: str, buffer: Any, sources: Mapping[str, str]) -> None:
@@ -262,7 +262,7 @@ class Filler:
             buffer.end_episodes()
 
     def put(self, steps: Steps) -> None:
-        """Goes on by consecutive steps, in the layout of the buffer."""
+        """Add consecutive steps, converted to the layout of the buffer."""
         if not len(steps.end):
             return
         if steps.following and self._whole:
@@ -273,14 +273,14 @@ class Filler:
             self.put_rows(self._named(steps.columns), steps.end, np.zeros_like(steps.end))
 
     def _put_transitions(self, steps: Steps) -> None:
-        """Rows that hold their next observation. Where that is not known and matters, there is no row."""
+        """Add rows that hold their next observation; a step is dropped if that is needed but unknown."""
         lacking, terminated = ~steps.known, steps.flag("terminated")
         following = dict(steps.following)
         for name in following if lacking.any() else ():
             mask = lacking.reshape(-1, *[1] * (following[name].ndim - 1))
             following[name] = np.where(mask, steps.columns[name], following[name])
         dropped, end = lacking & ~terminated, steps.end.copy()
-        end[:-1] |= dropped[1:]  # the step before a dropped one is the last of what is left
+        end[:-1] |= dropped[1:]  # the step before a dropped one ends its episode
         if dropped[0] and self._parts:
             self._parts[-1].end[-1] = True
         self._dropped += int(dropped.sum())
@@ -289,7 +289,7 @@ class Filler:
         self.put_rows({k: v[kept] for k, v in rows.items()}, end[kept], np.zeros(int(kept.sum()), np.bool_))
 
     def _put_episodes(self, steps: Steps) -> None:
-        """Rows of single observations. A row that is final holds the one after an episode, where it is known."""
+        """Add rows of single observations; a `final` row holds the observation after an episode, if it is known."""
         last = np.flatnonzero(steps.end & steps.known)
         final = steps.end & ~steps.known & ~steps.flag("terminated")
         self._undrawn += int(final.sum())
@@ -305,7 +305,7 @@ class Filler:
         return {name: columns[source] for name, source in self._sources.items()}
 
     def put_rows(self, rows: Arrays, end: np.ndarray, final: np.ndarray) -> None:
-        """Goes on by rows as they are to be stored."""
+        """Add rows that already have the layout of the buffer."""
         if len(end):
             columns = [
                 fit(self._what, self._label, self._sources[name], rows[name], field)
@@ -313,7 +313,7 @@ class Filler:
             ]
             self._parts.append(_Rows(columns, end.copy(), final))
             self._pending += len(end)
-        if self._pending > self._chunk:  # one row at least stays, since it may prove the last of its episode
+        if self._pending > self._chunk:  # keep at least one row, which may turn out to be the last of its episode
             rows_here = self._joined()
             begin = 0
             while self._pending - begin > self._chunk:
@@ -332,7 +332,7 @@ class Filler:
         self._rows += len(rows.end)
 
     def finish(self) -> None:
-        """Insert what is left, and say what was not stored as it came."""
+        """Insert the rest, and log how many steps were dropped, final or overwritten."""
         if self._parts:
             self._insert(self._joined())
         self._parts, self._pending = [], 0
@@ -352,7 +352,10 @@ class Filler:
 
 
 def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np.ndarray:
-    """Return an array in another dtype of the same kind; ints must stay what they are. Axes of length 1 come and go."""
+    """Cast and reshape an array to a column.
+
+    A dtype must be of the same kind, ints must keep their value, and shapes may differ in axes of length 1 only.
+    """
     shape, dtype = field
     if _long_axes(array.shape[1:]) != _long_axes(shape):
         raise ValueError(
@@ -376,5 +379,5 @@ def _long_axes(shape: Sequence[int]) -> list[int]:
 
 
 def row_bytes(fields: Iterable[Field]) -> int:
-    """Bytes of one row."""
+    """Return the bytes of one row."""
     return sum(math.prod(shape) * dtype.itemsize for shape, dtype in fields)

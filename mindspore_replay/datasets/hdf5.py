@@ -1,4 +1,4 @@
-"""HDF5 files with D4RL's keys as buffers."""
+"""Makes buffers from HDF5 files with D4RL's keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike, fspath
@@ -24,23 +24,30 @@ def from_hdf5(
     progress: bool = False,
     **arguments: Any,
 ) -> Buffer:
-    """Return a buffer with the episodes of an HDF5 file that has D4RL's keys.
+    """Make a buffer with the episodes of an HDF5 file that has D4RL's keys.
 
-    These are ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and ``next_observations``; what
-    else there is, such as ``infos``, is left out. Groups in the place of arrays make a column of each array in them.
-    Columns are named and laid out as by `from_minari`.
+    These are ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and ``next_observations``; other
+    keys, such as ``infos``, are ignored. If a key is a group, each array in it becomes a column. Columns are named and
+    laid out as by `from_minari`.
 
-    Without ``next_observations`` the next observation is that of the next row. After the last step of an episode there
-    is none. If it terminated, its own observation stands there, since no target uses it. If not, the step is dropped,
-    as D4RL's ``qlearning_dataset`` does; a buffer whose rows know their episode keeps it as a `final` row. The numbers
-    of such steps are logged as a warning. With ``next_observations`` an episode also ends where the next observation is
-    not that of the next row; one of both keys, this or ``timeouts``, must be there.
+    Without ``next_observations`` the next observation is that of the next row, so the last step of an episode has
+    none. If it terminated, its own observation is stored, since no target uses it. If not, the step is dropped, as
+    D4RL's ``qlearning_dataset`` does; a buffer whose rows know their episode keeps it as a `final` row. The numbers
+    of such steps are logged as a warning. With ``next_observations`` an episode also ends where the next observation
+    is not that of the next row; the file must have this key or ``timeouts``.
 
-    Reads the file a piece at a time, whatever its size.
+    Reads the file in pieces, whatever its size.
 
     Args:
         path (Union[str, Path]): The file.
-        buffer, episodes, sample_size, capacity, buffer_cls, types, progress, arguments: As for `from_minari`.
+        buffer (Union[ReplayBuffer, None]): As for `from_minari`. Default: ``None``.
+        episodes (Union[slice, Sequence, Callable, None]): As for `from_minari`. Default: ``None``.
+        sample_size (Union[int, None]): As for `from_minari`. Default: ``None``.
+        capacity (Union[int, None]): As for `from_minari`. Default: ``None``.
+        buffer_cls (Union[type, str, None]): As for `from_minari`. Default: ``None``.
+        types (Union[dict, None]): As for `from_minari`. Default: ``None``.
+        progress (bool): Whether to show a progress bar. Default: ``False``.
+        arguments (Any): More arguments of the class, such as `views`, `seed` or `sequence_length`.
 
     Returns:
         ReplayBuffer: The buffer.
@@ -52,7 +59,7 @@ def from_hdf5(
         ValueError: If keys are missing, arrays differ in length, or values do not fit a column.
         IndexError: If there is no such episode.
 
-        An error in the middle of a file leaves the rows before it in the buffer.
+        After an error in the middle of a file, the rows before it are in the buffer.
 
     Examples:
         >>> import os, tempfile
@@ -79,7 +86,7 @@ def from_hdf5(
 
 
 class Hdf5Table:
-    """The arrays of an open HDF5 file that have D4RL's keys, as a `Table`; other keys are listed, and nothing more."""
+    """An open HDF5 file with D4RL's keys, as a `Table`; its other keys are only listed."""
 
     def __init__(self, h5py: Any, file: Any, label: str) -> None:
         self.label = label
@@ -98,7 +105,7 @@ class Hdf5Table:
             self.arrays[key] = tuple(item.shape), item.dtype
 
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
-        """Read the arrays of these keys, as many rows of each at once."""
+        """Return the arrays of these keys, `rows` rows of each at a time."""
         length = self.arrays[keys[0]][0][0]
         for begin in range(0, length, rows):
             yield {key: self._native(self._file[key][begin : begin + rows]) for key in keys}

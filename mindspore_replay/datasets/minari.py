@@ -1,4 +1,4 @@
-"""Minari's datasets as buffers, and buffers as Minari's datasets."""
+"""Makes buffers from Minari datasets, and Minari datasets from buffers."""
 
 import itertools
 import os
@@ -30,49 +30,48 @@ def from_minari(
     progress: bool = False,
     **arguments: Any,
 ) -> Buffer:
-    """Return a buffer with the episodes of a Minari dataset.
+    """Make a buffer with the episodes of a Minari dataset.
 
     Columns are ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated``, in the
-    dtypes of the dataset, which has int64 for discrete actions and float64 for most rewards; `types` changes them. Of
-    spaces that are a Dict or Tuple each leaf is a column: ``observation.position``, ``next_observation.position``,
-    ``action.0``.
+    dtypes of the dataset, which has int64 for discrete actions and float64 for most rewards; `types` changes them. In
+    a Dict or Tuple space each leaf is a column: ``observation.position``, ``next_observation.position``, ``action.0``.
 
-    In a buffer whose rows know their episode, one with views, of sequences or of whole episodes, observations are
-    stored once, without ``next_observation``: each episode has one row more, `final`, with its last observation.
+    In a buffer whose rows know their episode (with views, of sequences or of whole episodes) observations are stored
+    once, without ``next_observation``: each episode has one row more, `final`, with its last observation.
+
 
     Reads one episode at a time, whatever the size of the dataset.
 
     Args:
         dataset (Union[minari.MinariDataset, str, Path]): The dataset, its folder, or the id of a local one.
-        buffer (Union[ReplayBuffer, None]): A buffer with names to insert into, made as it may be. Its columns take
-            those of the dataset by name, and observations also without ``observation.``. Values are cast where the kind
-            stays the same, and shaped where only axes of length 1 differ. Default: ``None``, to make one.
-        episodes (Union[slice, Sequence, Callable, None]): Which episodes: a slice, ints, one bool for each episode, or
-            a function that gives one of these from an `EpisodeTable`. They come in the order of the dataset. Default:
-            ``None``, for all.
-        sample_size (Union[int, None]): Rows of one sample of the buffer that is made. Default: ``None``, for 256,
-            or as many as a smaller buffer can hold.
-        capacity (Union[int, None]): Its capacity. Default: ``None``, for as many rows as there are to store.
+        buffer (Union[ReplayBuffer, None]): A buffer with names to insert into. Its columns are filled from those of the
+            same name, for observations also without ``observation.``. Values are cast if the kind stays the same, and
+            reshaped if only axes of length 1 differ. Default: ``None``, to make one.
+        episodes (Union[slice, Sequence, Callable, None]): The episodes to insert: a slice, ints, one bool for each
+            episode, or a function that returns one of these for an `EpisodeTable`. They keep the order of the dataset.
+            Default: ``None``, for all.
+        sample_size (Union[int, None]): Rows of one sample of the new buffer. Default: ``None``, for 256, or as many as
+            a smaller buffer can hold.
+        capacity (Union[int, None]): Its capacity. Default: ``None``, for the number of rows to store.
         buffer_cls (Union[type, str, None]): Its class, or a name that `create_buffer` takes. Default: ``None``, for
             `ReplayBuffer`.
-        types (Union[dict, None]): Dtypes of columns of the buffer that is made, by name: ``{"reward": "float32"}``.
-            That of ``observation`` is also that of the next one and, of a Dict or Tuple, of the leaves not named
-            themselves. Default: ``None``, those of the dataset.
+        types (Union[dict, None]): Dtypes of columns of the new buffer, by name: ``{"reward": "float32"}``. That of
+            ``observation`` also applies to the next one and, in a Dict or Tuple, to all leaves not named themselves.
+            Default: ``None``, those of the dataset.
         progress (bool): Whether to show a progress bar. Default: ``False``.
         arguments (Any): More arguments of the class, such as `views`, `seed` or `sequence_length`.
 
     Returns:
-        ReplayBuffer: The buffer. What was not stored as it came is logged as a warning: rows overwritten because of
-        `capacity`.
+        ReplayBuffer: The buffer. A warning is logged if rows were overwritten because of `capacity`.
 
     Raises:
         ImportError: If Minari is not installed.
         FileNotFoundError: If there is no such dataset.
-        TypeError: If an argument is of another type, or a space has no arrays of one shape: Text, Sequence, Graph.
+        TypeError: If an argument is of another type, or a space has no arrays of fixed shape: Text, Sequence, Graph.
         ValueError: If arrays of an episode do not fit, columns are missing, or values do not fit a column.
         IndexError: If there is no such episode.
 
-        An error in the middle of a dataset leaves the episodes before it in the buffer.
+        After an error in the middle of a dataset, the episodes before it are in the buffer.
 
     Examples:
         >>> import os, tempfile
@@ -124,7 +123,7 @@ class MinariSource:
         self._table: EpisodeTable | None = None
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the steps of each episode, and if the observation after it is known, and needed and not known."""
+        """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
         if self._table is not None:
             length = self._table.length
         else:
@@ -133,7 +132,7 @@ class MinariSource:
         return length, np.ones(len(length), np.bool_), np.zeros(len(length), np.bool_)
 
     def table(self) -> EpisodeTable:
-        """Return the table of episodes."""
+        """Return the table that a function given as `episodes` gets."""
         if self._table is None:
             summary = Summary()
             for steps in self.steps(None):
@@ -142,13 +141,13 @@ class MinariSource:
         return self._table
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
-        """Read the steps of the chosen episodes, all for ``None``."""
+        """Return the steps of the chosen episodes; ``None`` for all."""
         for episode in self._dataset.iterate_episodes(self._indices if chosen is None else self._indices[chosen]):
             if len(episode.rewards):
                 yield self._steps(episode)
 
     def _steps(self, episode: Any) -> Steps:
-        """Return the steps of one episode, all of whose observations are known."""
+        """Return the steps of one episode; all its observations are known."""
         given = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
         n, place = len(given["reward"]), f"episode {episode.id} of {self.label}"
         arrays = {
@@ -172,7 +171,7 @@ class MinariSource:
 
 
 def _opened(what: str, dataset: Any) -> Any:
-    """Return a dataset by itself, its folder or its id."""
+    """Open a dataset, given as itself, its folder or its id."""
     minari = optional("minari", what)
     if isinstance(dataset, minari.MinariDataset):
         return dataset
@@ -200,38 +199,38 @@ def to_minari(
     progress: bool = False,
     **metadata: Any,
 ) -> Any:
-    """Write what a buffer holds as a local Minari dataset.
+    """Write the rows of a buffer as a local Minari dataset.
 
-    Episodes end where rows are terminated or truncated, where the buffer knows that they do, and where the next
-    observation of a row is not the observation of the next. The last step of an episode that did not terminate is
-    truncated, as in all of Minari's datasets. Rows are written in the order of time, those of each environment by
-    themselves, and removed ones too.
+    An episode ends where a row is terminated or truncated, where the buffer marks its end, and where the next
+    observation of a row is not the observation of the next row. The last step of an episode that did not terminate is
+    truncated, as in all of Minari's datasets. Rows are written in time order, one environment after the other,
+    including removed rows.
 
-    An episode needs the observation after its last step. Where the buffer does not have it, that of a terminated
-    episode is the observation before it again, which no target uses; any other episode is written without its last
-    step. Both are logged as a warning.
+    An episode needs the observation after its last step. If the buffer lacks it, a terminated episode gets its last
+    observation again, which no target uses; any other episode is written without its last step. Both are logged as a
+    warning.
 
-    Minari stores images, uint8 in 0 to 255 of at least 32 x 32, as JPEG, and so not quite as they were.
+    Minari stores images, uint8 in 0 to 255 of at least 32 x 32, as JPEG, and so with loss.
 
     Args:
         buffer (ReplayBuffer): A buffer with the columns that `from_minari` makes; observations may also be named
-            without ``observation.``. Without a column ``truncated`` or ``terminated``, no row is.
-        dataset_id (str): Its id, such as ``"cartpole/mixed-v0"``. There must be none of this id.
+            without ``observation.``. Without a column ``truncated`` or ``terminated``, all its flags are False.
+        dataset_id (str): Its id, such as ``"cartpole/mixed-v0"``, which must be new.
         env (Union[gymnasium.Env, gymnasium.envs.registration.EnvSpec, str, None]): The environment. Default: ``None``.
         observation_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
         action_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
         progress (bool): Whether to show a progress bar. Default: ``False``.
-        metadata (Any): More for ``minari.create_dataset_from_buffers``: `author`, `description`, `algorithm_name`,
-            `data_format` and others.
+        metadata (Any): More arguments for ``minari.create_dataset_from_buffers``: `author`, `description`,
+            `algorithm_name`, `data_format` and others.
 
     Returns:
         minari.MinariDataset: The dataset.
 
     Raises:
         ImportError: If Minari is not installed.
-        TypeError: If an argument is of another type, or a space or a column of another kind.
+        TypeError: If an argument is of another type, or a space or a column is not supported.
         ValueError: If there is neither `env` nor both spaces, columns are missing or do not fit the spaces, no episode
-            has a step, or there is such a dataset.
+            has a step, or the dataset exists.
 
     Examples:
         >>> import os, tempfile
@@ -256,7 +255,7 @@ def to_minari(
     names = _columns(buffer, given)
     _check_images(given, metadata.get("data_format"))
     with buffer.lock, Bar("to_minari", progress, int(buffer.size())) as shown, warnings.catch_warnings():
-        # Who writes a dataset knows what it says of itself; Minari warns of everything that it does not.
+        # Minari warns of every entry of the metadata that is not given.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
         export = _EpisodeExport(given, dataset_id)
         buffers = export.buffers(StoredRows(buffer).episodes(names, tuple(export.observations)), shown)
@@ -271,7 +270,7 @@ def to_minari(
 
 
 class _EpisodeExport:
-    """Makes Minari's episodes of steps, and counts what it could not take over."""
+    """Converts steps to Minari's episodes, and counts steps that were repeated or dropped."""
 
     def __init__(self, given: Mapping[str, Any], dataset_id: str) -> None:
         self._minari_episode = optional("minari.data_collector", "to_minari").EpisodeBuffer
@@ -281,7 +280,7 @@ class _EpisodeExport:
         self._episodes = self._repeated = self._dropped = 0
 
     def buffers(self, episodes: Iterator[Steps], shown: Bar) -> Iterator[Any]:
-        """Minari's form of each episode that has a step."""
+        """Return each episode that has a step, in Minari's form."""
         for steps in episodes:
             shown.update(len(steps.end))
             whole = bool(steps.known[-1] or steps.flag("terminated")[-1])
@@ -293,7 +292,7 @@ class _EpisodeExport:
                 yield self._buffer(steps, n, whole)
 
     def _buffer(self, steps: Steps, n: int, whole: bool) -> Any:
-        """Return the first `n` steps, and the observation after them: the next one of the last if `whole`."""
+        """Convert the first `n` steps and the observation after them: the next one of the last if `whole`."""
         columns = {name: steps.columns[name][:n] for name in self._fields}
         for name in self.observations:
             following = steps.following[name] if steps.known[-1] else steps.columns[name]
@@ -312,7 +311,7 @@ class _EpisodeExport:
         )
 
     def report(self) -> None:
-        """Says what was not written as it was."""
+        """Log how many steps were dropped, and how many last observations were repeated."""
         if self._repeated:
             log.warning(
                 "to_minari: %s: %d of %d episodes terminated without a last observation in the buffer: it is the one "
@@ -339,7 +338,7 @@ def _spaces(env: Any, observation_space: Any, action_space: Any) -> dict[str, An
 
 
 def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the buffer's columns by the names that they have here."""
+    """Return the buffer's column for each name in a dataset."""
     there = buffer.columns.names
     observations = spaces.leaves("to_minari", given["observation"], "observation")
     needed = [*observations, *spaces.leaves("to_minari", given["action"], "action"), "reward"]
@@ -359,7 +358,7 @@ def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check_images(given: Mapping[str, Any], data_format: str | None) -> None:
-    """Raise a ValueError for arrays that Minari would write so that it cannot read them."""
+    """Raise a ValueError for images that Minari would write in a form that it cannot read."""
     for key, space in given.items():
         for name, (shape, dtype) in spaces.leaves("to_minari", space, key).items():
             if dtype != np.uint8 or len(shape) not in (2, 3):

@@ -1,4 +1,4 @@
-"""NumPy's npz files as buffers, and buffers as npz files."""
+"""Makes buffers from NumPy's npz files, and npz files from buffers."""
 
 import io
 import itertools
@@ -23,7 +23,7 @@ from .filling import row_bytes as bytes_of
 from .steps import END, FINAL, Arrays, chunk_rows
 from .tables import TableSource, d4rl_source
 
-#: What the flags of rows are called in a file.
+#: Names of the flags of rows in a file.
 _FLAGS = {"end": END, "final": FINAL}
 
 
@@ -39,23 +39,30 @@ def from_npz(
     progress: bool = False,
     **arguments: Any,
 ) -> Buffer:
-    """Return a buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
+    """Make a buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
 
-    Each array ``[N, *F]`` is a column by its key. Of a buffer whose rows know their episode `to_npz` also writes the
-    flags ``end`` and ``final``. They are taken over by another such buffer. Where a file has no flags and the buffer
+    Each array ``[N, *F]`` is a column, named by its key. From a buffer whose rows know their episode, `to_npz` also
+    writes the flags ``end`` and ``final``, which another such buffer takes over. If a file has no flags and the buffer
     needs them, or the other way round, rows are laid out as by `from_minari`: then columns ``observation`` or
     ``observation.*`` are the observations, and an episode ends where a row is terminated or truncated, or its next
     observation is not that of the next row.
 
-    With D4RL's keys, ``observations`` and so on, the file is read as by `from_hdf5`.
+    A file with D4RL's keys, ``observations`` and so on, is read as by `from_hdf5`.
 
-    Reads the file a piece at a time, whatever its size; only an array in Fortran's order is read as a whole. No object
-    is ever unpickled.
+    Reads the file in pieces, whatever its size; only an array in Fortran order is read as a whole. Objects are never
+    unpickled.
 
     Args:
         path (Union[str, Path]): The file.
-        buffer, episodes, sample_size, capacity, buffer_cls, types, progress, arguments: As for `from_minari`. A buffer
-            to fill needs no names if the file was written from one without.
+        buffer (Union[ReplayBuffer, None]): As for `from_minari`, but it needs no names if the file was written from a
+            buffer without names. Default: ``None``.
+        episodes (Union[slice, Sequence, Callable, None]): As for `from_minari`. Default: ``None``.
+        sample_size (Union[int, None]): As for `from_minari`. Default: ``None``.
+        capacity (Union[int, None]): As for `from_minari`. Default: ``None``.
+        buffer_cls (Union[type, str, None]): As for `from_minari`. Default: ``None``.
+        types (Union[dict, None]): As for `from_minari`. Default: ``None``.
+        progress (bool): Whether to show a progress bar. Default: ``False``.
+        arguments (Any): More arguments of the class, such as `views`, `seed` or `sequence_length`.
 
     Returns:
         ReplayBuffer: The buffer.
@@ -66,7 +73,7 @@ def from_npz(
         ValueError: If it is no npz file, keys are missing, arrays differ in length, or values do not fit a column.
         IndexError: If there is no such episode.
 
-        An error in the middle of a file leaves the rows before it in the buffer.
+        After an error in the middle of a file, the rows before it are in the buffer.
 
     Examples:
         >>> import os, tempfile
@@ -107,7 +114,7 @@ def from_npz(
 def _as_it_is(
     table: "NpzTable", names: dict[str, str], buffer: Any, types: Any, progress: bool, arguments: dict[str, Any]
 ) -> Any:
-    """Return the rows with their flags, as another buffer had them."""
+    """Insert the rows with their flags, as the buffer that wrote the file had them."""
     source = TableSource("from_npz", table, names)
     if buffer is None:
         given = {key: value for key, value in arguments.items() if value is not None and key != "buffer_cls"}
@@ -138,7 +145,7 @@ def _opened(path: str | PathLike[str]) -> zipfile.ZipFile:
 
 
 class NpzTable:
-    """An open npz file as a `Table`. Arrays are read from the stream of their file in the archive.
+    """An open npz file as a `Table`. Arrays are read from the stream of their entry in the archive.
 
     Args:
         what (str): Function to name in errors.
@@ -155,7 +162,7 @@ class NpzTable:
             self.arrays[member.removesuffix(".npy")] = shape, _own_type(dtype)
 
     def _header(self, member: str, stream: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-        """Shape, whether in Fortran's order, and dtype. The stream is at the first number then."""
+        """Read the shape, whether it is in Fortran order, and the dtype; the stream is then at the first number."""
         try:
             version = npy.read_magic(stream)
             if version == (1, 0):
@@ -167,7 +174,7 @@ class NpzTable:
             ) from None
 
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
-        """Return the arrays, as many rows of each at once."""
+        """Return the arrays of these keys, `rows` rows of each at a time."""
         length = self.arrays[keys[0]][0][0]
         with ExitStack() as stack:
             streams = {key: stack.enter_context(self._file.open(f"{key}.npy")) for key in keys}
@@ -176,7 +183,7 @@ class NpzTable:
                 yield {key: read(begin, min(rows, length - begin)) for key, read in readers.items()}
 
     def _reader(self, key: str, stream: Any) -> Callable[[int, int], np.ndarray]:
-        """Give so many rows from there on, in order."""
+        """Return a function of a first row and a count that reads consecutive rows in order."""
         shape, fortran, dtype = self._header(key, stream)
         if fortran:
             with self._file.open(f"{key}.npy") as again:
@@ -195,7 +202,7 @@ class NpzTable:
 
 
 def _own_type(dtype: np.dtype) -> np.dtype:
-    """Return the dtype of a column: bfloat16 where NumPy wrote two bytes of anything."""
+    """Return the dtype of a column: bfloat16 for NumPy's untyped two bytes."""
     return numpy_type(ms.bfloat16) if dtype == np.dtype("V2") else dtype.newbyteorder("=")
 
 
@@ -203,15 +210,14 @@ def to_npz(buffer: Buffer, path: str | PathLike[str], *, progress: bool = False)
     """Write the rows of a buffer as an npz file, which ``numpy.load`` and `from_npz` read.
 
     Each column is an array ``[N, *F]`` by its name, or its number if the buffer has no names, bit for bit in its dtype,
-    in the order of time; with several environments, one after the other. Removed rows are among them. Of a buffer whose
-    rows know their episode there are two more, bool ``[N]``: ``end`` and ``final``, as `ReplayBuffer.insert` takes
-    them.
+    in time order; several environments follow one another. Removed rows are included. If rows know their episode there
+    are two more arrays, bool ``[N]``: ``end`` and ``final``, as `ReplayBuffer.insert` takes them.
 
-    This is a dataset, not a checkpoint: priorities, limits and random states are not in it.
+    This is a dataset, not a checkpoint: it has no priorities, limits or random states.
 
     Args:
         buffer (ReplayBuffer): The buffer.
-        path (Union[str, Path]): The file. One that is there stays until the new one is whole.
+        path (Union[str, Path]): The file. An old one stays until the new one is complete.
         progress (bool): Whether to show a progress bar. Default: ``False``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Spaces of gymnasium as columns: one for each leaf, with the names on the way to it joined by dots."""
+"""Maps gymnasium's spaces to columns: one for each leaf, named by its path, joined by dots."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from .steps import Arrays
 
 
 def leaves(what: str, space: Any, name: str) -> dict[str, Field]:
-    """Shape and dtype of each leaf of a space, by name: ``"observation.arm.position"``, ``"observation.0"``."""
+    """Return shape and dtype of each leaf of a space, by name: ``"observation.arm.position"``, ``"observation.0"``."""
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
         return {k: field for key, part in _parts(space) for k, field in leaves(what, part, f"{name}.{key}").items()}
@@ -23,14 +23,14 @@ def leaves(what: str, space: Any, name: str) -> dict[str, Field]:
 
 
 def flatten(space: Any, values: Any, name: str) -> Arrays:
-    """Return the arrays of the leaves by name, of nested values."""
+    """Return the arrays of the leaves of nested values, by name."""
     if _kind(space) in ("Dict", "Tuple"):
         return {k: v for key, part in _parts(space) for k, v in flatten(part, values[key], f"{name}.{key}").items()}
     return {name: np.asarray(values)}
 
 
 def unflatten(space: Any, columns: Mapping[str, np.ndarray], name: str) -> Any:
-    """Return the nested values of the leaves, each a list of rows."""
+    """Return nested values from the arrays of the leaves; each leaf is a list of rows."""
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
         parts = {key: unflatten(part, columns, f"{name}.{key}") for key, part in _parts(space)}
@@ -44,7 +44,7 @@ def _parts(space: Any) -> list[tuple[Any, Any]]:
 
 
 def _kind(space: Any) -> str | None:
-    """Of which of the spaces that columns can hold a space is."""
+    """Return the name of the kind of a space; ``None`` if columns cannot hold it."""
     from gymnasium import spaces
 
     for kind in ("Dict", "Tuple", "Box", "Discrete", "MultiBinary", "MultiDiscrete"):

@@ -1,8 +1,7 @@
-"""Steps of episodes: what every dataset is read as, and what buffers are filled with and written from.
+"""Steps of episodes: the common form between datasets and buffers.
 
-Files hold rows, of which one may be no step, but only the observation after an episode, and the next observation may
-be that of the next row. `steps_of` makes steps of them, one row behind what it reads, so that no file need fit into
-memory.
+Files hold rows. A row may be only the observation after an episode, and the next observation may be that of the next
+row. `steps_of` converts rows to steps, one row behind the row that it reads, so that no file has to fit into memory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,20 +11,20 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 
-#: Rows and bytes that are read or inserted at once, at most; one row in any case.
+#: Largest chunk to read or insert, in rows and bytes; at least one row.
 CHUNK_ROWS, CHUNK_BYTES = 65_536, 2**24
 
 
-#: Under what names the flags of rows come to `steps_of`: none that a column has.
+#: Keys of the flags of rows for `steps_of`; no column has such a name.
 END, FINAL = "(end)", "(final)"
 
 
 class EpisodeTable(NamedTuple):
-    """One entry for each episode of a dataset, in its order. A function given as `episodes` chooses by it.
+    """One entry for each episode of a dataset, in its order; input of a function given as `episodes`.
 
     Attributes:
         length (numpy.ndarray): Steps. Shape ``[n]``, int64.
-        total_reward (numpy.ndarray): Sum of the rewards, without discount. Shape ``[n]``, float64.
+        total_reward (numpy.ndarray): Sum of the rewards, undiscounted. Shape ``[n]``, float64.
         terminated (numpy.ndarray): Whether the last step terminated. Shape ``[n]``, bool.
         truncated (numpy.ndarray): Whether the last step was truncated. Shape ``[n]``, bool.
     """
@@ -41,8 +40,8 @@ class Steps(NamedTuple):
 
     Args:
         columns (dict): Arrays ``[n, *F]`` by name.
-        following (dict): The next observation, by the name of the observation. Anything where it is not `known`.
-        known (numpy.ndarray): Whether the next observation is known, bool ``[n]``. Only at an end it may not be.
+        following (dict): The next observations, by the name of the observation; undefined where `known` is False.
+        known (numpy.ndarray): Whether the next observation is known, bool ``[n]``. False only at the end of an episode.
         end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
     """
 
@@ -56,7 +55,7 @@ class Steps(NamedTuple):
         return flag_of(self.columns, name, len(self.end))
 
     def take(self, rows: np.ndarray) -> "Steps":
-        """Return some of the steps."""
+        """Return the steps at these positions."""
         columns = {name: array[rows] for name, array in self.columns.items()}
         following = {name: array[rows] for name, array in self.following.items()}
         return Steps(columns, following, self.known[rows], self.end[rows])
@@ -71,21 +70,21 @@ def flag_of(columns: Mapping[str, np.ndarray], name: str, length: int) -> np.nda
 
 
 def chunk_rows(row_bytes: int) -> int:
-    """Rows of this size that are read or inserted at once."""
+    """Return how many rows of this size to read or insert at once."""
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, row_bytes)))
 
 
 def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[Steps]:
-    """Return steps of consecutive rows, of which the last ends its episode.
+    """Convert consecutive rows to steps; the last row ends its episode.
 
     Rows hold their next observation if there is a column ``next_`` for each of `observations`. Then an episode also
-    ends where the next observation is not the observation of the next row. Else the next row has it. A row that is
-    `FINAL` holds no more than an observation; of one that has flags itself the next observation is not known.
+    ends where the next observation is not the observation of the next row. Otherwise the next row holds it. A `FINAL`
+    row holds only an observation; if it has flags of its own, its next observation is unknown.
 
     Args:
-        chunks (Iterable[dict]): Columns, with `END` and `FINAL` where these are known; else episodes end where rows are
+        chunks (Iterable[dict]): Columns, with `END` and `FINAL` if these are known; else episodes end where rows are
             terminated or truncated.
-        observations (Sequence[str]): Which columns are observations.
+        observations (Sequence[str]): The columns that are observations.
     """
     held: Arrays | None = None
     for chunk in chunks:
@@ -97,11 +96,11 @@ def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[
 
 
 def _steps(rows: Arrays, observations: Sequence[str], last: bool) -> Steps:
-    """Return steps of all rows but the last, which only tells what follows; of the last too if `last`."""
+    """Convert all rows but the last, which only provides the next observation; also the last if `last`."""
     length = len(next(iter(rows.values())))
     done = flag_of(rows, "terminated", length) | flag_of(rows, "truncated", length)
     final = rows.get(FINAL, np.zeros(length, np.bool_))
-    end = rows.get(END, done) | last  # the last call brings one row
+    end = rows.get(END, done) | last  # the last call gets a single row
     whole = is_whole(rows, observations)
     if whole:
         following, filler, known = {name: rows[f"next_{name}"] for name in observations}, final, np.ones(length, bool)
@@ -123,7 +122,7 @@ def is_whole(names: Iterable[str], observations: Sequence[str]) -> bool:
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Find the rows in which two arrays differ. NaN is the same as NaN. Shape ``[n]``."""
+    """Return which rows of two arrays differ; NaN equals NaN. Shape ``[n]``, bool."""
     same = (a == b) | ((a != a) & (b != b))
     return ~same.all(tuple(range(1, same.ndim)))
 
@@ -160,14 +159,14 @@ def _joined(parts: Sequence[Steps]) -> Steps:
 
 
 class Summary:
-    """Adds up what an `EpisodeTable` holds, and whether the last next observation of each episode is known."""
+    """Accumulates an `EpisodeTable`, and whether the observation after each episode is known."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[np.ndarray, ...]] = []
-        self._open = (0, 0.0)  # steps and reward of the episode that goes on
+        self._open = (0, 0.0)  # steps and reward of the open episode
 
     def add(self, steps: Steps) -> None:
-        """Goes on by consecutive steps, which need no observations."""
+        """Add consecutive steps, which need no observations."""
         stops = np.flatnonzero(steps.end) + 1
         rewards = steps.columns.get("reward", np.zeros(len(steps.end))).astype(np.float64)
         rewards = rewards.sum(tuple(range(1, rewards.ndim)))

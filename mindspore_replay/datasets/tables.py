@@ -1,4 +1,4 @@
-"""Files with one array for each column: what npz and HDF5 have in common."""
+"""Files with one array for each column: the common part of npz and HDF5."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ import numpy as np
 from .filling import Field, row_bytes, with_next
 from .steps import END, FINAL, Arrays, EpisodeTable, Steps, Summary, chunk_rows, is_whole, only, steps_of
 
-#: D4RL's keys, and the columns that they are here.
+#: D4RL's keys, with their columns.
 D4RL = {
     "observations": "observation",
     "actions": "action",
@@ -28,11 +28,11 @@ class Table(Protocol):
     arrays: dict[str, Field]
 
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
-        """Return the arrays, as many rows of each at once."""
+        """Return the arrays of these keys, `rows` rows of each at a time."""
 
 
 def column_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return the key of each column of a file with D4RL's keys. What lies under a key is a column for each array."""
+    """Map columns to keys in a file with D4RL's keys; each array in a group is a column."""
     split = [(key, *key.partition("/")[::2]) for key in keys]
     return {
         column + "." * bool(rest) + rest.replace("/", "."): key
@@ -43,14 +43,14 @@ def column_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 class TableSource:
-    """A file as a `Source`. Its columns have one length.
+    """A file as a `Source`. Its columns have equal lengths.
 
     Args:
         what (str): Function to name in errors.
         table (Table): The file.
         names (Mapping[str, str]): The key of each column, with `END` and `FINAL` where the file has them.
-        by_episode (bool): Whether episodes matter; else rows are taken as they are. Default: ``False``.
-        always (Sequence[str]): Flags that are columns even where the file lacks them. Default: ``()``.
+        by_episode (bool): Whether to find the episodes; else rows are taken as they are. Default: ``False``.
+        always (Sequence[str]): Flags that become columns even if the file lacks them. Default: ``()``.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TableSource:
         return shape[1:], dtype
 
     def _check(self) -> None:
-        """Errors for arrays that are no columns."""
+        """Raise an error for arrays that cannot be columns."""
         arrays = {key: self._table.arrays[key] for key in self._names.values()}
         odd = [f"{key!r} is {dtype}" for key, (_, dtype) in arrays.items() if dtype.kind not in "biufV"]
         if odd:
@@ -103,7 +103,7 @@ class TableSource:
             )
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[Arrays]:
-        """Chunks of columns, by default of all, as they are stored; flags as bools."""
+        """Return chunks of these columns, by default of all, as stored; flags as bools."""
         names = self._names if columns is None else {n: self._names[n] for n in columns if n in self._names}
         size = chunk_rows(row_bytes(self._field(key) for key in names.values()))
         for arrays in self._table.chunks(list(names.values()), size):
@@ -120,7 +120,7 @@ class TableSource:
         return flag
 
     def _episodes(self) -> tuple[EpisodeTable, np.ndarray]:
-        """Return the table, and if the next observation of each last step is known, from as few columns as will do."""
+        """Return the table, and whether the last next observation of each is known; reads only the columns needed."""
         if self._summary is None:
             summary = Summary()
             following = [f"next_{name}" for name in self.observations]
@@ -132,25 +132,25 @@ class TableSource:
         return self._summary
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the steps of each episode, and if the observation after it is known, and needed and not known."""
-        if not self._by_episode:  # all rows at once, without a look at them
+        """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
+        if not self._by_episode:  # one entry with all rows, which are not read
             return np.array([self.size]), np.zeros(1, np.bool_), np.zeros(1, np.bool_)
         table, known = self._episodes()
         return table.length, known, ~known & ~table.terminated
 
     def table(self) -> EpisodeTable:
-        """Return the table of episodes."""
+        """Return the table that a function given as `episodes` gets."""
         return self._episodes()[0]
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
-        """Read the steps of the chosen episodes, all for ``None``."""
+        """Return the steps of the chosen episodes; ``None`` for all."""
         for steps in only(steps_of(self.rows(), self.observations), chosen):
             lacking = {name: steps.flag(name) for name in self.fields if name not in steps.columns}
             yield steps._replace(columns={**steps.columns, **lacking})
 
 
 def d4rl_source(what: str, table: Table) -> TableSource:
-    """Return a file with D4RL's keys."""
+    """Make the source of a file with D4RL's keys."""
     names = column_names(list(table.arrays))
     there = {name.split(".")[0] for name in names}
     missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in there]

@@ -1,4 +1,4 @@
-"""Replay over several processes and machines, on Ray."""
+"""Replay in shards, which are processes on one or more machines, by Ray."""
 
 from .sharded import ShardedReplay
 from .writer import ShardWriter

@@ -1,4 +1,4 @@
-"""The configuration of a sharded buffer: that of one buffer, and what is said of the shards."""
+"""The configuration of a sharded buffer: that of one buffer, and the settings of the shards."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,18 +17,18 @@ _NAME = "ShardedReplay"
 
 
 def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the configuration of one buffer, and the arguments of the shards.
+    """Split a configuration into that of one buffer and the arguments of the shards.
 
     Args:
         config (Mapping): Configuration, with or without ``shards``.
-        given (Mapping): Arguments that count before those of the configuration, where they are not ``None``.
+        given (Mapping): Arguments that override those of the configuration, where they are not ``None``.
 
     Returns:
-        tuple[dict, dict]: Both.
+        tuple[dict, dict]: The configuration of one buffer, and the arguments of the shards.
 
     Raises:
         TypeError: If `config` or ``shards`` is of another type.
-        ValueError: If a key of ``shards`` is unknown, or the number of shards is nowhere.
+        ValueError: If a key of ``shards`` is unknown, or the number of shards is missing.
     """
     if not isinstance(config, Mapping):
         raise TypeError(f"For '{_NAME}', 'config' must be a mapping, but got {type(config).__name__}.")
@@ -45,9 +45,9 @@ def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
 
 
 def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-    """Return the configuration of each shard: a part of the capacity, the larger ones first, and a seed of its own.
+    """Return the configuration of each shard: a share of the capacity, the larger ones first, and a seed of its own.
 
-    A shard may be smaller than a sample, so its own `sample_size` is 1.
+    A shard may have fewer rows than a sample, so its own `sample_size` is 1.
     """
     if config.get("number", 1) != 1 or any(config.get(key) for key in ("multi_buffer", "multi_type_replaybuffer")):
         raise ValueError(f"For '{_NAME}', the configuration must be that of one buffer: make one for each.")
@@ -60,7 +60,7 @@ def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]
         )
     seed = config.get("seed")
     common = {name: value for name, value in _limited(config).items() if name != key}
-    common["sample_size"] = 1  # each gives as many rows as it is asked for
+    common["sample_size"] = 1  # a call asks for the number of rows
     return [
         {**common, key: capacity // number + (i < capacity % number), "backend": "native"}
         | ({} if seed is None else {"seed": seed + i})
@@ -69,7 +69,7 @@ def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]
 
 
 def _limited(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with the limiter that DI-engine's key asks for, by the whole sample's size."""
+    """Return the configuration with the limiter that DI-engine's key requests, for the whole sample's size."""
     if config.get(LIMITER) is None or config.get("limiter") is not None:
         return dict(config)
     size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
@@ -78,7 +78,7 @@ def _limited(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], shard: Buffer) -> int:
-    """Rows of one sample of all shards.
+    """Return the rows of one sample of all shards.
 
     Args:
         config (Mapping): The configuration.
@@ -87,7 +87,7 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
 
     Raises:
         TypeError: If it is no int.
-        ValueError: If the shards can never hold so many.
+        ValueError: If the shards together can never hold so many rows.
     """
     size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
     capacity = sum(own.get("capacity") or own["replay_buffer_size"] for own in configs)
@@ -101,20 +101,20 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
 
 
 def fingerprint(buffer: Buffer) -> dict[str, Any]:
-    """Return what shards of one sharded buffer have in common: everything but capacity, seed and size of a sample."""
+    """Return the properties that all shards have in common: everything but capacity, seed and sample size."""
     described = describe(buffer)
     own = {key: value for key, value in described.get("arguments", {}).items() if key not in ("capacity", "seed")}
     return {"class": described["class"], "arguments": own, "reason": described.get("reason")}
 
 
 def template(config: Mapping[str, Any]) -> Buffer:
-    """Return a buffer of the smallest shard's configuration, which tells what it is like and is then forgotten.
+    """Make a buffer of the smallest shard's configuration, to check it and to read its properties.
 
     Raises:
         TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.
-        RuntimeError: If the native backend cannot be had.
+        RuntimeError: If the native backend is not available.
     """
-    # A shard runs on the CPU, wherever the learner does.
+    # A shard runs on the CPU, whatever device the learner uses.
     buffer = create_buffer(config if native.on_cpu() else {**config, "backend": "auto"})
     if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, Buffer):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Batches out of all shards: how many rows each gives, where they stand, and what their importance weights are."""
+"""Batches from all shards: the number of rows of each, their places in the batch, and their importance weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,13 +18,13 @@ _NAME = "ShardedReplay"
 
 
 class Piece(NamedTuple):
-    """Rows of a batch that one shard gives.
+    """The rows of a batch that one shard delivers.
 
     Attributes:
-        places (numpy.ndarray): Places in the batch, ascending. Shape ``[n]``, int64.
+        places (numpy.ndarray): Positions in the batch, ascending. Shape ``[n]``, int64.
         link (Link): The shard.
-        drawn (Drawn): Its rows, the first ``n`` of which count.
-        share (float): The expected share of the batch that the shard was asked for, among those that had any rows.
+        drawn (Drawn): Its rows, of which the first ``n`` are used.
+        share (float): The shard's expected share of the batch, among the shards that had any rows.
     """
 
     places: np.ndarray
@@ -33,9 +33,9 @@ class Piece(NamedTuple):
     share: float
 
     def probabilities(self) -> np.ndarray:
-        r"""Probability of each row. Shape ``[n]``, float64.
+        r"""Return the probability of each row. Shape ``[n]``, float64.
 
-        It is :math:`s \cdot w_i / W`: the shard's share, and the row's of the shard's weight at the time of drawing.
+        It is :math:`s \cdot w_i / W`: the shard's share, times the row's share of the shard's weight when it was drawn.
         """
         assert self.drawn.weights is not None
         return self.share * self.drawn.weights[: len(self.places)] / self.drawn.before.total
@@ -49,13 +49,13 @@ class Batches:
     """Draws batches, each in one round trip: the shares of the shards follow from their latest reports.
 
     A report may be outdated, since writers insert into a shard after it. With priorities, importance weights are
-    computed from the probabilities of these draws, which the answers tell, so their expectation is that of new totals.
-    A batch is drawn again only if a shard that reported no rows has some. Without priorities nothing can correct a
-    row's probability: if totals have changed, the batch is drawn again by the new ones. While they change between
-    batches, or where use removes rows, totals are asked for before.
+    computed from the actual probabilities, which the answers contain, so their expectation is that of new totals; a
+    batch is drawn again only if a shard that reported no rows now has some. Without priorities a row's probability
+    cannot be corrected, so a batch is drawn again if totals have changed. If totals change between batches, or if rows
+    are removed by use, new totals are requested before a batch.
 
     Args:
-        exchange (Exchange): Asks the shards.
+        exchange (Exchange): Sends requests to the shards.
         plan (SamplePlan): How to draw.
         has_handles (bool): Whether rows come with handles.
         rng (numpy.random.Generator): Chooses shards.
@@ -64,12 +64,12 @@ class Batches:
     def __init__(self, exchange: Exchange, plan: SamplePlan, has_handles: bool, rng: np.random.Generator) -> None:
         self.exchange, self.plan, self.rng = exchange, plan, rng
         self._has_handles, self._weighs = has_handles, plan.draw == "priority"
-        self._repeats = plan.max_use is None  # what was drawn in vain is not removed
+        self._repeats = plan.max_use is None  # rows drawn for nothing are not used up
         self._steady = False
         self._outputs: tuple[Maker, ...] | None = None
 
     def draw(self, beta: float) -> list[Tensor]:
-        """Draws until every row of the batch is there: what a shard does not give in time the others give.
+        """Draw a batch; rows that a shard does not deliver in time are drawn from the others.
 
         Raises:
             RuntimeError: If there are too few rows, or no shard answers.
@@ -85,13 +85,13 @@ class Batches:
             if not again:
                 pieces += self._pieces(known, asked, drawn)
                 left = np.setdiff1d(left, np.concatenate([piece.places for piece in pieces] or [left[:0]]))
-            if again or (left.size and not plan.replace):  # rows that were given already must not come again
+            if again or (left.size and not plan.replace):  # a row delivered before must not be drawn again
                 left, pieces = np.arange(plan.n), []
             known, final = self.exchange.known(), final or again
         return self._merged(pieces, beta)
 
     def _totals(self) -> tuple[dict[Link, Report], bool]:
-        """Return the reports to draw by, and whether they are new: they are asked for if others would not do."""
+        """Return the reports to draw by, and whether they are new; new ones are requested only if needed."""
         known = self.exchange.known()
         usable = (self._repeats or all(r.total for r in known.values())) if self._weighs else self._steady
         if usable and not self.exchange.outdated and _eligible(known) >= self.plan.n:
@@ -102,7 +102,7 @@ class Batches:
         return now, True
 
     def _misses_rows(self, known: Mapping[Link, Report], before: Mapping[Link, Report]) -> bool:
-        """Return True if rows could not come, or not as often as they should, for totals that have changed."""
+        """Return True if changed totals made some rows impossible to draw, or gave them a wrong probability."""
         if not self._repeats:
             return False
         if len(before) == len(known) and _eligible(before) < self.plan.n:
@@ -125,7 +125,7 @@ class Batches:
             )
 
     def _allocated(self, known: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:
-        """Return the places of the batch that each shard is asked for."""
+        """Return the positions in the batch that each shard is asked to fill."""
         how = "once" if not self.plan.replace else "strata" if self._weighs else "replace"
         chosen = choose(self.rng, [report.total for report in known.values()], left.size, how)
         return {link: left[chosen == i] for i, link in enumerate(known)}
@@ -169,17 +169,17 @@ def _eligible(reports: Mapping[Link, Report]) -> int:
 
 
 def choose(rng: np.random.Generator, totals: Sequence[float], rows: int, how: str) -> np.ndarray:
-    """Chooses the shard of each row of a batch.
+    """Choose the shard of each row of a batch.
 
     Args:
-        rng (numpy.random.Generator): Where the choice comes from.
+        rng (numpy.random.Generator): Source of randomness.
         totals (Sequence[float]): Weight of each shard; at least one is above zero.
-        rows (int): How many rows.
-        how (str): ``"strata"``: one from each of `rows` equal parts of the whole weight; ``"replace"``: each by itself;
-            ``"once"``: `totals` count rows, and none is drawn twice.
+        rows (int): Number of rows.
+        how (str): ``"strata"``: one row from each of `rows` equal parts of the total weight; ``"replace"``: each row
+            independently; ``"once"``: `totals` count rows, and none is drawn twice.
 
     Returns:
-        numpy.ndarray: Place of the shard in `totals`, for each row. Shape ``[rows]``, int64.
+        numpy.ndarray: Position of the shard in `totals`, for each row. Shape ``[rows]``, int64.
     """
     weights = np.asarray(totals, np.float64)
     if how == "once":
@@ -197,7 +197,7 @@ def importance(probabilities: np.ndarray, smallest: float, beta: float) -> np.nd
     r"""Compute importance weights :math:`(P_\min / P_i)^\beta`.
 
     Args:
-        probabilities (numpy.ndarray): Probability by which each row was drawn. Shape ``[B]``, float64.
+        probabilities (numpy.ndarray): Probability with which each row was drawn. Shape ``[B]``, float64.
         smallest (float): :math:`P_\min`.
         beta (float): The exponent.
 

@@ -1,4 +1,4 @@
-"""Messages between the learner and its shards: answers bring totals, questions bring the time and insertion quotas."""
+"""Messages between the learner and its shards: answers contain totals; requests contain the clock and the quotas."""
 
 import math
 import threading
@@ -16,7 +16,7 @@ from .shard import Drawn, Report
 
 
 class Exchange:
-    """Asks shards, keeps the latest report of each, and distributes the insertion quota among them.
+    """Sends requests to shards, keeps the latest report of each, and distributes the insertion quota among them.
 
     Args:
         links (Links): The shards.
@@ -28,8 +28,8 @@ class Exchange:
         inserted (int): Rows inserted, as reported.
         clock (int): The learner's clock.
         largest (float): Largest priority in any shard.
-        takes_back (bool): Whether unused quotas are withdrawn at the next question, as a blocked writer needs them.
-        outdated (bool): Whether rows of this process have landed since all shards reported.
+        takes_back (bool): Whether to withdraw unused quotas with the next request, since a writer is blocked.
+        outdated (bool): Whether rows of this process were inserted since all shards reported.
     """
 
     def __init__(self, links: Links, limiter: RateLimiter | None, beta: float | None) -> None:
@@ -42,7 +42,7 @@ class Exchange:
         self._lock = threading.RLock()
 
     def memo(self) -> dict[str, Any]:
-        """Describe the learner's progress to the learner after this one."""
+        """Return the learner's state, from which a later learner resumes."""
         memo: dict[str, Any] = {"samples": self.samples, "clock": self.clock, "largest": self.largest}
         if self.beta is not None:
             memo["beta"] = self.beta
@@ -52,7 +52,7 @@ class Exchange:
         return memo
 
     def resume(self, memo: Mapping[str, Any]) -> None:
-        """Continues from the progress of the learner before this one, and asks all shards."""
+        """Resume from the state of an earlier learner, and request reports from all shards."""
         if memo:
             self.samples, self.clock, self.largest = memo["samples"], memo["clock"], memo["largest"]
             self.beta = memo.get("beta")
@@ -64,23 +64,23 @@ class Exchange:
         self.reports()
 
     def known(self) -> dict[Link, Report]:
-        """Give the latest report of each shard that answers."""
+        """Return the latest report of each shard that answers."""
         return {link: link.report for link in self.links.alive() if link.report is not None}
 
     def reports(self) -> dict[Link, Report]:
-        """Asks all shards for reports, and distributes the insertion quota."""
+        """Request a report from each shard, and distribute the insertion quota."""
         with self._lock:
             self.outdated = False
             self._ask_all("report", self.memo(), self.takes_back)
             return self.regulate()
 
     def advance(self, steps: int) -> None:
-        """Move the clock; a shard that does not answer is told by the next question."""
+        """Advance the clock; a shard that does not answer gets it with the next request."""
         self.clock += steps
         self._ask_all("report", self.memo())
 
     def reset(self) -> None:
-        """Forgets all rows of the shards that answer; clock, beta and largest priority begin anew."""
+        """Remove all rows of the shards that answer, and reset clock, beta and largest priority."""
         with self._lock:
             self.clock, self.largest, self.beta = 0, 1.0, self._first_beta
             self._ask_all("reset")
@@ -93,22 +93,23 @@ class Exchange:
                 self._note(link, report)
 
     def draw(self, rows: Mapping[Link, int]) -> dict[Link, Drawn]:
-        """Draws so many rows from each shard, also 0, in one round trip that brings their reports along."""
+        """Draw rows from each shard, possibly 0, in one round trip that also returns their reports."""
         arguments = self.memo(), self.takes_back
         drawn = self.links.ask({link: partial(link.actor.draw.remote, n, *arguments) for link, n in rows.items()})
         with self._lock:
             return {link: part for link, part in drawn.items() if self._note(link, part.report)}
 
     def call(self, method: str, handles: np.ndarray, arguments: Any = ()) -> list[tuple[np.ndarray, Any]]:
-        """Call a method of the buffers whose rows these are.
+        """Call a method of the buffers that hold the given rows.
 
         Args:
             method (str): The method.
             handles (numpy.ndarray): Its first argument. Shape ``[n]``, int64.
-            arguments (tuple): The others: arrays ``[n, ...]``, or a list or dict of such. Default: ``()``.
+            arguments (tuple): The other arguments: arrays ``[n, ...]``, or a list or dict of such. Default: ``()``.
 
         Returns:
-            list[tuple[numpy.ndarray, Any]]: For each shard that answers, places in `handles`, and its result for them.
+            list[tuple[numpy.ndarray, Any]]: For each shard that answers, positions in `handles`, and the result for
+            them.
         """
         shard, life, there = parted(handles)
         calls, places = {}, {}
@@ -126,8 +127,8 @@ class Exchange:
         return [(places[link], result) for link, (_, result) in answers.items() if result is not None]
 
     def _note(self, link: Link, report: Report) -> bool:
-        """Count what a report says is new; False if another process has replaced the one that gave it."""
-        if not self.links.meet(link, report):
+        """Add the changes of a report to the counts; return False if the report is of a replaced process."""
+        if not self.links.accept(link, report):
             return False
         assert link.report is not None
         latest = link.report
@@ -137,37 +138,38 @@ class Exchange:
             self.limiter.count_inserted(new)
         self.inserted += new
         link.seen = latest.inserted
-        if latest.grants >= link.grants:  # else a grant was still on its way, which `allowed` counts already
+        if latest.grants >= link.grants:  # else a grant, which `allowed` already includes, is on its way
             link.grants, link.allowed = latest.grants, latest.allowed
         return True
 
     # The insertion quota.
 
     def regulate(self) -> dict[Link, Report]:
-        """Distributes the quota that the limiter allows, by the latest reports, which are returned."""
+        """Distribute the quota that the limiter allows, by the latest reports, which are returned."""
         with self._lock:
             room, idle = self._room(self.known())
             if math.isfinite(room) and any(math.isinf(link.allowed) for link in self.known()):
-                self._ask_all("report", self.memo(), True)  # nothing limited them until now
+                self._ask_all("report", self.memo(), True)  # they had no limit until now
                 room, idle = self._room(self.known())
             reports = self.known()
             self.takes_back = self._grant(reports, room) and idle
             return reports
 
     def _room(self, reports: Mapping[Link, Report]) -> tuple[float, bool]:
-        """Count the rows that may still be granted, and tell whether some are granted that nobody uses."""
+        """Return how many more rows may be granted, and whether some are granted but not used."""
         wanted = [report.wanted for report in reports.values()]
         limit = math.inf if self.limiter is None else self.limiter.allowance(max([1, *wanted]))
         if math.isinf(limit):
             return limit, False
-        # A shard that does not answer may use what it was granted when it wakes; the others do not wait for that.
+        # A shard that does not answer may use its grant later; the others do not wait for that.
         granted = sum(link.allowed - link.seen for link in reports)
         return max(limit - granted, 0), granted > 0
 
     def _grant(self, reports: Mapping[Link, Report], room: float) -> bool:
-        """Distribute the insertion quota. Returns True if a writer remains blocked.
+        """Distribute the insertion quota: blocked writers first, round robin, then evenly.
 
-        Blocked writers come first, round robin; the rest is divided evenly.
+        Returns:
+            bool: Whether a writer remains blocked.
         """
         links = list(reports)
         if not links:
@@ -180,7 +182,7 @@ class Exchange:
             for i, link in enumerate(links[turn:] + links[:turn]):
                 lacking = max(reports[link].inserted + reports[link].wanted - link.allowed, 0)
                 if reports[link].wanted and lacking > room:
-                    self._turn = turn + i  # what is left is kept for it, and it is the first at the next turn
+                    self._turn = turn + i  # the rest is reserved for it, and it comes first next time
                     break
                 grants[link] += lacking
                 room -= lacking

@@ -1,4 +1,4 @@
-"""Handles that name a row of one of several shards."""
+"""Handles that identify a row of one of several shards."""
 
 import numpy as np
 
@@ -8,15 +8,15 @@ LIVES = 1 << _LIFE_BITS
 
 
 def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
-    """Return handles of a shard's buffer as those of the whole; what names no row stays as it is.
+    """Convert handles of a shard's buffer to handles of the whole; invalid ones stay as they are.
 
     Args:
         shard (int): Number of the shard.
-        life (int): How often its process was seen to begin anew: a handle is that of a row of one life.
+        life (int): Number of restarts of its process so far: a handle is valid for one process only.
         handles (numpy.ndarray): Its buffer's handles. Shape ``[n]``, int64.
 
     Returns:
-        numpy.ndarray: Shape ``[n]``, int64. Those of shard 0 in its first life are its buffer's own.
+        numpy.ndarray: Shape ``[n]``, int64. For shard 0 in its first process, equal to `handles`.
 
     Raises:
         OverflowError: If the shard has stored 2^40 rows.
@@ -30,13 +30,13 @@ def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
 
 
 def parted(handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the shard of each handle, the life, and the handle there; shard -1 for what names no row.
+    """Split handles into shard, process number and the handle there; the shard is -1 for an invalid handle.
 
     Args:
         handles (numpy.ndarray): Handles of the whole. Shape ``[n]``, int64.
 
     Returns:
-        tuple[numpy.ndarray, ...]: Three of shape ``[n]``, int64.
+        tuple[numpy.ndarray, ...]: Three arrays ``[n]``, int64.
     """
     place = handles >> _SERIAL_BITS
     shard = np.where(handles < 0, -1, place >> _LIFE_BITS)

@@ -1,4 +1,4 @@
-"""The shards as a process that asks them sees them: which answer, which do not, and which begin anew."""
+"""The state of the shards as seen by a client: which of them answer, do not answer, or were restarted."""
 
 import logging
 import threading
@@ -21,12 +21,12 @@ class Link:
     Attributes:
         number (int): Its number.
         actor (ActorHandle): Its Ray actor.
-        identity (int): Which process it is; 0 before the first answer.
-        lives (dict[int, int]): Every process that it was, by identity, and how many there were before.
-        seen (int): Rows that were inserted into this process, as far as is known.
+        identity (int): Identifies its current process; 0 before the first answer.
+        lives (dict[int, int]): All its processes by identity, each with the number of processes before it.
+        seen (int): Rows inserted into the current process, as far as known.
         allowed (float): Rows whose insertion into it was granted.
-        grants (int): How many grants this process was sent.
-        report (Union[Report, None]): The latest of this process.
+        grants (int): Number of grants sent to the current process.
+        report (Union[Report, None]): The latest report of the current process.
     """
 
     def __init__(self, number: int, actor: Any) -> None:
@@ -36,19 +36,19 @@ class Link:
         self.report: Report | None = None
         self.lives: dict[int, int] = {}
         self.allowed = 0.0
-        #: What it did not answer in time, or what it answers when it is there again.
+        #: The request without an answer so far, or, of a dead shard, the one that its new process will answer.
         self.outstanding: Any = None
         self.slow = self.dead = False
         self.tried = 0.0
 
     @property
     def answers(self) -> bool:
-        """True if no answer is outstanding."""
+        """True if no request is without an answer."""
         return not (self.slow or self.dead)
 
 
 class Links:
-    """Asks shards, waits no longer than a while, and keeps an account of those that do not answer.
+    """Sends requests to shards with a timeout, and keeps track of those that do not answer.
 
     Args:
         actors (Iterable[ActorHandle]): The shards.
@@ -67,7 +67,7 @@ class Links:
         self._lock = threading.RLock()
 
     def alive(self) -> list[Link]:
-        """Those that answer. The others are looked after: some may answer again."""
+        """Return the shards that answer, after a check whether any of the others answers again."""
         with self._lock:
             for link in self.all:
                 if link.outstanding is not None:
@@ -75,17 +75,17 @@ class Links:
             return [link for link in self.all if link.answers]
 
     def ask(self, calls: Mapping[Link, Callable[[], Any]], *, wait: bool = False) -> dict[Link, Any]:
-        """Return the answers of those that give one in time.
+        """Send requests, and return the answers that come in time.
 
         Args:
-            calls (Mapping[Link, Callable]): Makes the call of each shard that is asked, and gives Ray's reference.
+            calls (Mapping[Link, Callable]): For each shard, a function that makes the call and returns Ray's reference.
             wait (bool): Whether to wait as long as it takes. Default: ``False``.
 
         Returns:
             dict[Link, Any]: Answers by shard.
 
         Raises:
-            Exception: What a shard raises.
+            Exception: Any error that a shard raises.
         """
         asked = {link: link.identity for link in calls}
         refs = {make(): link for link, make in calls.items()}
@@ -107,12 +107,12 @@ class Links:
                         self._has_died(link, error)
         return answers
 
-    def meet(self, link: Link, report: Report) -> bool:
-        """Keep a report, unless there is a later one; False if another process has replaced the one that gave it."""
+    def accept(self, link: Link, report: Report) -> bool:
+        """Store a report unless there is a later one; return False if it is of a replaced process."""
         with self._lock:
             if report.identity != link.identity:
                 if report.identity in link.lives:
-                    return False  # an answer from before its process was replaced
+                    return False  # sent before the process was replaced
                 if link.lives:
                     self._is_another(link, report)
                 link.lives[report.identity] = len(link.lives)
@@ -150,7 +150,7 @@ class Links:
         link.slow, link.outstanding = True, ref
 
     def _look_after(self, link: Link) -> None:
-        """Look whether a shard has answered at last."""
+        """Check whether a shard that was slow or dead has answered."""
         if not self._ray.wait([link.outstanding], timeout=0)[0]:
             return
         try:
@@ -165,7 +165,7 @@ class Links:
             logger.warning("shard %d answers again", link.number)
             link.slow = False
         if isinstance(answer, Report):
-            self.meet(link, answer)
+            self.accept(link, answer)
         elif link.dead:
             self._call_again(link)
 

@@ -1,4 +1,4 @@
-"""The writers in the learner's process: the learner sends their rows, and awaits them."""
+"""The writers of the learner's process, whose rows the learner itself sends and waits for."""
 
 import contextlib
 import math
@@ -15,16 +15,16 @@ POLL = 0.005
 
 
 class OwnWriters:
-    """Makes writers, and lands their rows.
+    """Makes writers, and waits until their rows have landed, that is, until the shards have inserted them.
 
     Args:
-        exchange (Exchange): Asks the shards.
-        schema (Schema): What they take.
+        exchange (Exchange): Sends requests to the shards.
+        schema (Schema): Schema of the shards' buffers.
         batch (int): As for `ShardWriter`.
         in_flight (int): As for `ShardWriter`.
 
     Attributes:
-        busy (set[OwnWriter]): Those that have rows which have not landed.
+        busy (set[OwnWriter]): Writers with rows that have not landed.
     """
 
     def __init__(self, exchange: Exchange, schema: Schema, batch: int, in_flight: int) -> None:
@@ -33,7 +33,7 @@ class OwnWriters:
         self._each: list[OwnWriter] = []
         self._next = -1
         self._inserting = threading.RLock()
-        #: Comes before the lock of a writer, and `Exchange`'s after it.
+        #: Lock order: this one, then that of a writer, then that of `Exchange`.
         self.landing = threading.RLock()
 
     def make(self, shard: int) -> "OwnWriter":
@@ -41,7 +41,7 @@ class OwnWriters:
         return OwnWriter(self, shard)
 
     def insert(self, exp: Any, **more: Any) -> None:
-        """Insert by one writer a shard: the next begins when one has sent what it collected."""
+        """Insert into one shard until a batch is sent, then into the next."""
         with self._inserting:
             if not self._each:
                 self._each = [self.make(link.number) for link in self.exchange.links.all]
@@ -50,26 +50,26 @@ class OwnWriters:
             self._each[self._next].insert(exp, **more)
 
     def land(self) -> None:
-        """Send what is collected, and wait until it has landed, if it can."""
+        """Send the collected rows, and wait until they have landed, unless they are blocked."""
         with self.landing:
             while going := {writer.shard for writer in list(self.busy) if not writer.has_landed(POLL)}:
                 reports = self.exchange.reports()
                 going &= {link.number for link in reports}
                 held = {link.number for link, told in reports.items() if told.inserted + told.wanted > link.allowed}
-                # Those that wait for samples, or whose shard does not answer, are left on their way.
+                # Rows that wait for samples, or whose shard does not answer, are not waited for.
                 if not going or (going <= held and not self.exchange.takes_back):
                     return
 
     @property
     def on_their_way(self) -> int:
-        """Rows that have not landed, but for those of episodes that go on."""
+        """Rows that have not landed, apart from those of open episodes."""
         return sum(writer.on_their_way for writer in list(self.busy))
 
 
 class OwnWriter(ShardWriter):
-    """One in the learner's process: while it waits the shards are looked after, or nobody might grant it anything.
+    """A writer in the learner's process. While it waits it keeps the exchange going, so that it gets its quota.
 
-    The learner sends its rows and awaits them, in whichever thread. In another process it is a `ShardWriter`.
+    Any thread of the process may send its rows and wait for them. In another process it becomes a `ShardWriter`.
     """
 
     def __init__(self, group: OwnWriters, shard: int) -> None:
@@ -79,38 +79,38 @@ class OwnWriter(ShardWriter):
         self._using = threading.RLock()
 
     def insert(self, exp: Any, **more: Any) -> "OwnWriter":
-        """Collect rows, and send what is enough, while no other thread uses the writer."""
+        """Collect rows, and send a complete batch; other threads wait."""
         with self._in_turn():
             self._group.busy.add(self)
             super().insert(exp, **more)
         return self
 
     def flush(self) -> "OwnWriter":
-        """Send what is collected and wait until it has landed, while no other thread uses the writer."""
+        """Send the collected rows and wait until they have landed; other threads wait."""
         with self._in_turn():
             super().flush()
         return self
 
     def send(self) -> None:
-        """Send what is collected, while no other thread uses the writer."""
+        """Send the collected rows; other threads wait."""
         with self._using:
             super().send()
 
     def landed(self, seconds: float) -> bool:
-        """Return True if all that was sent has landed, or does in so many seconds."""
+        """Return True if all rows sent have landed, now or within so many seconds; other threads wait."""
         with self._using:
             return super().landed(seconds)
 
     @contextlib.contextmanager
     def _in_turn(self) -> Iterator[None]:
-        with self._group.landing:  # who awaits all rows comes before more of them
+        with self._group.landing:  # a thread that waits for all rows has precedence
             pass
         with self._using:
             yield
 
     def has_landed(self, seconds: float) -> bool:
-        """Send what is collected, if there is room; whether all has landed, or does in so many seconds."""
-        if not self._using.acquire(timeout=seconds):  # another thread inserts, and may itself wait for samples
+        """Send the collected rows if there is room; return True if all have landed, now or within so many seconds."""
+        if not self._using.acquire(timeout=seconds):  # another thread inserts, and may be waiting for samples itself
             return False
         try:
             self._group.exchange.outdated = True

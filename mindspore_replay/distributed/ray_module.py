@@ -1,4 +1,4 @@
-"""Ray, which is optional, and the cluster that is used."""
+"""Ray, which is an optional dependency, and the cluster to use."""
 
 import contextlib
 import importlib
@@ -10,14 +10,14 @@ from typing import Any
 
 from ..optional import install_command
 
-#: Ray finds out the address that the machine has in its network, and listens there, unless this says that there is no
-#: cluster; then it is the loopback address.
+#: Ray listens on the machine's network address, unless this variable says that there is no cluster; then it listens
+#: on the loopback address.
 _IN_A_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 NAMESPACE = "mindspore_replay"
 
 
 def ray_module() -> Any:
-    """Ray.
+    """Import Ray.
 
     Raises:
         ImportError: If it is not installed.
@@ -31,8 +31,8 @@ def ray_module() -> Any:
 def connect() -> Any:
     """Connect to Ray, and return its module.
 
-    It is the cluster that the process uses, that of ``RAY_ADDRESS``, or one that is started on this machine and listens
-    to the loopback address only.
+    It connects to the cluster that the process uses, else to that of ``RAY_ADDRESS``, else to a new one on this machine
+    that listens on the loopback address only.
     """
     if "ray" in sys.modules and ray_module().is_initialized():
         return ray_module()
@@ -47,12 +47,12 @@ def connect() -> Any:
 
 @contextlib.contextmanager
 def _at_the_loopback_address() -> Iterator[None]:
-    """Ray takes the loopback address for that of this machine, here and in the processes that it starts."""
+    """Make Ray use the loopback address as that of this machine, here and in the processes that it starts."""
     before = os.environ.get(_IN_A_NETWORK)
     os.environ[_IN_A_NETWORK] = "0"
     try:
         constants: Any = importlib.import_module("ray._private.ray_constants")
-        constants.ENABLE_RAY_CLUSTER = False  # what it read from there, if it was imported before
+        constants.ENABLE_RAY_CLUSTER = False  # the value of the variable, if it was imported before
         yield
     finally:
         if before is None:
@@ -65,8 +65,8 @@ def _at_the_loopback_address() -> Iterator[None]:
 def _away_from_other_sources() -> Iterator[None]:
     """Start Ray from a folder without another copy of this package.
 
-    Its processes look for modules first in the folder in which this one stands, and sources from which the package was
-    installed may lie there, whose kernels were not built.
+    Its processes look for modules in the current folder first. That may hold the sources from which the package was
+    installed, whose kernels were not built.
     """
     package, here = Path(__file__).resolve().parents[1], Path.cwd()
     other = here / package.name
@@ -74,7 +74,7 @@ def _away_from_other_sources() -> Iterator[None]:
         yield
         return
     script = sys.argv[0]
-    sys.argv[0] = os.path.abspath(script)  # Ray's processes look for modules beside it too
+    sys.argv[0] = os.path.abspath(script)  # Ray's processes look for modules beside the script too
     os.chdir(package.parent)
     try:
         yield

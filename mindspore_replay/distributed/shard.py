@@ -1,4 +1,4 @@
-"""One part of a sharded buffer, in a process of its own."""
+"""One shard of a sharded buffer, in a process of its own."""
 
 import itertools
 import json
@@ -24,18 +24,18 @@ from .ray_module import ray_module
 
 
 class Report(NamedTuple):
-    """Report of a shard.
+    """State of a shard.
 
     Attributes:
-        identity (int): A number that no other process of this shard has.
-        number (int): How many reports this process has made before.
-        total (float): The weight that all rows have together; without weights, how many there are.
-        least (float): The smallest weight of a row that may be drawn; infinite if there is none.
-        eligible (int): Rows that may be drawn.
+        identity (int): Identifies the shard's process.
+        number (int): Number of earlier reports of this process.
+        total (float): Sum of the weights of all rows; without weights, the number of rows.
+        least (float): The smallest weight of a row that can be drawn; infinite if there is none.
+        eligible (int): Rows that can be drawn.
         rows (int): Rows stored.
         inserted (int): Rows inserted into this process.
         allowed (float): Rows whose insertion into this process was granted so far.
-        grants (int): How many grants that were.
+        grants (int): Number of these grants.
         wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
         largest (float): The largest priority so far, which new rows get; 1 without priorities.
         clock (int): The learner's clock, as far as the shard knows; 0 if its buffer has none.
@@ -59,10 +59,10 @@ class Drawn(NamedTuple):
     """Rows that a shard drew.
 
     Attributes:
-        before (Report): How things were when they were drawn.
-        report (Report): How things were afterwards.
+        before (Report): State before the draw.
+        report (Report): State after the draw.
         weights (Union[numpy.ndarray, None]): The weight of each row. Shape ``[n]``, float64.
-        parts (list[numpy.ndarray]): What the buffer's sample consists of, each ``[n, ...]``; empty if there was no row.
+        parts (list[numpy.ndarray]): The outputs of the buffer's `sample`, each ``[n, ...]``; empty without rows.
     """
 
     before: Report
@@ -72,21 +72,21 @@ class Drawn(NamedTuple):
 
 
 class Shard:
-    """A buffer, and how many rows may be inserted into it.
+    """A buffer, and the quota of rows that may be inserted into it.
 
-    Ray calls `insert` in one thread and all else in another: an insertion may wait for a grant while rows are drawn.
+    Ray calls `insert` in one thread and all other methods in another: an insertion may wait for a grant while rows are
+    drawn.
 
     No row is inserted before the learner's first `report` has set the clock and its first `grant` allows it.
 
     Args:
         config (Mapping): The buffer's configuration.
-        path (Union[str, None]): File that `keep` writes. A process that takes the place of one that died reads it, if
-            it is there.
+        path (Union[str, None]): File that `keep` writes. A process that replaces a dead one reads it, if it exists.
         resume (bool): Whether the first process reads it too.
     """
 
     def __init__(self, config: Mapping[str, Any], path: str | None, resume: bool) -> None:
-        if ms.get_context("device_target") != "CPU":  # what comes and goes does so through this process's own memory
+        if ms.get_context("device_target") != "CPU":  # rows come and go through this process's own memory
             ms.set_device("CPU")
         self.identity = secrets.randbits(62)
         self.buffer = create_buffer(config)
@@ -100,7 +100,7 @@ class Shard:
         self._sized: dict[int, Any] = {}
         if self._path is not None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Ray warns of a property that it uses itself
+                warnings.simplefilter("ignore")  # Ray's own code uses a deprecated property
                 replaces = ray_module().get_runtime_context().was_current_actor_reconstructed
             self._begin(self._path, resume or replaces, replaces)
 
@@ -116,10 +116,10 @@ class Shard:
             self._memo = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
     def begin(self, expected: dict[str, Any], capacity: int) -> tuple[int, dict[str, Any]]:
-        """Return the bytes of its buffer, and what a learner last gave it to remember; that is empty if none did.
+        """Return the bytes of the buffer, and the last state that a learner stored here; empty if there is none.
 
         Raises:
-            ValueError: If it has another configuration.
+            ValueError: If the shard has another configuration.
         """
         own = fingerprint(self.buffer)
         if (own, self.buffer.capacity) != (expected, capacity):
@@ -130,12 +130,12 @@ class Shard:
         return self.buffer.nbytes, self._memo
 
     def report(self, memo: dict[str, Any] | None = None, take_back: bool = False) -> Report:
-        """Says how things are.
+        """Report the state of the shard.
 
         Args:
-            memo (Union[dict, None]): What to remember for a learner that comes after this one. Its ``clock`` is the
-                time, and its ``largest`` the largest priority in any shard. Default: ``None``, to change nothing.
-            take_back (bool): Whether to take back what was granted and not used. Default: ``False``.
+            memo (Union[dict, None]): State to store for a later learner. Its ``clock`` and ``largest``, the largest
+                priority in any shard, are applied to the buffer. Default: ``None``, to change nothing.
+            take_back (bool): Whether to withdraw unused grants. Default: ``False``.
         """
         if memo is not None:
             self._memo = memo
@@ -154,14 +154,14 @@ class Shard:
         return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0
 
     def _raise_largest(self, largest: float) -> None:
-        """Give new rows the largest priority of all shards, as they would get in one buffer."""
+        """Raise the priority that new rows get to the largest of all shards, as in one buffer."""
         if self.buffer.prioritized:
             with self.buffer.lock:
                 if largest > self._largest():
                     overwrite(self.buffer.max_priority, np.float32(largest))
 
     def grant(self, rows: float) -> None:
-        """Lets so many more rows be inserted; infinitely many are a number too."""
+        """Allow the insertion of so many more rows; may be infinite."""
         with self._changed:
             self._allowed += rows
             self._grants += 1
@@ -171,12 +171,12 @@ class Shard:
         return int(self.buffer.clock.asnumpy()[0]) if self.buffer.weighted else 0
 
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
-        """Insert rows when they are granted.
+        """Insert rows, once they are granted.
 
         Args:
             fields (list[numpy.ndarray]): The columns, each ``[rows, *F]``.
-            rows (int): How many.
-            more (dict): `priority`, `end` and `final`, where there are any.
+            rows (int): Number of rows.
+            more (dict): `priority`, `end` and `final`, where given.
         """
         with self._changed:
             self._wanted = rows
@@ -193,23 +193,24 @@ class Shard:
                 self._inserted += done
 
     def draw(self, rows: int, memo: dict[str, Any] | None = None, take_back: bool = False) -> Drawn:
-        """Draws rows.
+        """Draw rows.
 
         Args:
-            rows (int): How many; 0 for the report alone.
-            memo, take_back: As for `report`.
+            rows (int): Number of rows; 0 for the report alone.
+            memo (Union[dict, None]): As for `report`. Default: ``None``.
+            take_back (bool): As for `report`. Default: ``False``.
 
         Returns:
-            Drawn: As many, or fewer if there were fewer to draw without replacement, or they were used up.
+            Drawn: As many rows, or fewer if fewer could be drawn without replacement or were left after use.
         """
         with self.buffer.lock:
             before = self.report(memo, take_back)
             left = before.eligible
-            # What is used up has no weight afterwards.
+            # A row that is used up has no weight after the draw.
             tree = self.buffer.weights.asnumpy() if self.buffer.prioritized else np.empty(0)
             leaves = tree if self.buffer.max_use is None else tree.copy()
             draws: list[tuple[np.ndarray, ...]] = []
-            # A sample of one buffer has no more rows than may be drawn; the whole may need more.
+            # A sample of one buffer has at most as many rows as can be drawn; the whole sample may need more.
             while rows and left and (self.buffer.replace or not draws):
                 draws.append(self._draw(min(left, rows)))
                 rows -= len(draws[-1][0])
@@ -224,11 +225,11 @@ class Shard:
         return tuple(part.asnumpy() for part in self._sized[rows].full_sample())
 
     def _weights(self) -> tuple[float, float, int]:
-        """Return the sum, the least and the number of the weights that are positive."""
+        """Return the sum, the minimum and the number of the positive weights."""
         if not self.buffer.weighted:
             rows = len(self.buffer)
             return float(rows), 1.0 if rows else math.inf, rows
-        len(self.buffer)  # waits for what is in flight
+        len(self.buffer)  # waits for work in flight
         tree, root = self.buffer.weights.asnumpy(), levels(self.buffer.capacity)[-1]
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
 
@@ -237,7 +238,7 @@ class Shard:
         return (handles - self.buffer.serials.asnumpy()[1]) % self.buffer.capacity
 
     def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> tuple[Report, Any]:
-        """Call a method of the buffer; its result, as NumPy arrays, is ``None`` if handles are another process's."""
+        """Call a method of the buffer. The result, as NumPy arrays, is ``None`` if handles are of another process."""
         if identity != self.identity:
             return self.report(), None
         result = getattr(self.buffer, method)(handles, *arguments)
@@ -245,7 +246,7 @@ class Shard:
         return self.report(), arrays
 
     def reset(self) -> Report:
-        """Forgets all rows; the limits of insertions stay."""
+        """Remove all rows; the insertion quota stays."""
         self.buffer.reset()
         return self.report()
 
@@ -259,9 +260,9 @@ class Shard:
         self.buffer.check_valid()
 
     def keep(self, memo: dict[str, Any], incremental: bool) -> None:
-        """Write the file, and beside it what a learner after this one needs to go on."""
+        """Write the buffer's file, and beside it the state of the learner."""
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path.with_suffix(".json"), "save") as file:  # first, so that no rows are without
+        with replacing(self._path.with_suffix(".json"), "save") as file:  # first, so that rows never lack it
             file.write(json.dumps(memo).encode())
         save(self.buffer, self._path, incremental=incremental)

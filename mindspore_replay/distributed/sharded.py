@@ -1,4 +1,4 @@
-"""A buffer whose rows lie in several processes, as its learner uses it."""
+"""A buffer whose rows are in several processes, for one learner."""
 
 import contextlib
 import logging
@@ -38,70 +38,71 @@ _NAME = "ShardedReplay"
 
 
 def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> int:
-    """Count the handles that shards skipped, and those that no shard answered for."""
+    """Return the number of handles that shards skipped, or that no shard answered for."""
     return handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers)
 
 
 class ShardedReplay:
-    r"""A buffer whose rows lie in several processes, on as many machines as there are, for one learner.
+    r"""A buffer whose rows are in several processes, on one or more machines, for one learner.
 
-    Each shard is a Ray actor with a buffer of its own. Writers, in any process, insert into one shard each; the learner
-    draws from all of them, in proportion to the weight that their rows have together (without priorities: to their
-    number), as if the rows were in one buffer. The methods are those of the buffer, called from Python: a compiled step
-    takes the batch as its arguments.
+    Each shard is a Ray actor with a buffer of its own. Writers, in any process, insert into one shard each. The learner
+    draws from all shards in proportion to the sum of their rows' weights (without priorities: to the number of rows),
+    as if the rows were in one buffer. The methods are those of the buffer, called from Python: a compiled step takes
+    the batch as its arguments.
 
-    What differs from one buffer:
+    Differences from one buffer:
 
-    - *Moment.* A shard is chosen by the weight of its rows at its last answer, a row by that of now. Importance weights
-      are those of these probabilities. Without priorities, a batch is drawn again if shards have other numbers of rows.
+    - *Time of weights.* A shard is chosen by the weights in its latest answer, a row by the weights when it is drawn.
+      Importance weights follow from these probabilities. Without priorities, a batch is drawn again if the number of
+      rows of a shard has changed.
     - *Rows by position.* There are no `get_item`, `rows`, `sample_range` and `sample_groups`: rows of different shards
       have no order.
-    - *Handles* name the shard too. Those of a shard whose process was replaced are dead.
-    - *Counts of use.* Rows that a shard drew and could not deliver in time count as delivered.
-    - *Rows on their way.* Every method that tells or changes something of the rows first sends the rows that writers of
-      this process have taken, and waits until they have landed. It does not wait for rows that the limiter holds back,
-      that belong to an episode which goes on, or whose shard does not answer, nor for writers in other processes: of
-      those the rows count that have landed, which are all of them once their `flush` returns.
+    - *Handles* include the shard. They become invalid when the process of the shard is replaced.
+    - *Use counts.* Rows that a shard drew but did not deliver in time count as used.
+    - *Rows in transit.* Methods that read or change rows first send the rows collected by writers of this process, and
+      wait until the shards have inserted them. They do not wait for rows that the limiter holds back, rows of an open
+      episode, rows for a shard that does not answer, or rows of writers in other processes; a writer's rows are all
+      inserted when its `flush` returns.
 
-    ``docs/ray.md`` has examples, and what happens when processes die.
+    ``docs/ray.md`` has examples, and says what happens when processes die.
 
-    Ray is connected if it is not: to the cluster of ``RAY_ADDRESS``, or to one that is started on this machine and
-    listens to the loopback address only.
+    Ray is connected if it is not: to the cluster of ``RAY_ADDRESS``, or to a new one on this machine that listens on
+    the loopback address only.
 
     Axes: ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
-        config (Mapping): The configuration of one buffer, as `create_buffer` takes it: `capacity` is that of all shards
+        config (Mapping): The configuration of one buffer, as for `create_buffer`; `capacity` is that of all shards
             together. Classes: uniform, prioritized, sequence and episode; native backend. Its key ``shards`` may hold
             the number of shards, or a mapping with ``number`` and any of the arguments below.
         num_shards (Union[int, None]): Number of shards, at most 4096. Default: ``None``, for the configuration's.
-        folder (Union[str, None]): Where `save` writes, on the machine of each shard or on a disk that they share. A
-            shard whose process dies begins again with what it last wrote there. Default: ``None``: it begins empty.
-        timeout (float): Seconds to wait for a shard; then the others go on without it until it answers. Default:
-            ``5.0``.
+        folder (Union[str, None]): Folder that `save` writes to, on the machine of each shard or on a shared disk. A
+            shard whose process dies restarts from its last file there. Default: ``None``: it restarts empty.
+        timeout (float): Seconds to wait for a shard; after that the others continue without it until it answers.
+            Default: ``5.0``.
         name (Union[str, None]): Name under which the shards live on when the learner's process ends, and under which
-            another one finds them. Default: ``None``: they end with it.
-        resume (bool): Whether shards that are made begin with what `folder` holds. Default: ``False``.
-        batch (int): Rows that a writer sends together. Default: ``64``.
-        in_flight (int): Batches of a writer that may be on their way. Default: ``2``.
-        resources (Union[Mapping, None]): Options of Ray for each shard's actor, such as ``{"num_cpus": 2}``. Default:
+            another learner finds them. Default: ``None``: they end with it.
+        resume (bool): Whether new shards load the files in `folder`. Default: ``False``.
+        batch (int): Rows that a writer sends at once. Default: ``64``.
+        in_flight (int): Batches that a writer may have in transit. Default: ``2``.
+        resources (Union[Mapping, None]): Ray's options for each shard's actor, such as ``{"num_cpus": 2}``. Default:
             ``None``: spread over the machines.
 
     Attributes:
-        limiter (Union[RateLimiter, None]): What writers and `sample` wait for, as for a buffer. It counts the rows of
-            all shards.
+        limiter (Union[RateLimiter, None]): The limiter that writers and `sample` wait for, as for a buffer. It counts
+            the rows of all shards.
         sample_size (int): ``B``, rows of one sample.
         capacity (int): Rows of all shards together.
         num_shards (int): Number of shards.
-        deaths (int): Processes of shards that died, as far as this object has seen.
+        deaths (int): Processes of shards that died, as far as this object knows.
         timeouts (int): Answers that did not come in time.
 
     Raises:
         ImportError: If Ray is not installed.
         TypeError: If an argument is of another type.
-        ValueError: If the configuration is none, or one that cannot be sharded; if the limiter's `error_buffer` is too
-            small for a writer's `batch`; if shards of this `name` have another configuration.
-        TimeoutError: If the shards do not begin, as where the cluster has too few processors.
+        ValueError: If the configuration is invalid or cannot be sharded; if the limiter's `error_buffer` is too small
+            for a writer's `batch`; if shards of this `name` have another configuration.
+        TimeoutError: If the shards do not start, for example if the cluster has too few processors.
     """
 
     def __init__(
@@ -141,14 +142,14 @@ class ShardedReplay:
             capacities: list[int] = [own.get("capacity") or own["replay_buffer_size"] for own in configs]
             self.capacity = sum(capacities)
             self.nbytes, memo = begin(self._links, fingerprint(smallest), capacities)
-            self._be_like(smallest, batch, in_flight, config.get("seed"), memo)
+            self._set_up(smallest, batch, in_flight, config.get("seed"), memo)
         except BaseException:
             if settings.get("name") is None:
                 self.close()
             raise
 
-    def _be_like(self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, memo: Mapping[str, Any]) -> None:
-        """Make the learner's parts for shards that have buffers like this one."""
+    def _set_up(self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, memo: Mapping[str, Any]) -> None:
+        """Make the learner's parts, given the buffer of the smallest shard."""
         self._columns = buffer.columns
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
         self.prioritized, self.weighted = buffer.prioritized, buffer.weighted
@@ -165,7 +166,7 @@ class ShardedReplay:
 
     @property
     def limiter(self) -> RateLimiter | None:
-        """The limiter of writers and `sample`; ``None`` for none."""
+        """The limiter that writers and `sample` wait for; ``None`` for none."""
         return self._exchange.limiter
 
     @limiter.setter
@@ -176,13 +177,13 @@ class ShardedReplay:
             )
         if limiter is not None:
             limiter.check_sizes(self._writers.batch, self.sample_size)
-        self._settle()  # what was inserted before does not count for it
+        self._settle()  # earlier insertions do not count for the new limiter
         self._exchange.limiter = limiter
 
     # Rows in.
 
     def writer(self, shard: int | None = None) -> ShardWriter:
-        """Make what inserts rows; another Ray actor may get it as an argument.
+        """Make a writer. It may be passed to another Ray actor.
 
         Args:
             shard (Union[int, None]): Number of the shard. Default: ``None``, each in turn.
@@ -200,11 +201,13 @@ class ShardedReplay:
     def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardedReplay":
         """Insert one row or a batch from the learner's own process, into each shard in turn.
 
-        Rows are collected as in a writer. The other methods send them first, and wait until they have landed.
+        Rows are collected as by a writer. The other methods send them first, and wait until they are inserted.
 
         Args:
             exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
-            priority, end, final: As for the buffer's `insert`.
+            priority (Union[float, Tensor, Sequence, None]): As for `PrioritizedReplayBuffer.insert`. Default: ``None``.
+            end (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
+            final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
 
         Returns:
             ShardedReplay: The buffer itself.
@@ -219,7 +222,7 @@ class ShardedReplay:
     add = insert
 
     def _settle(self) -> dict[Link, Report]:
-        """Return the reports after what was handed over in this process has landed, if it can."""
+        """Return the reports after the rows of this process are inserted, as far as they are not blocked."""
         self._writers.land()
         return self._exchange.reports()
 
@@ -228,24 +231,24 @@ class ShardedReplay:
     def sample(
         self, beta: Any = None, *, as_dict: bool = False, with_indices: bool = False
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draws a batch from all shards that answer, each row with the probability that it has in their union.
+        """Draw a batch from all shards that answer, each row with the probability that it has in their union.
 
         Args:
             beta (Union[float, Tensor, None]): As for `PrioritizedReplayBuffer.sample`. Default: ``None``.
-            as_dict (bool): Whether to give a dict by name. Default: ``False``.
-            with_indices (bool): As for `ReplayBuffer.sample`, where handles do not come anyway. Default: ``False``.
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
+            with_indices (bool): As for `ReplayBuffer.sample`, if handles are not returned anyway. Default: ``False``.
 
         Returns:
-            tuple[Tensor, ...]: What the buffer's `sample` gives: handles and importance weights if it has them, other
-            bookkeeping, and the columns ``[B, *F]``.
+            tuple[Tensor, ...]: The outputs of the buffer's `sample`: handles and importance weights if it has them,
+            other bookkeeping, and the columns ``[B, *F]``.
 
         Raises:
-            TypeError: If `beta` is no number, or is given without priorities; if `as_dict` is asked of buffers without
-                names.
+            TypeError: If `beta` is no number, or is given without priorities; if `as_dict` is set and the buffers have
+                no names.
             ValueError: If `beta` is outside [0, 1]; if the limiter's `error_buffer` is too small for an insertion that
                 waits.
-            RuntimeError: If fewer than `sample_size` rows may be drawn; if no shard answers; if handles are asked of
-                buffers that have none.
+            RuntimeError: If fewer than `sample_size` rows can be drawn; if no shard answers; if `with_indices` is set
+                and the buffers have no handles.
             TimeoutError: If the limiter has a timeout, and too little was inserted in time.
         """
         given, contents = self._beta_of(beta), self._contents
@@ -270,7 +273,7 @@ class ShardedReplay:
 
     @contextlib.contextmanager
     def turn_to_sample(self, stop: threading.Event) -> Iterator[None]:
-        """Wait until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
+        """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
         if self.limiter is not None:
             self._turn_to_sample(stop)
         yield
@@ -283,7 +286,7 @@ class ShardedReplay:
         return check_number(_NAME, "beta", one_number(_NAME, beta.asnumpy()) if isinstance(beta, Tensor) else beta)
 
     def _turn_to_sample(self, stop: threading.Event | None) -> None:
-        """Lands the rows of this process, and waits until the limiter lets a batch be sampled."""
+        """Send the rows of this process, and wait until the limiter allows a sample."""
         self._writers.land()
         limiter, rows = self.limiter, self.sample_size
         if limiter is None or limiter.lets_sample(rows):
@@ -295,7 +298,7 @@ class ShardedReplay:
             self._settle()
 
     def can_sample(self) -> Tensor:
-        """Return True if the shards that answer have `sample_size` rows to draw from, and the limiter allows it.
+        """Return True if the shards that answer hold `sample_size` rows that can be drawn, and the limiter allows it.
 
         Shape ``[]``, bool.
         """
@@ -304,11 +307,11 @@ class ShardedReplay:
         return Tensor(bool(allowed and eligible >= self.sample_size))
 
     def size(self) -> Tensor:
-        """Rows that are stored in the shards that answer. Shape ``[]``, int32."""
+        """Return the number of rows stored in the shards that answer. Shape ``[]``, int32."""
         return Tensor(sum(report.rows for report in self._settle().values()), ms.int32)
 
     def __len__(self) -> int:
-        """Rows that are stored in the shards that answer, as `size` gives them."""
+        """Return the number of rows stored in the shards that answer, as `size` does."""
         return int(self.size())
 
     def __bool__(self) -> bool:
@@ -321,17 +324,18 @@ class ShardedReplay:
     # What is known of rows.
 
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
-        """Give rows other priorities, each in its shard.
+        """Set the priorities of rows.
 
         Args:
-            indices, priorities: As for `PrioritizedReplayBuffer.update_priorities`.
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`. Shape ``[]`` or ``[n]``.
+            priorities (Union[Tensor, Sequence[float], float]): As for `PrioritizedReplayBuffer.update_priorities`.
 
         Returns:
-            Tensor: How many handles were invalid, also since their shard does not answer or was replaced. Shape ``[]``,
-            int32.
+            Tensor: Number of invalid handles, including those of shards that do not answer or were replaced. They are
+            skipped. Shape ``[]``, int32.
 
         Raises:
-            RuntimeError, TypeError, ValueError: As the buffer's `update_priorities`; then none is changed.
+            RuntimeError, TypeError, ValueError: As for the buffer's `update_priorities`; then nothing is changed.
         """
         if not self.prioritized:
             raise RuntimeError(f"For '{_NAME}', 'update_priorities' needs a buffer with priorities.")
@@ -345,13 +349,14 @@ class ShardedReplay:
         return Tensor(dead, ms.int32)
 
     def update(self, indices: Any, values: Any) -> Tensor:
-        """Write columns of stored rows, each in its shard.
+        """Write columns of stored rows.
 
         Args:
-            indices, values: As for `ReplayBuffer.update`.
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`. Shape ``[]`` or ``[n]``.
+            values (Union[dict, Sequence]): As for `ReplayBuffer.update`.
 
         Returns:
-            Tensor: How many handles were invalid, also since their shard does not answer or was replaced. They are
+            Tensor: Number of invalid handles, including those of shards that do not answer or were replaced. They are
             skipped. Shape ``[]``, int32.
 
         Raises:
@@ -366,13 +371,13 @@ class ShardedReplay:
         return Tensor(_invalid(handles, self._exchange.call("update", handles, (given,))), ms.int32)
 
     def delete(self, indices: Any) -> Tensor:
-        """Remove rows, as `delete` of a buffer does; those of shards that do not answer stay.
+        """Remove rows, as a buffer's `delete` does; those of shards that do not answer stay.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them. Shape ``[]`` or ``[n]``.
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`. Shape ``[]`` or ``[n]``.
 
         Returns:
-            Tensor: How many rows were removed. Shape ``[]``, int32.
+            Tensor: Number of rows removed. Shape ``[]``, int32.
 
         Raises:
             RuntimeError: If the buffers keep no weights.
@@ -385,14 +390,14 @@ class ShardedReplay:
         return Tensor(sum(int(removed) for _, removed in answers), ms.int32)
 
     def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Look up what is known of rows, as `info` of a buffer does.
+        """Return priority, use count and staleness of rows, as a buffer's `info` does.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them. Shape ``[]`` or ``[n]``.
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`. Shape ``[]`` or ``[n]``.
 
         Returns:
             tuple[Tensor, Tensor, Tensor]: Priority, float32; use count, int32; staleness, int64; each of the shape of
-            `indices`. Where no row is stored any more, or its shard does not answer: 0, -1, -1.
+            `indices`. For rows no longer stored, or in a shard that does not answer: 0, -1, -1.
 
         Raises:
             RuntimeError: If the buffers keep no weights.
@@ -414,16 +419,16 @@ class ShardedReplay:
     # The whole.
 
     def advance(self, steps: int = 1) -> "ShardedReplay":
-        """Move the learner's clock, in every shard.
+        """Advance the learner's clock, in every shard.
 
         Args:
-            steps (int): By how much, at least 0. Default: ``1``.
+            steps (int): Learner steps to advance by, at least 0. Default: ``1``.
 
         Returns:
             ShardedReplay: The buffer itself.
 
         Raises:
-            RuntimeError, TypeError, ValueError: As the buffer's `advance`.
+            RuntimeError, TypeError, ValueError: As for the buffer's `advance`.
         """
         self._need_weights("advance")
         check_size(_NAME, "steps", steps, minimum=0)
@@ -432,7 +437,7 @@ class ShardedReplay:
         return self
 
     def reset(self) -> "ShardedReplay":
-        """Forgets all rows, in every shard that answers; clock and beta begin anew.
+        """Remove all rows, in every shard that answers, and reset clock and beta.
 
         Returns:
             ShardedReplay: The buffer itself.
@@ -443,17 +448,17 @@ class ShardedReplay:
         return self
 
     def save(self, *, incremental: bool = False) -> None:
-        """Write each shard to ``shard_<number>.safetensors`` in the folder, all at once, as `save` does.
+        """Write each shard to ``shard_<number>.safetensors`` in the folder, all at once, as the function `save` does.
 
-        Writers wait meanwhile. A shard that does not answer is left out. Rows of this process that the limiter holds
+        Writers wait meanwhile. A shard that does not answer is skipped. Rows of this process that the limiter holds
         back, or whose shard does not answer, are in no file; their number is logged as a warning.
 
         Args:
-            incremental (bool): As for `save`. Default: ``False``.
+            incremental (bool): As for the function `save`. Default: ``False``.
 
         Raises:
             RuntimeError: If there is no `folder`.
-            OSError: If a file could not be written.
+            OSError: If a file cannot be written.
         """
         if self._folder is None:
             raise RuntimeError(f"For '{_NAME}', 'save' needs one made with 'folder'.")
@@ -465,15 +470,15 @@ class ShardedReplay:
         self._links.ask({link: partial(link.actor.keep.remote, memo, incremental) for link in links}, wait=True)
 
     def statistics(self) -> Statistics:
-        """Return the numbers of all shards together, as `ReplayMonitor` writes them, and of each as ``shard_0/...``.
+        """Return the statistics of all shards together, as `ReplayMonitor` reads them, and of each as ``shard_0/...``.
 
         ``shards_alive`` of ``shards`` answer; ``shard_deaths`` processes died, and ``shard_timeouts`` answers did not
-        come in time. Rows inserted and sampled, and dead handles, are those that this learner has seen.
+        come in time. Rows inserted and sampled, and invalid handles, are those that this learner has seen.
 
         Returns:
             Statistics: Values and distributions.
         """
-        self._settle()  # also counts what was inserted
+        self._settle()  # also counts the latest insertions
         parts = self._links.ask({link: link.actor.statistics.remote for link in self._links.alive()})
         whole = added_up({link.number: part for link, part in parts.items()})
         own: dict[str, Any] = {
@@ -491,7 +496,7 @@ class ShardedReplay:
 
     @property
     def deaths(self) -> int:
-        """Processes of shards that died, as far as this object has seen."""
+        """Processes of shards that died, as far as this object knows."""
         return self._links.deaths
 
     @property
@@ -500,16 +505,16 @@ class ShardedReplay:
         return self._links.timeouts
 
     def check_valid(self) -> None:
-        """Check every shard that answers, as a buffer's `check_valid`.
+        """Check the state of every shard that answers, as a buffer's `check_valid` does.
 
         Raises:
-            ValueError: If the state of one contradicts itself.
+            ValueError: If the state of a shard is inconsistent.
         """
         self._writers.land()
         self._links.ask({link: link.actor.check_valid.remote for link in self._links.alive()})
 
     def close(self) -> None:
-        """End the shards, those with a name too."""
+        """End the shards, including those with a name."""
         for link in self._links.all:
             self._ray.kill(link.actor)
 

@@ -1,4 +1,4 @@
-"""Start of the shards' processes, or their finding again."""
+"""Starts the processes of the shards, or finds running ones."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from .links import Links
 from .ray_module import NAMESPACE, ray_module
 from .shard import Shard
 
-#: Seconds for the processes of the shards to begin.
+#: Seconds to wait for the processes of the shards to start.
 _START = 300.0
 _NAME = "ShardedReplay"
 
 
 def actors(configs: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], resume: bool) -> list[Any]:
-    """Make the shards, or find those that live under the name."""
+    """Make the shards, or find those that run under the name."""
     made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
     options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
     name, folder = settings.get("name"), settings.get("folder")
@@ -28,7 +28,7 @@ def actors(configs: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], re
 
 
 def begin(links: Links, fingerprint: Mapping[str, Any], capacities: Sequence[int]) -> tuple[int, dict[str, Any]]:
-    """Wait until all shards have begun; gives the bytes of their buffers, and the latest memo of a learner before."""
+    """Wait until all shards have started; return the bytes of their buffers, and the latest state of a learner."""
     ray = ray_module()
     calls = [link.actor.begin.remote(fingerprint, n) for link, n in zip(links.all, capacities)]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
@@ -45,7 +45,7 @@ def begin(links: Links, fingerprint: Mapping[str, Any], capacities: Sequence[int
         cause = str(error).strip().splitlines()[-1]
         raise RuntimeError(f"For '{_NAME}', a shard could not begin: {cause}") from None
     for link, report in links.ask({link: link.actor.report.remote for link in links.all}).items():
-        links.meet(link, report)
+        links.accept(link, report)
     return sum(nbytes for nbytes, _ in begun), max(
         (memo for _, memo in begun), key=lambda memo: memo.get("samples", -1)
     )

@@ -1,4 +1,4 @@
-"""Statistics of several shards, added up to those of one buffer."""
+"""Combines the statistics of several shards into those of one buffer."""
 
 from collections.abc import Mapping
 
@@ -6,13 +6,13 @@ from ..training.statistics import Statistics
 
 
 def added_up(parts: Mapping[int, Statistics]) -> Statistics:
-    """Return the numbers of all shards together, and each one's own as ``shard_0/...``, with their distributions.
+    """Return the statistics of all shards together, and of each as ``shard_0/...``, with distributions.
 
-    Numbers are added up; of extremes the most extreme counts; averages are those over all rows, by the rows that may be
-    drawn, use counts by those that are stored.
+    Numbers are added; of minima and maxima the overall one is taken; averages are over all rows, weighted by rows that
+    can be drawn, or by rows stored for use counts.
 
     Args:
-        parts (Mapping[int, Statistics]): Those of each shard by its number.
+        parts (Mapping[int, Statistics]): Statistics of each shard by its number.
 
     Returns:
         Statistics: Values and distributions.

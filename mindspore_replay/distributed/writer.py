@@ -1,4 +1,4 @@
-"""The end of a sharded buffer that inserts."""
+"""Writers: they send rows from any process to the shards of a sharded buffer."""
 
 import logging
 import time
@@ -18,14 +18,14 @@ logger = logging.getLogger("mindspore_replay.distributed")
 
 
 class Schema(NamedTuple):
-    """Schema of the buffers that a writer inserts into.
+    """Schema of the shards' buffers.
 
     Attributes:
         columns (Columns): Their columns.
-        num_envs (int): Rows of an insertion are a multiple of this.
+        num_envs (int): An insertion has a multiple of this number of rows.
         timed (bool): Whether rows know their episode.
         prioritized (bool): Whether rows have priorities.
-        timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for as long as it takes.
+        timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for no limit.
     """
 
     columns: Columns
@@ -38,27 +38,27 @@ class Schema(NamedTuple):
 class ShardWriter:
     """Collects rows and inserts them into one shard, a batch at a time.
 
-    `ShardedReplay.writer` makes it. It can be given to other Ray actors, each of which gets one of its own. A batch is
-    sent once it has enough rows, and `in_flight` of them at most are on their way; then `insert` waits. Batches of a
-    writer land in the order in which they are sent, and each lands whole.
+    Made by `ShardedReplay.writer`. It may be passed to other Ray actors, each of which gets a copy of its own. A batch
+    is sent once it has enough rows. At most `in_flight` batches are in transit; then `insert` waits. Batches of a
+    writer are inserted in the order in which they are sent, each as a whole.
 
-    Where rows know their episode, whole episodes are sent, since batches of several writers land between each other: a
-    batch grows until an episode ends.
+    If rows know their episode, whole episodes are sent, since batches of several writers alternate in a shard: a batch
+    grows until an episode ends.
 
-    If the shard dies, the batches on their way are lost with it, and those that follow wait until it is there again; if
-    it will not be, they go to the next shard. If the writer dies, what it has not sent is lost.
+    If the process of the shard dies, batches in transit are lost, and later ones wait until it has restarted; if it
+    does not restart, they go to the next shard. If the writer's process dies, its unsent rows are lost.
 
     Args:
         actors (Sequence[ActorHandle]): The shards.
-        shard (int): Which of them to begin with.
-        schema (Schema): What they take.
-        batch (int): Rows to send together.
-        in_flight (int): Batches that may be on their way.
+        shard (int): Number of the shard to begin with.
+        schema (Schema): Schema of the shards' buffers.
+        batch (int): Rows to send at once.
+        in_flight (int): Batches that may be in transit.
 
     Attributes:
         shard (int): Number of the shard that it inserts into.
-        inserted (int): Rows that have landed.
-        lost (int): Rows that were on their way to a shard that died, or that it refused.
+        inserted (int): Rows that the shards have inserted.
+        lost (int): Rows in transit to a shard that died, or that a shard refused.
         waited (float): Seconds that `insert` and `flush` have waited for the shard.
     """
 
@@ -90,12 +90,13 @@ class ShardWriter:
         )
 
     def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardWriter":
-        """Collect one row or a batch, and send what is enough. The arrays may change afterwards.
+        """Collect one row or a batch, and send a complete batch. The arrays may change afterwards.
 
         Args:
             exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
             priority (Union[float, Tensor, Sequence, None]): As for `PrioritizedReplayBuffer.insert`. Default: ``None``.
-            end, final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
+            end (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
+            final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
 
         Returns:
             ShardWriter: The writer itself.
@@ -114,7 +115,7 @@ class ShardWriter:
             if self._rows:
                 raise ValueError("For 'ShardWriter', either all rows of an episode must have a priority, or none.")
         if self._rows + rows >= self._batch:
-            self._await_room()  # before these rows are collected, so that the call may be made again
+            self._await_room()  # before these rows are collected, so that a failed call can be repeated
         given = [field.asnumpy() if isinstance(field, Tensor) else field for field in fields]
         shapes = schema.columns.shapes
         self._fields.append([np.array(field).reshape(rows, *shape) for field, shape in zip(given, shapes)])
@@ -125,7 +126,7 @@ class ShardWriter:
         return self
 
     def _marks(self, rows: int, priority: Any, end: Any, final: Any) -> dict[str, np.ndarray]:
-        """Priorities and ends, one for each row."""
+        """Return priorities and episode flags, one for each row."""
         schema, name = self._schema, "ShardWriter"
         more: dict[str, np.ndarray] = {}
         if priority is not None:
@@ -141,10 +142,10 @@ class ShardWriter:
         return more
 
     def _whole(self) -> int:
-        """Rows of which a batch may consist: all, or those of episodes that have ended."""
+        """Return how many rows a batch may have: all, or those of episodes that have ended."""
         if not self._schema.timed:
             return self._rows
-        ended = [more["end"] | more["final"] for more in list(self._more)]  # another thread may ask
+        ended = [more["end"] | more["final"] for more in list(self._more)]  # another thread may change it
         ends = np.flatnonzero(np.concatenate(ended)) if ended else np.empty(0)
         return int(ends[-1]) + 1 if ends.size else 0
 
@@ -169,11 +170,11 @@ class ShardWriter:
             self._await_oldest()
 
     def _arrived(self, ref: Any, seconds: float | None) -> bool:
-        """Wait for an answer; whether it came."""
+        """Wait for an answer; return True if it came."""
         return bool(ray_module().wait([ref], timeout=seconds)[0])
 
     def _arrived_at_last(self, ref: Any, rows: int, shard: int) -> bool:
-        """Wait as long as the limiter says, and log once that it takes long; whether the answer came."""
+        """Wait as long as the limiter allows, log a long wait once, and return True if the answer came."""
         limit = self._schema.timeout
         if limit is not None and limit <= PATIENCE:
             return self._arrived(ref, limit)
@@ -205,9 +206,9 @@ class ShardWriter:
             self.lost += rows
             raise error.as_instanceof_cause() from None
         except ray.exceptions.RayError as error:
-            self._lose(rows, shard, error)
+            self._count_lost(rows, shard, error)
 
-    def _lose(self, rows: int, shard: int, error: Exception) -> None:
+    def _count_lost(self, rows: int, shard: int, error: Exception) -> None:
         self.lost += rows
         logger.warning("shard %d has died, and %d rows on their way are lost", shard, rows)
         if isinstance(error, ray_module().exceptions.ActorDiedError) and shard == self.shard:
@@ -219,9 +220,9 @@ class ShardWriter:
             self.shard = left[0]
 
     def flush(self) -> "ShardWriter":
-        """Send what is collected, and wait until all has landed.
+        """Send the collected rows, and wait until all are inserted.
 
-        Where rows know their episode, rows of an episode that goes on are kept until it ends.
+        If rows know their episode, those of an open episode are kept until it ends.
 
         Returns:
             ShardWriter: The writer itself.
@@ -236,7 +237,7 @@ class ShardWriter:
         return self
 
     def send(self) -> None:
-        """Send what is collected, without waiting for it to land."""
+        """Send the collected rows, without waiting until they are inserted."""
         self._send(self._whole())
 
     @property
@@ -246,7 +247,7 @@ class ShardWriter:
 
     @property
     def on_their_way(self) -> int:
-        """Rows that have not landed, but for those of an episode that goes on."""
+        """Rows that are not inserted yet, apart from those of an open episode."""
         return self._in_transit + self._whole()
 
     @property
@@ -259,7 +260,7 @@ class ShardWriter:
         return self._rows
 
     def landed(self, seconds: float) -> bool:
-        """Return True if all that was sent has landed, or does in so many seconds."""
+        """Return True if all rows sent are inserted, now or within so many seconds."""
         ray = ray_module()
         while self._sent and ray.wait([self._sent[0][0]], timeout=seconds)[0]:
             self._await_oldest()
@@ -267,7 +268,7 @@ class ShardWriter:
 
 
 def _flags(name: str, flags: Any, rows: int) -> np.ndarray:
-    """One bool for each row."""
+    """Return one flag for each row, bool ``[rows]``."""
     given = flags.asnumpy() if isinstance(flags, Tensor) else np.asarray(flags)
     if given.dtype != np.bool_:
         raise TypeError(f"For 'ShardWriter', {name!r} must hold bools, but got {given.dtype.name}.")

@@ -1,4 +1,4 @@
-"""Replay buffers in memory of the host, with NumPy alone: rows, what is known of them, and the operators on them."""
+"""Replay buffers in host memory, with NumPy alone: rows, the state of each row, and the operators on them."""
 
 from .library import KernelError
 from .options import Options

@@ -1,4 +1,4 @@
-"""Calls a kernel on memory of the host."""
+"""Calls kernels on host memory."""
 
 import ctypes
 import functools
@@ -16,8 +16,8 @@ class Array(NamedTuple):
 
     Args:
         shape (tuple[int, ...]): Its shape, or that of the first call.
-        dtype (str): Its dtype as the kernels spell it.
-        memory (Union[numpy.ndarray, None]): The array itself; ``None`` for one that is bound later.
+        dtype (str): Its dtype, as the kernels spell it.
+        memory (Union[numpy.ndarray, None]): The array itself; ``None`` if it is bound later.
     """
 
     shape: tuple[int, ...]
@@ -26,21 +26,21 @@ class Array(NamedTuple):
 
 
 def kept(array: np.ndarray) -> Array:
-    """Return an argument that stays the same array."""
+    """Return an argument that is always this array."""
     return Array(array.shape, array.dtype.name, array)
 
 
 class Call:
-    """A kernel and its arguments, which are bound by their names.
+    """A kernel and its arguments, which are bound by name.
 
-    Not safe for threads: the caller holds the lock of the buffer that owns this object.
+    Not thread-safe: the caller holds the lock of the buffer that owns this object.
 
     Args:
         operator (str): Name of the operator.
         groups (Collection[str]): The optional groups of state that the buffer has.
-        arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments; for columns, rows and
-            outputs one for each. An array that is not among them is bound later, with the signature's dtype.
-        address_of (Union[Callable, None]): The address of an array that is no NumPy array.
+        arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments; a sequence of arrays for columns, rows
+            and outputs. An array that is not given is bound later, with the signature's dtype.
+        address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Call:
             these = [given] if isinstance(given, Array) else list(given)
             self._places[item.name] = range(len(arrays), len(arrays) + len(these))
             arrays += these
-        self._kept = [array.memory for array in arrays]  # alive as long as their addresses
+        self._kept = [array.memory for array in arrays]  # keeps their addresses valid
         size = len(arrays)
         self._shapes = [(ctypes.c_int64 * max(len(array.shape), 1))(*array.shape) for array in arrays]
         addresses = (array.memory.ctypes.data if array.memory is not None else None for array in arrays)
@@ -65,46 +65,46 @@ class Call:
         names = (ctypes.c_char_p * size)(*(array.dtype.encode() for array in arrays))
         self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
         kernel = _kernel(self._kernel)
-        #: The kernel with its arguments, as the module of csrc/python/calls.cc has it.
+        #: The kernel with its arguments, an object of csrc/python/calls.cc.
         params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
         self.direct: Any = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, address_of)
         self._run, self._locate = self.direct.run, self.direct.locate
 
     def bind(self, name: str, *arrays: Any) -> None:
-        """Make an argument, or one for each column, contiguous arrays, which have to live until the call is over."""
+        """Bind contiguous arrays to an argument, one for each column; they must stay alive until the call is over."""
         self._locate(self._places[name].start, arrays)
 
     def set_leading(self, name: str, n: int) -> None:
-        """Set the first axis of an argument, or of one for each column; they are always set together."""
+        """Set the first axis of an argument, for all columns alike."""
         place = self._places[name]
         if self._shapes[place.start][0] != n:
             for i in place:
                 self._shapes[i][0] = n
 
     def bind_vector(self, name: str, vector: Any) -> None:
-        """Make an argument a vector, contiguous and ``[]`` or ``[n]``."""
+        """Bind a contiguous vector, ``[]`` or ``[n]``, to an argument."""
         self._locate(self._places[name].start, (vector,))
         self.set_leading(name, vector.size)
 
     def check(self, status: int) -> None:
-        """Raise a KernelError if this is no success."""
+        """Raise a KernelError for a status other than success."""
         if status != library.OK:
             raise library.KernelError(self._kernel, status)
 
     def __call__(self) -> None:
-        """Make the call.
+        """Call the kernel.
 
         Raises:
-            KernelError: If the kernel did nothing.
+            KernelError: If the kernel failed; then it changed nothing.
         """
         status = self._run()
         if status != library.OK:
             raise library.KernelError(self._kernel, status)
 
     def giving(self, name: str, made: Sequence[Callable[[], np.ndarray]], share: Any) -> Callable[[], Any]:
-        """Return a function that makes the call with new arrays for an argument, or for one for each column.
+        """Return a function that calls the kernel with new arrays for an argument, one for each column.
 
-        It gives a tuple of what `share` makes of them, or the status of a kernel that did nothing.
+        It returns a tuple of the results of `share` for these arrays, or the status of a kernel that failed.
         """
         return functools.partial(self.direct.give, self._places[name].start, tuple(made), share)
 

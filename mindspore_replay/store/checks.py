@@ -1,15 +1,15 @@
-"""Checks of the numbers that users give."""
+"""Checks of numbers passed by users."""
 
 from typing import Any
 
 import numpy as np
 
-#: Rows that a buffer can hold: its cursors are int32.
+#: Most rows of a buffer, since its cursors are int32.
 MAX_CAPACITY = 2**31 - 1
 
 
 def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPACITY, minimum: int = 1) -> int:
-    """Return an int in ``[minimum, maximum]``, or a clear error."""
+    """Check an int to be in ``[minimum, maximum]``, and return it; else raise a TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be an int, but got {value!r} ({type(value).__name__}).")
     if not minimum <= value <= maximum:
@@ -18,7 +18,7 @@ def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPA
 
 
 def check_number(cls_name: str, argument: str, value: Any, minimum: float = 0.0, maximum: float = 1.0) -> float:
-    """Return a number in ``[minimum, maximum]``, or a clear error."""
+    """Check a number to be in ``[minimum, maximum]``, and return it; else raise a TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be a number, but got {value!r} ({type(value).__name__}).")
     if not minimum <= value <= maximum:
@@ -27,7 +27,7 @@ def check_number(cls_name: str, argument: str, value: Any, minimum: float = 0.0,
 
 
 def one_int(cls_name: str, argument: str, value: np.ndarray) -> int:
-    """Return the only element of an array of ints, or a clear error."""
+    """Return the only element of an array of ints; else raise a TypeError or ValueError."""
     if value.shape not in ((), (1,)) or value.dtype.kind not in "iu":
         raise TypeError(
             f"For '{cls_name}', '{argument}' must be an int or a Tensor [] of ints, but got a Tensor "
@@ -37,14 +37,14 @@ def one_int(cls_name: str, argument: str, value: np.ndarray) -> int:
 
 
 def check_bool(cls_name: str, argument: str, value: Any) -> bool:
-    """Return a bool, or a clear error."""
+    """Check that a value is a bool, and return it; else raise a TypeError."""
     if not isinstance(value, bool):
         raise TypeError(f"For '{cls_name}', '{argument}' must be a bool, but got {value!r} ({type(value).__name__}).")
     return value
 
 
 def check_seed(cls_name: str, seed: Any) -> int:
-    """Return a seed in [0, 2^64); for ``None`` one from NumPy's generator, which ``mindspore.set_seed`` seeds."""
+    """Check a seed to be in [0, 2^64), or take one from NumPy's generator, which ``mindspore.set_seed`` seeds."""
     if seed is None:
         return int(np.random.randint(2**63 - 1, dtype=np.int64))
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):

@@ -1,4 +1,4 @@
-"""Arguments beside rows, as arrays that kernels take, or clear errors."""
+"""Converts arguments other than rows to arrays for kernels; raises a TypeError or ValueError for invalid ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def is_vector(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Return True if a kernel can read an array where it lies, as ``[n]`` of this dtype, n at least 1."""
+    """Return True if a kernel can read the array in place, as ``[n]`` of this dtype, n at least 1."""
     return (
         type(value) is np.ndarray
         and value.dtype == dtype
@@ -27,7 +27,7 @@ def is_vector(value: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def as_handles(cls_name: str, indices: Any) -> np.ndarray:
-    """Return handles as int64 ``[]`` or ``[n]``, or a clear error."""
+    """Return handles as int64 ``[]`` or ``[n]``."""
     handles = _array(indices)
     if handles.dtype.kind not in "iu":
         raise TypeError(f"For '{cls_name}', 'indices' must hold ints, but got {handles.dtype.name}.")
@@ -39,7 +39,7 @@ def as_handles(cls_name: str, indices: Any) -> np.ndarray:
 
 
 def as_priority(cls_name: str, priority: Any) -> np.ndarray:
-    """Priorities as float32 ``[]`` or ``[n]``, or a clear error."""
+    """Return priorities as float32 ``[]`` or ``[n]``; raise a ValueError if one is negative, NaN or infinite."""
     given = _array(priority)
     if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
         raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {given.dtype.name}.")
@@ -49,7 +49,7 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
         with np.errstate(over="ignore"):
             given = given.astype(np.float32)
     given = np.asarray(given, order="C")
-    # As unsigned integers, the bits of numbers from 0 on are smaller than those of infinity, and all others larger.
+    # As unsigned ints, the bits of finite numbers >= 0 are smaller than those of infinity; all others are larger.
     if given.view(np.uint32).max() >= _INFINITY:
         bad = given[~(np.isfinite(given) & (given >= 0))]
         if bad.size:
@@ -58,7 +58,7 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
 
 
 def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, list[int], list[np.ndarray]]:
-    """Return handles ``[n]``, numbers of columns, and their rows ``[n, *F]``, or a clear error."""
+    """Return handles ``[n]``, indices of columns, and the rows of these columns, each ``[n, *F]``."""
     handles = as_handles(schema.cls_name, indices)
     chosen = schema.chosen(values)
     given = list(values.values()) if isinstance(values, Mapping) else values
@@ -69,7 +69,7 @@ def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, li
 
 
 def check_length(cls_name: str, priority: Any, rows: int) -> None:
-    """Raise a ValueError unless there is one priority for all rows or one for each."""
+    """Raise a ValueError unless there is one priority, or one for each row."""
     if priority.shape not in ((), (rows,)):
         raise ValueError(
             f"For '{cls_name}', the priorities must be one number for all rows or have shape [{rows}], one for each, "
@@ -78,7 +78,7 @@ def check_length(cls_name: str, priority: Any, rows: int) -> None:
 
 
 def one_number(cls_name: str, beta: np.ndarray) -> Any:
-    """Return the only element of an array, or a clear error."""
+    """Return the only element of an array; raise an error if there is not exactly one."""
     if beta.shape not in ((), (1,)) or beta.dtype.kind not in "iuf":
         raise TypeError(
             f"For '{cls_name}', 'beta' must be one number, but got shape {list(beta.shape)} of {beta.dtype.name}."
@@ -87,7 +87,7 @@ def one_number(cls_name: str, beta: np.ndarray) -> Any:
 
 
 def as_flags(cls_name: str, argument: str, value: Any) -> np.ndarray:
-    """Return flags as bool ``[]`` or ``[n]``, or a clear error."""
+    """Return flags as bool ``[]`` or ``[n]``."""
     given = _array(value)
     if given.dtype != np.bool_:
         raise TypeError(f"For '{cls_name}', '{argument}' must be a bool or hold bools, but got {given.dtype.name}.")
@@ -97,7 +97,7 @@ def as_flags(cls_name: str, argument: str, value: Any) -> np.ndarray:
 
 
 def check_flags(cls_name: str, argument: str, flags: np.ndarray, rows: int, num_envs: int) -> None:
-    """Raise a ValueError unless there is a flag for each row; one for all can only be that of a single step."""
+    """Raise a ValueError unless there is a flag for each row, or a single one for a single step."""
     if flags.shape != (rows,) and (flags.ndim or rows != num_envs):
         raise ValueError(
             f"For '{cls_name}', '{argument}' must have shape [{rows}], one flag for each row"
@@ -106,7 +106,7 @@ def check_flags(cls_name: str, argument: str, flags: np.ndarray, rows: int, num_
 
 
 def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np.ndarray:
-    """Return flags of rows, uint8 ``[1]`` or ``[n]``."""
+    """Combine the flags `end` and `final` of rows. Shape ``[1]`` or ``[n]``, uint8."""
     ends = np.zeros(1, np.uint8)
     for argument, value, bits in (("end", end, END), ("final", final, END | FINAL)):
         if value is False:
@@ -118,7 +118,7 @@ def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np
 
 
 def too_long(cls_name: str, longest: int) -> ValueError:
-    """Return the error of a row with which an episode would be longer than it may be."""
+    """Return the error for a row that would make its episode too long."""
     return ValueError(
         f"For '{cls_name}', no episode may have more than max_episode_length={longest} rows: the last of them must "
         "come with end=True, but got one without. Nothing was stored."

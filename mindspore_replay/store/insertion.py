@@ -1,4 +1,4 @@
-"""Rows from Python on their way to the kernel that stores them."""
+"""Checks rows from Python and passes them to the kernel that stores them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,15 +14,15 @@ from .windows import END, FINAL
 
 
 class Insertion:
-    """Stores rows. What is plainly one right row is taken at once; anything else goes through the schema.
+    """Stores rows. A single row that obviously fits is stored at once; all else is checked by the schema.
 
-    Not safe for threads: the caller holds the lock of the buffer that owns this object.
+    Not thread-safe: the caller holds the lock of the buffer that owns this object.
 
     Args:
         schema (Schema): The columns.
-        options (Options): What the store is made for.
-        state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as kernels take them.
-        address_of (Union[Callable, None]): The address of an array that is no NumPy array.
+        options (Options): Options of the store.
+        state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
+        address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Insertion:
         self._one = Call("insert", options.groups, arguments | {"rows": rows}, address_of)
         self._many = Call("insert", options.groups, arguments | {"rows": batch}, address_of)
         places = ((array.ctypes.data, array.dtype.kind, array.dtype.itemsize, array.shape) for array in self._staged)
-        #: `(exp) -> status`: stores one row of the columns' dtypes and shapes; -1 asks for a closer look.
+        #: `(exp) -> status`: stores one row of the columns' dtypes and shapes; -1 if it has to be checked first.
         self.row: Any = library.calls.Row(np.ndarray, tuple(places), self._one.direct)
         self._at_once = options.num_envs == 1
 
@@ -58,7 +58,7 @@ class Insertion:
         self._closer(tuple(exp), priority, end, final)
 
     def _with_priority(self, call: Call, priority: np.ndarray, run: Callable[..., int], *arguments: Any) -> int:
-        """Return the status of a call with these priorities."""
+        """Make a call with these priorities, and return its status."""
         call.bind_vector("priority", priority)
         try:
             return run(*arguments)
@@ -66,7 +66,7 @@ class Insertion:
             call.bind_vector("priority", self._max_priority)
 
     def _check(self, call: Call, status: int) -> None:
-        """Raise an error if a kernel has found one."""
+        """Raise the error for a kernel's status."""
         rule = self._options.rule
         if status == library.TOO_LONG and rule is not None:
             raise too_long(self._options.cls_name, rule.max_length)
@@ -96,15 +96,15 @@ class Insertion:
         self._check(call, status)
 
     def _rows_of(self, fields: tuple[Any, ...]) -> int:
-        """Return the rows of a batch whose memory a kernel may read as it is; 0 asks for a closer look."""
+        """Return the number of rows of a batch that a kernel can read in place; 0 if it has to be checked first."""
         rows: int = self.row.batch(fields)
         return 0 if rows % self._options.num_envs else rows
 
     def _checked(self, fields: tuple[Any, ...]) -> tuple[list[np.ndarray], int]:
-        """Rows in any form as arrays, and how many they are. A single row without a leading axis is staged.
+        """Return rows of any form as arrays, and their number. A single row without a leading axis is staged.
 
         Raises:
-            TypeError, ValueError: As `Schema.check`.
+            TypeError, ValueError: As for `Schema.check`.
         """
         schema = self._schema
         arrays = [schema.to_array(i, value) for i, value in enumerate(fields)]

@@ -1,4 +1,4 @@
-"""Finds and loads the kernel libraries, or says why they cannot be had."""
+"""Finds and loads the kernel libraries, or says why one is not available."""
 
 import ctypes
 import functools
@@ -14,11 +14,11 @@ try:
 except ImportError:
     calls = None  # type: ignore[assignment]
 
-#: What a kernel returns when it has done its work, found too few rows, a position without a row, a priority that cannot
-#: be, or an episode too long; csrc/core/status.h has the others.
+#: Status of a kernel: success, too few rows, a position without a row, an invalid priority, or an episode that is too
+#: long; csrc/core/status.h has the others.
 OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
 
-#: What it found, in words.
+#: Descriptions of these failures.
 FAILURES = {
     TOO_FEW_ROWS: "fewer rows are eligible than a sample needs",
     OUT_OF_RANGE: "an index is out of range: no row is stored there",
@@ -26,13 +26,13 @@ FAILURES = {
     TOO_LONG: "an episode would have more rows than it may have",
 }
 
-#: Name of the kernel library for each device target that has one.
+#: File name of the kernel library for each device target that has one.
 _NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}
 _FOLDER = Path(__file__).resolve().parent.parent
 
 
 class KernelError(RuntimeError):
-    """A kernel refused its arguments, or found that it could not do its work. It changed nothing."""
+    """A kernel rejected its arguments or could not do its work. It changed nothing."""
 
     def __init__(self, kernel: str, status: int) -> None:
         did = "failed" if status in FAILURES else "refused its arguments"
@@ -42,7 +42,7 @@ class KernelError(RuntimeError):
 
 
 class Library(NamedTuple):
-    """A kernel library that loads, or why there is none."""
+    """A kernel library, or the reason why there is none."""
 
     path: Path | None
     handle: ctypes.CDLL | None
@@ -63,7 +63,7 @@ def library_for(device: str) -> Library:
         return Library(None, None, reason)
     path = _FOLDER / f"{_NAMES[device]}.so"
     if not path.exists():
-        note = path.with_suffix(".txt")  # written by setup.py where it could not build the library
+        note = path.with_suffix(".txt")  # written by setup.py if it could not build the library
         why = note.read_text(encoding="utf-8").strip() if note.exists() else f"there is no {path}"
         return Library(None, None, f"{library} was not built: {why}")
     try:
@@ -83,5 +83,5 @@ def _lines(handle: Any) -> Iterator[str]:
 
 @functools.lru_cache
 def table(device: str) -> tuple[dict[str, tuple[Item, ...]], dict[str, Signature]]:
-    """Return the groups of state and the signatures in a library that loads."""
+    """Return the groups of state and the signatures in a library that is loaded."""
     return parse(_lines(library_for(device).handle))

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 _LINE, _HUGE = 64, 1 << 21
-#: Elsewhere, as on Windows, anonymous memory is private anyway.
+#: On other systems, such as Windows, anonymous memory is always private.
 _PRIVATE: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 def zeros(layout: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, np.ndarray]:
-    """Arrays of zeros in one piece of memory, which they get as they are written: the small ones share a page.
+    """Return arrays of zeros in one block of memory, which the system provides as it is written.
 
-    It is in huge pages where the system has them: rows are read at random.
+    The block is in huge pages if the system has them, since rows are read at random. Small arrays share a page.
     """
     bytes_of = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in layout.items()}
     total = sum(-(-size // _LINE) * _LINE for size in bytes_of.values())

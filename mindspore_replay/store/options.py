@@ -6,22 +6,22 @@ from .windows import SamplePlan, WindowRule
 
 
 class Options(NamedTuple):
-    """Checked options: how rows are kept and drawn.
+    """Validated options: how rows are stored and drawn.
 
     Args:
-        capacity (int): Rows that are kept.
-        plan (SamplePlan): How a sample is drawn and what it gives.
-        num_envs (int): Environments that write in step.
-        seed (int): Start of the random sequence, in [0, 2^64).
-        weighting (Union[tuple[float, float], None]): Alpha and epsilon, by which a priority becomes a weight; ``None``
-            where no weights are kept.
-        rule (Union[WindowRule, None]): Where windows may start; ``None`` where samples are of single rows.
-        max_staleness (Union[int, None]): The clock's lead over a row's insertion after which the row is removed.
-        reservoir (bool): Whether rows are kept by Algorithm R, and not in a ring.
-        beta (Union[float, None]): Beta at first, where samples are drawn by priority.
-        window (Union[int, None]): Newest rows of which samples are drawn at first, where that may change.
-        end_flags (int): Flags of a row behind which its episode breaks off.
-        cls_name (str): The class that errors speak of.
+        capacity (int): Most rows stored.
+        plan (SamplePlan): How a sample is drawn, and its outputs.
+        num_envs (int): Environments that insert in step.
+        seed (int): Seed of the random sequence, in [0, 2^64).
+        weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert a priority to a weight; ``None``
+            without weights.
+        rule (Union[WindowRule, None]): Where windows may start; ``None`` if samples are of single rows.
+        max_staleness (Union[int, None]): Rows older than this by the learner's clock are removed.
+        reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
+        beta (Union[float, None]): Initial beta, if samples are drawn by priority.
+        window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
+        end_flags (int): Flags of a row that end its episode.
+        cls_name (str): Class to name in errors.
     """
 
     capacity: int
@@ -39,7 +39,7 @@ class Options(NamedTuple):
 
     @property
     def groups(self) -> frozenset[str]:
-        """The optional groups of the state, in the words of the signatures."""
+        """The optional groups of the state, as named in the signatures."""
         there = {
             "reservoir": self.reservoir,
             "row_state": self.weighting is not None,
@@ -49,11 +49,11 @@ class Options(NamedTuple):
 
     @property
     def has_handles(self) -> bool:
-        """True if rows have handles: where each has a weight or a serial number of its own."""
+        """True if rows have handles: if each has a weight or its own serial number."""
         return self.weighting is not None or self.reservoir
 
     @property
     def most_starts(self) -> int:
-        """The most rows at which samples may start at a time, and so the largest sample."""
+        """Largest number of rows at which samples can start, and so the largest sample."""
         unfinished = 0 if self.rule is None or self.rule.pad_end else self.rule.future - 1
         return self.capacity - unfinished * self.num_envs

@@ -1,4 +1,4 @@
-"""Memory for what a kernel gives to Python."""
+"""Memory for the outputs of kernels that are returned to Python."""
 
 import functools
 import math
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-# Memory of this size the C library takes from the system at each allocation, which costs more than filling it.
+# At this size the C library gets memory from the system at each allocation, which costs more than filling it.
 _LARGE = 1 << 17  # bytes
-_KEPT = 4  # blocks of a large output: one in the learner's hands, and some that were drawn ahead
-_UNUSED = 3  # references to a block that only this module knows: the list, a variable, the argument of getrefcount
+_KEPT = 4  # blocks of a large output: one used by the learner, and some that were drawn ahead
+_UNUSED = 3  # references to an unused block: the list, a variable, the argument of getrefcount
 
 Maker = Callable[[], np.ndarray]
 
@@ -19,8 +19,8 @@ Maker = Callable[[], np.ndarray]
 class _Blocks:
     """Makes large arrays, with any contents.
 
-    The memory of one is used again as soon as nothing refers to it any more: no Tensor, and nothing that shares its
-    memory. So a loop that draws batch after batch stays in the same few blocks.
+    A block is reused as soon as nothing else refers to its memory, neither a Tensor nor an array. So a loop that draws
+    batches uses the same few blocks.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -38,7 +38,7 @@ class _Blocks:
 
 
 def makers(specs: Iterable[tuple[tuple[int, ...], np.dtype[Any]]]) -> tuple[Maker, ...]:
-    """For each shape and dtype a function that makes such an array, with any contents."""
+    """Return a function for each shape and dtype that makes such an array, with any contents."""
     return tuple(
         _Blocks(shape, dtype)
         if math.prod(shape) * dtype.itemsize >= _LARGE

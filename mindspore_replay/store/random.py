@@ -1,4 +1,4 @@
-"""The state of the counter-based random sequence, which csrc/core/random.h and ops/random.py draw from."""
+"""The state of the counter-based random sequence in csrc/core/random.h and ops/random.py."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ GAMMA = 0x9E3779B97F4A7C15
 MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 _MASK = (1 << 64) - 1
 
-#: The range of all rows, as `sample_range` takes it.
+#: The range of all rows, as an argument `sample_range`.
 ALL_ROWS = (0, (1 << 63) - 1)
 
 

@@ -1,4 +1,4 @@
-"""The schema of a transition: names, shapes and dtypes of its columns, and the checks on what is put into them."""
+"""The schema of a transition: names, shapes and dtypes of its columns, and the checks of rows."""
 
 import math
 import numbers
@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: The dtypes that a column may have.
+#: The dtypes allowed for a column.
 DTYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
     "bfloat16",
 )  # fmt: skip
 
-#: Names of the dtypes that NumPy's scalar types and Python's own stand for.
+#: Names of the dtypes for NumPy's scalar types and Python's own.
 _OF_TYPES: dict[type, str] = {np.dtype(name).type: name for name in DTYPES if name != "bfloat16"}
 _OF_TYPES |= {bool: "bool", int: "int64", float: "float64"}
 
 
 def type_name(dtype: Any) -> str:
-    """Return the name of a dtype of MindSpore or NumPy, for example ``"float32"``."""
+    """Return the name of a dtype of MindSpore or NumPy, such as ``"float32"``."""
     return str(dtype).lower()
 
 
@@ -29,7 +29,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def given_type_name(dtype: Any) -> str:
-    """Return the name of a dtype as callers give it: of MindSpore, NumPy, a scalar type (``np.float32``), or a name."""
+    """Return the name of a dtype given by a user: MindSpore's, NumPy's, a scalar type (``np.float32``), or a name."""
     if isinstance(dtype, str):
         return dtype
     if isinstance(dtype, np.dtype):
@@ -38,7 +38,7 @@ def given_type_name(dtype: Any) -> str:
 
 
 class Batch(NamedTuple):
-    """The layout of what one insertion brings: one row without a leading axis, or ``rows`` rows with one."""
+    """Layout of the rows of an insertion: one row without a leading axis, or ``rows`` rows with one."""
 
     rows: int
     single: bool
@@ -48,19 +48,19 @@ class Schema:
     """Names, shapes and dtypes of the columns of a buffer.
 
     Args:
-        cls_name (str): The class that errors speak of.
+        cls_name (str): Class to name in errors.
         shapes (Sequence[Sequence[int]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column.
-        names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for numbers.
+        names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for no names.
 
     Raises:
         TypeError: If an argument, a shape, a dtype or a name is of another type.
-        ValueError: If there is no column, if the lengths differ, if an axis is not positive, or if a name comes twice.
+        ValueError: If there is no column, lengths differ, an axis is not positive, or a name is given twice.
     """
 
     def __init__(self, cls_name: str, shapes: Any, types: Any, names: Any = None) -> None:
         self.cls_name = cls_name
-        #: The dtype that the Cell which holds the buffer computes in, where that is set by mixed precision.
+        #: The dtype in which the Cell that owns the buffer computes, if mixed precision sets it.
         self.owner_dtype: str | None = None
         self.shapes = tuple(self._shape(i, shape) for i, shape in enumerate(self._sequence("shapes", shapes)))
         self.dtypes = tuple(self._dtype(i, dtype) for i, dtype in enumerate(self._sequence("types", types)))
@@ -75,7 +75,7 @@ class Schema:
                     f"but got {len(values)}."
                 )
         self._check_names()
-        # MindSpore cannot scatter bool, so a bool column is kept as uint8.
+        # MindSpore cannot scatter bool, so a bool column is stored as uint8.
         self.stored_dtypes = tuple("uint8" if dtype == "bool" else dtype for dtype in self.dtypes)
         self.numpy_types = tuple(map(self.numpy_type, self.dtypes))
 
@@ -84,7 +84,7 @@ class Schema:
 
     @staticmethod
     def numpy_type(dtype: str) -> np.dtype[Any]:
-        """Return the NumPy dtype by a name. NumPy has no bfloat16, and takes its bits as uint16."""
+        """Return the NumPy dtype for a name. NumPy has no bfloat16, whose bits are uint16."""
         return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
     def _sequence(self, argument: str, value: Any) -> Sequence[Any]:
@@ -161,13 +161,13 @@ class Schema:
         return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
 
     def count_rows(self, fields: Sequence[Any], num_envs: int) -> int:
-        """Count the rows in fields, with the errors of `check`."""
+        """Return the number of rows in the fields; errors are those of `check`."""
         return self.check(
             [field.shape for field in fields], [type_name(field.dtype) for field in fields], num_envs
         ).rows
 
     def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
-        """Return the layout of rows with these shapes and dtype names, or an error that lists every bad column."""
+        """Return the layout of rows with these shapes and dtype names; raise an error that lists every wrong column."""
         wrong = [
             f"{self._label(i)}: expected {expected}, but got {got}"
             for i, (expected, got) in enumerate(zip(self.dtypes, types))
@@ -199,7 +199,7 @@ class Schema:
         return Batch(rows, single)
 
     def chosen(self, values: Any) -> list[int]:
-        """Return the numbers of the columns that values are for: those of a dict's names, or all."""
+        """Return the indices of the columns that values are given for: those of a dict's keys, or all."""
         if not isinstance(values, Mapping):
             self._all_columns("values", values)
             return list(range(len(self)))
@@ -236,7 +236,7 @@ class Schema:
             )
 
     def _cast_from(self, types: Sequence[str]) -> str:
-        """Return the cause of a wrong dtype and the way out, if mixed precision can have made it."""
+        """Return the cause of a wrong dtype and the remedy, if mixed precision may have cast it."""
         if self.owner_dtype not in types:
             return ""
         return (
@@ -248,7 +248,7 @@ class Schema:
         return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
 
     def to_array(self, i: int, value: Any) -> np.ndarray:
-        """Return a NumPy array for field `i`. Numbers, and lists of nothing else, take the column's dtype by value."""
+        """Convert field `i` to a NumPy array. Numbers and lists of numbers are cast to the column's dtype by value."""
         if is_tensor(value):
             return value.asnumpy()
         if not isinstance(value, np.ndarray) and _is_of_numbers(value):
@@ -257,7 +257,7 @@ class Schema:
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def _cast(self, i: int, value: Any) -> np.ndarray:
-        """Numbers that have no dtype of their own in the column's."""
+        """Cast numbers without a dtype to that of the column."""
         dtype = self.numpy_types[i]
         given = self._even(i, value)
         if not np.can_cast(given.dtype, dtype, "same_kind") and not (given.dtype.kind in "iu" and dtype.kind in "iuf"):
@@ -287,14 +287,14 @@ class Schema:
 
 
 def _is_of_numbers(value: Any) -> bool:
-    """Return True for a number, and for a list or tuple, also a nested one, of nothing but numbers."""
+    """Return True for a number, and for a list or tuple, possibly nested, of numbers only."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_of_numbers, value))
     return isinstance(value, (numbers.Number, np.generic))
 
 
 def _cast_hint(expected: Sequence[Any], types: Sequence[str]) -> str:
-    """Return the calls that cast the first array whose dtype is not the column's."""
+    """Return the calls that cast the first array whose dtype is wrong."""
     name = next(dtype for dtype, got in zip(expected, types) if dtype != got)
     name = "bool_" if name == "bool" else name
     on_array = "" if name == "bfloat16" else f".astype(np.{name}) on an array, "

@@ -1,10 +1,10 @@
-"""Reads the table of operators that the kernel library holds, as csrc/signatures.h explains it."""
+"""Parses the table of operators in the kernel library; csrc/signatures.h describes it."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-#: Dtypes in the words of the table and of the kernels.
+#: Dtypes as the table and the kernels spell them.
 DTYPES = {
     "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool", "any": "any",
 }  # fmt: skip
@@ -17,15 +17,15 @@ _ITEM = re.compile(r"(?:(\w+)\?)?(\w+)(?:=(\w+))?(?::(\w+))?\[([^\]]*)\]")
 
 
 class Item(NamedTuple):
-    """An argument of an operator, or those for all columns.
+    """An argument of an operator; one item stands for all columns.
 
     Args:
         name (str): Its name.
         role (str): ``"state"``, ``"input"`` or ``"output"``.
-        dtype (str): Its dtype as the kernels spell it; empty for columns, rows and outputs.
-        extents (tuple[str, ...]): How many elements it has, or each of its two axes, as the table has it.
+        dtype (str): Its dtype, as the kernels spell it; empty for columns, rows and outputs.
+        extents (tuple[str, ...]): Its number of elements, or the sizes of its two axes, as in the table.
         group (str): The group of the state that it belongs to, or needs; empty for none.
-        may_be (str): The array of the state that it may be itself; empty for none.
+        may_be (str): The array of the state that it may alias; empty for none.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Item(NamedTuple):
 
     @property
     def lead(self) -> int:
-        """Number of axes before those of a row, of rows."""
+        """Number of leading axes of rows, before those of a single row."""
         return len(self.extents)
 
 
@@ -52,7 +52,7 @@ class Signature(NamedTuple):
     Args:
         name (str): Name of the operator.
         items (tuple[Item, ...]): Its arguments in order.
-        optional (frozenset[str]): Groups of the state that it takes only from buffers that have them.
+        optional (frozenset[str]): Groups of the state that it takes only if the buffer has them.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Signature(NamedTuple):
         return f"replay_{self.name}"
 
     def present(self, groups: Iterable[str]) -> tuple[Item, ...]:
-        """Return the items that there are in a buffer with these optional groups of state."""
+        """Return the items that exist in a buffer with these optional groups of state."""
         missing = self.optional - set(groups)
         return tuple(item for item in self.items if item.group not in missing)
 
@@ -100,7 +100,7 @@ def _signature(line: str, groups: Mapping[str, str]) -> Signature:
 
 
 def parse(lines: Iterable[str]) -> tuple[dict[str, tuple[Item, ...]], dict[str, Signature]]:
-    """Read the groups of a buffer's state, and the signatures by the names of the operators."""
+    """Parse the groups of a buffer's state, and the signatures, by operator."""
     lines = list(lines)
     groups = dict(line.split(" = ") for line in lines if " = " in line)
     signatures = (_signature(line, groups) for line in lines if " = " not in line)

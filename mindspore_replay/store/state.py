@@ -1,4 +1,4 @@
-"""The arrays that hold a buffer's state: their layout, how they begin, and what must hold between them."""
+"""The arrays of a buffer's state: their layout, initial values and invariants."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,15 +12,15 @@ from .schema import Schema
 from .tree import build_weights, initial_weights, tree_size
 from .windows import check_timeline, legal_starts
 
-#: What is counted of rows: deliveries; removals as used up, as stale, by hand; invalid handles that were skipped.
+#: Counters of rows: deliveries; removals after the last use, as stale, and by `delete`; invalid handles skipped.
 COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
 
-#: The last value of a learner's clock.
+#: The largest value of a learner's clock.
 LAST_CLOCK = 2**62
 
 
 def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype of each array, by name."""
+    """Return the shape and dtype of each array, by name."""
     capacity = options.capacity
     columns = zip(schema.names, schema.shapes, schema.stored_dtypes)
     arrays = {f"column.{name}": ((capacity, *shape), dtype) for name, shape, dtype in columns}
@@ -51,17 +51,17 @@ def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...],
     return arrays
 
 
-#: The arrays, beside columns, that hold one number for each slot.
+#: The arrays, besides columns, with one number for each slot.
 _BY_SLOT = ("priorities", "use_counts", "insertion_clocks", "steps", "flags", "row_serials")
 
 
 def is_by_slot(name: str) -> bool:
-    """Return True if an array holds a row for each slot."""
+    """Return True if the array has a row for each slot."""
     return name.startswith("column.") or name in _BY_SLOT
 
 
 def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
-    """Return the arrays of a buffer without rows."""
+    """Return the arrays of an empty buffer."""
     expected = layout(schema, options).items()
     arrays = zeros({name: (shape, schema.numpy_type(dtype)) for name, (shape, dtype) in expected})
     begin = {"random_state": initial_state(options.seed), "max_priority": 1}
@@ -75,7 +75,7 @@ def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
 
 
 def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Find from scratch the slots of rows at which a sample may start. Shape ``[C]``, bool. Cost O(C)."""
+    """Find the slots of rows at which a sample may start, from scratch. Shape ``[C]``, bool. Cost O(C)."""
     if options.rule is not None:
         return legal_starts(state, options.rule)
     stored = np.zeros(options.capacity, bool)
@@ -84,7 +84,7 @@ def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def check(options: Options, state: Mapping[str, np.ndarray]) -> None:
-    """Raise a ValueError if the arrays, without columns, contradict each other."""
+    """Raise a ValueError if the arrays, apart from columns, are inconsistent."""
     name, capacity = options.cls_name, options.capacity
     (check_reservoir if options.reservoir else check_cursors)(name, capacity, state)
     if options.weighting is not None:
@@ -104,7 +104,7 @@ Layout = Mapping[str, tuple[tuple[int, ...], str]]
 def checked(
     schema: Schema, options: Options, given: Mapping[str, Any], version: int, others: Layout | None = None
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a saved state, with `others` beside those of the layout, or a ValueError."""
+    """Check a saved state, and return its arrays, `others` among them; raise a ValueError if it is invalid."""
     expected = {**layout(schema, options), **(others or {})}
     arrays = fitting(options.cls_name, given, expected, schema.numpy_type("bfloat16"))
     for key, value in (("version", version), ("capacity", options.capacity)):
@@ -119,7 +119,7 @@ def fitting(
     cls_name: str, given: Mapping[str, Any], expected: Layout,
     bfloat16: np.dtype[Any] = np.dtype(np.uint16),  # noqa: B008
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """Arrays of these shapes and dtypes out of a saved state, or a ValueError that lists all that do not fit."""
+    """Return arrays of these shapes and dtypes from a saved state; raise a ValueError that lists all wrong ones."""
     arrays = {key: np.asarray(given[key]) for key in expected if key in given}
     wrong = []
     for key, (shape, dtype) in expected.items():
@@ -128,7 +128,7 @@ def fitting(
             continue
         array = arrays[key]
         name = array.dtype.name
-        if dtype == "bfloat16" and (name == dtype or array.dtype in ("V2", "uint16")):  # its bits, as files keep them
+        if dtype == "bfloat16" and (name == dtype or array.dtype in ("V2", "uint16")):  # its bits, as in files
             arrays[key], name = array.view(bfloat16), dtype
         if (name, array.shape) != (dtype, shape):
             wrong.append(f"{key!r}: expected {dtype} {shape}, but got {name} {array.shape}")
@@ -143,7 +143,7 @@ def fitting(
 
 
 def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray]) -> None:
-    """Raise a ValueError if ``head``, ``count`` and ``serials`` contradict each other."""
+    """Raise a ValueError if ``head``, ``count`` and ``serials`` are inconsistent."""
     head, count = int(cursors["head"]), int(cursors["count"])
     inserted, base = (int(serial) for serial in cursors["serials"])
     since_reset = inserted - base
@@ -156,7 +156,7 @@ def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray
 
 
 def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
-    """Raise a ValueError if cursors and ``row_serials`` contradict each other."""
+    """Raise a ValueError if cursors and ``row_serials`` are inconsistent."""
     head, count = int(state["head"]), int(state["count"])
     inserted, base = (int(serial) for serial in state["serials"])
     if head != 0 or base < 0 or count != min(inserted - base, capacity):
@@ -174,7 +174,7 @@ def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray
 
 
 def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
-    """Raise a ValueError if the clocks of the rows in a reservoir cannot be."""
+    """Raise a ValueError if the clocks of the rows in a reservoir are impossible."""
     count, base, (now, fresh) = int(state["count"]), int(state["serials"][1]), state["clock"].tolist()
     clocks = state["insertion_clocks"][:count]
     if fresh != base or now < 0 or ((clocks < 0) | (clocks > now)).any():
@@ -185,7 +185,7 @@ def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) 
 
 
 def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
-    """Raise a ValueError if the rows' clocks contradict their order in the ring."""
+    """Raise a ValueError if the rows' clocks do not follow their order in the ring."""
     wrong = []
     inserted, count = int(state["serials"][0]), int(state["count"])
     if not (state["clock"][0] >= 0 and inserted - count <= state["clock"][1] <= inserted):
@@ -201,7 +201,7 @@ def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -
 def check_weights(
     cls_name: str, capacity: int, state: Mapping[str, np.ndarray], eligible: np.ndarray, alpha: float, epsilon: float
 ) -> None:
-    """Raise a ValueError if the tree is not that of its leaves, or a leaf is not the weight of its row."""
+    """Raise a ValueError if the tree does not follow from its leaves, or a leaf from the priority of its row."""
     leaves = state["weights"][:capacity]
     wrong = []
     if not np.array_equal(state["weights"], build_weights(leaves)):

@@ -1,4 +1,4 @@
-"""A replay buffer in memory of the host, without MindSpore."""
+"""A replay buffer in host memory, without MindSpore."""
 
 import contextlib
 import ctypes
@@ -19,31 +19,31 @@ from .schema import Schema, is_tensor
 
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
-#: The layout that `Store.state_dict` writes.
+#: Version of the layout that `Store.state_dict` writes.
 STATE_VERSION = 1
 
 
 class Store:
-    """The rows of a buffer and what is known of them, in named arrays, and the operators on them.
+    """The rows of a buffer and their state, in named arrays, and the operators on them.
 
-    It does what a call from Python of a buffer on the CPU does. It is not safe for threads: who shares one holds a lock
-    of its own; kernels in compiled graphs and the methods exclude each other by themselves.
+    It implements the calls from Python of a buffer on the CPU. It is not thread-safe: threads that share one hold a
+    lock; kernels in compiled graphs and the methods exclude each other by themselves.
 
     Axes: ``C`` capacity, ``B`` rows of a sample, ``*F`` a column's shape.
 
     Args:
         schema (Schema): The columns.
-        options (Options): How rows are kept and drawn.
-        arrays (Union[Mapping[str, numpy.ndarray], None]): The arrays of another store, to work on them
-            too. Default: ``None``, for new ones.
-        share (Union[Callable, None]): What samples and rows are handed out as. Default: ``None``, for arrays.
-        address_of (Union[Callable, None]): The address of an array that is no NumPy array. Default: ``None``.
+        options (Options): How rows are stored and drawn.
+        arrays (Union[Mapping[str, numpy.ndarray], None]): The arrays of another store, to share them. Default:
+            ``None``, for new ones.
+        share (Union[Callable, None]): Converts the arrays of samples and rows. Default: ``None``, to return arrays.
+        address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array. Default: ``None``.
 
     Attributes:
-        arrays (dict[str, numpy.ndarray]): The state by name, as `state.layout` says.
+        arrays (dict[str, numpy.ndarray]): The state by name, as in `state.layout`.
 
     Raises:
-        RuntimeError: If the kernel library cannot be had.
+        RuntimeError: If the kernel library is not available.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Store:
         self._drawn_from = ALL_ROWS
 
     def resized(self, options: Options) -> "Store":
-        """Return a store on the same arrays that draws in another way."""
+        """Return a store on the same arrays that draws by other options."""
         return Store(self.schema, options, self.arrays, self._share, self._address_of)
 
-    # How kernels take the state.
+    # The state as arguments of kernels.
 
     @functools.cached_property
     def _state(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Store:
 
     @functools.cached_property
     def insertion(self) -> Insertion:
-        """The calls of `insert`."""
+        """The object that checks and stores rows for `insert`."""
         return Insertion(self.schema, self.options, self._state, self._address_of)
 
     def insert(self, exp: Any, priority: Any = None, end: Any = False, final: Any = False) -> None:
@@ -102,7 +102,7 @@ class Store:
             final (Union[bool, Sequence[bool]]): Whether it holds only the observation after its episode.
 
         Raises:
-            TypeError, ValueError: If something does not fit; nothing is stored then.
+            TypeError, ValueError: If an argument does not fit; then nothing is stored.
         """
         given = None if priority is None else as_priority(self.options.cls_name, priority)
         self.insertion(self.schema.in_order(exp), given, end, final)
@@ -123,15 +123,15 @@ class Store:
         return call, call.giving("outputs", made, self._share)
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
-        """Draws a batch.
+        """Draw a batch.
 
         Args:
             bounds (Union[tuple[int, int], None]): A slice of logical rows to draw from; ``None`` for all, or for
-                the newest `window`. Not by priority.
-            beta (Union[float, None]): Beta of this call, in [0, 1], by priority; ``None`` for that of the state.
+                the newest `window`. Not with priorities.
+            beta (Union[float, None]): Beta of this call, in [0, 1], with priorities; ``None`` for that of the state.
 
         Returns:
-            tuple[numpy.ndarray, ...]: What the plan says.
+            tuple[numpy.ndarray, ...]: The outputs of the plan.
 
         Raises:
             KernelError: If too few rows are eligible.
@@ -154,7 +154,7 @@ class Store:
         return given
 
     def usual_bounds(self) -> tuple[int, int]:
-        """Return the logical rows that are drawn from where nothing else is said."""
+        """Return the range of logical rows to draw from by default."""
         return ALL_ROWS if self.options.window is None else (-int(self.arrays["window"][0]), ALL_ROWS[1])
 
     @functools.cached_property
@@ -177,15 +177,15 @@ class Store:
         """Write columns of stored rows.
 
         Args:
-            handles (Union[numpy.ndarray, Sequence[int], int]): Handles, ``[]`` or ``[n]``; of several for one row the
+            handles (Union[numpy.ndarray, Sequence[int], int]): Handles, ``[]`` or ``[n]``; if several name one row, the
                 last counts.
             values (Union[dict, Sequence]): Rows of some columns by name, or of all in order, ``[*F]`` or ``[n, *F]``.
 
         Returns:
-            numpy.ndarray: How many handles were invalid: those of rows that are gone or deleted. Shape ``[]``, int32.
+            numpy.ndarray: Number of invalid handles, of rows overwritten or deleted. Shape ``[]``, int32.
 
         Raises:
-            TypeError, ValueError: If something does not fit; nothing is written then.
+            TypeError, ValueError: If an argument does not fit; then nothing is written.
         """
         where, chosen, arrays = as_values(self.schema, handles, values)
         rows = [Array(array.shape, self.schema.dtypes[i], array) for i, array in zip(chosen, arrays)]
@@ -193,21 +193,21 @@ class Store:
         self._call("update", columns=columns, handles=kept(where), rows=rows, dead=kept(self._result))()
         return self._result.copy()
 
-    # What is known of rows.
+    # The state of rows.
 
     @functools.cached_property
     def _result(self) -> np.ndarray:
         return np.zeros((), np.int32)
 
     def _handles(self, handles: Any) -> Any:
-        """Return handles as a kernel reads them. A Tensor has been checked by the buffer that gives it."""
+        """Return handles in a form that a kernel reads. A Tensor was checked by the buffer."""
         if is_tensor(handles) or is_vector(handles, _INT64):
             return handles
         return as_handles(self.options.cls_name, handles).reshape(-1)
 
     @functools.cached_property
     def _changing(self) -> dict[str, Call]:
-        """The calls that take handles and give one number."""
+        """The calls that take handles and return a count."""
         result = kept(self._result)
         return {
             "update_priorities": self._call("update_priorities", dead=result),
@@ -215,13 +215,13 @@ class Store:
         }
 
     def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
-        """Give rows other priorities, float32 ``[]`` or ``[n]``.
+        """Set the priorities of rows, float32 ``[]`` or ``[n]``.
 
         Returns:
-            numpy.ndarray: How many of the handles, int64 ``[n]``, were invalid. Shape ``[]``, int32.
+            numpy.ndarray: Number of invalid handles among those given, int64 ``[n]``. Shape ``[]``, int32.
 
         Raises:
-            ValueError: If a priority is negative, NaN or infinite; then none is changed.
+            ValueError: If a priority is negative, NaN or infinite; then nothing is changed.
         """
         call = self._changing["update_priorities"]
         handles = self._handles(handles)
@@ -234,12 +234,12 @@ class Store:
             call()
         except library.KernelError as error:
             if error.status == library.BAD_WEIGHT:
-                as_priority(self.options.cls_name, priorities)  # says which is wrong
+                as_priority(self.options.cls_name, priorities)  # raises an error that names the value
             raise
         return self._result.copy()
 
     def delete(self, handles: Any) -> np.ndarray:
-        """Take the rows of these handles, int64 ``[n]``, out of the draw; how many there were, int32 ``[]``."""
+        """Remove the rows of these handles, int64 ``[n]``, from sampling, and return their number, int32 ``[]``."""
         call = self._changing["delete"]
         handles = self._handles(handles)
         call.bind_vector("handles", handles)
@@ -254,7 +254,7 @@ class Store:
         return self._call("advance", ticks=kept(steps), max_staleness=most, now=kept(np.zeros(1, np.int64))), steps
 
     def advance(self, steps: int = 1) -> None:
-        """Move the learner's clock, and take rows that became stale out of the draw."""
+        """Advance the learner's clock, and remove rows that became stale."""
         call, given = self._advancing
         given[0] = steps
         call()
@@ -264,7 +264,7 @@ class Store:
         return self._call("info")
 
     def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Priorities, use counts and stalenesses of the rows of these handles, int64 ``[n]``."""
+        """Return priorities, use counts and stalenesses of the rows of these handles, int64 ``[n]``."""
         call = self._informing
         handles = self._handles(handles)
         parts = {
@@ -284,7 +284,7 @@ class Store:
         return self._call("end_episodes", flag=kept(flag), ended=kept(self._result))
 
     def end_episodes(self) -> np.ndarray:
-        """End the episodes that go on; how many, int32 ``[]``."""
+        """End the open episodes, and return their number, int32 ``[]``."""
         self._ending()
         return self._result.copy()
 
@@ -293,13 +293,13 @@ class Store:
         return self._call("reset", stored=kept(self._result))
 
     def reset(self) -> None:
-        """Forgets all rows. Serial numbers and the random sequence go on; beta begins anew."""
+        """Remove all rows. Serial numbers and the random sequence continue; beta is reset."""
         self._resetting()
         if self.options.beta is not None:
             self.arrays["beta"][0] = self.options.beta
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
-        """Draws groups by a column of ints: a mask of rows that exist, bool ``[G, L]``, and rows, ``[G, L, *F]``."""
+        """Draw groups by a column of ints: a mask of the rows that exist, bool ``[G, L]``, and rows, ``[G, L, *F]``."""
         lead = (groups, size)
         specs = self._specs(lead)
         rows = [Array(shape, dtype) for (shape, _), dtype in zip(specs, self.schema.dtypes)]
@@ -312,10 +312,10 @@ class Store:
             call.check(given)
         return (mask if self._share is None else self._share(mask), *given)
 
-    # How much there is.
+    # Counts.
 
     def count(self) -> int:
-        """Rows stored."""
+        """Return the number of rows stored."""
         return self._count.item()
 
     @functools.cached_property
@@ -324,7 +324,7 @@ class Store:
         return self._call("sums", ranges=kept(ranges), sums=kept(sums)), ranges, sums
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
-        """Rows at which a sample may start; `bounds` are as for `sample`."""
+        """Return the number of rows at which a sample may start; `bounds` are as for `sample`."""
         where = self.usual_bounds() if bounds is None else bounds
         if self.options.weighting is None:
             return len(range(*slice(*where).indices(self.count())))
@@ -335,11 +335,11 @@ class Store:
         call()
         return int(sums[0])
 
-    # The state as a whole.
+    # The whole state.
 
     @contextlib.contextmanager
     def kernels_kept_out(self) -> Iterator[None]:
-        """While it lasts no kernel runs on these arrays, in no thread. No kernel may be called in it."""
+        """Keep kernels of all threads out of these arrays during the block. The block must not call a kernel."""
         handle: Any = library.library_for("CPU").handle
         handle.replay_hold(self._head)
         try:
@@ -348,16 +348,16 @@ class Store:
             handle.replay_let_go(self._head)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copy of all arrays by name, with the capacity and the version of the layout."""
+        """Copy all arrays, by name, with the capacity and the version of the layout."""
         with self.kernels_kept_out():
             arrays = {name: array.copy() for name, array in self.arrays.items()}
         return {"version": np.array(STATE_VERSION), "capacity": np.array(self.options.capacity), **arrays}
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` of a store with the same columns and options gave.
+        """Load the result of `state_dict` of a store with the same columns and options.
 
         Raises:
-            ValueError: If something does not fit, or contradicts itself; then nothing is changed.
+            ValueError: If an array does not fit or the state is inconsistent; then nothing is changed.
         """
         arrays = state.checked(self.schema, self.options, given, STATE_VERSION)
         with self.kernels_kept_out():
@@ -365,6 +365,6 @@ class Store:
                 array[...] = arrays[name]
 
     def check(self) -> None:
-        """Raise a ValueError if the arrays contradict each other."""
+        """Raise a ValueError if the arrays are inconsistent."""
         with self.kernels_kept_out():
             state.check(self.options, self.arrays)

@@ -2,9 +2,9 @@ r"""A weight for each slot, in a tree of sums.
 
 The tree is one float64 array ``[M]``: the leaves, of which the first ``C`` are the slots' weights; the sums of each
 level above, 16 children to a node; the smallest positive weight below each of those nodes, infinite if there is none.
-Every level is filled up to whole rows of 16; the very last number says how many weights are positive. The sum of a node
-is the sequential sum of its children and is computed anew whenever one of them changes: the tree is a function of its
-leaves, the same in every backend, and never drifts.
+Every level is padded to whole rows of 16; the very last number is the number of positive weights. The sum of a node is
+the sequential sum of its children and is computed anew whenever one of them changes: the tree is a function of its
+leaves, the same in every backend, and does not drift.
 
 Axes: ``C`` capacity, ``M`` numbers of the tree.
 """
@@ -17,7 +17,7 @@ FANOUT = 16
 
 
 class Level(NamedTuple):
-    """Nodes of a level above the leaves, and where its sums and minima, and the sums of its children, begin."""
+    """Size of a level above the leaves, and the offsets of its sums, its minima and its children's sums."""
 
     nodes: int
     sums: int
@@ -44,7 +44,7 @@ def levels(capacity: int) -> tuple[Level, ...]:
 
 
 def tree_size(capacity: int) -> int:
-    """Numbers of a tree for this many slots."""
+    """Return the number of elements of a tree for this many slots."""
     return levels(capacity)[-1].minima + FANOUT
 
 
@@ -56,7 +56,7 @@ def initial_weights(capacity: int) -> np.ndarray:
 
 
 def build_weights(leaves: np.ndarray) -> np.ndarray:
-    """Return the tree of these weights, computed from scratch. Shape ``[M]``, float64. Cost O(C)."""
+    """Compute the tree of these weights from scratch. Shape ``[M]``, float64. Cost O(C)."""
     weights = initial_weights(len(leaves))
     weights[: len(leaves)] = leaves
     weights[-1] = np.count_nonzero(leaves)

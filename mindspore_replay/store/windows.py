@@ -1,4 +1,4 @@
-"""Rows in time, and what a sample gives: rows alone, or windows around the rows at which it starts.
+"""Order of rows in time, and the outputs of a sample: single rows, or windows around the rows at which it starts.
 
 Axes: ``B`` samples, ``C`` capacity, ``T`` steps of a window, ``*F`` a column's shape.
 """
@@ -10,20 +10,20 @@ import numpy as np
 
 from .schema import Schema
 
-#: What `flags` say of a row: it is the last of its episode; it holds only the observation after its episode, so it is
-#: read and never drawn; no window may hold it.
+#: Flags of a row: it is the last of its episode; it holds only the observation after its episode, so it is read and
+#: never drawn; no window may contain it.
 END, FINAL, DELETED = 1, 2, 4
 
 
 class WindowRule(NamedTuple):
-    """Rule for the legal windows, in steps of one stream.
+    """Rule for valid windows, in steps of one stream.
 
     Args:
-        past (int): Steps before the start; fewer where the episode begins.
-        future (int): Steps from the start on, itself included.
+        past (int): Steps before the start; fewer at the beginning of an episode.
+        future (int): Steps from the start on, including it.
         stride (int): Period of starts, counted from the first step of the episode.
-        pad_end (bool): Whether a window may reach beyond the end of its episode.
-        streams (int): Environments that write in step.
+        pad_end (bool): Whether a window may extend beyond the end of its episode.
+        streams (int): Environments that insert in step.
         max_length (int): Steps of the longest episode, 0 for no limit.
     """
 
@@ -35,12 +35,12 @@ class WindowRule(NamedTuple):
     max_length: int
 
     def array(self) -> np.ndarray:
-        """Return the numbers as a kernel takes them. Shape ``[6]``, int64."""
+        """Return the rule as an argument of kernels. Shape ``[6]``, int64."""
         return np.array(self, np.int64)
 
 
 def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
-    """Find from scratch the slots of rows at which a window may start. Shape ``[C]``, bool. Cost O(C)."""
+    """Find the slots of rows at which a window may start, from scratch. Shape ``[C]``, bool. Cost O(C)."""
     capacity, count, streams = len(state["steps"]), int(state["count"]), rule.streams
     legal = np.zeros(capacity, bool)
     slots = (int(state["head"]) + np.arange(count)) % capacity
@@ -53,7 +53,7 @@ def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarra
 def _legal_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, rule: WindowRule) -> np.ndarray:
     index = np.arange(len(steps))
     ends, deleted = flags & END > 0, flags & DELETED > 0
-    stops = ends.copy()  # rows after which a window cannot go on
+    stops = ends.copy()  # rows after which a window cannot continue
     stops[-1:] = True
     stops[:-1] |= deleted[1:]
     stop = np.minimum.accumulate(np.where(stops, index, len(index))[::-1])[::-1]
@@ -69,7 +69,7 @@ def _legal_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, 
 
 
 def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int) -> None:
-    """Raise a ValueError if the steps of rows do not follow from each other, or a deleted row counts as live."""
+    """Raise a ValueError if the steps of rows are not consecutive, or a deleted row counts as stored."""
     slots = (int(state["head"]) + np.arange(int(state["count"]))) % len(state["steps"])
     steps, flags, uses = (state[key][slots] for key in ("steps", "flags", "use_counts"))
     following = np.where(flags & END, 0, steps + 1)[:-streams] if streams < len(steps) else steps[:0]
@@ -90,14 +90,14 @@ WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, 
 # Where positions are counted from: the start, or the last row of a chain, those that an n-step return goes along.
 FROM_START, FROM_LAST = 0, 1
 
-#: How starts are drawn.
+#: Ways to draw starts.
 DRAWS = ("uniform", "rank", "priority")
 
-#: By which row a sample gets another goal: none, or a strategy of hindsight.
+#: Choice of the row whose goal replaces a sample's: none, or a strategy of hindsight.
 STRATEGIES = ("none", "future", "episode", "final", "random")
 
 
-#: Dtypes of outputs that are not made of rows of a column.
+#: Dtypes of outputs that do not consist of rows of a column.
 _DTYPES = {
     MASK: "bool", RELABELLED: "bool", DISCOUNT: "float32", LENGTH: "int32", CHAIN: "int32", HANDLE: "int64",
     WEIGHT: "float32",
@@ -105,7 +105,7 @@ _DTYPES = {
 
 
 class Output(NamedTuple):
-    """One of the arrays that a sample gives.
+    """One of the arrays that a sample consists of.
 
     Args:
         kind (int): ``WINDOW``: rows of a column. ``MASK``: whether there are such rows, bool. ``RETURN``: the
@@ -146,7 +146,7 @@ class Output(NamedTuple):
 
     @property
     def is_row(self) -> bool:
-        """True if it is the row of the start and nothing else."""
+        """True if it is only the row of the start."""
         return self == Output(WINDOW, self.column)
 
     def reach(self, chain: int) -> int:
@@ -165,16 +165,16 @@ class Output(NamedTuple):
 
 
 class SamplePlan(NamedTuple):
-    """Draw and contents of a sample.
+    """How a sample is drawn, and its outputs.
 
     Args:
         n (int): ``B``.
-        draw (str): ``"uniform"`` from a ring that keeps no weights; by ``"rank"``, each legal start equally likely,
-            where weights are 0 and 1; or by ``"priority"``.
-        outputs (tuple[Output, ...]): What it gives.
+        draw (str): ``"uniform"``, from a ring without weights; ``"rank"``, each valid start with equal probability,
+            by weights of 0 and 1; or ``"priority"``.
+        outputs (tuple[Output, ...]): Its outputs.
         replace (bool), ordered (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
-        by_buffer (bool): Whether the smallest weight of the buffer is the measure of importance weights.
-        beta_step (float): By which beta moves.
+        by_buffer (bool): Whether importance weights are relative to the smallest weight of the buffer.
+        beta_step (float): Increment of beta.
         chain (int): Rows of the longest n-step return, at least 1.
         needs_next (bool): Whether the observation after a row is that of the next row.
         gamma (float): Discount of one step.
@@ -202,7 +202,7 @@ class SamplePlan(NamedTuple):
         return self.draw in DRAWS
 
     def options(self) -> np.ndarray:
-        """Everything of it but the powers, as the kernel takes it: the step of beta and the ratio by their bits."""
+        """Return all options but the powers, as an argument of kernels; floats are given by their bits."""
         draw = [DRAWS.index(self.draw), self.replace, self.ordered, self.max_use or 0, self.by_buffer]
         chain = [self.chain, self.needs_next, STRATEGIES.index(self.strategy)]
         outputs = [number for output in self.outputs for number in output[:-1]]
@@ -215,12 +215,12 @@ class SamplePlan(NamedTuple):
 
     @property
     def around(self) -> tuple[Output, ...]:
-        """Outputs of rows at and around starts."""
+        """The outputs that are rows at and around starts."""
         return tuple(output for output in self.outputs if output.kind not in (HANDLE, WEIGHT))
 
     @property
     def reaches_out(self) -> bool:
-        """True if it gives anything but rows at starts."""
+        """True if it reads other rows than those at starts."""
         return any(not output.is_row for output in self.around)
 
     @property
@@ -230,9 +230,9 @@ class SamplePlan(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Returns the steps from the start on that it may read."""
+        """Number of steps that it may read, from the start on."""
         return max([1, *(output.reach(self.chain) for output in self.outputs)])
 
     def specs(self, columns: Schema) -> list[tuple[tuple[int, ...], str]]:
-        """Shape and dtype of each output."""
+        """Return the shape and dtype of each output."""
         return [(output.shape(self.n, columns), output.dtype(columns)) for output in self.outputs]

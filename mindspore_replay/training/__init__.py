@@ -1,1 +1,1 @@
-"""Around a buffer while an agent learns: limits, samples drawn ahead, measurements, rows of vector environments."""
+"""Tools around a buffer during training: rate limits, prefetching, monitoring, rows of vector environments."""

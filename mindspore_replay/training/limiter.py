@@ -1,4 +1,4 @@
-"""Limits of samples per insertion."""
+"""Limits on the ratio of samples to insertions."""
 
 import contextlib
 import logging
@@ -21,14 +21,14 @@ logger = logging.getLogger("mindspore_replay.limiter")
 PATIENCE = 10.0
 _ENABLED = 4
 _KINDS = "insert", "sample"
-#: Seconds after which a waiting thread looks again, since the counts may have been loaded.
+#: Seconds after which a waiting thread checks again, since the counts may have been loaded from a checkpoint.
 _LONGEST_WAIT = 0.5
-#: Sums of samples are rounded by less than this share of them.
+#: Relative rounding error that is allowed for in sums of samples.
 _ROUNDING = 1e-9
 
 
 class RateLimiter(OwnNames, nn.Cell):
-    r"""Keeps samples and insertions in step, by counting them and not by the clock on the wall.
+    r"""Keeps the number of samples in proportion to the number of insertions, whatever the speed of either side.
 
     Insertions wait when they are ahead of the samples, samples when they are ahead of the insertions, each by more than
     `error_buffer` samples. With :math:`I` rows inserted beyond the first `min_size` and :math:`S` rows sampled, n more
@@ -36,27 +36,28 @@ class RateLimiter(OwnNames, nn.Cell):
 
     .. math:: s_{low} (I + n) - S \le e, \qquad S + B - s_{high} I \le e
 
-    Insertions never wait before `min_size` rows are there, and nothing is sampled before.
+    Before `min_size` rows are inserted, insertions never wait, and nothing is sampled.
 
-    Set as ``buffer.limiter``, the calls of the buffer's `insert` and `sample` from Python wait for it, and its counters
-    are part of the buffer's state and checkpoints. A compiled graph cannot wait: call it within `sampling` or
-    `inserting`, or ask `can_sample` and `can_insert` before. `sample_groups` neither waits nor counts. Any thread may
-    call each method. A limiter is that of one buffer.
+    With a limiter set as ``buffer.limiter``, calls of the buffer's `insert` and `sample` from Python wait for it, and
+    its counters are part of the buffer's state and checkpoints. A compiled graph cannot wait: call it within `sampling`
+    or `inserting`, or check `can_sample` and `can_insert` before. `sample_groups` neither waits nor counts. All methods
+    are thread-safe. Use one limiter for one buffer only.
 
-    Where one thread inserts and samples, nobody ends its waiting: ask the buffer's `can_sample` before each sample. It
-    asks the limiter too. A wait of 10 s is logged once, as a warning of ``mindspore_replay.limiter``.
+    If one thread both inserts and samples, a wait in it never ends: check the buffer's `can_sample` before each sample;
+    it includes the limiter. A wait of 10 s is logged once, as a warning of ``mindspore_replay.limiter``.
+
 
     Args:
-        samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or the fewest and the
-            most of them, ``(low, high)``: with a low of 0 insertions never wait, with an infinite high samples wait for
+        samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or the minimum and the
+            maximum, ``(low, high)``: with low 0 insertions never wait, with an infinite high samples wait for
             `min_size` only.
         min_size (int): Rows to insert before the first sample.
         error_buffer (float): How far one side may be ahead, in rows sampled. At least 1, and ``(low n + B) / 2`` for
-            insertions of n rows and samples of B, or one could come to wait for the other without end.
-        timeout (Union[float, None]): Seconds after which waiting is an error. Default: ``None``, for never.
+            insertions of n rows and samples of B; otherwise both sides could wait for each other for ever.
+        timeout (Union[float, None]): Seconds after which a wait is an error. Default: ``None``, for no limit.
 
     Attributes:
-        counts (Parameter): Rows inserted and sampled, and those of each that count for the ratio. Shape ``[4]``, int64.
+        counts (Parameter): Rows inserted and sampled, and how many of each count for the ratio. Shape ``[4]``, int64.
         rule (Parameter): Low, high, `min_size`, `error_buffer`, and whether it is enabled. Shape ``[5]``, float64.
 
     Raises:
@@ -95,7 +96,7 @@ class RateLimiter(OwnNames, nn.Cell):
         self.timeout = _seconds(timeout)
         self._changed = threading.Condition()
         self._inside = threading.local()
-        self._begun = np.zeros(4, np.int64)  # what blocks that go on will add to `counts`
+        self._begun = np.zeros(4, np.int64)  # additions to `counts` of blocks in progress
         self._sizes = dict.fromkeys(_KINDS, 1)  # rows of the largest insertion and sample
         self._waiting: dict[str, list[int]] = {what: [] for what in _KINDS}
 
@@ -118,17 +119,17 @@ class RateLimiter(OwnNames, nn.Cell):
 
     @property
     def enabled(self) -> bool:
-        """True if it limits anything."""
+        """True unless it is disabled."""
         return bool(self.rule.asnumpy()[_ENABLED])
 
     def can_insert(self, rows: int = 1) -> bool:
         """Return True if so many rows may be inserted now.
 
         Args:
-            rows (int): How many. Default: ``1``.
+            rows (int): Number of rows. Default: ``1``.
 
         Returns:
-            bool: Whether they may.
+            bool: Whether they may be inserted.
 
         Raises:
             ValueError: If `rows` is not positive.
@@ -136,13 +137,13 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._asked("insert", rows)
 
     def can_sample(self, rows: int = 1) -> bool:
-        """Return True if so many rows may be sampled now. The buffer's own `can_sample` also asks if they are there.
+        """Return True if so many rows may be sampled now. The buffer's `can_sample` also checks that they are stored.
 
         Args:
-            rows (int): How many. Default: ``1``.
+            rows (int): Number of rows. Default: ``1``.
 
         Returns:
-            bool: Whether they may.
+            bool: Whether they may be sampled.
 
         Raises:
             ValueError: If `rows` is not positive.
@@ -150,7 +151,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._asked("sample", rows)
 
     def lets_sample(self, rows: int) -> bool:
-        """Return True if a buffer's `sample` of so many rows would not wait: in a `sampling` block it never does."""
+        """Return True if a `sample` of so many rows by this thread would not wait, as always in a `sampling` block."""
         return getattr(self._inside, "sample", False) or self.can_sample(rows)
 
     def _asked(self, what: str, rows: int) -> bool:
@@ -159,13 +160,13 @@ class RateLimiter(OwnNames, nn.Cell):
             return self._may(what, rows, self.account())
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Wait until rows may be inserted, and count them after the block; if it raises, they do not count.
+        """Wait until rows may be inserted, and count them after the block; if the block raises, they do not count.
 
-        In the block, the buffer's `insert` called by the same thread counts nothing more.
+        Within the block, the same thread's calls of the buffer's `insert` neither wait nor count.
 
         Args:
-            rows (int): How many rows the block inserts. Default: ``1``.
-            timeout (Union[float, None]): Seconds to wait at most. Default: ``None``, for the limiter's own.
+            rows (int): Rows that the block inserts. Default: ``1``.
+            timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for the limiter's own.
 
         Returns:
             AbstractContextManager: For a ``with`` statement.
@@ -177,13 +178,13 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._counting("insert", check_size("RateLimiter", "rows", rows), _seconds(timeout))
 
     def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Wait until rows may be sampled, and count them after the block; if it raises, they do not count.
+        """Wait until rows may be sampled, and count them after the block; if the block raises, they do not count.
 
-        In the block, the buffer's `sample` called by the same thread counts nothing more.
+        Within the block, the same thread's calls of the buffer's `sample` neither wait nor count.
 
         Args:
-            rows (int): How many rows the block samples. Default: ``1``.
-            timeout (Union[float, None]): Seconds to wait at most. Default: ``None``, for the limiter's own.
+            rows (int): Rows that the block samples. Default: ``1``.
+            timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for the limiter's own.
 
         Returns:
             AbstractContextManager: For a ``with`` statement.
@@ -195,7 +196,7 @@ class RateLimiter(OwnNames, nn.Cell):
         return self._counting("sample", check_size("RateLimiter", "rows", rows), _seconds(timeout))
 
     def sampling_unless(self, stop: threading.Event, rows: int) -> contextlib.AbstractContextManager[None]:
-        """As `sampling`, but it raises a RuntimeError soon after `stop` is set while it waits."""
+        """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait."""
         return self._counting("sample", rows, None, stop)
 
     def change(
@@ -204,16 +205,18 @@ class RateLimiter(OwnNames, nn.Cell):
         min_size: int | None = None,
         error_buffer: float | None = None,
     ) -> None:
-        """Change what is given, for what is inserted and sampled from now on: neither side is ahead of the other.
+        """Change the arguments that are given. The ratio counts from now on: neither side is ahead of the other.
 
         Args:
-            samples_per_insert (Union[float, Sequence[float], None]), min_size (Union[int, None]), error_buffer
-                (Union[float, None]): As for the class. Default: ``None``, for no change.
+            samples_per_insert (Union[float, Sequence[float], None]): As for the class. Default: ``None``, for no
+                change.
+            min_size (Union[int, None]): As for the class. Default: ``None``, for no change.
+            error_buffer (Union[float, None]): As for the class. Default: ``None``, for no change.
 
         Raises:
             TypeError: If an argument is of another type.
-            ValueError: If an argument is out of range, or `error_buffer` too small for what is waiting; then nothing
-                is changed.
+            ValueError: If an argument is out of range, or `error_buffer` is too small for a waiting insertion or
+                sample; then nothing is changed.
         """
         with self._changed:
             now = self.account()
@@ -228,11 +231,11 @@ class RateLimiter(OwnNames, nn.Cell):
             self._changed.notify_all()
 
     def disable(self) -> None:
-        """Lets everything pass, also who is waiting. What passes is counted, but not for the ratio."""
+        """Stop limiting, and end all waits. Rows are still counted, but not for the ratio."""
         self._enable(False)
 
     def enable(self) -> None:
-        """Limits again, from where it was disabled."""
+        """Limit again, with the ratio's counts from before `disable`."""
         self._enable(True)
 
     def _enable(self, enabled: bool) -> None:
@@ -241,10 +244,10 @@ class RateLimiter(OwnNames, nn.Cell):
             self._changed.notify_all()
 
     def check_state(self, rule: np.ndarray, counts: np.ndarray) -> None:
-        """Check values of `rule` and `counts` before they are taken over.
+        """Check values for `rule` and `counts` before they are loaded.
 
         Raises:
-            ValueError: If they are none that a limiter can have.
+            ValueError: If they cannot be those of a limiter.
         """
         low, high, min_size, error, enabled = rule.tolist()
         try:
@@ -265,8 +268,8 @@ class RateLimiter(OwnNames, nn.Cell):
     def _may(self, what: str, rows: int, now: "_Account") -> bool:
         """Return True if rows may be inserted or sampled.
 
-        Each side counts its own operations from their beginning, and those of the other from their end: a row may be
-        sampled only when it is there.
+        Each side's own operations count from their start, those of the other side from their end: a row can be sampled
+        only when it is stored.
         """
         if not now.enabled:
             return True
@@ -287,7 +290,7 @@ class RateLimiter(OwnNames, nn.Cell):
     def _counting(
         self, what: str, rows: int, seconds: float | None, stop: threading.Event | None = None
     ) -> Iterator[None]:
-        """Run the block of `inserting` or `sampling`; raise a RuntimeError soon after `stop` is set during the wait."""
+        """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait."""
         if getattr(self._inside, what, False):
             yield
             return
@@ -305,7 +308,7 @@ class RateLimiter(OwnNames, nn.Cell):
             setattr(self._inside, what, False)
 
     def _begin(self, what: str, rows: int, seconds: float | None, stop: threading.Event | None) -> np.ndarray:
-        """Wait until rows may be inserted or sampled. Gives what they add to the counts."""
+        """Wait until rows may be inserted or sampled, and return what they add to the counts."""
         wait: Wait | None = None
         self._waiting[what].append(rows)
         try:
@@ -330,10 +333,10 @@ class RateLimiter(OwnNames, nn.Cell):
         """Return the rows that all writers together may insert before anything more is sampled.
 
         Args:
-            waiting (int): Rows of the largest insertion that waits. Default: ``1``.
+            waiting (int): Rows of the largest waiting insertion. Default: ``1``.
 
         Returns:
-            float: Rows, a whole number; infinite where nothing limits them.
+            float: Rows, a whole number; infinite if there is no limit.
 
         Raises:
             ValueError: If `waiting` is not positive, or `error_buffer` is too small for it.
@@ -346,11 +349,11 @@ class RateLimiter(OwnNames, nn.Cell):
             most = (now.counted_samples + now.error) / now.low
             most = math.floor(most + _ROUNDING * max(1.0, most)) - now.counted - self._begun[2]
             missing = max(now.min_size - now.inserted - self._begun[0], 0)
-            # An insertion that begins before `min_size` rows are there may go beyond.
+            # An insertion that begins before `min_size` rows are stored may exceed it.
             return max(missing + max(most, 0), waiting if missing else 0)
 
     def check_sizes(self, insertion: int, sample: int) -> None:
-        """Check that insertions and samples of so many rows cannot come to wait for each other without end.
+        """Check that insertions and samples of these sizes cannot block each other.
 
         Args:
             insertion (int): Rows of an insertion.
@@ -363,10 +366,10 @@ class RateLimiter(OwnNames, nn.Cell):
         _check_room(now.low, now.high, now.error, {"insert": insertion, "sample": sample})
 
     def count_inserted(self, rows: int) -> None:
-        """Count rows that others inserted, who were told the `allowance`.
+        """Count rows that other processes inserted under an `allowance`.
 
         Args:
-            rows (int): How many.
+            rows (int): Number of rows.
 
         Raises:
             ValueError: If `rows` is negative.
@@ -383,7 +386,7 @@ class RateLimiter(OwnNames, nn.Cell):
             self._changed.notify_all()
 
     def _noted_account(self, what: str, rows: int) -> "_Account":
-        """Return the account, or raise a ValueError if insertions and samples may wait for each other without end."""
+        """Return the rule and the counts; raise a ValueError if insertions and samples could block each other."""
         now = self.account()
         if rows > self._sizes[what] and now.enabled and (what == "sample" or now.inserted >= now.min_size):
             sizes = {**self._sizes, what: rows}
@@ -396,11 +399,11 @@ class Wait:
     """One wait for rows to be inserted or sampled.
 
     Args:
-        limiter (RateLimiter): What it waits for.
+        limiter (RateLimiter): The limiter to wait for.
         what (str): ``"insert"`` or ``"sample"``.
-        rows (int): How many rows.
-        seconds (Union[float, None]): Seconds after which it is an error; ``None`` for never.
-        stop (Union[threading.Event, None]): What ends it. Default: ``None``.
+        rows (int): Number of rows.
+        seconds (Union[float, None]): Seconds after which the wait is an error; ``None`` for no limit.
+        stop (Union[threading.Event, None]): Ends the wait when it is set. Default: ``None``.
     """
 
     def __init__(
@@ -412,11 +415,11 @@ class Wait:
         self._said = False
 
     def left(self) -> float:
-        """Seconds that it may go on. Logs once that it takes long.
+        """Return the seconds until the timeout. Logs a long wait once.
 
         Raises:
-            RuntimeError: If it was stopped.
-            TimeoutError: If it may not go on.
+            RuntimeError: If `stop` was set.
+            TimeoutError: If the timeout has passed.
         """
         if self._stop is not None and self._stop.is_set():
             raise RuntimeError("For 'RateLimiter', waiting was given up.")
@@ -443,7 +446,7 @@ class _Account(NamedTuple):
     counted_samples: int
 
     def settings(self, last: str = ", ") -> str:
-        """Return the settings as they are given, the last one after `last`."""
+        """Return the settings as arguments of the class, with `last` before the last one."""
         ratio = f"{self.low:g}" if self.low == self.high else f"({self.low:g}, {self.high:g})"
         return f"samples_per_insert={ratio}, min_size={self.min_size:g}{last}error_buffer={self.error:g}"
 

@@ -1,4 +1,4 @@
-"""Watches buffers while something is trained."""
+"""Logs the statistics of buffers during training."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -13,24 +13,23 @@ _LAST_STEP = 2**62  # more than any run takes
 
 
 class ReplayMonitor:
-    r"""Reads a buffer's counters every so many operations and hands them to sinks.
+    r"""Reads a buffer's counters every so many operations and passes them to sinks.
 
-    The counters are Parameters that the buffer's own operators move, in compiled graphs too, so between two readings
-    `step` only counts. A reading looks at what is known of each row, not at columns: some 20 ms for a million rows, for
-    which it holds the buffer's lock.
+    The counters are Parameters that the buffer's own operators update, in compiled graphs too, so between two readings
+    `step` only counts. A reading uses the state of each row, not the columns; it takes about 20 ms for a million rows,
+    and holds the buffer's lock meanwhile.
 
-    Besides what `statistics_of` gives, a reading has ``bytes``, of the buffer at full capacity; ``inserts_per_second``,
-    ``samples_per_second`` (rows, or sequences or episodes of which a sample consists) and ``samples_per_insert``, since
-    the reading before.
+    In addition to the values of `statistics_of`, a reading has ``bytes``, of the buffer at full capacity; and
+    ``inserts_per_second``, ``samples_per_second`` (in rows; in sequences or episodes if a sample consists of these) and
+    ``samples_per_insert``, since the previous reading.
 
     Args:
         buffer (Union[Cell, ShardedReplay, Mapping]): A buffer, or several by name; each number is then called
             ``name/number``.
-        sink (Union[Sink, Sequence[Sink]]): Where readings go: `TensorBoardSink`, `JSONLinesSink`,
-            `TerminalSink`, or what has their methods.
+        sink (Union[Sink, Sequence[Sink]]): Destination of the readings: `TensorBoardSink`, `JSONLinesSink`,
+            `TerminalSink`, or any object with their methods.
         every (int): Operations between two readings. Default: ``1000``.
-        step (int): Operations to count on from, where a run is resumed: what `operations` was when it was saved.
-            Default: ``0``.
+        step (int): Initial value of `operations`, to resume a run. Default: ``0``.
 
     Attributes:
         operations (int): Operations so far, the ``step`` of a reading.
@@ -74,10 +73,10 @@ class ReplayMonitor:
         self._before = {name: (time.perf_counter(), *_totals(one)) for name, one in self._buffers.items()}
 
     def step(self, operations: int = 1) -> None:
-        """Count operations of the buffers, as the turns of a training loop, and take a reading when one is due.
+        """Count operations of the buffers, for example steps of a training loop, and take a reading when one is due.
 
         Args:
-            operations (int): How many there were. Default: ``1``.
+            operations (int): Number of operations. Default: ``1``.
 
         Raises:
             TypeError: If `operations` is no int.
@@ -90,7 +89,7 @@ class ReplayMonitor:
             self.write()
 
     def write(self) -> Statistics:
-        """Take a reading now and give it to the sinks.
+        """Take a reading now and pass it to the sinks.
 
         Returns:
             Statistics: The reading.

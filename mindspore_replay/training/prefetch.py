@@ -1,4 +1,4 @@
-"""Samples that are drawn while the learner computes."""
+"""Samples drawn while the learner computes."""
 
 import threading
 import time
@@ -14,14 +14,14 @@ from ..store.checks import check_size
 
 
 class PrefetchStatistics(NamedTuple):
-    """Counts and times of a `Prefetch`, and the time it hides.
+    """Counts and times of a `Prefetch`.
 
     Attributes:
         batches (int): Batches delivered.
-        sampling (float): Seconds that drawing them took, in the thread.
+        sampling (float): Seconds spent drawing them, in the thread.
         waited (float): Seconds that the caller waited for them.
-        hidden (float): Seconds of drawing for which the caller did not wait: ``sampling - waited``, of each batch at
-            least 0.
+        hidden (float): Seconds of drawing for which the caller did not wait: ``sampling - waited``, at least 0 for each
+            batch.
         share (float): ``hidden / sampling``, in [0, 1]; 0 before the first batch.
     """
 
@@ -35,36 +35,37 @@ class PrefetchStatistics(NamedTuple):
 class Prefetch:
     r"""Draws samples ahead in a thread, so that drawing overlaps with the learner's step.
 
-    The thread calls ``buffer.sample(...)`` from Python and keeps up to `depth` batches ready. Each is what that call
-    would have given just then, with whole rows, and is delivered once, the oldest first; if nothing else changes the
-    buffer, these are the batches that come without it, to the last bit. It takes every class of buffer, and stands
-    outside of graphs. Of a `ShardedReplay` it hides the network.
+    The thread calls ``buffer.sample(...)`` from Python and keeps up to `depth` batches ready. Each is the result of
+    that call at the time it was drawn, and is delivered once, the oldest first. If nothing else changes the buffer, the
+    batches are bit for bit those without prefetching. It works with every buffer class, outside of graphs. With a
+    `ShardedReplay` it hides the time of the network.
 
-    What it changes:
+    Differences from calling `sample`:
 
-    - *Age.* A batch was drawn up to `depth` deliveries ago: rows inserted and priorities given since do not count in
-      it. Use counts, `max_use`, beta and the random sequence move when a batch is drawn, not when it is delivered.
+    - *Age.* A batch was drawn up to `depth` deliveries ago, without the rows inserted and priorities set since then.
+      Use counts, `max_use`, beta and the random sequence advance when a batch is drawn, not when it is delivered.
     - *Limiters.* A sample counts for the buffer's `limiter` when it is drawn: up to `depth` batches too early.
-    - *Dead handles.* A row may be overwritten or removed between drawing and delivery. The batch holds a copy of it;
-      `delete` and `update_priorities` skip its handle, and the latter counts it in what it returns.
-    - *Checkpoints.* For the buffer, a batch is delivered once it is drawn. Those that were not delivered yet are in no
-      saved state, and `close` drops them: a run that goes on from there skips up to `depth` batches of the sequence.
+    - *Invalid handles.* A row may be overwritten or removed between drawing and delivery. The batch holds a copy of it;
+      `delete` and `update_priorities` skip its handle, and the latter counts it in its result.
+    - *Checkpoints.* For the buffer, a batch counts as delivered once it is drawn. Undelivered batches are not in any
+      saved state, and `close` drops them: a run resumed from there skips up to `depth` batches of the sequence.
 
-    MindSpore runs compiled graphs in one thread only (docs/threads.md). So where samples run graphs, nothing is drawn
-    ahead, and each batch is drawn when it is asked for: those of the composite backend, of a `MixedReplay`, of a
-    `ReservoirReplayBuffer` with weights, and with `HindsightRelabel`. `depth` is 0 then.
+    MindSpore runs compiled graphs in one thread only (docs/threads.md). If samples run graphs, nothing is drawn ahead,
+    `depth` is 0, and each batch is drawn on request: with the composite backend, a `MixedReplay`, a
+    `ReservoirReplayBuffer` with weights, and `HindsightRelabel`.
 
-    It pays where drawing takes long beside the learner's step and a core is free. A small batch is drawn faster than
-    threads take turns, and a sample in the learner's own graph needs no thread at all.
+    It helps if drawing takes long compared to the learner's step and a core is free. A small batch is drawn faster than
+    threads switch, and a sample in the learner's own graph needs no thread.
+
 
     Args:
-        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): What to draw from.
+        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from.
         depth (int): Batches to keep ready. Default: ``2``.
-        sample_arguments: Passed on to ``buffer.sample``.
+        sample_arguments (Any): Arguments for ``buffer.sample``.
 
     Attributes:
-        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): What it draws from.
-        depth (int): Batches that it keeps ready.
+        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from.
+        depth (int): Batches to keep ready; 0 if none are drawn ahead.
 
     Raises:
         TypeError: If `buffer` is no buffer, or `depth` no int.
@@ -102,16 +103,16 @@ class Prefetch:
         self._batches, self._sampling, self._waited, self._hidden = 0, 0.0, 0.0, 0.0
 
     def sample(self) -> Any:
-        """Return the oldest batch that is ready, or the next one when it is.
+        """Return the oldest batch, waiting until it is drawn.
 
         Returns:
-            Union[tuple[Tensor, ...], dict[str, Tensor]]: What ``buffer.sample`` gives for the arguments.
+            Union[tuple[Tensor, ...], dict[str, Tensor]]: The result of ``buffer.sample`` with the arguments.
 
         Raises:
             RuntimeError: If it was closed.
-            Exception: Whatever ``buffer.sample`` raises, in the thread with its traceback; the next call begins anew.
-                Where it was a RuntimeError in the thread, as of too few rows, the call draws once more itself, and
-                raises only what that raises.
+            Exception: Any error of ``buffer.sample``; one in the thread keeps its traceback. The next call starts
+                again. After a RuntimeError in the thread, for example for too few rows, the call draws once more
+                itself, and raises only the error of that.
         """
         with self._lock:
             if self._closed:
@@ -133,11 +134,11 @@ class Prefetch:
         return self.sample()
 
     def _next(self) -> tuple[Any, float]:
-        """Return the oldest batch, and the seconds that drawing it took."""
+        """Return the oldest batch, and the seconds spent drawing it."""
         if self._drawn:
             try:
                 return self._drawn.popleft().result()
-            except RuntimeError:  # of too few rows, which may be enough by now
+            except RuntimeError:  # too few rows, for example; there may be enough by now
                 self._begin_anew()
             except BaseException:
                 self._begin_anew()
@@ -154,7 +155,7 @@ class Prefetch:
         return batch, time.perf_counter() - start
 
     def _draw_in_thread(self) -> tuple[Any, float]:
-        """After an error nothing more is drawn until the caller knows of it, so that no batch takes another's place."""
+        """Draw a batch; after an error, draw nothing until the caller has seen it, so that batches stay in order."""
         if self._failed:
             raise RuntimeError("For 'Prefetch', a batch before this one could not be drawn.")
         try:
@@ -164,31 +165,31 @@ class Prefetch:
             raise
 
     def _draw_in_turn(self) -> tuple[Any, float]:
-        """Draws when the buffer's limiter allows it; `close` ends the waiting."""
+        """Draw a batch when the buffer's limiter allows it; `close` ends the wait."""
         with self.buffer.turn_to_sample(self._closing):
             return self._draw()
 
     def _begin_anew(self) -> None:
-        """Drop what was to come after a batch that failed: it has failed too, or is not begun."""
+        """Drop the batches after one that failed: they have failed too, or have not started."""
         wait(self._drawn)
         self._drawn.clear()
         self._failed = False
 
     def statistics(self) -> PrefetchStatistics:
-        """Return what it has done so far.
+        """Return counts and times so far.
 
-        Drawing in a thread takes longer than alone, since threads of Python take turns, so compare whole runs with and
-        without before relying on the share.
+        Drawing takes longer in a thread than alone, since Python threads take turns. Compare whole runs with and
+        without prefetching before you rely on the share.
 
         Returns:
-            PrefetchStatistics: Batches, seconds drawing, waited and hidden, and the share hidden.
+            PrefetchStatistics: Batches, seconds spent drawing, waited and hidden, and the share hidden.
         """
         with self._lock:
             share = self._hidden / self._sampling if self._sampling else 0.0
             return PrefetchStatistics(self._batches, self._sampling, self._waited, self._hidden, share)
 
     def close(self) -> None:
-        """Wait for the thread and end it; batches that were not delivered are dropped. A second call does nothing."""
+        """Wait for the thread and end it; undelivered batches are dropped. A second call does nothing."""
         self._closing.set()
         with self._lock:
             self._closed = True
@@ -205,5 +206,5 @@ class Prefetch:
 
 
 def _runs_graphs(buffer: Any) -> bool:
-    """Return True if a sample called from Python runs a compiled graph."""
+    """Return True if calls of `sample` from Python run a compiled graph."""
     return buffer.runs_graphs if isinstance(buffer, Buffer) else isinstance(buffer, MixedReplay)

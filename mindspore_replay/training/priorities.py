@@ -4,19 +4,19 @@ from mindspore import Tensor, ops
 
 
 def sequence_priorities(errors: Tensor, mask: Tensor, eta: float = 0.9) -> Tensor:
-    r"""Priorities of sequences from the TD errors of their steps.
+    r"""Compute priorities of sequences from the TD errors of their steps.
 
     .. math:: p = \eta \max_t |\delta_t| + (1 - \eta) \operatorname{mean}_t |\delta_t|
 
-    over the steps that the mask keeps. It compiles into the graph that calls it.
+    over the steps that the mask selects. It compiles into the graph that calls it.
 
     Axes: ``B`` sequences, ``T`` steps.
 
     Args:
         errors (Tensor): TD errors :math:`\delta_t`. Shape ``[B, T]``, float.
-        mask (Tensor): Which steps count: those after the burn-in that a sample's mask says there are. Shape ``[B, T]``,
+        mask (Tensor): The steps that count: those after the burn-in, where the sample's mask is True. Shape ``[B, T]``,
             bool.
-        eta (float): How much the largest error counts, in [0, 1]. Default: ``0.9``.
+        eta (float): Weight of the largest error, in [0, 1]. Default: ``0.9``.
 
     Returns:
         Tensor: Priorities for `SequenceReplayBuffer.update_priorities`, 0 for a sequence without steps. Shape ``[B]``,

@@ -1,4 +1,4 @@
-"""Sinks for the readings of a `ReplayMonitor`."""
+"""Destinations for the readings of a `ReplayMonitor`."""
 
 import json
 import math
@@ -14,10 +14,10 @@ from .statistics import Histogram
 
 
 class Sink(Protocol):
-    """A sink of a `ReplayMonitor`."""
+    """Destination of a `ReplayMonitor`'s readings."""
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
-        """Take a reading.
+        """Write a reading.
 
         Args:
             step (int): Operations so far.
@@ -26,15 +26,15 @@ class Sink(Protocol):
         """
 
     def close(self) -> None:
-        """Finishes what was begun."""
+        """Write what is buffered, and release resources."""
 
 
 class TensorBoardSink:
     """Writes readings as TensorBoard's scalars and histograms, by ``tensorboardX``.
 
     Args:
-        folder (Union[str, os.PathLike]): Where the event file goes.
-        prefix (str): What the tags begin with. Default: ``"replay/"``.
+        folder (Union[str, os.PathLike]): Folder for the event file.
+        prefix (str): Prefix of the tags. Default: ``"replay/"``.
 
     Raises:
         ImportError: If tensorboardX is not installed.
@@ -75,12 +75,12 @@ class TensorBoardSink:
 
 
 class JSONLinesSink:
-    """Appends each reading to a file as one line of JSON, which is on its way to the disk when `write` returns.
+    """Appends each reading to a file as one line of JSON, and flushes it.
 
-    A line is an object with ``step``, the numbers by name, and of each distribution ``edges`` and ``counts``.
+    A line is an object with ``step``, the numbers by name, and for each distribution ``edges`` and ``counts``.
 
     Args:
-        path (Union[str, os.PathLike]): The file; lines that it has stay.
+        path (Union[str, os.PathLike]): The file; existing lines are kept.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -97,12 +97,12 @@ class JSONLinesSink:
 
 
 class TerminalSink:
-    """Shows the last reading as a table that stays in its place on a terminal, by ``rich``.
+    """Shows the latest reading as a table on a terminal, updated in place, by ``rich``.
 
-    Where the output is no terminal, the last table is printed once at the end.
+    If the output is no terminal, the last table is printed once at the end.
 
     Args:
-        file (Union[TextIO, None]): Where to. Default: ``None``, for the standard error output.
+        file (Union[TextIO, None]): Output. Default: ``None``, for the standard error output.
 
     Raises:
         ImportError: If rich is not installed.
@@ -129,12 +129,12 @@ class TerminalSink:
         self._live.update(table, refresh=True)
 
     def close(self) -> None:
-        """Leaves the last table standing."""
+        """Stop updating; the last table stays."""
         self._live.stop()
 
 
 def as_json(values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> dict[str, Any]:
-    """Return a reading as an object of JSON, which has no NaN and no infinity: null instead."""
+    """Return a reading as a JSON object; NaN and infinity become null."""
     spread = {
         name: {"edges": edges.tolist(), "counts": counts.tolist()} for name, (edges, counts) in histograms.items()
     }
@@ -142,12 +142,12 @@ def as_json(values: Mapping[str, float], histograms: Mapping[str, Histogram]) ->
 
 
 def number_text(value: float) -> str:
-    """Return a number as people read it."""
+    """Return a number with separators, rounded to four digits if it is a float."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def bars(counts: np.ndarray, width: int = 32) -> str:
-    """Return a distribution as a row of bars, the highest for the fullest of at most `width` groups of intervals."""
+    """Draw a distribution as a row of bars, with at most `width` groups of intervals; the largest has full height."""
     groups = [int(part.sum()) for part in np.array_split(counts, min(width, len(counts)))]
     highest = max(max(groups), 1)
     return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * group // highest)] for group in groups)

@@ -1,4 +1,4 @@
-"""Statistics of a buffer's rows, from its state."""
+"""Statistics of a buffer's rows, computed from its state."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,18 +7,18 @@ import numpy as np
 
 from ..store.state import COUNTS
 
-#: Rows that are looked at together: few enough to stay in the cache.
+#: Rows to process at once: few enough for the cache.
 _BLOCK = 1 << 16
 _AGE_BINS = 32
 #: Bits of a float32 below the exponent and the first two of the mantissa: four bins for each doubling.
 _BIN_SHIFT = 21
 _ALL_BINS = 1 << (32 - _BIN_SHIFT - 1)
-#: Priorities that many bins below the largest, which are smaller by a factor of 2^40, share the first bin.
+#: Priorities more than this many bins below the largest, a factor of 2^40, share the first bin.
 _PRIORITY_BINS = 160
 
 
 class Histogram(NamedTuple):
-    """Numbers of values in each of K intervals.
+    """Numbers of values in K intervals.
 
     Attributes:
         edges (numpy.ndarray): Bounds of the intervals, ascending. Shape ``[K + 1]``, float64.
@@ -33,7 +33,7 @@ class Statistics(NamedTuple):
     """Numbers and distributions by name.
 
     Attributes:
-        values (dict[str, float]): Rows, counters, averages and extremes.
+        values (dict[str, float]): Rows, counters, averages, minima and maxima.
         histograms (dict[str, Histogram]): ``priority`` and ``age``.
     """
 
@@ -42,18 +42,18 @@ class Statistics(NamedTuple):
 
 
 def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
-    """Return the numbers of one buffer, in one pass over what is known of its rows.
+    """Compute the statistics of one buffer, in one pass over the state of its rows.
 
-    Counters count from when the buffer was made, ``overwritten`` from its last `reset`: rows that were replaced, in a
-    reservoir also those that it did not keep. Averages of use counts are over the rows that are stored; those of
-    staleness (steps of the learner's clock since the insertion), age (rows inserted since) and priority are over the
-    rows that may be drawn, as are the distributions.
+    Counters count from the construction of the buffer, ``overwritten`` from its last `reset`: rows that were replaced,
+    for a reservoir also rows that were not kept. Averages of use counts are over the rows stored; those of staleness
+    (steps of the learner's clock since the insertion), age (rows inserted since) and priority are over the rows that
+    can be drawn, and so are the distributions.
 
     Args:
-        state (Mapping[str, numpy.ndarray]): A buffer's `state_dict`; the columns are not looked at.
+        state (Mapping[str, numpy.ndarray]): A buffer's `state_dict`; columns are not needed.
 
     Returns:
-        Statistics: What can be said. A buffer without weights has neither use counts nor staleness.
+        Statistics: The available statistics. A buffer without weights has neither use counts nor staleness.
     """
     rows = int(state["count"])
     inserted, base = (int(serial) for serial in state["serials"])
@@ -75,9 +75,9 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
 
 
 class _Rows:
-    """Sums, extremes and distributions over the rows of a buffer, a block of rows at a time.
+    """Sums, extremes and distributions over the rows of a buffer, computed block by block.
 
-    As long as a ring is not full its oldest row lies in slot 0, so the rows stored are always the first ones.
+    Until a ring is full its oldest row is in slot 0, so the rows stored are always in the first slots.
     """
 
     def __init__(self, state: Mapping[str, np.ndarray], rows: int) -> None:
@@ -87,7 +87,7 @@ class _Rows:
         self.smallest_priority = np.inf
         self.by_age = np.zeros(_AGE_BINS, np.int64)
         self.by_priority = np.zeros(_ALL_BINS, np.int64)
-        # Ages are below the span; they fall into so many equal parts of it.
+        # Ages are below `span`, which is divided into equal parts.
         self.span = 1 + (int((self._newest() - state["row_serials"][:rows]).max()) if self._reservoir() else rows - 1)
         self.parts = min(_AGE_BINS, self.span)
         for begin in range(0, rows, _BLOCK):
@@ -100,7 +100,7 @@ class _Rows:
         return int(self.state["serials"][0]) - 1
 
     def _ages(self, block: slice) -> np.ndarray:
-        """Count the rows inserted after each. Shape ``[n]``, int64."""
+        """Return the number of rows inserted after each row. Shape ``[n]``, int64."""
         if self._reservoir():
             return self._newest() - self.state["row_serials"][block]
         newest = int(self.state["head"]) + self.rows - 1
@@ -110,7 +110,7 @@ class _Rows:
         state, ages = self.state, self._ages(block)
         if "counts" in state:
             uses = state["use_counts"][block]
-            self._note("use_count", np.maximum(uses, ~uses))  # of a removed row the complement is kept
+            self._note("use_count", np.maximum(uses, ~uses))  # the count of a removed row is stored as its complement
             live = state["weights"][block] > 0
             ages = ages[live]
             self._note("staleness", state["clock"][0] - state["insertion_clocks"][block][live])
@@ -130,7 +130,7 @@ class _Rows:
         self.largest[name] = max(self.largest[name], numbers.max(initial=0).item())
 
     def values(self) -> dict[str, float]:
-        """Averages and extremes of what there is."""
+        """Return the averages, minima and maxima of the rows added."""
         names = [("age", self.live)]
         if "counts" in self.state:
             names = [("use_count", self.rows), ("staleness", self.live), *names]
@@ -145,7 +145,7 @@ class _Rows:
         return found
 
     def histograms(self) -> dict[str, Histogram]:
-        """Return the distributions of what there is."""
+        """Return the distributions of the rows added."""
         if self.live == 0:
             return {}
         edges = np.arange(self.parts + 1) * self.span // self.parts
@@ -153,7 +153,7 @@ class _Rows:
         return found | {"priority": self._of_priorities()} if "beta" in self.state else found
 
     def _of_priorities(self) -> Histogram:
-        """Bins whose widths double every four, as priorities are spread over orders of magnitude."""
+        """Return a histogram with four bins for each doubling, since priorities span orders of magnitude."""
         filled = np.flatnonzero(self.by_priority)
         last = int(filled[-1])
         first = max(int(filled[0]), last + 1 - _PRIORITY_BINS)

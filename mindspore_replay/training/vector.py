@@ -1,4 +1,4 @@
-"""One step of a gymnasium vector environment as the rows and the episode flags that a buffer stores."""
+"""Converts a step of a gymnasium vector environment to the rows and episode flags that a buffer stores."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ import numpy as np
 
 from ..columns import numpy_type
 
-# Values of gymnasium.vector.AutoresetMode. This module does without gymnasium itself.
+# Values of gymnasium.vector.AutoresetMode; gymnasium itself is not needed here.
 NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")
 
 
 def _mode(mode: Any) -> str:
-    """Return the value of an autoreset mode that is given as an `AutoresetMode`, its value or its name."""
+    """Return the value of an autoreset mode, given as an `AutoresetMode`, its value or its name."""
     given = getattr(mode, "value", mode)
     expected = f"For 'VectorRows', 'autoreset_mode' must be a gymnasium AutoresetMode or one of {', '.join(MODES)}"
     if not isinstance(given, str):
@@ -25,7 +25,7 @@ def _mode(mode: Any) -> str:
 
 
 def _parts(argument: str, value: Any) -> Mapping[str, Any]:
-    """Return the arrays of an observation by key. One that is no dict has the key ``"observation"``."""
+    """Return the arrays of an observation by key; an observation that is no dict has the key ``"observation"``."""
     if isinstance(value, tuple):
         raise TypeError(f"For 'VectorRows', '{argument}' must be an array or a dict of arrays, but got a tuple.")
     return value if isinstance(value, Mapping) else {"observation": value}
@@ -42,21 +42,21 @@ def _cast(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 class VectorRows:
     r"""Makes the rows and the episode flags of a buffer from the steps of a gymnasium vector environment.
 
-    An insertion holds one row of every environment, but not every step of a vector environment is a transition of each.
-    What is inserted depends on the autoreset mode and on whether a row holds its own next observation: it does where
-    the buffer has a column ``next_observation``. `docs/vector.md` has the table.
+    An insertion has one row for every environment, but a step of a vector environment is not always a transition of
+    each of them. The rows depend on the autoreset mode and on whether a row holds its own next observation, which it
+    does if the buffer has a column ``next_observation``. `docs/vector.md` has the table.
 
     Columns ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated`` are filled
-    by name. Of an observation that is a dict, each key is a column ``key``, with ``next_key`` for the next one, and a
-    key that is no column is left out. Any other column is given to `step` by keyword.
+    by name. If the observation is a dict, each key is a column ``key``, with ``next_key`` for the next one; keys
+    without a column are ignored. Any other column is passed to `step` by keyword.
 
-    In the mode NEXT_STEP it remembers which environments were done in the step before. An error changes nothing.
+    In the mode NEXT_STEP it remembers which environments were done in the previous step. An error changes nothing.
 
     Axes: ``E`` environments, ``*F`` a column's shape.
 
     Args:
-        buffer (ReplayBuffer): The buffer that the rows are for, made with `names`. Only its `names`, `types` and
-            `num_envs` are read.
+        buffer (ReplayBuffer): The buffer to make rows for, with `names`. Only its `names`, `types` and `num_envs` are
+            read.
         autoreset_mode (Union[gymnasium.vector.AutoresetMode, str]): The mode, its value or its name, as in
             ``envs.metadata["autoreset_mode"]``.
 
@@ -103,9 +103,9 @@ class VectorRows:
         return f"VectorRows(columns={columns}, num_envs={self.num_envs}, autoreset_mode={mode!r})"
 
     def reset(self) -> None:
-        """Forgets that environments were done. Call it after each ``envs.reset()`` of all environments.
+        """Forget which environments were done. Call it after each ``envs.reset()`` of all environments.
 
-        An episode that such a reset breaks off must have been ended in the buffer: see `docs/vector.md`.
+        Episodes that such a reset cuts short must have been ended in the buffer: see `docs/vector.md`.
         """
         self._was_done = np.zeros(self.num_envs, np.bool_)
 
@@ -118,15 +118,15 @@ class VectorRows:
         Values take the columns' dtypes by NumPy's rule "same_kind"; an int column must hold each value exactly.
 
         Args:
-            observation (Union[array, dict]): What the agent acted on: the last step or reset returned it. Arrays
-                ``[E, *F]``.
-            action (array): What was given to ``envs.step``. Shape ``[E, *F]``.
-            next_observation (Union[array, dict]): What ``envs.step`` returned, as are the next four arguments.
+            observation (Union[array, dict]): The observation that the agent acted on. Arrays ``[E, *F]``.
+            action (array): The argument of ``envs.step``. Shape ``[E, *F]``.
+            next_observation (Union[array, dict]): Returned by ``envs.step``, as are the next four arguments.
             reward (array): Shape ``[E]``.
             terminated (array): Shape ``[E]``, bool.
             truncated (array): Shape ``[E]``, bool.
             info (dict): In the mode SAME_STEP with the final observations under ``"final_obs"``.
             columns (array): The buffer's other columns. Shape ``[E, *F]`` each.
+
 
         Returns:
             tuple[dict, dict]: The rows, a copy for each of the buffer's columns, and the flags ``end`` and ``final``,
@@ -134,7 +134,7 @@ class VectorRows:
 
         Raises:
             TypeError: If values cannot be cast to their columns' dtypes, a flag is not bool, or `info` is no dict.
-            ValueError: If columns are missing or unknown, a leading axis is not ``E``, or the mode is another one.
+            ValueError: If columns are missing or unknown, a leading axis is not ``E``, or the mode is wrong.
         """
         ended = self._flag("terminated", terminated)
         done = ended | self._flag("truncated", truncated)
@@ -160,12 +160,12 @@ class VectorRows:
         return flag
 
     def _check_mode(self, done: np.ndarray, info: Any) -> None:
-        """Errors for steps that an environment in this mode does not take."""
+        """Raise an error for a step that is impossible in this autoreset mode."""
         if not isinstance(info, Mapping):
             raise TypeError(f"For 'VectorRows', 'info' must be a dict, but got {type(info).__name__}.")
         final, given = info.get("final_obs"), info.get("_final_obs")
         if given is None and self.autoreset_mode == SAME_STEP and isinstance(final, np.ndarray):
-            given = [row is not None for row in final]  # some environments give an array of all, and no mask
+            given = [row is not None for row in final]  # some environments give an array with None, and no mask
         given = np.zeros_like(done) if final is None or given is None else np.asarray(given, np.bool_)
         if self.autoreset_mode == SAME_STEP:
             wrong, reason = done & ~given, "are done without a final observation in info['final_obs']"
@@ -197,7 +197,7 @@ class VectorRows:
             )
 
     def _rows(self, *sources: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return a copy of each column, in its dtype. The last source is what the caller gave by keyword."""
+        """Return a copy of each column, in its dtype; the last source holds the columns passed by keyword."""
         counts = Counter(name for source in sources for name in source)
         missing = sorted(self._types.keys() - counts.keys())
         unknown = sorted(sources[-1].keys() - self._types.keys())
@@ -226,7 +226,7 @@ class VectorRows:
         return {name: _cast(name, arrays[name], dtype) for name, dtype in self._types.items()}
 
     def _put_final(self, exp: dict[str, np.ndarray], i: int, final: Any, keys: Mapping[str, Any]) -> None:
-        """Put the final observation of an environment in the place of the one that its reset returned."""
+        """Store the final observation of an environment as its next one, instead of that of its reset."""
         dense = isinstance(final, Mapping)  # some environments give a dict of arrays, not an array of dicts
         parts = {key: rows[i] for key, rows in final.items()} if dense else _parts("info['final_obs']", final[i])
         for key in (key for key in keys if f"next_{key}" in exp):
@@ -239,7 +239,7 @@ class VectorRows:
             rows[i] = _cast(f"next_{key}", part, rows.dtype)
 
     def _flags(self, terminated: np.ndarray, done: np.ndarray, whole: bool) -> dict[str, np.ndarray]:
-        """Return new arrays, which the caller may change."""
+        """Return the flags ``end`` and ``final``, in new arrays."""
         if self.autoreset_mode == NEXT_STEP:  # the row of the step that resets is no transition
             final = self._was_done.copy()
             return {"end": done | final if whole else final.copy(), "final": final}

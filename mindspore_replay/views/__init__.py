@@ -1,1 +1,1 @@
-"""Views: other samples of rows that are stored once."""
+"""Views: other forms of samples of rows that are stored once."""

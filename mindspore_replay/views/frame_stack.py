@@ -8,13 +8,13 @@ from ..store.checks import check_size
 
 
 class FrameStack(Shown):
-    """A view that gives each observation with those of the steps before it: single frames are stored, once each.
+    """A view that stacks each observation with those of the steps before it; each frame is stored once.
 
     In a sample the observation is ``[B, k, *F]``, the newest frame last, with zeros before the first step of the
     episode. A field with the stack of the next observation comes after the columns; its newest frame is the observation
-    of the next row, or zeros after the last row of an episode. See ``final`` of `ReplayBuffer.insert` for what to store
-    at an end. In a sample of windows each step has its stack, ``[B, T, k, *F]``, all zeros where the mask is ``False``,
-    and there is no next observation.
+    of the next row, or zeros after the last row of an episode. See ``final`` of `ReplayBuffer.insert` for the rows to
+    store at an end. In a sample of windows each step has its stack, ``[B, T, k, *F]``, all zeros where the mask is
+    ``False``, and there is no next observation.
 
     Args:
         k (int): Frames of a stack, at least 1.
@@ -48,7 +48,7 @@ class FrameStack(Shown):
         self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
 
     def apply_to(self, layout: Any) -> None:
-        """Says what a sample is to hold; buffers call it."""
+        """Add the stacks to the layout of a sample. Called by buffers."""
         for name in self.observations:
             layout.column("FrameStack", "observation", name)
             layout.stack(name, self.k)

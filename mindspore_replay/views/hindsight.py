@@ -10,21 +10,22 @@ from ..store.windows import STRATEGIES
 
 
 class HindsightRelabel(Shown):
-    """A view that gives samples other goals, which were reached later, and the rewards for them.
+    """A view that gives samples other goals, achieved later, and the rewards for them.
 
-    A column holds the goal that each step achieved, in the state after its action. A relabelled sample has the goal
-    that another row achieved in the place of its own, and the reward ``reward_fn(achieved_goal, goal)``; with `NStep`
-    each step of its return has that reward. Nothing else changes: a column that says whether the episode terminated
-    does so for the goal that was pursued. Where reaching a goal ends an episode, take that from the reward.
+    A column holds the goal that each step achieved, in the state after its action. In a relabelled sample, the goal is
+    one that another row achieved, and the reward is ``reward_fn(achieved_goal, goal)``; with `NStep` this applies to
+    each step of the return. Nothing else changes: a column that says whether the episode terminated still refers to the
+    original goal. If achieving a goal ends an episode, derive that from the reward.
 
     Args:
-        strategy (str): Which row: ``"future"``, a row from this one to the last of its episode that is stored, each
-            equally likely; ``"final"``, that last row; ``"episode"``, any stored row of the episode; ``"random"``, any
-            row of the buffer. Rows of an unfinished episode count as far as they are stored, deleted ones do not: a
-            sample that meets one keeps its goal.
-        ratio (float): Share of samples that are relabelled, each with this probability, in [0, 1]. The paper's k
-            other goals for one real one are ``k / (k + 1)``.
-        reward_fn (Callable): From goals achieved and goals, two Tensors ``[B, *F]``, to rewards ``[B]``. It is compiled
+        strategy (str): Choice of the other row: ``"future"``, a row from this one to the last stored one of its
+            episode, each equally likely; ``"final"``, that last row; ``"episode"``, any stored row of the episode;
+            ``"random"``, any row of the buffer. Only stored rows of an unfinished episode are used. A deleted row gives
+            no
+            goal: a sample that draws one keeps its own.
+        ratio (float): Probability that a sample is relabelled, in [0, 1]. The paper's k other goals for one original
+            goal are ``k / (k + 1)``.
+        reward_fn (Callable): From achieved goals and goals, two Tensors ``[B, *F]``, to rewards ``[B]``. It is compiled
             into the graph that samples. With `NStep` the leading axis is ``B * n``, the steps of all returns.
         achieved_goal (str): Column of the goals achieved. Default: ``"achieved_goal"``.
         goal (str): Column of the goals, of the same shape and dtype. Default: ``"desired_goal"``.
@@ -58,7 +59,7 @@ class HindsightRelabel(Shown):
         self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward)
 
     def apply_to(self, layout: Any) -> None:
-        """Says what a sample is to hold; buffers call it."""
+        """Add the goals and rewards to the layout of a sample. Called by buffers."""
         layout.only_rows("HindsightRelabel")
         layout.only_one("HindsightRelabel", layout.hindsight is not None)
         wanted = {"achieved_goal": self.hindsight.achieved, "goal": self.hindsight.goal}

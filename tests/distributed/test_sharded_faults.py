@@ -242,10 +242,10 @@ def test_answers_of_a_process_that_was_replaced_are_dropped(cluster: Any):
         link, links = replay._links.all[0], replay._links
         old = cluster.get(link.actor.report.remote())
         new = old._replace(identity=old.identity + 1, inserted=0, rows=0)
-        assert links.meet(link, old)
-        assert links.meet(link, new)
+        assert links.accept(link, old)
+        assert links.accept(link, new)
         assert (links.deaths, link.seen, link.lives) == (1, 0, {old.identity: 0, new.identity: 1})
-        assert not links.meet(link, old)
+        assert not links.accept(link, old)
         assert (links.deaths, link.identity, link.seen) == (1, new.identity, 0)
 
 
