@@ -211,12 +211,12 @@ class _Around:
         return ops.cast(ops.reshape(rows, self.out_shape), self.out_type)
 
     def chains(self, transitions):
-        """The rows of the chains of steps, ``[n, T]``; of steps that the sample does not hold any number."""
+        """Count the rows of the chains of steps, ``[n, T]``; any number for steps that the sample does not hold."""
         chains = ops.minimum(ops.expand_dims(transitions, 1) - self.chain_steps, self.longest)
         return ops.maximum(chains, ops.zeros_like(chains))
 
     def held(self, before, given):
-        """Whether the sample holds steps, ``[n, T]``."""
+        """Find the steps that the sample holds, ``[n, T]``."""
         return ops.logical_and(
             self.chain_steps >= ops.expand_dims(-before, 1), self.chain_steps < ops.expand_dims(given, 1)
         )
