@@ -1,5 +1,6 @@
 """Fixtures, and the record of which combinations ran."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import mindspore as ms
 import pytest
 from drivers import COMBINATIONS, MODES, Combination, missing
+from drivers_timed import shared_drivers
 from drivers_weighted import make_driver
 from kernel_pairs import build_emulated
 
@@ -22,6 +24,16 @@ _GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted
 _GROUPS |= dict.fromkeys(("test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
 #: Files that share the emulated CUDA kernels.
 _GROUPS |= dict.fromkeys(("test_cuda_kernels.py", "test_gpu_target.py"), "cuda")
+
+#: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
+#: graphs of their own.
+_SLOW = {
+    "test_budget.py", "test_cli.py", "test_combinations.py", "test_comparison.py", "test_compiled_calls.py",
+    "test_cuda_kernels.py", "test_design.py", "test_examples.py", "test_given.py", "test_gpu_target.py",
+    "test_large.py", "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py",
+    "test_r2d2.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py", "test_sharded_parts.py",
+    "test_sharded_stale.py", "test_soak.py", "test_threads.py", "test_training_checkpoint.py", "test_wheels.py",
+}  # fmt: skip
 
 #: For each test that takes the fixture `combination`: the combinations that were run to an end, passed or failed.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
@@ -48,6 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("cpu_only")
         if marker and config.getoption("--device") != "CPU":
             item.add_marker(pytest.mark.skip(reason=f"runs on the CPU only: {marker.args[0]}"))
+        if item.path.name in _SLOW or "composite" in item.name:  # whose graphs take long to compile
+            item.add_marker(pytest.mark.slow)
         if item.path.name != "test_examples.py":
             item.add_marker(pytest.mark.xdist_group(_GROUPS.get(item.path.name, item.path.name)))
 
@@ -165,6 +179,19 @@ def combination(request: pytest.FixtureRequest) -> Iterator[Combination]:
 
 
 _drivers: dict[Any, tuple[Any, dict[str, Any]]] = {}
+_group = [""]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _graphs_are_freed(request: pytest.FixtureRequest) -> None:
+    """Frees the graphs of other files: MindSpore keeps them, and a process would come to have several GB of them."""
+    group = _GROUPS.get(request.path.name, request.path.name)
+    if _group[0] not in ("", group):
+        _drivers.clear()
+        shared_drivers.clear()
+        gc.collect()
+        ms.ms_memory_recycle()
+    _group[0] = group
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ class EpisodeReplayBuffer(Buffer):
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`; `max_use`
             counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if `prioritized`.
-        views (Sequence): `FrameStack` gives each step its stack. Default: ``()``.
+        views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
     Raises:
         TypeError: If an argument is of another type.

@@ -117,14 +117,14 @@ class SampleLayout:
         for name in self._next:
             following = f"next_{name}"
             if following in fields:
-                fields[following] = fields[following]._replace(anchor=FROM_LAST)
+                fields[following] = self._at_end(following)
             else:
-                fields[following] = self._window(name, first=1)._replace(anchor=FROM_LAST)
+                fields[following] = self._at_end(name, first=1)
         for name in self._last:
-            fields[name] = fields[name]._replace(anchor=FROM_LAST)
+            fields[name] = self._at_end(name)
         if self.returns is not None and self.discount is not None and self.terminated is not None:
             fields[self.returns] = fields[self.returns]._replace(kind=RETURN)
-            fields[self.discount] = Output(DISCOUNT, self.columns.names.index(self.terminated))
+            fields[self.discount] = self._window(self.terminated)._replace(kind=DISCOUNT)
         if self.hindsight is not None:
             achieved = self.columns.names.index(self.hindsight.achieved)
             fields[self.hindsight.goal] = fields[self.hindsight.goal]._replace(kind=GOAL, other=achieved)
@@ -152,10 +152,22 @@ class SampleLayout:
     def _field(self, name: str, column: int) -> Output:
         return self._window(name) if name in self._stacks or self.steps else Output(WINDOW, column)
 
-    def _window(self, name: str, first: int = 0) -> Output:
+    def _at_end(self, name: str, first: int = 0) -> Output:
+        """Rows of a column at a position counted from the last row of the chain."""
+        if self.steps is None:
+            return self._window(name, first)._replace(anchor=FROM_LAST)
+        frames, stacked, column = self._stacked(name)
+        begin, steps = self.steps
+        lead = (steps, *stacked)
+        return Output(WINDOW, column, begin, FROM_LAST, first - frames + 1, steps, frames, lead)
+
+    def _stacked(self, name: str) -> tuple[int, tuple[int, ...], int]:
+        """Frames of a column, the axis that they make, and the column's number."""
         frames = self._stacks.get(name, 1)
-        stacked = (frames,) if name in self._stacks else ()
-        column = self.columns.names.index(name)
+        return frames, (frames,) if name in self._stacks else (), self.columns.names.index(name)
+
+    def _window(self, name: str, first: int = 0) -> Output:
+        frames, stacked, column = self._stacked(name)
         if self.steps is None:
             return Output(WINDOW, column, first=first - frames + 1, length=frames, lead=stacked)
         begin, steps = self.steps.first - frames + 1, self.steps.length
@@ -166,4 +178,4 @@ class SampleLayout:
 
 def past_of(outputs: Sequence[Output]) -> int:
     """Count the steps before its start that a window reads."""
-    return max(0, *(-output.first for output in outputs))
+    return max(0, *(-output.begin for output in outputs))

@@ -27,6 +27,9 @@ class SequenceReplayBuffer(Buffer):
     Step t of a sample, from 0 on, is the row with the handle ``indices + (t - burn_in) * num_envs`` where the mask is
     ``True``: `update` can write what was computed along a sequence into its rows.
 
+    With the view `NStep` each step has its n-step return, next observation, and discount, ``[B, T]``; the mask is
+    ``False`` also where no transition begins.
+
     Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
 
     Args:
@@ -44,7 +47,7 @@ class SequenceReplayBuffer(Buffer):
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`; `max_use`
             counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
-        views (Sequence): `FrameStack` gives each step its stack. Default: ``()``.
+        views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -66,6 +69,17 @@ class SequenceReplayBuffer(Buffer):
         >>> indices, mask, steps = buffer.sample()
         >>> print(indices, mask, steps)
         [1] [[False  True  True  True  True]] [[ 0 10 11 12 13]]
+        >>> from mindspore_replay import NStep
+        >>> names, types = ["observation", "reward", "terminated"], [ms.float32, ms.float32, ms.bool_]
+        >>> buffer = SequenceReplayBuffer(
+        ...     sample_size=1, capacity=20, shapes=[(), (), ()], types=types, names=names, sequence_length=3,
+        ...     views=[NStep(2, 0.5)], seed=0
+        ... )
+        >>> for step in range(3):
+        ...     buffer = buffer.insert([float(step), 1.0, step == 2], end=step == 2)
+        >>> batch = buffer.sample(as_dict=True)
+        >>> print(batch["reward"], batch["discount"])
+        [[1.5 1.5 1. ]] [[0.25 0.   0.  ]]
     """
 
     def __init__(

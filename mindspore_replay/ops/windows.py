@@ -93,6 +93,7 @@ class WindowsAround:
         self.reach = plan.reach
         steps = max(self.reach, plan.chain + plan.needs_next)
         self.ahead = Tensor(np.arange(steps)[None], ms.int64)
+        self.by_steps = plan.by_steps
         self.goals = _GoalRows(state, plan, rule.streams) if plan.strategy != "none" else None
         self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
 
@@ -101,14 +102,14 @@ class WindowsAround:
         slots = ops.cast(starts, ms.int64)
         handles = self.handles.of(slots)
         steps = ops.gather(self.steps(self.state.steps), slots, 0)
-        after, chain = self.extent(handles)
+        after, given_steps, transitions = self.extent(handles)
         goals, relabelled = slots, slots < 0
         if self.goals is not None:
             goals, relabelled = self.goals(handles, slots, steps, ok)
         before = ops.minimum(steps, self.rule.past)
         given = (handles, importance)
         for i in range(len(self.around)):
-            given = given + (self.around[i](slots, before, after, chain, goals, relabelled),)
+            given = given + (self.around[i](slots, before, after, given_steps, transitions, goals, relabelled),)
         outputs = ()
         for place in self.places:
             outputs = outputs + (given[place],)
@@ -116,7 +117,7 @@ class WindowsAround:
         return outputs
 
     def extent(self, handles):
-        """Count the steps of its episode from each start on, and those of its chain."""
+        """Count steps from each start on: those of its episode, those that the sample holds, and transitions."""
         window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
         flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
         ends = ops.bitwise_and(flags, END)
@@ -124,13 +125,20 @@ class WindowsAround:
         broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))
         there = self.up_to_first(broken)
         after = ops.cumsum(ops.cast(there[:, : self.reach], ms.int64), 1)[:, self.reach - 1]
+        if self.by_steps:
+            last = ops.gather_elements(flags, 1, ops.expand_dims(after - 1, 1))[:, 0]
+            none = ops.bitwise_and(last, FINAL) > 0
+            if self.plan.needs_next:
+                none = ops.logical_or(none, ops.bitwise_and(last, END) == 0)
+            transitions = after - ops.cast(none, ms.int64)
+            return after, transitions, transitions
         longest = self.plan.chain
         broken = ops.logical_or(ops.logical_not(there), ops.bitwise_and(flags, FINAL) > 0)[:, :longest]
         if self.plan.needs_next:
             followed = ops.logical_or(ends[:, :longest] > 0, there[:, 1 : longest + 1])
             broken = ops.logical_or(broken, ops.logical_not(followed))
         chain = ops.cumsum(ops.cast(self.up_to_first(broken), ms.int64), 1)[:, longest - 1]
-        return after, ops.maximum(chain, ops.ones_like(chain))
+        return after, after, ops.maximum(chain, ops.ones_like(chain))
 
     def up_to_first(self, broken):
         """Return the steps before the first that is broken."""
@@ -139,7 +147,7 @@ class WindowsAround:
 
 @ms.jit_class
 class _Around:
-    """``(slots, before, after, chain, goal slots, relabelled bool) -> output``: rows around starts.
+    """``(slots, before, after, given, transitions, goal slots, relabelled bool) -> output``: rows around starts.
 
     The arguments are int64 ``[n]`` but for the last; the output may also say how far each start's episode reaches.
     """
@@ -150,12 +158,17 @@ class _Around:
         self.capacity, self.streams = state.capacity, streams
         self.out_shape = output.shape(plan.n, columns)
         self.out_type = TYPES[output.dtype(columns)]
-        positions = output.first + np.arange(output.runs)[:, None] + np.arange(output.length)
-        if output.kind == RETURN:
-            positions = np.arange(plan.chain)[None]
+        self.by_steps = plan.by_steps
+        self.from_last = output.anchor == FROM_LAST
+        runs = np.arange(output.runs)[:, None]
+        positions = output.first + np.arange(output.length) + (0 if self.from_last else runs)
+        positions = np.broadcast_to(positions, (output.runs, output.length))
         self.positions = Tensor(positions.reshape(1, -1), ms.int64)
         until = np.broadcast_to(positions[:, -1:], positions.shape) if output.kind == STACK else positions
         self.until = Tensor(until.reshape(1, -1), ms.int64)  # the positions that must be there for each to be
+        # Of each position the step by whose chain it is found.
+        steps = np.broadcast_to(output.other + runs, positions.shape) if self.from_last else positions
+        self.chain_steps = Tensor(steps.reshape(1, -1), ms.int64)
         self.alone = positions.size == 1 and output.first == 0 and output.anchor == FROM_START
         row = columns.shapes[output.column]
         self.ones = (1,) * len(row)
@@ -164,50 +177,76 @@ class _Around:
         self.view = InPlace(row, stored)
         self.zero = Tensor(np.zeros((), stored))
         self.powers = Tensor(plan.powers())
-        self.chain_index = Tensor(np.arange(plan.chain)[None], ms.int64)
-        self.last = plan.chain - 1
+        self.longest = plan.chain
+        self.chain_index = Tensor(np.arange(plan.chain)[None, None], ms.int64)
         self.none = Tensor(0.0, ms.float64)
 
     def slots_at(self, slots, positions):
         return ops.floor_mod(ops.expand_dims(slots, 1) + positions * self.streams, self.capacity)
 
-    def __call__(self, slots, before, after, chain, goal_slots, relabelled):
+    def __call__(self, slots, before, after, given, transitions, goal_slots, relabelled):
         kind = self.output.kind
         if kind == LENGTH:
-            return ops.cast(after, ms.int32)
+            return ops.cast(given, ms.int32)
         if kind == CHAIN:
-            return ops.cast(chain, ms.int32)
+            return ops.cast(transitions, ms.int32)
         if kind == RELABELLED:
             return relabelled
         if kind == RETURN:
-            return self.returns(slots, chain)
+            return self.returns(slots, before, given, transitions)
         if kind == DISCOUNT:
-            return self.discount(slots, chain)
+            return self.discount(slots, before, given, transitions)
         if kind == GOAL:
             return self.goal(slots, goal_slots, relabelled)
         positions, until = self.positions, self.until
-        if self.output.anchor == FROM_LAST:
-            positions = positions + ops.expand_dims(chain - 1, 1)
-            until = until + ops.expand_dims(chain - 1, 1)
+        if self.from_last:
+            ahead = self.chain_steps + self.chains(transitions) - 1
+            positions, until = positions + ahead, until + ahead
+        else:
+            after = given
         inside = ops.logical_and(positions >= ops.expand_dims(-before, 1), until < ops.expand_dims(after, 1))
+        if self.from_last and self.by_steps:
+            inside = ops.logical_and(inside, self.held(before, given))
         if kind == MASK:
             return ops.reshape(inside, self.out_shape)
         rows = ops.gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
-        if not self.alone:
+        if not self.alone or self.by_steps:
             rows = ops.select(ops.reshape(inside, (*inside.shape, *self.ones)), rows, self.zero)
         return ops.cast(ops.reshape(rows, self.out_shape), self.out_type)
 
-    def returns(self, slots, chain):
-        rows = ops.gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, self.positions), 0)
-        powers = ops.reshape(self.powers[: self.last + 1], (1, -1, *self.ones))
-        inside = ops.reshape(self.chain_index < ops.expand_dims(chain, 1), (-1, self.last + 1, *self.ones))
-        terms = ops.select(inside, ops.cast(rows, ms.float64) * powers, self.none)
-        return ops.cast(ops.cumsum(terms, 1)[:, self.last], self.out_type)
+    def chains(self, transitions):
+        """The rows of the chains of steps, ``[n, T]``; of steps that the sample does not hold any number."""
+        chains = ops.minimum(ops.expand_dims(transitions, 1) - self.chain_steps, self.longest)
+        return ops.maximum(chains, ops.zeros_like(chains))
 
-    def discount(self, slots, chain):
-        last = ops.floor_mod(slots + (chain - 1) * self.streams, self.capacity)
-        terminated = ops.gather(self.view(self.state.columns[self.output.column]), last, 0) != 0
-        return ops.cast(ops.masked_fill(ops.gather(self.powers, chain, 0), terminated, self.none), ms.float32)
+    def held(self, before, given):
+        """Whether the sample holds steps, ``[n, T]``."""
+        return ops.logical_and(
+            self.chain_steps >= ops.expand_dims(-before, 1), self.chain_steps < ops.expand_dims(given, 1)
+        )
+
+    def returns(self, slots, before, given, transitions):
+        inside = self.chain_index < ops.expand_dims(self.chains(transitions), 2)
+        if self.by_steps:
+            inside = ops.logical_and(inside, ops.expand_dims(self.held(before, given), 2))
+        n, steps = inside.shape[0], inside.shape[1]
+        positions = ops.reshape(ops.expand_dims(self.chain_steps, 2) + self.chain_index, (1, steps * self.longest))
+        rows = ops.gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
+        rows = ops.reshape(ops.cast(rows, ms.float64), (n * steps, self.longest, *self.row))
+        powers = ops.reshape(self.powers[: self.longest], (1, self.longest, *self.ones))
+        inside = ops.reshape(inside, (n * steps, self.longest, *self.ones))
+        terms = ops.select(inside, rows * powers, self.none)
+        total = ops.cumsum(terms, 1)[:, self.longest - 1]
+        return ops.cast(ops.reshape(total, self.out_shape), self.out_type)
+
+    def discount(self, slots, before, given, transitions):
+        chains = self.chains(transitions)
+        last = self.slots_at(slots, self.chain_steps + chains - 1)
+        none = ops.gather(self.view(self.state.columns[self.output.column]), last, 0) != 0
+        if self.by_steps:
+            none = ops.logical_or(none, ops.logical_not(self.held(before, given)))
+        discounts = ops.masked_fill(ops.gather(self.powers, chains, 0), none, self.none)
+        return ops.cast(ops.reshape(discounts, self.out_shape), ms.float32)
 
     def goal(self, slots, goal_slots, relabelled):
         own = ops.gather(self.view(self.state.columns[self.output.column]), slots, 0)

@@ -87,7 +87,7 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
 # Kinds of outputs, as csrc/core/windows.h has them.
 WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT = range(11)
 
-# Where positions are counted from: the start, or the last row of the chain of an n-step return.
+# Where positions are counted from: the start, or the last row of a chain, those that an n-step return goes along.
 FROM_START, FROM_LAST = 0, 1
 
 #: Ways to draw starts.
@@ -109,17 +109,18 @@ class Output(NamedTuple):
 
     Args:
         kind (int): ``WINDOW``: rows of a column. ``MASK``: whether there are such rows, bool. ``RETURN``: the
-            discounted sum of a column over the chain. ``DISCOUNT``: gamma^k over k rows of the chain, and 0 where the
-            last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal, bool. ``GOAL``: a
-            row of `other` if so, else of `column`. ``LENGTH``: steps of the episode from the start on, as far as
-            outputs reach, int32. ``CHAIN``: rows of the chain, int32. ``STACK``: as ``WINDOW``, but a run is of zeros
-            unless its last row is there. ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance weight,
-            float32, 1 where samples are not drawn by priority.
+            discounted sum of a column over the chain of each position. ``DISCOUNT``: gamma^k over k rows of that chain,
+            and 0 where the last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal,
+            bool. ``GOAL``: a row of `other` if so, else of `column`. ``LENGTH``: steps of the episode from the start
+            on, as far as outputs reach, int32. ``CHAIN``: rows of the start's chain, int32. ``STACK``: as ``WINDOW``,
+            but a run is of zeros unless its last row is there. ``HANDLE``: the handle of the start, int64. ``WEIGHT``:
+            its importance weight, float32, 1 where samples are not drawn by priority.
         column (int): A column, where the kind has one.
-        other (int): Another.
+        other (int): Another; ``FROM_LAST``, the step whose chain the first run is counted from.
         anchor (int): What positions are counted from.
         first (int): The first position.
-        runs (int): Of windows, stacks and masks: runs of positions, each of which begins one later than the one before.
+        runs (int): Of windows, stacks and masks: runs of positions, each of which begins one later than the one before;
+            ``FROM_LAST``, each is counted from the chain of its own step.
         length (int): Positions of a run.
         lead (tuple[int, ...]): The axes that `runs` and `length` make in the output, between ``B`` and ``*F``.
     """
@@ -150,9 +151,17 @@ class Output(NamedTuple):
 
     def reach(self, chain: int) -> int:
         """Return the steps from the start on that it may read."""
-        if self.kind not in (WINDOW, STACK, MASK):
+        if self.kind not in (WINDOW, STACK, MASK, RETURN):
             return 1
-        return (chain - 1 if self.anchor == FROM_LAST else 0) + self.first + self.runs - 1 + self.length
+        last = self.first + self.runs - 1 + self.length
+        if self.anchor == FROM_LAST:
+            return last + self.other + chain - 1
+        return last + chain - 1 if self.kind == RETURN else last
+
+    @property
+    def begin(self) -> int:
+        """The first step that it may read, counted from the start."""
+        return self.first + self.other if self.anchor == FROM_LAST else self.first
 
 
 class SamplePlan(NamedTuple):
@@ -213,6 +222,11 @@ class SamplePlan(NamedTuple):
     def reaches_out(self) -> bool:
         """True if it reads other rows than those at starts."""
         return any(not output.is_row for output in self.around)
+
+    @property
+    def by_steps(self) -> bool:
+        """True if each step of a window has a chain of its own; then a sample holds transitions only."""
+        return {MASK, RETURN} <= {output.kind for output in self.outputs}
 
     @property
     def reach(self) -> int:

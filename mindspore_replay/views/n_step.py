@@ -23,6 +23,12 @@ class NStep(Shown):
     the discount. Then the last row of an episode is drawn only where its next observation does not matter, see
     ``final`` of `ReplayBuffer.insert`.
 
+    In a sample of sequences or episodes each of the ``T`` steps has all this: the reward, next observation,
+    `terminated` and ``"truncated"`` are those of the chain that begins at the step, and the discount is float32
+    ``[B, T]``. A chain may go on beyond the last step of the sequence, along the rows stored. The mask is ``True``
+    where a transition begins. None begins at a row that holds only the observation after its episode; nor, if there is
+    no column with the next observation, where the next row is missing. Where the mask is ``False``, all is zero.
+
     Args:
         n (int): Most steps, at least 1.
         gamma (float): Discount of one step, in [0, 1].
@@ -74,7 +80,6 @@ class NStep(Shown):
 
     def apply_to(self, layout: Any) -> None:
         """Says what a sample is to hold; buffers call it."""
-        layout.only_rows("NStep")
         layout.only_one("NStep", layout.returns is not None)
         columns = layout.columns
         if "discount" in columns.names:

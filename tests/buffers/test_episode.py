@@ -362,6 +362,7 @@ ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @settings(SETTINGS, max_examples=30)
 @given(operations=MORE_OPERATIONS)
@@ -372,6 +373,7 @@ def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: li
     run(pair, operations[12:], refuse=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [NATIVE, COMPOSITE, Combination("pynative", "native", "compiled"), Combination("graph", "native", "compiled")],

@@ -91,6 +91,7 @@ def empty_out(driver: Any) -> list[int]:
 # One limit alone.
 
 
+@pytest.mark.slow
 def test_each_row_is_delivered_as_often_as_max_use_says(build: Callable[..., Any]):
     for max_use in (1, 2, 5):
         driver = build(1, 6, max_use=max_use)

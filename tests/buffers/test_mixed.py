@@ -264,6 +264,7 @@ class Constant(nn.Cell):
         return self.mixed.sample()[0]
 
 
+@pytest.mark.slow
 def test_ratios_that_are_constants_of_a_graph():
     mixed = MixedReplay([(make("uniform", 2, i), 1) for i in range(2)], 4, adjustable=True)
     source = ms.jit(Constant(mixed, (3, 1)).construct)()

@@ -331,6 +331,7 @@ SIZES = [
 SOME_SIZES = [(1, 2, 1), (17, 20, 17)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "sizes"),
     [("native", SIZES), *(("composite", [sizes]) for sizes in SOME_SIZES)],

@@ -499,6 +499,7 @@ def check_story(buffer: Any, twin: TimedTwin, story: Story) -> None:
         assert_windows(sample[2 if buffer.prioritized else 1 :], story, buffer.burn_in, buffer.pad_end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 3, 4, 9, 13])
 def test_sweep(length: int):
     """Legal starts are those of the twin, and windows those of one episode, whatever the sizes, wraps included."""
@@ -711,6 +712,7 @@ ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @settings(SETTINGS, max_examples=30)
 @given(operations=MORE_OPERATIONS)

@@ -320,6 +320,7 @@ def test_what_does_not_fit_changes_no_source(case: str, backend: str):
     assert all(np.array_equal(mixed.state_dict()[key], array) for key, array in before.items())
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_in_a_mixed_graph_is_refused(backend: str):
     mixed = mix(backend)
     before, values = mixed.state_dict(), [Tensor(value) for value in new_rows(2).values()]

@@ -406,6 +406,7 @@ def test_a_checkpoint_resumes(backend: str, suffix: str):
     assert_resumed(buffer, saved)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_from_one_backend_to_the_other():
     buffer, saved = other("composite"), make_saved("native")
     ms.save_checkpoint(saved, "buffer.ckpt")

@@ -145,6 +145,7 @@ def run(driver: Any, options: dict[str, Any], operations: list[tuple[Any, ...]])
         assert driver.status() == (pair.twin.size, pair.twin.size == CAPACITY, pair.twin.can_sample())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
 @SETTINGS
 @given(operations=OPERATIONS)
@@ -167,6 +168,7 @@ def from_python(backend: str, options: dict[str, Any]) -> Any:
     return driver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ELSEWHERE.values(), ids=ELSEWHERE)
 @settings(SETTINGS, max_examples=60)
 @given(operations=MORE_OPERATIONS)

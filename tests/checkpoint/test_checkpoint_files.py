@@ -535,6 +535,7 @@ def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPa
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment(tmp_path: Path):
     """The file loads after each kill, and its rows fit together; a save that is not atomic does not pass."""
     script = TESTS / "support" / "killed_savers.py"
@@ -585,6 +586,7 @@ def can_measure() -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_measure(), reason="/proc/self/clear_refs cannot be written here")
 def test_memory(monkeypatch: pytest.MonkeyPatch):
     """Saving needs no second copy, and loading one; the check finds a save that copies."""

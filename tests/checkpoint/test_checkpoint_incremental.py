@@ -38,6 +38,7 @@ def save_more(buffer: Any, path: str = PATH) -> None:
 
 
 # A reservoir with weights compiles a graph for every size of an insertion, and adds nothing to one without them.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*RINGS, "reservoir"])
 def test_random_operations(name: str):
     """After each save the files together are the buffer, in its capacity and another."""

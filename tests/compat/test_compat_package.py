@@ -44,6 +44,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_its_dqn_runs(tmp_path: Path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
@@ -61,6 +62,7 @@ def test_the_page_has_a_row_for_each_algorithm():
     assert f"holds {len(algorithms)} algorithms" in PAGE
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_starts_an_algorithm(tmp_path: Path):
     programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (program,) = (program for program in programs if "mindspore_rl.algorithm" in program)

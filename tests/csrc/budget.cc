@@ -257,6 +257,12 @@ void CountSequences() {
   }
   CountWindows("sequences of 80, 32 by priority", buffer, {32, 2, 1, 0, 0, 0, 1, 0, 0}, outputs);
   CountWindows("sequences of 80, 32 uniform", buffer, {32, 1, 1, 0, 0, 0, 1, 0, 0}, outputs);
+  CountWindows("5-step returns in sequences of 80, 32 by priority", buffer, {32, 2, 1, 0, 0, 0, 5, 0, 0},
+               {{{1, 0, 0, 0, -40, 1, 80}, Zeros("bool", {32, 80})},
+                {{0, 0, 0, 0, -40, 1, 80}, Zeros("float32", {32, 80, 4})},
+                {{2, 2, 0, 0, -40, 1, 80}, Zeros("float32", {32, 80})},
+                {{0, 0, -40, 1, 1, 80, 1}, Zeros("float32", {32, 80, 4})},
+                {{3, 4, 0, 0, -40, 1, 80}, Zeros("float32", {32, 80})}});
 
   const auto insert = [](const std::string &what, const Arguments &state, int64_t n, std::vector<uint8_t> ends) {
     Count("insert", what,

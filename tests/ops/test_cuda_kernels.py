@@ -51,6 +51,15 @@ OUTPUTS = {
         *(Output(windows.RETURN, 1), Output(windows.DISCOUNT, 2), Output(windows.CHAIN), Output(windows.WINDOW, 0)),
         *(Output(windows.WINDOW, 0, anchor=windows.FROM_LAST, first=1), *NUMBERS),
     ],
+    "returns of steps": [
+        Output(windows.WINDOW, 3, first=-2, length=6, lead=(6,)),
+        Output(windows.MASK, first=-2, length=6, lead=(6,)),
+        *(Output(windows.RETURN, 0, first=-2, length=6, lead=(6,)), Output(windows.LENGTH)),
+        *(Output(windows.RETURN, 1, first=-2, length=6, lead=(6,)), Output(windows.CHAIN)),
+        *(Output(windows.DISCOUNT, 2, first=-2, length=6, lead=(6,)), *NUMBERS),
+        Output(windows.WINDOW, 2, -2, windows.FROM_LAST, 0, 6, 1, (6,)),
+        Output(windows.WINDOW, 0, -2, windows.FROM_LAST, -1, 6, 3, (6, 3)),
+    ],
     "goals": [
         Output(windows.GOAL, 3, 4),
         Output(windows.HANDLE),

@@ -94,7 +94,7 @@ def make_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: A
     return CompiledTimed(buffer, (TimedCellCalls if combination.mode == "graph" else TimedJitCalls)(buffer))
 
 
-_shared: dict[str, tuple[Any, dict[str, Any]]] = {}
+shared_drivers: dict[str, tuple[Any, dict[str, Any]]] = {}
 
 
 def shared_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
@@ -102,10 +102,10 @@ def shared_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs:
     # From Python a buffer calls the same kernels or graphs in both modes.
     place = combination[1:] if combination.call == "eager" else combination
     key = repr((place, cls, args, sorted(kwargs.items())))
-    if key not in _shared:
+    if key not in shared_drivers:
         driver = make_timed(combination, cls, *args, **kwargs)
-        _shared[key] = driver, driver.buffer.state_dict()
-    driver, empty = _shared[key]
+        shared_drivers[key] = driver, driver.buffer.state_dict()
+    driver, empty = shared_drivers[key]
     driver.buffer.load_state_dict(empty)
     return driver
 

@@ -211,10 +211,14 @@ class Views(NamedTuple):
     frames: int = 0
     own_next: bool = False
 
+    @property
+    def needs_next(self) -> bool:
+        """Whether the next observation is that of the next row."""
+        return not self.own_next and (self.n or self.frames) > 0
+
     def rule(self) -> Rule:
         """Rows whose next observation is that of the next row need that row, unless they are the last."""
-        needs_next = not self.own_next and (self.n or self.frames)
-        return Rule(length=2 if needs_next else 1, before=max(self.frames - 1, 0), pad_end=True)
+        return Rule(length=2 if self.needs_next else 1, before=max(self.frames - 1, 0), pad_end=True)
 
 
 class Row(NamedTuple):
@@ -264,3 +268,21 @@ def sample_of(twin: TimedTwin, handle: int, views: Views) -> dict[str, Any]:
         fields["terminated"], fields["truncated"] = rows[-1].terminated, rows[-1].truncated
         fields["discount"] = np.float32(0 if rows[-1].terminated else views.gamma ** len(chain))
     return fields
+
+
+def steps_of(
+    twin: TimedTwin, handle: int, views: Views, first: int, length: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The mask and the fields of a sequence with n-step returns: each step is a sample of its own, or zeros."""
+    start = twin.record_of(handle)
+    assert start is not None
+    steps = [twin.at(start.key, offset) for offset in range(first, first + length)]
+    given = [step is not None and is_transition(twin, step, views) for step in steps]
+    samples = [sample_of(twin, step.serial, views) if step and there else None for step, there in zip(steps, given)]
+    blank = {name: np.zeros_like(value) for name, value in sample_of(twin, handle, views).items()}
+    return np.array(given), {name: np.stack([(sample or blank)[name] for sample in samples]) for name in blank}
+
+
+def is_transition(twin: TimedTwin, record: TimedRecord, views: Views) -> bool:
+    """Whether a row holds a step of its environment whose next observation is known."""
+    return not record.final and (views.own_next or record.end or twin.at(record.key, 1) is not None)

@@ -16,16 +16,14 @@ from drivers_timed import (
     MORE_OPERATIONS,
     NATIVE,
     SETTINGS,
-    Pair,
     legal_handles,
-    make_timed,
     run,
     same_states,
 )
+from drivers_views import RowPair, assert_same, row_buffer, row_pair
 from hypothesis import given, settings
 from mindspore import Tensor, ops
-from reference import stack
-from reference_timed import PrioritizedTimedTwin, Row, Rule, TimedTwin, Views, chain_of, sample_of
+from reference_timed import PrioritizedTimedTwin, Rule, TimedTwin, Views, chain_of
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -37,123 +35,11 @@ from mindspore_replay import (
     SequenceReplayBuffer,
 )
 
-NAMES = ["observation", "reward", "terminated", "truncated", "next_observation"]
 LIMITS: dict[str, Any] = {"max_use": 5, "max_staleness": 4}
 ROOTS: dict[str, Any] = {"alpha": 0.5, "epsilon": 0.0, "beta_steps": 4}
 
 
-def views_of(views: Views) -> list[Any]:
-    """The views that a buffer is made with."""
-    made: list[Any] = [NStep(views.n, views.gamma)] if views.n else []
-    return made + ([FrameStack(views.frames)] if views.frames else [])
-
-
 _drivers: dict[Any, Any] = {}
-
-
-def row_buffer(
-    combination: Combination, views: Views, capacity: int, draws: int = 1, prioritized: bool = False, **options: Any
-) -> Any:
-    """A driver of a buffer of `Row`s, shared and emptied."""
-    key = combination, views, capacity, draws, prioritized, tuple(sorted(options.items()))
-    if key not in _drivers:
-        shape, dtype = options.pop("reward", ((), ms.float32))
-        columns = 5 if views.own_next else 4
-        shapes = [(2,), shape, (), (), (2,)][:columns]
-        types = [ms.float32, dtype, ms.bool_, ms.bool_, ms.float32][:columns]
-        cls = PrioritizedReplayBuffer if prioritized else ReplayBuffer
-        driver = make_timed(
-            combination, cls, draws, capacity, shapes, types, names=NAMES[:columns], views=views_of(views), **options
-        )
-        _drivers[key] = driver, driver.buffer.state_dict()
-    driver, empty = _drivers[key]
-    driver.buffer.load_state_dict(empty)
-    return driver
-
-
-def make_row(serial: int, views: Views, shape: tuple[int, ...] = (), dtype: str = "float32") -> Row:
-    """A row with numbers that come nowhere else, and a reward of this shape and dtype."""
-    x = serial + 1
-    reward = [x * x % 17 - 5, 2 - x * x % 13]
-    return Row(
-        np.array([x, 0.5 * x], np.float32),
-        np.array(reward if shape else reward[0], dtype),
-        np.array(x % 3 == 0),
-        np.array(x % 4 == 1),
-        np.array([-x, 0.25], np.float32) if views.own_next else None,
-    )
-
-
-class RowPair(Pair):
-    """A buffer of single rows with views and its twin."""
-
-    def __init__(self, driver: Any, views: Views, **options: Any) -> None:
-        self.driver, self.buffer, self.views = driver, driver.buffer, views
-        self.num_envs = self.buffer.num_envs
-        self.prioritized = self.buffer.prioritized
-        cls = PrioritizedTimedTwin if self.prioritized else TimedTwin
-        self.reward_type = options.pop("reward", ((), ms.float32))
-        self.twin = cls(self.buffer.sample_size, self.buffer.capacity, rule=views.rule(), **options)
-
-    def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None, rows: Any = None) -> None:
-        ends = [bool(end) for end in ends]
-        finals = [False] * len(ends) if finals is None else [bool(final) for final in finals]
-        rows = [self.make_row(self.twin.inserted + i) for i in range(len(ends))] if rows is None else rows
-        given = {"priority": priority} if self.prioritized else {}
-        width = len(self.buffer.shapes)
-        self.driver.insert(stack([row[:width] for row in rows]), end=np.array(ends), final=np.array(finals), **given)
-        self.twin.insert(rows, **given, ends=ends, finals=finals)
-
-    def make_row(self, serial: int) -> Row:
-        return make_row(serial, self.views, self.reward_type[0], str(self.reward_type[1]).lower())
-
-    def expected(self, handles: Sequence[int]) -> list[np.ndarray]:
-        """Fields in the order in which a sample has them."""
-        fields = [sample_of(self.twin, handle, self.views) for handle in handles]
-        return [np.stack([field[name] for field in fields]) for name in self.fields()]
-
-    def fields(self) -> list[str]:
-        names = list(self.buffer.names)
-        if "next_observation" not in names:
-            names.append("next_observation")
-        return [*names, "discount"] if self.views.n else names
-
-    def sample(self) -> tuple[np.ndarray, ...] | None:
-        if not self.twin.can_sample():
-            return None
-        handles, *importance = self.twin.sample()[:-1]
-        got = self.driver.sample()
-        expected = [np.array(handles), *(np.array(part, np.float32) for part in importance), *self.expected(handles)]
-        assert_same(got, expected)
-        return got
-
-    def sample_at(self, handle: int) -> dict[str, np.ndarray]:
-        """The sample that starts at a row, by name; the buffer is not prioritized, and a sample is one row."""
-        position = handle - (self.twin.inserted - self.twin.size)
-        batch = self.buffer.sample((position, position + 1), as_dict=True)
-        return {name: column.asnumpy()[0] for name, column in batch.items()}
-
-    def is_drawn(self, handle: int) -> bool:
-        try:
-            self.sample_at(handle)
-        except RuntimeError:
-            return False
-        return True
-
-    def end_episodes(self) -> None:
-        needs_next = self.twin.rule.length == 2
-        assert int(self.buffer.end_episodes()) == self.twin.end_episodes(needs_next)
-
-
-def assert_same(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
-    for i, (a, b) in enumerate(zip(got, expected, strict=True)):
-        assert (a.dtype, a.shape, a.tolist()) == (b.dtype, b.shape, b.tolist()), i
-
-
-def row_pair(views: Views, capacity: int, draws: int = 1, **options: Any) -> RowPair:
-    """A native buffer and its twin."""
-    mine = {key: value for key, value in options.items() if key != "prioritized"}
-    return RowPair(row_buffer(NATIVE, views, capacity, draws, **options), views, **mine)
 
 
 # N-step returns.
@@ -315,6 +201,7 @@ ARGUMENTS: dict[str, tuple[Views, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @settings(SETTINGS, max_examples=25)
 @given(operations=MORE_OPERATIONS)
@@ -849,6 +736,7 @@ def assert_equal_buffers(a: Any, b: Any, draws: int = 1) -> None:
     assert same_states(a, b)
 
 
+@pytest.mark.slow
 def test_returns_and_frames_are_the_same_from_both_backends():
     views, options = Views(3, 0.9, 3), {"num_envs": 2, "max_use": 9} | ROOTS
     pairs = [
@@ -866,6 +754,7 @@ def test_returns_and_frames_are_the_same_from_both_backends():
         assert same_states(pairs[0].buffer, pairs[1].buffer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["final", "episode", "random"])
 def test_goals_are_the_same_from_both_backends(strategy: str):
     """The composite buffer takes over the state of the native one."""
@@ -875,6 +764,7 @@ def test_goals_are_the_same_from_both_backends(strategy: str):
     assert_equal_buffers(native, composite, 20)
 
 
+@pytest.mark.slow
 def test_goals_and_returns_are_the_same_from_both_backends():
     native, _ = goals_and_returns()
     composite = goal_buffer(
@@ -884,6 +774,7 @@ def test_goals_and_returns_are_the_same_from_both_backends():
     assert_equal_buffers(native, composite, 20)
 
 
+@pytest.mark.slow
 def test_sequences_of_stacks_are_the_same_from_both_backends():
     native = sequence_frames(NATIVE, 3, num_envs=2, pad_end=True)
     composite = sequence_frames(COMPOSITE, 3, num_envs=2, pad_end=True)
@@ -929,6 +820,7 @@ def random_row(rng: np.random.Generator, n: int) -> list[np.ndarray]:
     return [*floats, rng.random(n) < 0.5, rng.integers(0, 255, (n, 2, 3)).astype(np.uint8)]
 
 
+@pytest.mark.slow
 def test_all_views_in_a_graph(mode: str):
     """One compiled function inserts and samples; the same calls from Python give the same."""
     rng = np.random.default_rng(1)

@@ -79,15 +79,16 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   if (output.column < 0 || output.column >= k) return false;
   const Field &column = columns[output.column];
   const int64_t row = column.row_elements;
-  if (output.kind == kDiscount) return row == 1 && chain >= 1 && field.Is(kFloat32, n);
+  if (output.kind == kDiscount) return row == 1 && chain >= 1 && field.Is(kFloat32, n * output.Elements());
   if (!SameDtype(field.dtype, column.dtype)) return false;
-  if (output.kind == kReturn) return chain >= 1 && (field.Is(kFloat32, n * row) || field.Is(kFloat64, n * row));
+  const int64_t numbers = n * output.Elements() * row;
+  if (output.kind == kReturn) return chain >= 1 && (field.Is(kFloat32, numbers) || field.Is(kFloat64, numbers));
   if (output.kind == kGoal) {
     if (output.other < 0 || output.other >= k) return false;
     const Field &other = columns[output.other];
     return field.elements == n * row && SameDtype(field.dtype, other.dtype) && other.row_elements == row;
   }
-  return output.HasRows() && field.elements == n * output.Elements() * row;
+  return output.HasRows() && field.elements == numbers;
 }
 
 // An output, and what is known of the column that it is made from.
@@ -117,29 +118,43 @@ REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, con
 }
 
 // Fills in an output that is one number for a sample.
-REPLAY_BOTH inline void FillNumber(const Target &target, const Timeline &timeline, const Window &window,
-                                   const double *powers, char *out) {
+REPLAY_BOTH inline void FillNumber(const Target &target, const Window &window, char *out) {
   switch (target.output.kind) {
     case kHandle: *reinterpret_cast<int64_t *>(out) = window.start.serial; return;
     case kWeight: *reinterpret_cast<float *>(out) = window.weight; return;
     case kRelabelled: *reinterpret_cast<uint8_t *>(out) = window.goal_slot >= 0; return;
-    case kLength: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.start.after); return;
-    case kChain: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.chain); return;
-    default: {  // kDiscount
-      const int64_t last = timeline.Shifted(window.start.slot, window.chain - 1);
-      const bool terminated = IsTrue(target.rows + last * target.row_bytes, target.row_bytes, target.is_float);
-      *reinterpret_cast<float *>(out) = terminated ? 0.0f : static_cast<float>(powers[window.chain]);
-    }
+    case kLength: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.given); return;
+    default: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.ChainAt(0));  // kChain
   }
 }
 
-// Number i of an n-step return.
-REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t i,
+// Discount number i of a sample, of one step.
+REPLAY_BOTH inline void FillDiscount(const Target &target, const Timeline &timeline, const Window &window, int64_t i,
+                                     const double *powers, char *out) {
+  const int64_t step = target.output.first + i;
+  float discount = 0;
+  if (window.Gives(step)) {
+    const int64_t chain = window.ChainAt(step);
+    const int64_t last = timeline.Shifted(window.start.slot, step + chain - 1);
+    const bool terminated = IsTrue(target.rows + last * target.row_bytes, target.row_bytes, target.is_float);
+    if (!terminated) discount = static_cast<float>(powers[chain]);
+  }
+  reinterpret_cast<float *>(out)[i] = discount;
+}
+
+// Number i of the n-step return of the step with number j of a sample.
+template <typename T>
+REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t j, int64_t i,
                                    const double *powers, char *out) {
-  if (target.is_double) {
-    SumChain<double>(timeline, window, target.rows, target.inner, i, powers, out);
-  } else {
-    SumChain<float>(timeline, window, target.rows, target.inner, i, powers, out);
+  reinterpret_cast<T *>(out)[j * target.inner + i] =
+      SumOfChain<T>(timeline, window, target.rows, target.inner, i, target.output.first + j, powers);
+}
+
+// Fills in the n-step returns of a sample.
+template <typename T>
+inline void FillReturns(const Target &target, const Timeline &timeline, const Window &window, const double *powers, char *out) {
+  for (int64_t j = 0; j < target.output.length; ++j) {
+    for (int64_t i = 0; i < target.inner; ++i) FillReturn<T>(target, timeline, window, j, i, powers, out);
   }
 }
 
@@ -157,22 +172,47 @@ inline void Fill(const Target &target, const Timeline &timeline, const Window &w
     case kWindow:
     case kStack: return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
     case kReturn:
-      for (int64_t i = 0; i < target.inner; ++i) FillReturn(target, timeline, window, i, powers, out);
+      if (target.is_double) return FillReturns<double>(target, timeline, window, powers, out);
+      return FillReturns<float>(target, timeline, window, powers, out);
+    case kDiscount:
+      for (int64_t i = 0; i < target.output.length; ++i) FillDiscount(target, timeline, window, i, powers, out);
       return;
     case kGoal: std::memcpy(out, GoalOf(target, window), static_cast<size_t>(target.row_bytes)); return;
-    default: return FillNumber(target, timeline, window, powers, out);
+    default: return FillNumber(target, window, out);
   }
 }
 
-// How many steps from its start on a window is read.
-REPLAY_BOTH inline int64_t Reach(const Output *outputs, int64_t count, int64_t chain) {
-  int64_t reach = 1;
+// How far the windows of a sample reach.
+struct Scope {
+  int64_t steps;  // from the start on that are read
+  bool by_steps;  // whether each step has a chain of its own, and the sample holds transitions only
+};
+
+REPLAY_BOTH inline Scope ScopeOf(const Output *outputs, int64_t count, int64_t chain) {
+  int64_t steps = 1;
+  bool masked = false;
+  bool returns = false;
   for (int64_t i = 0; i < count; ++i) {
-    if (!outputs[i].HasRows() && outputs[i].kind != kMask) continue;
-    const int64_t from = outputs[i].anchor == kFromLast ? chain - 1 : 0;
-    reach = std::max(reach, from + outputs[i].first + outputs[i].runs - 1 + outputs[i].length);
+    const Output &output = outputs[i];
+    const int64_t last = output.first + output.runs - 1 + output.length;
+    if (output.kind == kReturn) {
+      returns = true;
+      steps = std::max(steps, last + chain - 1);
+    } else if (output.HasRows() || output.kind == kMask) {
+      masked = masked || output.kind == kMask;
+      steps = std::max(steps, last + (output.anchor == kFromLast ? output.other + chain - 1 : 0));
+    }
   }
-  return reach;
+  return {steps, masked && returns};
+}
+
+// The window that starts in a slot, without another goal.
+REPLAY_BOTH inline Window WindowAt(const Timeline &timeline, const ChainRule &rule, const Scope &scope, int64_t slot) {
+  const Start start = timeline.StartAt(slot, scope.steps);
+  const int64_t transitions =
+      scope.by_steps ? Transitions(timeline, rule, start) : ChainLength(timeline, rule, start);
+  const int64_t given = scope.by_steps ? transitions : start.after;
+  return {start, given, transitions, std::max(rule.steps, int64_t{1}), -1, 1.0f};
 }
 
 }  // namespace replay

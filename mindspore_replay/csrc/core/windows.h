@@ -31,15 +31,15 @@ enum OutputKind : int64_t {
 // Where the positions of an output are counted from.
 enum Anchor : int64_t {
   kFromStart = 0,
-  kFromLast = 1,  // the last row of the chain
+  kFromLast = 1,  // the last row of the chain of a step, each run from that of its own
 };
 
-// An output of a sample: `runs` runs of `length` consecutive positions, the first of them at `first`, `first` + 1, ...
-// The order is that of the Tensor that holds it.
+// An output of a sample: `runs` runs of `length` consecutive positions, the first of them at `first`, `first` + 1, ... from
+// the start, or each at `first` from the last row of a chain. The order is that of the Tensor that holds it.
 struct Output {
   int64_t kind;
   int64_t column;
-  int64_t other;
+  int64_t other;  // another column; or the step whose chain the first run is counted from
   int64_t anchor;
   int64_t first;
   int64_t runs;
@@ -65,9 +65,16 @@ struct ChainRule {
 
 struct Window {
   Start start;
-  int64_t chain;      // rows of the chain
-  int64_t goal_slot;  // where another goal comes from, -1 for none
-  float weight;       // its importance weight
+  int64_t given;        // steps from the start on that the sample holds; later ones are zeros
+  int64_t transitions;  // steps from the start on that chains go along
+  int64_t longest;      // rows of the longest chain
+  int64_t goal_slot;    // where another goal comes from, -1 for none
+  float weight;         // its importance weight
+
+  // Whether the sample holds a step.
+  REPLAY_BOTH bool Gives(int64_t step) const { return step >= -start.before && step < given; }
+  // Rows of the chain of a step.
+  REPLAY_BOTH int64_t ChainAt(int64_t step) const { return std::min(longest, transitions - step); }
 };
 
 REPLAY_BOTH inline int64_t ChainLength(const Timeline &timeline, const ChainRule &rule, const Start &start) {
@@ -83,6 +90,13 @@ REPLAY_BOTH inline int64_t ChainLength(const Timeline &timeline, const ChainRule
     }
   }
   return chain;
+}
+
+// How many steps of a window are transitions: all that there are, unless the last has no next observation.
+REPLAY_BOTH inline int64_t Transitions(const Timeline &timeline, const ChainRule &rule, const Start &start) {
+  const uint8_t last = timeline.flags(timeline.Shifted(start.slot, start.after - 1));
+  const bool is_one = !(last & kFinal) && (!rule.needs_next || (last & kEnd));
+  return start.after - (is_one ? 0 : 1);
 }
 
 // Which later row gives a sample another goal.
@@ -109,29 +123,40 @@ struct Hindsight {
   }
 };
 
-// Which positions of a run are rows of the episode; the others are zeros.
+// Which positions of a run are rows that the sample holds; the others are zeros.
 struct Part {
   int64_t begin;
   int64_t end;
 };
 
-// The part of the run of an output that begins at position `first`.
-REPLAY_BOTH inline Part InsideOf(const Start &start, const Output &output, int64_t first) {
-  const int64_t length = output.length;
-  if (output.kind == kStack && first + length > start.after) return {length, length};
-  const int64_t begin = std::min(std::max(-start.before - first, int64_t{0}), length);
-  return {begin, std::max(std::min(start.after - first, length), begin)};
+// The position of a run of an output that comes first, counted from the start.
+REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window, int64_t run) {
+  if (output.anchor == kFromStart) return output.first + run;
+  const int64_t step = output.other + run;
+  return step + window.ChainAt(step) - 1 + output.first;
 }
 
-// Copies the run of an output that begins at position `first`.
-inline void CopyRun(const Timeline &timeline, const Start &start, const Output &output, const char *column,
-                    int64_t row_bytes, int64_t first, char *out) {
+// The part of a run of an output that begins at position `first`.
+REPLAY_BOTH inline Part InsideOf(const Window &window, const Output &output, int64_t run, int64_t first) {
   const int64_t length = output.length;
-  const auto [begin, end] = InsideOf(start, output, first);
+  const bool from_last = output.anchor == kFromLast;
+  const int64_t after = from_last ? window.start.after : window.given;
+  if (output.kind == kStack && first + length > after) return {length, length};
+  if (from_last && !window.Gives(output.other + run)) return {length, length};
+  const int64_t begin = std::min(std::max(-window.start.before - first, int64_t{0}), length);
+  return {begin, std::max(std::min(after - first, length), begin)};
+}
+
+// Copies a run of an output.
+inline void CopyRun(const Timeline &timeline, const Window &window, const Output &output, const char *column,
+                    int64_t row_bytes, int64_t run, char *out) {
+  const int64_t length = output.length;
+  const int64_t first = FirstOf(output, window, run);
+  const auto [begin, end] = InsideOf(window, output, run, first);
   std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
   std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
   if (begin == end) return;
-  int64_t slot = timeline.Shifted(start.slot, first + begin);
+  int64_t slot = timeline.Shifted(window.start.slot, first + begin);
   if (timeline.streams() == 1) {
     const int64_t capacity = timeline.places().capacity;
     const int64_t before_wrap = std::min(end - begin, capacity - slot);
@@ -145,47 +170,44 @@ inline void CopyRun(const Timeline &timeline, const Start &start, const Output &
   }
 }
 
-// Where the positions of an output begin for a window.
-REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window) {
-  return output.first + (output.anchor == kFromLast ? window.chain - 1 : 0);
-}
-
 // The slot of the row at a position of an output, counted over its runs, or -1 for zeros.
 REPLAY_BOTH inline int64_t SlotAt(const Timeline &timeline, const Window &window, const Output &output, int64_t position) {
-  const int64_t first = FirstOf(output, window) + position / output.length;
+  const int64_t run = position / output.length;
+  const int64_t first = FirstOf(output, window, run);
   const int64_t i = position % output.length;
-  const Part part = InsideOf(window.start, output, first);
+  const Part part = InsideOf(window, output, run, first);
   return i >= part.begin && i < part.end ? timeline.Shifted(window.start.slot, first + i) : -1;
 }
 
 inline void CopyWindow(const Timeline &timeline, const Window &window, const Output &output, const char *column,
                        int64_t row_bytes, char *out) {
-  const int64_t first = FirstOf(output, window);
   for (int64_t run = 0; run < output.runs; ++run) {
-    CopyRun(timeline, window.start, output, column, row_bytes, first + run, out + run * output.length * row_bytes);
+    CopyRun(timeline, window, output, column, row_bytes, run, out + run * output.length * row_bytes);
   }
 }
 
 inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
-  const int64_t first = FirstOf(output, window);
   for (int64_t run = 0; run < output.runs; ++run, out += output.length) {
-    const Part part = InsideOf(window.start, output, first + run);
+    const Part part = InsideOf(window, output, run, FirstOf(output, window, run));
     std::memset(out, 0, static_cast<size_t>(output.length));
     std::memset(out + part.begin, 1, static_cast<size_t>(part.end - part.begin));
   }
 }
 
-// The discounted sum over the chain of number i of the `inner` numbers of a row.
+// The discounted sum over the chain of a step of number i of the `inner` numbers of a row; 0 for a step that the sample does
+// not hold.
 template <typename T>
-REPLAY_BOTH inline void SumChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner, int64_t i,
-                                 const double *powers, char *sums) {
+REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner, int64_t i,
+                                int64_t step, const double *powers) {
+  if (!window.Gives(step)) return 0;
   const T *column = reinterpret_cast<const T *>(rows);
+  const int64_t chain = window.ChainAt(step);
   double sum = 0;
-  int64_t slot = window.start.slot;
-  for (int64_t step = 0; step < window.chain; ++step, slot = timeline.Next(slot)) {
-    sum += powers[step] * static_cast<double>(column[slot * inner + i]);
+  int64_t slot = step == 0 ? window.start.slot : timeline.Shifted(window.start.slot, step);
+  for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) {
+    sum += powers[k] * static_cast<double>(column[slot * inner + i]);
   }
-  reinterpret_cast<T *>(sums)[i] = static_cast<T>(sum);
+  return static_cast<T>(sum);
 }
 
 // Whether a number of any dtype is not zero; a floating-point one may be minus zero.

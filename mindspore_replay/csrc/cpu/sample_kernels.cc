@@ -103,7 +103,7 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, cons
   if (timeline.streams() > 1) return;
   for (const Target &target : targets) {
     if (!target.output.HasRows()) continue;
-    const int64_t first = std::max(-window.start.before, replay::FirstOf(target.output, window));
+    const int64_t first = std::max(-window.start.before, replay::FirstOf(target.output, window, 0));
     const int64_t bytes = (target.output.runs - 1 + target.output.length) * target.row_bytes;
     const char *begin = target.rows + timeline.Shifted(window.start.slot, first) * target.row_bytes;
     for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(begin + line);
@@ -113,16 +113,14 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, cons
 // The windows that start in these slots, but for their weights.
 std::vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs, const std::vector<int64_t> &slots,
                               RandomState *random) {
-  const int64_t reach = replay::Reach(plan.Outputs(), outputs, plan.chain.steps);
-  for (const int64_t slot : slots) timeline.Prefetch(slot, reach);
+  const replay::Scope scope = replay::ScopeOf(plan.Outputs(), outputs, plan.chain.steps);
+  for (const int64_t slot : slots) timeline.Prefetch(slot, scope.steps);
   const Hindsight hindsight{plan.strategy, plan.ratio};
   const auto n = static_cast<int64_t>(slots.size());
   std::vector<Window> windows(slots.size());
   for (int64_t i = 0; i < n; ++i) {
     Window &window = windows[static_cast<size_t>(i)];
-    window.start = timeline.StartAt(slots[static_cast<size_t>(i)], reach);
-    window.chain = replay::ChainLength(timeline, plan.chain, window.start);
-    window.goal_slot = -1;
+    window = replay::WindowAt(timeline, plan.chain, scope, slots[static_cast<size_t>(i)]);
     if (plan.strategy == Hindsight::kNone) continue;
     const auto key = static_cast<uint64_t>(random->key);
     const auto counter = static_cast<uint64_t>(random->counter + i);

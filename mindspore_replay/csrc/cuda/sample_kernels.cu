@@ -323,17 +323,28 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
       }
       return;
     }
-    case replay::kReturn: {
-      const int64_t total = chunk.count * target.inner;
+    case replay::kReturn:
+    case replay::kDiscount: {
+      const bool is_return = output.kind == replay::kReturn;
+      const int64_t numbers = output.length * (is_return ? target.inner : 1);
+      const int64_t total = chunk.count * numbers;
       for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
-        const int64_t b = i / target.inner;
-        replay::FillReturn(target, timeline, windows[b], i % target.inner, powers, out + b * target.sample_bytes);
+        const int64_t b = i / numbers;
+        char *of_sample = out + b * target.sample_bytes;
+        const int64_t j = i % numbers / (is_return ? target.inner : 1);
+        if (is_return && target.is_double) {
+          replay::FillReturn<double>(target, timeline, windows[b], j, i % target.inner, powers, of_sample);
+        } else if (is_return) {
+          replay::FillReturn<float>(target, timeline, windows[b], j, i % target.inner, powers, of_sample);
+        } else {
+          replay::FillDiscount(target, timeline, windows[b], j, powers, of_sample);
+        }
       }
       return;
     }
     default:
       for (int64_t b = chunk.Begin(chunk.count) + threadIdx.x; b < chunk.End(chunk.count); b += blockDim.x) {
-        replay::FillNumber(target, timeline, windows[b], powers, out + b * target.sample_bytes);
+        replay::FillNumber(target, windows[b], out + b * target.sample_bytes);
       }
   }
 }
@@ -344,9 +355,7 @@ __device__ void Reach(const Sample &, const Draws &, int64_t, int64_t slot, int6
 __device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64_t slot, Window *window) {
   const Timeline timeline = sample.state.Get(Kind<Timeline>{});
   const Plan &plan = *sample.plan;
-  window->start = timeline.StartAt(slot, replay::Reach(plan.Outputs(), sample.count, plan.chain.steps));
-  window->chain = replay::ChainLength(timeline, plan.chain, window->start);
-  window->goal_slot = -1;
+  *window = replay::WindowAt(timeline, plan.chain, replay::ScopeOf(plan.Outputs(), sample.count, plan.chain.steps), slot);
   if (plan.strategy == replay::Hindsight::kNone) return;
   const replay::Hindsight hindsight{plan.strategy, plan.ratio};
   const auto key = static_cast<uint64_t>(draws.ranks.state.key);

@@ -1,0 +1,161 @@
+"""Buffers with views of `Row`s and their twins: of single rows, and of sequences and episodes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from drivers import Combination
+from drivers_timed import NATIVE, Pair, make_timed, twin_of
+from reference import stack
+from reference_timed import PrioritizedTimedTwin, Row, TimedTwin, Views, sample_of, steps_of
+
+from mindspore_replay import FrameStack, NStep, PrioritizedReplayBuffer, ReplayBuffer
+
+NAMES = ["observation", "reward", "terminated", "truncated", "next_observation"]
+
+
+def views_of(views: Views) -> list[Any]:
+    """The views that a buffer is made with."""
+    made: list[Any] = [NStep(views.n, views.gamma)] if views.n else []
+    return made + ([FrameStack(views.frames)] if views.frames else [])
+
+
+_drivers: dict[Any, Any] = {}
+
+
+def row_buffer(
+    combination: Combination, views: Views, capacity: int, draws: int = 1, prioritized: bool = False, cls: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """A driver of a buffer of `Row`s, of single rows unless `cls` is given, shared and emptied."""
+    key = combination, views, capacity, draws, prioritized, cls, tuple(sorted(options.items()))
+    if key not in _drivers:
+        shape, dtype = options.pop("reward", ((), ms.float32))
+        columns = 5 if views.own_next else 4
+        shapes = [(2,), shape, (), (), (2,)][:columns]
+        types = [ms.float32, dtype, ms.bool_, ms.bool_, ms.float32][:columns]
+        if cls is not None:
+            options["prioritized"] = prioritized
+        else:
+            cls = PrioritizedReplayBuffer if prioritized else ReplayBuffer
+        driver = make_timed(
+            combination, cls, draws, capacity, shapes, types, names=NAMES[:columns], views=views_of(views), **options
+        )
+        _drivers[key] = driver, driver.buffer.state_dict()
+    driver, empty = _drivers[key]
+    driver.buffer.load_state_dict(empty)
+    return driver
+
+
+def make_row(serial: int, views: Views, shape: tuple[int, ...] = (), dtype: str = "float32") -> Row:
+    """A row with numbers that come nowhere else, and a reward of this shape and dtype."""
+    x = serial + 1
+    reward = [x * x % 17 - 5, 2 - x * x % 13]
+    return Row(
+        np.array([x, 0.5 * x], np.float32),
+        np.array(reward if shape else reward[0], dtype),
+        np.array(x % 3 == 0),
+        np.array(x % 4 == 1),
+        np.array([-x, 0.25], np.float32) if views.own_next else None,
+    )
+
+
+class RowPair(Pair):
+    """A buffer of single rows with views and its twin."""
+
+    def __init__(self, driver: Any, views: Views, **options: Any) -> None:
+        self.driver, self.buffer, self.views = driver, driver.buffer, views
+        self.num_envs = self.buffer.num_envs
+        self.prioritized = self.buffer.prioritized
+        self.reward_type = options.pop("reward", ((), ms.float32))
+        self.twin = self.make_twin(**options)
+
+    def make_twin(self, **options: Any) -> TimedTwin:
+        cls = PrioritizedTimedTwin if self.prioritized else TimedTwin
+        return cls(self.buffer.sample_size, self.buffer.capacity, rule=self.views.rule(), **options)
+
+    def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None, rows: Any = None) -> None:
+        ends = [bool(end) for end in ends]
+        finals = [False] * len(ends) if finals is None else [bool(final) for final in finals]
+        rows = [self.make_row(self.twin.inserted + i) for i in range(len(ends))] if rows is None else rows
+        given = {"priority": priority} if self.prioritized else {}
+        width = len(self.buffer.shapes)
+        self.driver.insert(stack([row[:width] for row in rows]), end=np.array(ends), final=np.array(finals), **given)
+        self.twin.insert(rows, **given, ends=ends, finals=finals)
+
+    def make_row(self, serial: int) -> Row:
+        return make_row(serial, self.views, self.reward_type[0], str(self.reward_type[1]).lower())
+
+    def expected(self, handles: Sequence[int]) -> list[np.ndarray]:
+        """Fields in the order in which a sample has them."""
+        fields = [sample_of(self.twin, handle, self.views) for handle in handles]
+        return [np.stack([field[name] for field in fields]) for name in self.fields()]
+
+    def fields(self) -> list[str]:
+        names = list(self.buffer.names)
+        if "next_observation" not in names:
+            names.append("next_observation")
+        return [*names, "discount"] if self.views.n else names
+
+    def sample(self) -> tuple[np.ndarray, ...] | None:
+        if not self.twin.can_sample():
+            return None
+        handles, *importance = self.twin.sample()[:-1]
+        got = self.driver.sample()
+        expected = [np.array(handles), *(np.array(part, np.float32) for part in importance), *self.expected(handles)]
+        assert_same(got, expected)
+        return got
+
+    def sample_at(self, handle: int) -> dict[str, np.ndarray]:
+        """The sample that starts at a row, by name; the buffer is not prioritized, and a sample is one row."""
+        position = handle - (self.twin.inserted - self.twin.size)
+        batch = self.buffer.sample((position, position + 1), as_dict=True)
+        return {name: column.asnumpy()[0] for name, column in batch.items()}
+
+    def is_drawn(self, handle: int) -> bool:
+        try:
+            self.sample_at(handle)
+        except RuntimeError:
+            return False
+        return True
+
+    def end_episodes(self) -> None:
+        assert int(self.buffer.end_episodes()) == self.twin.end_episodes(self.views.needs_next)
+
+
+def assert_same(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+        assert (a.dtype, a.shape, a.tolist()) == (b.dtype, b.shape, b.tolist()), i
+
+
+def row_pair(views: Views, capacity: int, draws: int = 1, **options: Any) -> RowPair:
+    """A native buffer and its twin."""
+    mine = {key: value for key, value in options.items() if key != "prioritized"}
+    return RowPair(row_buffer(NATIVE, views, capacity, draws, **options), views, **mine)
+
+
+class StepsPair(RowPair):
+    """A buffer of sequences or episodes with n-step returns, and perhaps stacks, and its twin."""
+
+    def make_twin(self, **options: Any) -> TimedTwin:
+        frames = max(self.views.frames - 1, 0)
+        twin = twin_of(self.buffer, **options)
+        twin.rule = twin.rule._replace(before=twin.rule.before + frames * (not twin.rule.whole))
+        return twin
+
+    def expected(self, handles: Sequence[int]) -> list[np.ndarray]:
+        """What a sample has after handles and weights."""
+        samples = [steps_of(self.twin, handle, self.views, *self.reach()) for handle in handles]
+        masks = [np.stack([mask for mask, _ in samples])]
+        if self.twin.rule.whole:
+            masks.insert(0, np.array(masks[0].sum(1), np.int32))
+        return [*masks, *(np.stack([fields[name] for _, fields in samples]) for name in self.fields())]
+
+
+def steps_pair(
+    cls: Any, combination: Combination, views: Views, capacity: int, draws: int, **options: Any
+) -> StepsPair:
+    """A buffer of sequences or episodes and its twin."""
+    mine = {key: value for key, value in options.items() if key != "prioritized"}
+    return StepsPair(row_buffer(combination, views, capacity, draws, cls=cls, **options), views, **mine)
