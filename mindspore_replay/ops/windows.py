@@ -117,7 +117,7 @@ class WindowsAround:
         return outputs
 
     def extent(self, handles):
-        """Count steps from each start on: those of its episode, those that the sample holds, and transitions."""
+        """Return, from each start on, the steps of its episode, the steps in the sample, and the transitions."""
         window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
         flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
         ends = ops.bitwise_and(flags, END)
@@ -165,8 +165,8 @@ class _Around:
         positions = np.broadcast_to(positions, (output.runs, output.length))
         self.positions = Tensor(positions.reshape(1, -1), ms.int64)
         until = np.broadcast_to(positions[:, -1:], positions.shape) if output.kind == STACK else positions
-        self.until = Tensor(until.reshape(1, -1), ms.int64)  # the positions that must be there for each to be
-        # Of each position the step by whose chain it is found.
+        self.until = Tensor(until.reshape(1, -1), ms.int64)  # the positions that must exist for each to be used
+        # For each position, the step whose chain is its origin.
         steps = np.broadcast_to(output.other + runs, positions.shape) if self.from_last else positions
         self.chain_steps = Tensor(steps.reshape(1, -1), ms.int64)
         self.alone = positions.size == 1 and output.first == 0 and output.anchor == FROM_START
@@ -215,12 +215,12 @@ class _Around:
         return ops.cast(ops.reshape(rows, self.out_shape), self.out_type)
 
     def chains(self, transitions):
-        """The rows of the chains of steps, ``[n, T]``; of steps that the sample does not hold any number."""
+        """Return the rows of the chains of steps, ``[n, T]``; undefined for steps outside the sample."""
         chains = ops.minimum(ops.expand_dims(transitions, 1) - self.chain_steps, self.longest)
         return ops.maximum(chains, ops.zeros_like(chains))
 
     def held(self, before, given):
-        """Whether the sample holds steps, ``[n, T]``."""
+        """Return which steps are in the sample, ``[n, T]``."""
         return ops.logical_and(
             self.chain_steps >= ops.expand_dims(-before, 1), self.chain_steps < ops.expand_dims(given, 1)
         )
