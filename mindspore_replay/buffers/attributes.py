@@ -34,7 +34,7 @@ class Attributes:
     _lock: Any
     #: Runs calls from Python: a `Store` on the Parameters' own memory, or `CompiledCalls`.
     _calls: Any
-    #: Whether it is a `Store`.
+    #: True if it is a `Store`.
     _direct: bool
     #: The operators of compiled graphs.
     _graph: Operators

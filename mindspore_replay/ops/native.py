@@ -69,7 +69,7 @@ def choose_backend(backend: str, cls_name: str) -> str:
         )
     reason = why_not()
     if backend == "native" and reason:
-        raise RuntimeError(f"For '{cls_name}', backend='native' cannot be had: {reason}.")
+        raise RuntimeError(f"For '{cls_name}', backend='native' is not available: {reason}.")
     if backend == "auto":
         return "composite" if reason else "native"
     return backend

@@ -136,7 +136,7 @@ class Shuffle:
         self.rounds = ops.constexpr(_rounds)
 
     def latest_step(self, order, keys, n):
-        """For keys ``cell * n + step``, return the latest step before `step` that chose `cell`, and if there is one."""
+        """Return the latest step before `step` that chose `cell`, and if there is one, for keys ``cell * n + step``."""
         position = ops.searchsorted(order, keys) - self.one
         found = ops.gather(order, ops.maximum(position, self.zero), 0)
         exists = ops.logical_and(position >= self.zero, ops.floor_divide(found, n) == ops.floor_divide(keys, n))

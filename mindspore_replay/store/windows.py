@@ -75,7 +75,7 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
     following = np.where(flags & END, 0, steps + 1)[:-streams] if streams < len(steps) else steps[:0]
     wrong = []
     if (steps < 0).any() or (steps[streams:] != following).any():
-        wrong.append("'steps' do not go on from each row to the next of its stream")
+        wrong.append("'steps' are not consecutive in the rows of a stream")
     if ((flags & DELETED > 0) & (uses >= 0)).any() or (flags > (END | FINAL | DELETED)).any():
         wrong.append("'flags' are none that rows have, or a deleted row counts as live")
     if ((flags & FINAL > 0) & (flags & END == 0)).any():
