@@ -1,1 +1,1 @@
-"""Buffers: Cells that keep rows on the device, and the parts that they are made of."""
+"""Buffers: Cells that store rows on the device, and the parts that they consist of."""

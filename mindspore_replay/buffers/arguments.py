@@ -1,4 +1,4 @@
-"""Arguments that several methods of a buffer take, and what a method needs of a buffer."""
+"""Checks of arguments that several methods share, and of the parts that a method needs in a buffer."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from .compile_time import compile_time
 
 
 class Arguments(Attributes):
-    """Checks of handles and priorities, in graphs and from Python, and of what a method needs of a buffer."""
+    """Checks of handles and priorities, in graphs and from Python, and of the parts that a method needs."""
 
     def _handles_graph(self, indices):
         if not self.has_handles:
@@ -70,7 +70,7 @@ class Arguments(Attributes):
 
 
 def need_weights(cls_name: str, weighted: bool, method: str) -> None:
-    """Raise a RuntimeError unless a buffer keeps a weight for each row."""
+    """Raise a RuntimeError unless a buffer has a weight for each row."""
     if not weighted:
         raise RuntimeError(
             f"For '{cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with "

@@ -1,4 +1,4 @@
-"""Attributes that the methods of a buffer use."""
+"""Attributes of a buffer for the classes that contain its methods."""
 
 from typing import Any
 
@@ -29,23 +29,23 @@ class Attributes:
     head: Parameter
     clock: Parameter
     _bookkeeping: tuple[str, ...]
-    #: How many columns there are.
+    #: Number of columns.
     _width: int
     _lock: Any
-    #: What calls from Python do: a `Store` on the Parameters' own memory, or compiled graphs.
+    #: Runs calls from Python: a `Store` on the Parameters' own memory, or `CompiledCalls`.
     _calls: Any
-    #: Whether it is a store.
+    #: True if it is a `Store`.
     _direct: bool
     #: The operators of compiled graphs.
     _graph: Operators
-    #: Gives samples drawn from Python the rewards for other goals, where they have some.
+    #: Computes the rewards of relabelled samples drawn from Python, if there are any.
     _finish_now: Any
     _zero: Tensor
     _flag_values: tuple[Tensor, ...]
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Names of the columns, or ``None`` if the buffer was made without."""
+        """Names of the columns; ``None`` if the buffer has no names."""
         return self.columns.given_names
 
     @property

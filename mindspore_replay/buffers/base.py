@@ -1,4 +1,4 @@
-"""The Cell that every buffer is."""
+"""The base class of all buffers."""
 
 import contextlib
 import itertools
@@ -38,11 +38,11 @@ class SampleSchema(NamedTuple):
     """The contents of a sample.
 
     Args:
-        bookkeeping (tuple[str, ...]): What comes first: handles and importance weights, lengths and masks.
-        fields (dict[str, tuple[tuple[int, ...], str]]): Of each column after it the shape without its first axis, and
-            the dtype.
-        has_handles (bool): Whether the buffer gives handles at all.
-        always_handles (bool): Whether every sample comes with them, not only one that asks for them.
+        bookkeeping (tuple[str, ...]): Outputs before the columns: handles and importance weights, lengths and masks.
+        fields (dict[str, tuple[tuple[int, ...], str]]): For each column, its shape without the first axis, and its
+            dtype.
+        has_handles (bool): Whether the buffer has handles.
+        always_handles (bool): Whether every sample includes handles, even if not asked for.
     """
 
     bookkeeping: tuple[str, ...]
@@ -52,47 +52,47 @@ class SampleSchema(NamedTuple):
 
 
 class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNames, nn.Cell):
-    """Rows on the device: columns, what is known of each row, and operators on them.
+    """Rows on the device: columns, the state of each row, and operators on them.
 
-    Every buffer is one; a class with a constructor of its own chooses the parts. The methods, each with the body that
-    the compiler reads in its place, are in ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py`` and
-    ``saving.py``.
+    The base class of all buffers; a subclass has its own constructor, which chooses the parts. The methods, each with a
+    body for the compiler, are in ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py`` and ``saving.py``.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
-        capacity (int): ``C``, rows that the buffer keeps.
+        capacity (int): ``C``, most rows stored.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column.
         types (Sequence): Dtype of each column.
-        parts (Parts): How rows are drawn and kept, and what a sample holds.
+        parts (Parts): How rows are drawn and stored, and the contents of a sample.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
-        num_envs (int): Environments that write in step. Default: ``1``.
-        seed (Union[int, None]): Start of the random sequence. Default: ``None``.
+        num_envs (int): Environments that insert in step. Default: ``1``.
+        seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
 
     Attributes:
-        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is kept as uint8.
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
-        serials (Parameter): Rows ever inserted, and the serial number of the first row since the last `reset`. Shape
+        serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape
             ``[2]``, int64.
         random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
-        limiter (Union[RateLimiter, None]): What calls of `insert` and `sample` from Python wait for. Default: ``None``.
-        weighted (bool): Whether each row has a weight. Then there are also:
+        limiter (Union[RateLimiter, None]): Limiter that calls of `insert` and `sample` from Python wait for. Default:
+            ``None``.
+        weighted (bool): Whether each row has a weight. If so, there are also:
         weights (Parameter): Weight of each slot, then the tree of their sums. Shape ``[M]``, float64, see
             ``ops/sum_tree.py``.
         priorities (Parameter): Priority of the row in each slot. Shape ``[C]``, float32.
         max_priority (Parameter): The largest priority so far. Shape ``[]``, float32.
-        use_counts (Parameter): Deliveries of the row in each slot, their bitwise complement once it is removed. Shape
+        use_counts (Parameter): Deliveries of the row in each slot; of a removed row, the bitwise complement. Shape
             ``[C]``, int32.
         insertion_clocks (Parameter): The learner's clock when the row in each slot was inserted. Shape ``[C]``, int64.
-        clock (Parameter): The learner's clock, and the serial number of the oldest row that was not found stale. Shape
+        clock (Parameter): The learner's clock, and the serial number of the oldest row not found stale so far. Shape
             ``[2]``, int64.
-        counts (Parameter): What has happened to rows since the buffer was made: deliveries, rows removed as used up,
-            as stale, by `delete`, and invalid handles skipped. Shape ``[5]``, int64.
-        has_episodes (bool): Whether rows know their episode, as sequences and views need it. Then there are also:
+        counts (Parameter): Counters since the buffer was made: deliveries, rows removed after their last use, as stale,
+            and by `delete`, and invalid handles skipped. Shape ``[5]``, int64.
+        has_episodes (bool): Whether rows know their episode, which sequences and views need. If so, there are also:
         steps (Parameter): Index of the row in each slot in its episode, from 0. Shape ``[C]``, int64.
-        flags (Parameter): Of the row in each slot: 1 for the last of its episode, 2 for one that holds only the
-            observation after its episode, 4 for one that was deleted or went stale. Shape ``[C]``, uint8.
+        flags (Parameter): For the row in each slot: 1 for the last of its episode, 2 for one that holds only the
+            observation after its episode, 4 for one that was deleted or became stale. Shape ``[C]``, uint8.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
             share, address = mindspore_api.share, mindspore_api.address
             self._calls = Store(self.columns, self.options, share=share, address_of=address)
         arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)
-        # A buffer outside of a Cell gets no prefix from its owner, and a graph that holds two needs different names.
+        # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
         parameters = {name: parameter_on(name, array) for name, array in arrays.items()}
         self.buffer = ParameterTuple([p for name, p in parameters.items() if name.startswith("column.")])
@@ -176,19 +176,19 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
         finish = windows.Relabel(self.layout, tuple(self.layout.outputs())) if self.layout.hindsight else None
         graph_state = State(self.buffer, self.state_parameters(), self.options)
         self._graph = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
-        # Constants of the graph bodies: a Tensor made inside a compiled body would leave the graph.
+        # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.
         self._zero = Tensor(0, ms.int32)
-        # One flag for all rows, or none; and the flag of a final row, which is also an end.
+        # A flag for all rows, or none; and the flags of a final row, which is also an end.
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, END | FINAL))
         if not self._direct:
-            # Not as a Cell of this one: it has no Parameters of its own.
+            # Set without making it a sub-cell: it has no Parameters of its own.
             self.__dict__["_calls"] = CompiledCalls(
                 self._graph, self.state_parameters(), self.columns, self.options, by_kernel and native.fails_later()
             )
         self._finish_now = ms.jit(self._finish_graph) if self._direct and finish is not None else None
 
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
-        """Make a buffer on the same rows, with the same Parameters, lock and limiter, for samples of another size.
+        """Make a buffer on the same rows, with the same Parameters, lock and limiter, for another sample size.
 
         Args:
             sample_size (int): Rows of one sample.
@@ -198,7 +198,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
 
         Raises:
             TypeError: If `sample_size` is no int.
-            ValueError: If it is not positive, or more than can ever be drawn.
+            ValueError: If it is not positive, or larger than any possible sample.
         """
         made = type(self).__new__(type(self))
         nn.Cell.__init__(made)
@@ -234,7 +234,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
 
     @property
     def lock(self) -> Any:
-        """The lock that calls from Python hold. It keeps no compiled graph out."""
+        """The lock that calls from Python hold. Compiled graphs do not wait for it."""
         return self._lock
 
     def extend_repr(self) -> str:
@@ -248,14 +248,14 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
             )
         super().__setattr__(name, value)
         if name == "limiter" and value is not None:
-            # It comes after the buffer may have got its place in a Cell, and with it the names of its Parameters.
+            # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.
             prefix = self.head.name.removesuffix("head")
             for key, parameter in value.parameters_and_names("limiter"):
                 parameter.name = prefix + key
 
 
 def hold_locks(buffers: Any) -> contextlib.ExitStack:
-    """Hold the locks of several buffers, which all who do so take in one order."""
+    """Acquire the locks of several buffers, always in the same order."""
     stack = contextlib.ExitStack()
     for lock in sorted((buffer.lock for buffer in buffers), key=id):
         stack.enter_context(lock)

@@ -23,8 +23,8 @@ _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 class Changes(Arguments):
     """The methods that change stored rows.
 
-    A row that is *removed*, since it was deleted, used up or went stale, has weight zero until it is overwritten: it is
-    stored, counted by ``size()`` and read by ``get_item``, but not drawn, and its handle is invalid.
+    A *removed* row was deleted, used up or became stale. Its weight is zero until it is overwritten: it is stored,
+    counted by ``size()`` and read by ``get_item``, but not drawn, and its handle is invalid.
     """
 
     # Columns.
@@ -48,25 +48,24 @@ class Changes(Arguments):
 
     @graph_body(_update_graph)
     def update(self, indices: Any, values: Any) -> Tensor:
-        """Write columns of stored rows, for example recurrent states that were computed anew.
+        """Write columns of stored rows, for example recomputed recurrent states.
 
-        Priorities, use counts and episodes stay as they are.
+        Priorities, use counts and episodes do not change.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
-                ``[n]``, in a graph only a Tensor. Of several for one row the last counts.
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
+                in a graph a Tensor. If several name one row, the last counts.
             values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column. Each has the
                 column's dtype and the shape ``[n, *F]``, ``[*F]`` for one handle ``[]``. From Python also NumPy arrays,
                 and numbers or nested lists of numbers.
 
         Returns:
-            Tensor: How many handles were invalid: those of rows that are gone or deleted. They are skipped. Shape
-            ``[]``, int32.
+            Tensor: Number of invalid handles, of rows overwritten or deleted. They are skipped. Shape ``[]``, int32.
 
         Raises:
-            RuntimeError: If the buffer gives no handles.
+            RuntimeError: If the buffer has no handles.
             TypeError: If `indices` holds no ints, or a column has another dtype.
-            ValueError: If there is no such column, or shapes do not fit. Nothing is written then.
+            ValueError: If there is no such column, or shapes do not fit. Then nothing is written.
         """
         if not self.has_handles:
             self._need_weights("update")
@@ -95,23 +94,23 @@ class Changes(Arguments):
 
     @graph_body(_update_priorities_graph)
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
-        """Give rows other priorities, for example the absolute TD errors of a sample.
+        """Set the priorities of rows, for example to the absolute TD errors of a sample.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
-                ``[n]``, in a graph only a Tensor. Of several for one row the last counts.
-            priorities (Union[Tensor, Sequence[float], float]): One priority for all, or one for each: a number, or
-                shape ``[n]``, in a graph a Tensor. Finite and not negative; taken as float32, and subnormal ones as 0.
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
+                in a graph a Tensor. If several name one row, the last counts.
+            priorities (Union[Tensor, Sequence[float], float]): One priority for all rows, or one for each: a number, or
+                shape ``[n]``; in a graph a Tensor. Finite and not negative; cast to float32, and subnormal ones to 0.
 
         Returns:
-            Tensor: How many handles were invalid, since their rows were overwritten, deleted, used up, stale or
-            forgotten, or a sample cannot start there. Those are skipped. Shape ``[]``, int32.
+            Tensor: Number of invalid handles: their rows were overwritten, deleted, used up, stale or reset, or no
+            sample can start there. They are skipped. Shape ``[]``, int32.
 
         Raises:
             RuntimeError: If the buffer does not draw by priority.
             TypeError: If `indices` holds no ints, or `priorities` no numbers.
-            ValueError: If shapes do not fit. If a priority is negative, NaN or infinite, which in a graph fails the
-                operator with a RuntimeError; then no priority is changed.
+            ValueError: If shapes do not fit, or a priority is negative, NaN or infinite; then nothing is changed. In a
+                graph the operator fails for such a priority with a RuntimeError.
         """
         self._need_priorities("update_priorities")
         name = type(self).__name__
@@ -125,24 +124,24 @@ class Changes(Arguments):
             wait_for_work()
             return share(self._calls.update_priorities(handles, given))
 
-    # Removal, and what is known of rows.
+    # Removal, and the state of rows.
 
     def _delete_graph(self, indices):
         return self._graph.delete(self._handles_graph(indices))
 
     @graph_body(_delete_graph)
     def delete(self, indices: Any) -> Tensor:
-        """Remove rows: they are not drawn any more.
+        """Remove rows, so that they are not drawn any more.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
-                ``[n]``. In a graph only a Tensor.
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
+                in a graph a Tensor.
 
         Returns:
-            Tensor: How many rows were removed; invalid handles are skipped, and a row counts once. Shape ``[]``, int32.
+            Tensor: Number of rows removed, each counted once; invalid handles are skipped. Shape ``[]``, int32.
 
         Raises:
-            RuntimeError: If the buffer keeps no weights.
+            RuntimeError: If the buffer has no weights.
             TypeError: If `indices` holds no ints.
             ValueError: If `indices` has more than one axis.
         """
@@ -159,19 +158,19 @@ class Changes(Arguments):
 
     @graph_body(_info_graph)
     def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Look up what is known of rows, also of removed ones that are still stored.
+        """Return priority, use count and staleness of rows, also of removed ones that are still stored.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles as `sample` gives them, int32 or int64. Shape ``[]`` or
-                ``[n]``. In a graph only a Tensor.
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
+                in a graph a Tensor.
 
         Returns:
-            tuple[Tensor, Tensor, Tensor]: Priority, float32, 1 in a buffer without priorities; use count, int32: how
-            often the row was delivered; staleness, int64: the learner's clock less its value at the insertion. Each has
-            the shape of `indices`. Where no row is stored any more: 0, -1, -1.
+            tuple[Tensor, Tensor, Tensor]: Priority, float32, 1 in a buffer without priorities; use count, int32, the
+            number of deliveries; staleness, int64, the learner's clock minus its value at the insertion. Each has the
+            shape of `indices`. For rows no longer stored: 0, -1, -1.
 
         Raises:
-            RuntimeError: If the buffer keeps no weights.
+            RuntimeError: If the buffer has no weights.
             TypeError: If `indices` holds no ints.
             ValueError: If `indices` has more than one axis.
         """
@@ -197,19 +196,19 @@ class Changes(Arguments):
 
     @graph_body(_advance_graph)
     def advance(self: _Self, steps: int = 1) -> _Self:
-        """Move the learner's clock, and remove rows that became stale: older than `max_staleness` by that clock.
+        """Advance the learner's clock, and remove rows that became stale: older than `max_staleness` by that clock.
 
         Args:
-            steps (Union[int, Tensor]): By how much, at least 0. Default: ``1``.
+            steps (Union[int, Tensor]): Learner steps to advance by, at least 0. Default: ``1``.
 
         Returns:
-            Buffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
+            Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
 
         Raises:
-            RuntimeError: If the buffer keeps no weights.
+            RuntimeError: If the buffer has no weights.
             TypeError: If `steps` is no int.
-            ValueError: If `steps` is negative, or the clock would pass 2^62. In a graph a Tensor for which that is so
-                fails the operator with a RuntimeError.
+            ValueError: If `steps` is negative, or the clock would pass 2^62. In a graph the operator fails for such a
+                Tensor with a RuntimeError.
         """
         self._need_weights("advance")
         if isinstance(steps, Tensor):
@@ -237,14 +236,14 @@ class Changes(Arguments):
 
     @graph_body(_end_episodes_graph)
     def end_episodes(self) -> Tensor:
-        """End every episode that goes on. The next row of each environment begins an episode.
+        """End all open episodes. The next row of each environment begins an episode.
 
-        For environments that are reset before they are done, or begin anew after the buffer was loaded. The newest row
-        of each environment becomes the last of its episode. Where a sample takes the next observation from the next
-        row, it is only read from then on, since its own next observation is not known.
+        Use it if environments are reset before they are done, or start again after the buffer was loaded. The newest
+        row of each environment becomes the last of its episode. If a sample takes the next observation from the next
+        row, that row is only read from then on, since its own next observation is unknown.
 
         Returns:
-            Tensor: How many episodes went on until now. Shape ``[]``, int32.
+            Tensor: Number of episodes ended. Shape ``[]``, int32.
 
         Raises:
             RuntimeError: If the rows of the buffer know no episodes.
@@ -260,13 +259,13 @@ class Changes(Arguments):
 
     @graph_body(_reset_graph)
     def reset(self: _Self) -> _Self:
-        """Forgets all rows. Serial numbers and the random sequence go on; the next row lands in slot 0.
+        """Remove all rows. Serial numbers and the random sequence continue; the next row goes to slot 0.
 
-        Everything else begins anew: the learner's clock, the largest priority, and beta. Costs O(1), and O(C) in a
-        buffer with weights.
+        All other state is reset: the learner's clock, the largest priority, and beta. Costs O(1), and O(C) in a buffer
+        with weights.
 
         Returns:
-            Buffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
+            Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
         """
         with self._lock:
             wait_for_work()

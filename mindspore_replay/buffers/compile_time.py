@@ -1,4 +1,4 @@
-"""Methods that the compiler runs itself, while it builds a graph."""
+"""Methods that run at compile time."""
 
 import itertools
 from collections.abc import Callable
@@ -10,10 +10,10 @@ _numbers = itertools.count()
 
 
 class compile_time:  # noqa: N801  a decorator
-    """Makes a method one that graph bodies call with constants: shapes, dtypes, names, Python numbers.
+    """Decorates methods that graph bodies call with constants: shapes, dtypes, names, Python numbers.
 
-    It runs once, when the graph is compiled, and may raise any error. MindSpore caches such functions by their names,
-    so each object gets one with a name of its own, when it is first asked for.
+    Such a method runs once, when the graph is compiled, and may raise any error. MindSpore caches these functions by
+    name, so each object gets a function with a unique name, on first access.
     """
 
     def __init__(self, method: Callable[..., Any]) -> None:

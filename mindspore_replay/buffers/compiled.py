@@ -1,4 +1,4 @@
-"""Calls from Python that run compiled graphs, on any device: what `Store` does where kernels can be called directly."""
+"""Calls from Python that run compiled graphs, on any device, in place of `Store`, which calls kernels directly."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,9 +19,9 @@ from ..store.windows import END
 
 
 def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any]:
-    """Compiles a graph to call from Python; a call first raises what went wrong in the graphs before it.
+    """Compile a graph to call from Python; a call first raises any unreported failure of earlier graphs.
 
-    One that `waits` comes back when its kernels are done, and raises a KernelError if one of them has failed.
+    With `waits`, a call returns when its kernels are done, and raises a KernelError if one of them has failed.
     """
     graph = ms.jit(body)
 
@@ -37,15 +37,15 @@ def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any
 
 
 class CompiledCalls(nn.Cell):
-    """The methods of `Store` by compiled graphs; the buffer's methods hold its lock and wait for work in flight.
+    """The methods of `Store` by compiled graphs. The caller holds the buffer's lock and waits for work in flight.
 
     Args:
         operators (Operators): The operators of the buffer.
-        parameters (Mapping[str, Parameter]): Its state by name.
-        schema (Schema): Its columns.
-        options (Options): How rows are kept and drawn.
-        reports_failures (bool): Whether kernels report what they fail at after their graph has ended, as on a GPU. Else
-            that is to be found out before the call: a graph that failed could not be called again.
+        parameters (Mapping[str, Parameter]): The buffer's state by name.
+        schema (Schema): The buffer's columns.
+        options (Options): How rows are stored and drawn.
+        reports_failures (bool): Whether kernels report failures after their graph has ended, as on a GPU. Otherwise
+            failures must be prevented before the call: a failed graph cannot be called again.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class CompiledCalls(nn.Cell):
         self.__dict__["_parameters"] = dict(parameters)  # as an attribute they would become its own
         self.checks_first = not reports_failures
         weighted, has_episodes = options.weighting is not None, options.rule is not None
-        #: Rows of the longest episode, where that is limited.
+        #: Rows of the longest episode, if that is limited.
         self._longest = 0 if options.rule is None else options.rule.max_length
         waits = reports_failures and self._longest > 0
         self._insert = graph_of(self._insert_with_ends_graph if has_episodes else self._insert_graph, waits)
@@ -80,8 +80,8 @@ class CompiledCalls(nn.Cell):
             self._end_episodes = graph_of(self._end_episodes_graph)
             self._sample_groups = graph_of(self._sample_groups_graph)
 
-    # Bodies for the compiler, of positional Tensors: a compiled function that takes a tuple would be compiled anew at
-    # every call.
+    # Bodies for the compiler, with positional Tensors: a compiled function that takes a tuple would be compiled again
+    # at every call.
 
     def _insert_graph(self, *rows):
         return self._operators.insert(rows, None, None)
@@ -139,17 +139,17 @@ class CompiledCalls(nn.Cell):
 
     def count(self) -> int:
         """Return the number of rows stored."""
-        count = int(self._parameters["count"].asnumpy())  # on a device this waits for the work in flight
+        count = int(self._parameters["count"].asnumpy())  # on a device this waits for work in flight
         native.raise_earlier_failure()
         return count
 
     def usual_bounds(self) -> tuple[int, int]:
-        """Return the range of logical rows that samples are drawn from by default."""
+        """Return the range of logical rows to draw from by default."""
         window = self._parameters.get("window")
         return ALL_ROWS if window is None else (-int(window.asnumpy()[0]), ALL_ROWS[1])
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
-        """Count the rows at which a sample may start; ``None`` is for all that `sample` draws from."""
+        """Return the number of rows at which a sample may start; ``None`` means all that `sample` draws from."""
         where = self.usual_bounds() if bounds is None else bounds
         if self._options.weighting is None:
             return len(range(*slice(*where).indices(self.count())))
@@ -180,12 +180,12 @@ class CompiledCalls(nn.Cell):
             raise too_long(options.cls_name, self._longest) from None
 
     def _fits(self, ends: np.ndarray, rows: int) -> bool:
-        """Return True if no row makes its episode longer than it may be."""
+        """Return True if no row would make its episode too long."""
         longest = self._longest
         if longest == 0:
             return True
         streams, count = self._options.num_envs, self.count()
-        length = np.zeros(streams, np.int64)  # of the episodes that the rows go on with
+        length = np.zeros(streams, np.int64)  # of the open episodes that the rows continue
         if count:
             head = int(self._parameters["head"].asnumpy())
             newest = (head + count - streams + np.arange(streams)) % self._options.capacity
@@ -199,7 +199,7 @@ class CompiledCalls(nn.Cell):
         return True
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Tensor, ...]:
-        """Draws a batch, as `Store.sample` does."""
+        """Draw a batch, as `Store.sample` does."""
         where = Tensor(self.usual_bounds() if bounds is None else bounds, ms.int64)
         return self._sample(where) if beta is None else self._sample_with(where, Tensor(beta, ms.float64))
 
@@ -214,15 +214,15 @@ class CompiledCalls(nn.Cell):
         return [self._update_column(i, flat, Tensor(rows)) for i, rows in zip(chosen, arrays)][-1].asnumpy()
 
     def update_priorities(self, handles: np.ndarray, priorities: np.ndarray) -> np.ndarray:
-        """Set priorities, float32 ``[]`` or ``[n]``. Returns the number of invalid handles."""
+        """Set priorities, float32 ``[]`` or ``[n]``, and return the number of invalid handles."""
         return self._update_priorities(Tensor(handles), Tensor(priorities)).asnumpy()
 
     def delete(self, handles: np.ndarray) -> np.ndarray:
-        """Remove rows. Returns their number."""
+        """Remove rows, and return their number."""
         return self._delete(Tensor(handles)).asnumpy()
 
     def advance(self, steps: int) -> None:
-        """Move the clock."""
+        """Advance the clock."""
         self._advance(Tensor(steps, ms.int64))
 
     def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -230,13 +230,13 @@ class CompiledCalls(nn.Cell):
         return tuple(part.asnumpy() for part in self._info(Tensor(handles)))
 
     def end_episodes(self) -> np.ndarray:
-        """End the open episodes. Returns their number."""
+        """End the open episodes, and return their number."""
         return self._end_episodes().asnumpy()
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:
-        """Draws groups by a column of ints: a mask of the rows that exist, and the rows."""
+        """Draw groups by a column of ints: a mask of the rows that exist, and the rows."""
         return self._sample_groups(column, ordered, groups, size)
 
     def reset(self) -> None:
-        """Forgets all rows."""
+        """Remove all rows."""
         self._reset()

@@ -1,4 +1,4 @@
-"""Rows out, drawn: what every `sample` does, and `can_sample`."""
+"""Drawing of rows: the common part of every `sample`, and `can_sample`."""
 
 import contextlib
 import threading
@@ -20,7 +20,7 @@ from .compile_time import compile_time
 
 
 class Drawing(Arguments):
-    """The methods that draw rows. A public class has a `sample` with the arguments that make sense there."""
+    """The methods that draw rows. Each public class has a `sample` with its own arguments."""
 
     def _drawn_graph(self, bounds, beta, as_dict, with_indices):
         if as_dict:
@@ -34,7 +34,7 @@ class Drawing(Arguments):
         return self._graph.finished(batch)
 
     def _drawn(self, bounds: tuple[int, int] | None, beta: float | None, as_dict: bool, with_indices: bool) -> Any:
-        """Draws a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""
+        """Draw a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""
         if with_indices and not self.has_handles:
             need_weights(type(self).__name__, self.weighted, "sample(with_indices=True)")
         names = self._keys(with_indices) if as_dict else ()
@@ -44,7 +44,7 @@ class Drawing(Arguments):
         return dict(zip(names, batch)) if as_dict else batch
 
     def full_sample(self) -> tuple[Tensor, ...]:
-        """Draws a sample with all of its bookkeeping; only from Python."""
+        """Draw a sample with all of its bookkeeping; only from Python."""
         return self._drawn(None, None, False, self.has_handles)  # type: ignore[no-any-return]
 
     def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Tensor, ...]:
@@ -113,7 +113,7 @@ class Drawing(Arguments):
         one_number(type(self).__name__, np.ones(shape, numpy_type(dtype)))
         return True
 
-    # Whether there is enough, and when.
+    # When a sample can be drawn.
 
     def _can_sample_graph(self):
         return self._graph.eligible() >= self.sample_size
@@ -122,14 +122,14 @@ class Drawing(Arguments):
     def can_sample(self) -> Tensor:
         """Return True if `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
 
-        Every row is eligible that was not removed and has a weight above zero; of an `ElasticReplayBuffer`, those in
-        its window. From Python, also whether the `limiter` lets them be sampled now; a graph does not ask it.
+        A row is eligible if it was not removed and has a weight above zero; in an `ElasticReplayBuffer`, only in its
+        window. From Python, the `limiter` must also allow the sample now; a graph does not check it.
         """
         allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
         return Tensor(allowed and self.eligible() >= self.sample_size)
 
     def eligible(self) -> int:
-        """Count the rows at which a sample may start now, of those that it draws from; only from Python."""
+        """Return the number of rows at which a sample may start now; only from Python."""
         with self._lock:
             wait_for_work()
             return int(self._calls.eligible())
@@ -140,12 +140,12 @@ class Drawing(Arguments):
             yield
 
     def turn_to_sample(self, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
-        """Wait until the limiter lets a sample be drawn in the block; a RuntimeError soon after `stop` is set."""
+        """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
         if self.limiter is None:
             return contextlib.nullcontext()
         return self.limiter.sampling_unless(stop, self.sample_size)
 
     @property
     def runs_graphs(self) -> bool:
-        """True if a sample called from Python runs a compiled graph."""
+        """True if `sample` called from Python runs a compiled graph."""
         return not self._direct or self._finish_now is not None

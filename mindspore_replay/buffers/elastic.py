@@ -19,29 +19,29 @@ from .parts import Limits, Parts, Uniform
 class ElasticReplayBuffer(Buffer):
     r"""A ring of transitions on the device, of which only the newest `window` rows are drawn, uniformly.
 
-    The window may change at any time: it may grow as training goes on, since early rows are soon worth little, and no
-    row is lost where it shrinks. The other properties are those of `ReplayBuffer`. With views, the window holds the
+    The window can change at any time: it can grow during training, since early rows soon lose their value, and no row
+    is deleted when it shrinks. The other properties are those of `ReplayBuffer`. With views, the window contains the
     rows at which samples start.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
-        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
+        capacity (int): ``C``, most rows stored; then each new row replaces the oldest. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
-        window (Union[int, None]): Newest rows of which samples are drawn, from `sample_size` to `capacity`. Default:
+        window (Union[int, None]): Number of newest rows to draw from, from `sample_size` to `capacity`. Default:
             ``None``, for `capacity`.
         names, num_envs, replace, ordered, max_use, max_staleness, weighted, views, seed, backend: As for
             `ReplayBuffer`.
 
     Attributes:
-        window (Parameter): Newest rows of which samples are drawn. Shape ``[1]``, int64.
+        window (Parameter): Number of newest rows to draw from. Shape ``[1]``, int64.
 
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If a value is outside its range.
-        RuntimeError: If the backend asked for cannot be had.
+        RuntimeError: If the backend is not available.
 
     Examples:
         >>> import numpy as np, mindspore as ms
@@ -96,18 +96,18 @@ class ElasticReplayBuffer(Buffer):
 
     @graph_body(_set_window_graph)
     def set_window(self, window: Any) -> "ElasticReplayBuffer":
-        """Draws from another number of newest rows from now on.
+        """Set the number of newest rows to draw from.
 
         Args:
-            window (Union[int, Tensor]): From `sample_size` to `capacity`; a Tensor ``[]`` or ``[1]``.
+            window (Union[int, Tensor]): From `sample_size` to `capacity`; a Tensor has shape ``[]`` or ``[1]``.
 
         Returns:
-            ElasticReplayBuffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32.
+            ElasticReplayBuffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
 
         Raises:
             TypeError: If `window` is no int.
-            ValueError: If `window` is outside its range. In a graph a Tensor for which that is so fails the operator
-                with a RuntimeError, and the window stays.
+            ValueError: If `window` is outside its range. In a graph the operator fails for such a Tensor with a
+                RuntimeError, and the window does not change.
         """
         if isinstance(window, Tensor):
             window = one_int(type(self).__name__, "window", window.asnumpy())
@@ -134,17 +134,19 @@ class ElasticReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draws `sample_size` of the newest `window` rows, each that was not removed equally likely.
+        """Draw `sample_size` of the newest `window` rows, each row that was not removed with equal probability.
 
         Args:
-            as_dict, with_indices: As for `ReplayBuffer.sample`.
+            as_dict (bool): Whether to return a dict by column name; only from Python. Default: ``False``.
+            with_indices (bool): Whether to return the rows' handles first, as for `ReplayBuffer.sample`. Default:
+                ``False``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
 
         Raises:
-            TypeError: If `as_dict` is asked of a buffer without names.
-            RuntimeError: If the window holds fewer than `sample_size` eligible rows; `can_sample` tells. In a graph the
+            TypeError: If `as_dict` is set and the buffer has no names.
+            RuntimeError: If the window has fewer than `sample_size` eligible rows; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
         """
         return self._drawn(None, None, as_dict, with_indices)

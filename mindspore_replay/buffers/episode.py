@@ -15,23 +15,23 @@ from .parts import Episodes, Limits, Parts, sampler_of
 
 
 class EpisodeReplayBuffer(Buffer):
-    """A ring of steps, sampled as whole episodes, each equally likely or by priority.
+    """A ring of steps, sampled as whole episodes, with equal probability or by priority.
 
-    Rows come as in `ReplayBuffer`, step by step or many at once, and ``end`` says which row is the last of its episode.
-    An episode is drawn once it is finished, until the first of its rows is overwritten or one of them deleted: then the
-    whole episode is gone. Its handle is that of its first row.
+    Rows are inserted as in `ReplayBuffer`, step by step or many at once; ``end`` marks the last row of an episode. An
+    episode can be drawn once it is finished, until the first of its rows is overwritten or one of them is deleted. Its
+    handle is that of its first row.
 
     Axes: ``B`` sample_size, ``L`` max_episode_length, ``*F`` a column's shape.
 
     Args:
         sample_size (int): ``B``, episodes of one sample.
-        capacity (int): Rows that the buffer keeps, of all environments together; at least ``L`` times `num_envs`.
+        capacity (int): Most rows stored, of all environments together; at least ``L`` times `num_envs`.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
-        max_episode_length (int): ``L``, steps of the longest episode. Its last row must be an `end`: a row with which
-            an episode would go on beyond it is refused, and nothing changes.
-        prioritized (bool): Whether episodes are drawn by the priority of their first row, and samples come with
-            importance weights. Default: ``False``.
+        max_episode_length (int): ``L``, steps of the longest episode. Its last row must be an `end`: a row that would
+            make an episode longer is an error, and nothing changes.
+        prioritized (bool): Whether to draw episodes by the priority of their first row, and return importance weights.
+            Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`; `max_use`
             counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if `prioritized`.
@@ -40,7 +40,7 @@ class EpisodeReplayBuffer(Buffer):
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If a value is outside its range.
-        RuntimeError: If the backend asked for cannot be had.
+        RuntimeError: If the backend is not available.
 
     Examples:
         >>> import mindspore as ms
@@ -95,22 +95,22 @@ class EpisodeReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(self, beta: Any = None, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draws finished episodes.
+        """Draw finished episodes.
 
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
                 `prioritized`. Default: ``None``.
-            as_dict (bool): Whether to give a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"lengths"``,
+            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"lengths"``,
                 ``"mask"`` and the columns' names; only from Python. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the episodes, int64 ``[B]``; if `prioritized`, importance weights, float32
-            ``[B]``; the episodes' lengths, int32 ``[B]``; which steps there are, bool ``[B, L]``; copies of the rows,
-            ``[B, L, *F]`` for each column, zeros where the mask is ``False``.
+            ``[B]``; the episodes' lengths, int32 ``[B]``; a mask of the steps that exist, bool ``[B, L]``; copies of
+            the rows, ``[B, L, *F]`` for each column, zeros where the mask is ``False``.
 
         Raises:
-            TypeError, ValueError: As `PrioritizedReplayBuffer.sample`.
-            RuntimeError: If there are fewer than `sample_size` finished episodes; `can_sample` tells. In a graph the
+            TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
+            RuntimeError: If there are fewer than `sample_size` finished episodes; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
         """
         return self._drawn(None, self._beta(beta), as_dict, True)
@@ -121,24 +121,24 @@ class EpisodeReplayBuffer(Buffer):
 
     @graph_body(_sample_groups_graph)
     def sample_groups(self, key: str, groups: int, size_in_group: int, ordered: bool = True) -> tuple[Tensor, ...]:
-        """Draws groups, the rows that have one value in a column, and rows of each.
+        """Draw groups, which are rows with equal values in a column, and rows of each.
 
-        Rows count whose episode `sample` could draw. Each group is equally likely, and none comes twice. It looks at
-        every row: cost O(C log C).
+        Only rows of episodes that `sample` can draw are used. Each group is equally likely, and none is drawn twice. It
+        reads the column of all rows: cost O(C log C).
 
         Axes: ``G`` groups, ``L`` size_in_group.
 
         Args:
-            key (str): Name of the column that tells groups, of ints and of shape ``()``.
+            key (str): Name of the column that defines the groups, of ints and of shape ``()``.
             groups (int): ``G``.
             size_in_group (int): ``L``, most rows of a group.
-            ordered (bool): Whether the rows of a group are consecutive ones of it, from a random row on, in the order
-                of their insertion; ``False`` takes different rows in random order. A group with fewer rows gives all
-                of them. Default: ``True``.
+            ordered (bool): Whether to take consecutive rows of a group, in the order of their insertion, beginning at a
+                random one; ``False`` takes different rows in random order. Of a smaller group all rows are taken.
+                Default: ``True``.
 
         Returns:
-            tuple[Tensor, ...]: Which rows there are, bool ``[G, L]``; copies of the rows, ``[G, L, *F]`` for each
-            column, zeros where the mask is ``False``.
+            tuple[Tensor, ...]: A mask of the rows that exist, bool ``[G, L]``; copies of the rows, ``[G, L, *F]`` for
+            each column, zeros where the mask is ``False``.
 
         Raises:
             TypeError: If an argument is of another type, or the buffer has no names.
@@ -148,7 +148,7 @@ class EpisodeReplayBuffer(Buffer):
         options = self._group_options(key, groups, size_in_group, ordered)
         with self._lock:
             wait_for_work()
-            if not self._direct:  # a graph of the composite operator that failed could not be called again
+            if not self._direct:  # a composite graph that failed could not be called again
                 self._need_groups(key, options)
             try:
                 return self._calls.sample_groups(*options)

@@ -1,4 +1,4 @@
-"""Rows in: `insert`."""
+"""Insertion of rows."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Insertion(Arguments):
     def _insert_graph(self, exp, *, priority=None, end=False, final=False):
         rows = self._checked_rows(exp)
         n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
-        # As a bare statement the parser would take it for a list's method, see `ops/statement_hook.py`.
+        # The parser would mistake a bare statement for that of a list, see `ops/statement_hook.py`.
         _ = self._graph.insert(rows, self._priority(priority, n), self._ends(end, final, n))
         return self._size_graph()
 
@@ -32,33 +32,33 @@ class Insertion(Arguments):
     def insert(self: _Self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> _Self:
         """Append one row or a batch; in a full buffer each new row replaces the oldest.
 
-        Of a batch longer than the capacity the newest rows stay. Nothing is stored if anything is wrong.
+        Of a batch longer than the capacity the newest rows stay. After an error nothing is stored.
 
         Args:
             exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Each has the column's
-                dtype and the shape ``[*F]``, for one row, or ``[n, *F]``, for n rows, n static in a graph. From Python
-                also NumPy arrays, and numbers or nested lists of numbers, which take the column's dtype.
+                dtype and the shape ``[*F]`` for one row, or ``[n, *F]`` for n rows, n static in a graph. From Python
+                also NumPy arrays, and numbers or nested lists of numbers, which are cast to the column's dtype.
             priority (Union[float, Tensor, Sequence, None]): Priority of all rows, or of each: a number, or shape
-                ``[n]``, in a graph a Tensor. It is taken as float32, and subnormal ones as 0. Only for a buffer that
-                draws by priority. Default: ``None``, for the largest priority so far, at first 1.
+                ``[n]``; in a graph a Tensor. It is cast to float32, and subnormal ones to 0. Only for a buffer that
+                draws by priority. Default: ``None``, for the largest priority so far, initially 1.
             end (Union[bool, Tensor, Sequence[bool]]): Whether a row is the last of its episode, terminated or
                 truncated. One flag for each row, shape ``[n]``, or ``[]`` for the rows of one step. Needs `views`, or
                 a buffer of sequences or episodes. Default: ``False``.
-            final (Union[bool, Tensor, Sequence[bool]]): Whether a row holds nothing but the observation after the last
-                step of its episode: it is an `end`, it is read as a next observation, and it is not drawn. In
-                sequences and whole episodes it is the last step. Needs what `end` needs. Default: ``False``.
+            final (Union[bool, Tensor, Sequence[bool]]): Whether a row holds only the observation after the last step of
+                its episode: it implies `end`, is read as a next observation, and is not drawn. In sequences and whole
+                episodes it is the last step. Same requirement as `end`. Default: ``False``.
 
         Returns:
-            Buffer: The buffer itself. In a graph the rows stored then, a Tensor, shape ``[]``, int32: to the compiler a
-            returned buffer would be any object of Python, and a chained call would leave the graph.
+            Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32: the compiler
+            would treat a returned buffer as a Python object, and a chained call would leave the graph.
 
         Raises:
-            TypeError: If `exp` is no list, tuple or dict, or a column has another dtype; all such columns are listed.
-                If `priority` holds no numbers, or `end` or `final` no bools.
-            ValueError: If columns, shapes or lengths do not fit, or the rows are no multiple of `num_envs`. If a
-                priority is negative, NaN or infinite, which in a graph fails the operator with a RuntimeError.
-            RuntimeError: If `priority` is given to a buffer that does not draw by priority, or `end` or `final` to one
-                whose rows know no episodes.
+            TypeError: If `exp` is no list, tuple or dict, or columns have another dtype; all of these are listed. If
+                `priority` holds no numbers, or `end` or `final` no bools.
+            ValueError: If columns, shapes or lengths do not fit, or the number of rows is no multiple of `num_envs`. If
+                a priority is negative, NaN or infinite; in a graph the operator fails for it with a RuntimeError.
+            RuntimeError: If `priority` is given and the buffer does not draw by priority, or `end` or `final` and its
+                rows know no episodes.
         """
         if type(exp) is not list or len(exp) != self._width:
             exp = self.columns.in_order(exp)
@@ -72,7 +72,7 @@ class Insertion(Arguments):
             self._calls.insertion(exp, priority, end, final)
         return self
 
-    #: `insert` under a name that MindSpore's parser never takes for a list's method.
+    #: `insert` under a name that MindSpore's parser does not mistake for a list's method.
     add = insert
 
     @contextlib.contextmanager
@@ -125,17 +125,17 @@ class Insertion(Arguments):
     def _constant(self, i: int, value: Any) -> Tensor:
         return Tensor(self.columns.to_array(i, value))
 
-    # Their priority.
+    # Priorities.
 
     def _priority(self, priority, rows):
-        """Priorities as float32 ``[]`` or ``[n]``; ``None`` for the largest so far."""
+        """Return priorities as float32 ``[]`` or ``[n]``; ``None`` for the largest so far."""
         if priority is None:
             return None
         if not self.prioritized:
             raise RuntimeError("For 'insert', 'priority' needs a buffer made with prioritized=True.")
         return self._as_priority(priority, rows)
 
-    # Where their episodes end.
+    # Episode flags.
 
     def _ends(self, end, final, rows):
         """Return flags of rows as uint8 ``[1]`` or ``[n]``; ``None`` in a buffer whose rows know no episodes."""

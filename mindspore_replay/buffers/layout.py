@@ -1,4 +1,4 @@
-"""Contents of a sample by name: the columns as they are stored, until views change some of them."""
+"""Contents of a sample by name: the stored columns, as modified by views."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -8,11 +8,11 @@ from ..store.windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, 
 
 
 class Steps(NamedTuple):
-    """The steps of a window, around its start.
+    """Steps of a window, relative to its start.
 
     Args:
-        first (int): The first of them; the start is 0.
-        length (int): How many.
+        first (int): The first step; the start is 0.
+        length (int): Number of steps.
     """
 
     first: int
@@ -20,12 +20,12 @@ class Steps(NamedTuple):
 
 
 class Hindsight(NamedTuple):
-    """Other goals: where they come from, and the reward for them.
+    """Relabelling of samples with other goals.
 
     Args:
-        strategy (str): Which later row gives the goal.
-        ratio (float): Share of samples that get one.
-        reward_fn (Callable): From goals achieved and goals to rewards.
+        strategy (str): Choice of the row that gives the goal.
+        ratio (float): Share of samples that are relabelled.
+        reward_fn (Callable): Computes rewards from achieved goals and goals.
         achieved (str), goal (str), reward (str): The columns.
     """
 
@@ -38,7 +38,7 @@ class Hindsight(NamedTuple):
 
 
 class SampleLayout:
-    """Collects what views want of a sample, and then says which outputs of the sampling operator give it.
+    """Collects the requests of views, and converts them to outputs of the sampling operator.
 
     Args:
         cls_name (str): Class to name in errors.
@@ -62,10 +62,10 @@ class SampleLayout:
         self._last: list[str] = []
 
     def column(self, view: str, argument: str, name: str) -> int:
-        """Return the number of a column that a view takes as this argument.
+        """Return the index of a column that is an argument of a view.
 
         Raises:
-            ValueError: If there is no such column, or another view takes it for something else.
+            ValueError: If there is no such column, or another view uses it for something else.
         """
         if self.columns.given_names is None:
             raise ValueError(f"For '{self.cls_name}', {view} needs a buffer made with 'names'.")
@@ -83,7 +83,7 @@ class SampleLayout:
         return self.columns.names.index(name)
 
     def only_one(self, view: str, there: bool) -> None:
-        """Raise a ValueError if there is such a view already."""
+        """Raise a ValueError if there is another view of this kind."""
         if there:
             raise ValueError(f"For '{self.cls_name}', there can be only one view {view}.")
 
@@ -93,12 +93,12 @@ class SampleLayout:
             raise TypeError(f"For '{self.cls_name}', {view} can be a view only on a buffer that samples single rows.")
 
     def stack(self, name: str, frames: int) -> None:
-        """Stacks each row of a column with those before it."""
+        """Stack each row of a column with those before it."""
         self.only_one(f"FrameStack of {name!r}", name in self._stacks)
         self._stacks[name] = frames
 
     def add_next(self, name: str) -> None:
-        """Add the next observation of a column, unless that is a column of its own."""
+        """Add the next observation of a column, unless it has a column of its own."""
         if name not in self._next:
             self._next.append(name)
 
@@ -131,7 +131,7 @@ class SampleLayout:
         return fields
 
     def hidden(self) -> tuple[Output, ...]:
-        """Return the outputs of the sampling operator beside the fields, for rewards of other goals."""
+        """Return outputs of the sampling operator that are not fields, for the rewards of other goals."""
         if self.hindsight is None:
             return ()
         if self.returns is None:
@@ -144,7 +144,7 @@ class SampleLayout:
         return (Output(RELABELLED), Output(CHAIN), *windows)
 
     def mask(self) -> Output:
-        """Return the output that says which steps of a window exist."""
+        """Return the output that is a mask of the steps that exist."""
         if self.steps is None:
             raise ValueError("single rows have no mask")
         return Output(MASK, first=self.steps.first, length=self.steps.length, lead=(self.steps.length,))
@@ -153,7 +153,7 @@ class SampleLayout:
         return self._window(name) if name in self._stacks or self.steps else Output(WINDOW, column)
 
     def _at_end(self, name: str, first: int = 0) -> Output:
-        """Rows of a column at a position counted from the last row of the chain."""
+        """Return the output with rows of a column at a position relative to the last row of the chain."""
         if self.steps is None:
             return self._window(name, first)._replace(anchor=FROM_LAST)
         frames, stacked, column = self._stacked(name)
@@ -162,7 +162,7 @@ class SampleLayout:
         return Output(WINDOW, column, begin, FROM_LAST, first - frames + 1, steps, frames, lead)
 
     def _stacked(self, name: str) -> tuple[int, tuple[int, ...], int]:
-        """Frames of a column, the axis that they make, and the column's number."""
+        """Return the frames of a column's stack, the axis that they add, and the column's index."""
         frames = self._stacks.get(name, 1)
         return frames, (frames,) if name in self._stacks else (), self.columns.names.index(name)
 
@@ -177,5 +177,5 @@ class SampleLayout:
 
 
 def past_of(outputs: Sequence[Output]) -> int:
-    """Count the steps before its start that a window reads."""
+    """Return the number of steps before its start that a window contains."""
     return max(0, *(-output.begin for output in outputs))

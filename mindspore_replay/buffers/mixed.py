@@ -1,4 +1,4 @@
-"""One batch from several buffers."""
+"""Batches from several buffers."""
 
 import contextlib
 import itertools
@@ -38,25 +38,26 @@ _numbers = itertools.count()
 
 
 class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
-    r"""Batches of which a fixed share of the rows comes from each of several buffers.
+    r"""Batches with a fixed share of the rows from each of several buffers.
 
-    It draws from the buffers and changes nothing else about them: rows are inserted into each buffer by itself. A
-    buffer of demonstrations that nobody inserts into any more loses none. Any buffers go together whose samples have
-    the same columns, prioritized and uniform ones too; those of sequences or episodes only with their like.
+    It only draws from the buffers: rows are inserted into each buffer separately. So a buffer of demonstrations that
+    nothing is inserted into keeps its rows. The buffers' samples must have the same columns; prioritized and uniform
+    buffers can be combined, those of sequences or episodes only with their kind.
 
     Axes: ``B`` sample_size, ``m`` sources, ``*F`` the shape of a column of the buffers' samples.
 
     Args:
         parts (Sequence[tuple[ReplayBuffer, float]]): Buffers, the sources 0, 1, ..., and their ratios, positive
-            numbers. Their own `sample_size` does not matter.
-        sample_size (int): ``B``, rows of a batch. Source i gives the whole part of its share, at least one row, and the
-            first source also what is left over.
-        rewards (Union[Sequence[Union[float, None]], None]): For each source the reward that takes the place of the one
-            in the column ``"reward"``, or ``None`` to keep it. Default: ``None``, to keep all.
-        adjustable (bool): Whether `set_ratios` can change the ratios. Then each source draws ``B`` rows, also where its
-            ratio is 0, so it must have as many; those needed are kept, chosen so that each is as likely as before. No
+            numbers. Their own `sample_size` is not used.
+        sample_size (int): ``B``, rows of a batch. Source i gives the whole part of its share, at least one row; the
+            first source also gives the rest.
+        rewards (Union[Sequence[Union[float, None]], None]): For each source, a reward that replaces the column
+            ``"reward"``, or ``None`` to keep it. Default: ``None``, to keep all.
+        adjustable (bool): Whether `set_ratios` can change the ratios. If so, each source draws ``B`` rows even if its
+            ratio is 0, so it must have that many; the rows to keep are chosen without changing their probabilities. No
             buffer may have `max_use` then. Default: ``False``.
-        seed (Union[int, None]): Start of the random sequence that chooses rows to keep, as for `ReplayBuffer`. Default:
+        seed (Union[int, None]): Seed of the random sequence that chooses rows to keep, as for `ReplayBuffer`. Default:
+            ``None``.
             ``None``.
 
     Attributes:
@@ -105,7 +106,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         counts = rows_of_sources(name, self.sources, ratios, self.sample_size, self.adjustable)
         self._twins = tuple(buffer.with_sample_size(n) for buffer, n in zip(self.sources, counts))
         for i, buffer in enumerate(self.sources):
-            self.insert_child_to_cell(f"source_{i}", buffer)  # to set it would give its Parameters other names
+            self.insert_child_to_cell(f"source_{i}", buffer)  # setting it would rename its Parameters
         self._set_rewards(rewards)
         if self.adjustable:
             self.ratios = state_parameter("ratios", ratios)
@@ -137,13 +138,13 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             self._pick = PickRows(self.sample_size, len(self.sources))
 
     def state_parameters(self) -> dict[str, Parameter]:
-        """Its own state by name, without that of the sources."""
+        """Return its own state by name, without that of the sources."""
         return {"ratios": self.ratios, "random_state": self.random_state} if self.adjustable else {}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the states of all sources, and its own, as NumPy arrays.
+        """Copy the states of all sources and its own, as NumPy arrays.
 
-        With arguments, as MindSpore calls it for a Cell that holds it, it is ``nn.Cell.state_dict``.
+        With arguments, as when MindSpore calls it for a Cell that contains it, it is ``nn.Cell.state_dict``.
 
         Returns:
             dict[str, numpy.ndarray]: Copies, by name: ``source_0.head`` is `head` of source 0.
@@ -156,10 +157,13 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Take over a state that `state_dict` gave. The same batches follow as would have there.
+        """Load a state from `state_dict`. The same batches follow as would have there.
 
         Args:
-            state_dict (Mapping[str, numpy.ndarray]): The state of one with sources of the same columns and capacities.
+            state_dict (Mapping[str, numpy.ndarray]): The state of a mixture with sources of the same columns and
+                capacities.
+            args (Any): More arguments of ``nn.Cell.load_state_dict``, for a state of another origin.
+            kwargs (Any): As `args`.
 
         Raises:
             ValueError: If the state of a source, the ratios or the random state do not fit; then nothing is changed.
@@ -183,12 +187,12 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return None
 
     def check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Raise a ValueError unless the ratios of a state are such that rows can be drawn."""
+        """Raise a ValueError unless rows can be drawn by the ratios of a state."""
         if self.adjustable:
             checked_ratios(type(self).__name__, state["ratios"], len(self.sources), True)
 
     def _batch_of(self, i):
-        """Return handles, importance weights and the rest of what source i gives."""
+        """Return handles, importance weights and the other outputs of source i."""
         batch = self._twins[i].sample(with_indices=True) if self._asks[i] else self._twins[i].sample()
         head = (self._no_handles[i],)
         if self._with_handles[i]:
@@ -206,7 +210,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return batch[:at] + (self._rewarded(i, batch),) + batch[at + 1 :]
 
     def _rewarded(self, i, batch):
-        """Return the source's reward for every row, or for every step that there is."""
+        """Return the source's reward for every row, or for every step that exists."""
         reward = ops.zeros_like(batch[self._reward_at]) + self._rewards[i]
         if len(self._bookkeeping) == 0:
             return reward
@@ -214,7 +218,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return reward * ops.reshape(mask, mask.shape + (1,) * (reward.ndim - mask.ndim))
 
     def _draw(self):
-        """Return sources, handles, importance weights and the rest of a batch."""
+        """Return sources, handles, importance weights and the other outputs of a batch."""
         batches = ()
         for i in range(len(self._twins)):
             batches = batches + (self._batch_of(i),)
@@ -241,22 +245,22 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(_sample_graph)
     def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draws a batch, the rows of source 0 first.
+        """Draw a batch, the rows of source 0 first.
 
         Args:
-            as_dict (bool): Whether to give a dict, with ``"source"`` and what else comes by its name; only from Python.
+            as_dict (bool): Whether to return a dict, with ``"source"`` and the other outputs by name; only from Python.
                 Default: ``False``.
-            with_indices (bool): Whether handles and importance weights come after the source: those that the row's own
-                buffer gives, -1 where that keeps no handles, and 1 where it has no priorities. Default: ``False``.
+            with_indices (bool): Whether handles and importance weights come after the source: those of the row's own
+                buffer, -1 if that has no handles, and 1 if it has no priorities. Default: ``False``.
 
         Returns:
-            tuple[Tensor, ...]: The source of each row, int32 ``[B]``; if asked for, handles, int64 ``[B]``, and
-            importance weights, float32 ``[B]``; of sequences the mask, of episodes lengths and mask; copies of the
+            tuple[Tensor, ...]: The source of each row, int32 ``[B]``; if `with_indices`, handles, int64 ``[B]``, and
+            importance weights, float32 ``[B]``; for sequences the mask, for episodes lengths and mask; copies of the
             rows, ``[B, *F]`` for each column.
 
         Raises:
-            TypeError: If `as_dict` is asked and a buffer has no names.
-            RuntimeError: If a source has too few eligible rows; then nothing is drawn from any. In a graph the operator
+            TypeError: If `as_dict` is set and a buffer has no names.
+            RuntimeError: If a source has too few eligible rows; then none is drawn from. In a graph the operator
                 fails with a RuntimeError, and other sources may have been drawn from.
         """
         names = self._names(with_indices) if as_dict else ()
@@ -292,7 +296,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(OwnNames._len_graph)
     def __len__(self) -> int:
-        """Rows stored in all sources together; only from Python."""
+        """Return the number of rows stored in all sources together; only from Python."""
         return sum(map(len, self.sources))
 
     def _can_sample_graph(self):
@@ -303,9 +307,9 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Return True if each source has the eligible rows that a batch takes from it. Shape ``[]``, bool.
+        """Return True if each source has enough eligible rows for a batch. Shape ``[]``, bool.
 
-        From Python, also whether the limiters of the sources let them be sampled now; a graph does not ask them.
+        From Python, the limiters of the sources must also allow the sample now; a graph does not check them.
         """
         return Tensor(all(map(self._can_give, self.sources, self._twins)))
 
@@ -327,22 +331,21 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(_update_graph)
     def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Tensor:
-        """Give rows other priorities, each in its own buffer. Rows of buffers without priorities are left out.
+        """Set priorities of rows, each in its own buffer. Rows of buffers without priorities are skipped.
 
         Args:
-            source (Union[Tensor, Sequence[int]]): Sources as `sample` gives them, ints ``[n]``. In a graph a Tensor.
-            indices (Union[Tensor, Sequence[int]]): Handles as `sample` gives them, int32 or int64 ``[n]``. In a graph a
-                Tensor.
-            priorities (Union[Tensor, Sequence[float], float]): One priority for all, or one for each, as
-                `PrioritizedReplayBuffer.update_priorities` takes them.
+            source (Union[Tensor, Sequence[int]]): Sources from `sample`, ints ``[n]``; in a graph a Tensor.
+            indices (Union[Tensor, Sequence[int]]): Handles from `sample`, int32 or int64 ``[n]``; in a graph a Tensor.
+            priorities (Union[Tensor, Sequence[float], float]): One priority for all, or one for each, as for
+                `PrioritizedReplayBuffer.update_priorities`.
 
         Returns:
-            Tensor: How many handles were invalid. Shape ``[]``, int32.
+            Tensor: Number of invalid handles. Shape ``[]``, int32.
 
         Raises:
             TypeError: If `source` or `indices` hold no ints, or `priorities` no numbers.
             ValueError: If shapes do not fit, there is no such source, or a priority is negative, NaN or infinite; then
-                no priority is changed. In a graph the last two fail the operator with a RuntimeError.
+                nothing is changed. In a graph the operator fails for the last two with a RuntimeError.
         """
         name = type(self).__name__
         given_source, handles = self._known_pairs(source, indices)
@@ -367,27 +370,27 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(_update_rows_graph)
     def update(self, source: Any, indices: Any, values: Any) -> Tensor:
-        """Write columns of stored rows, each in its own buffer. Rows of buffers without handles are left out.
+        """Write columns of stored rows, each in its own buffer. Rows of buffers without handles are skipped.
 
         Args:
-            source (Union[Tensor, Sequence[int]]): Sources as `sample` gives them, ints ``[n]``. In a graph a Tensor.
-            indices (Union[Tensor, Sequence[int]]): Handles as `sample` gives them, int32 or int64 ``[n]``. In a graph a
-                Tensor. Of several for one row the last counts.
+            source (Union[Tensor, Sequence[int]]): Sources from `sample`, ints ``[n]``; in a graph a Tensor.
+            indices (Union[Tensor, Sequence[int]]): Handles from `sample`, int32 or int64 ``[n]``; in a graph a Tensor.
+                If several name one row, the last counts.
             values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column, of stored
-                rows and not of samples, ``[n, *F]``, as `ReplayBuffer.update` takes them. They must fit each source
-                that gives handles.
+                rows and not of samples, ``[n, *F]``, as for `ReplayBuffer.update`. They must fit each source that has
+                handles.
 
         Returns:
-            Tensor: How many handles were invalid. They are skipped. Shape ``[]``, int32.
+            Tensor: Number of invalid handles, which are skipped. Shape ``[]``, int32.
 
         Raises:
             TypeError: If `source` or `indices` hold no ints, or a column has another dtype.
             ValueError: If shapes do not fit, or there is no such source or column; then nothing is written. In a graph
-                a source that is not there fails the operator with a RuntimeError.
+                the operator fails for an unknown source with a RuntimeError.
         """
         given_source, handles = self._known_pairs(source, indices)
         members = [i for i in range(len(self.sources)) if self._with_handles[i]]
-        for i in members:  # before anything is written
+        for i in members:  # check all before anything is written
             as_values(self.sources[i].columns, handles, values)
         dead = 0
         for i in members:
@@ -409,7 +412,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return True
 
     def _known_pairs(self, source: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return sources and handles, each ``[n]``, or a clear error."""
+        """Return sources and handles, each ``[n]``; raise an error if they are invalid."""
         name = type(self).__name__
         given, handles = (as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
         self._check_pairs(given.shape, handles.shape)
@@ -449,20 +452,20 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @graph_body(_set_ratios_graph)
     def set_ratios(self, ratios: Any) -> "MixedReplay":
-        """Draws by other ratios from now on.
+        """Set the ratios to draw by.
 
         Args:
-            ratios (Union[Sequence[float], Tensor]): One for each source, 0 or in [1e-30, 1e30], not all 0; a Tensor
-                ``[m]``.
+            ratios (Union[Sequence[float], Tensor]): One for each source, 0 or in [1e-30, 1e30], not all 0; a Tensor has
+                shape ``[m]``.
 
         Returns:
-            MixedReplay: Itself.
+            MixedReplay: The mixture itself.
 
         Raises:
             RuntimeError: If it was not made with ``adjustable=True``.
             TypeError: If `ratios` holds no numbers.
-            ValueError: If there are not as many as sources, one is negative, or all are 0. In a graph Tensors for which
-                that is so fail the operator with a RuntimeError, and the ratios stay.
+            ValueError: If their number is not that of the sources, one is negative, or all are 0. In a graph the
+                operator fails for such Tensors with a RuntimeError, and the ratios do not change.
         """
         if not self.adjustable:
             raise RuntimeError(f"For '{type(self).__name__}', 'set_ratios' needs one made with adjustable=True.")

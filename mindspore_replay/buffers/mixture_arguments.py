@@ -1,4 +1,4 @@
-"""Checks of what a `MixedReplay` is given."""
+"""Checks of the arguments of a `MixedReplay`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ SMALLEST_RATIO, LARGEST_RATIO = 1e-30, 1e30
 
 
 def _fits(value: float, dtype: np.dtype) -> bool:
-    """Return True if a number keeps its value in a column: exactly in one of ints, up to rounding in one of floats."""
+    """Return True if a number keeps its value in a column's dtype: exactly for ints, up to rounding for floats."""
     cast = np.array(value).astype(dtype)
     return dtype.kind != "b" and (bool(cast == value) if dtype.kind in "iu" else bool(np.isfinite(cast)))
 
@@ -23,7 +23,7 @@ def _fits(value: float, dtype: np.dtype) -> bool:
 def rows_of_sources(
     name: str, sources: Sequence[Buffer], ratios: np.ndarray, sample_size: int, adjustable: bool
 ) -> list[int]:
-    """Return the rows that each source draws for a batch, or a ValueError if one can never give them."""
+    """Return the number of rows that each source draws; raise a ValueError if one can never provide them."""
     if adjustable:
         limited = [i for i, buffer in enumerate(sources) if buffer.max_use is not None]
         if limited:
@@ -52,7 +52,7 @@ def rows_of_sources(
 def checked_rewards(
     name: str, rewards: Any, sources: Sequence[Buffer], fields: Mapping[str, tuple[tuple[int, ...], str]]
 ) -> list[np.ndarray | None]:
-    """Return the reward of each source in the column's dtype, ``None`` where it keeps its own, or a clear error."""
+    """Return each source's reward in the column's dtype, or ``None``; raise an error if one is invalid."""
     values = [None] * len(sources) if rewards is None else rewards
     if not isinstance(values, (list, tuple)) or len(values) != len(sources):
         raise ValueError(f"For '{name}', 'rewards' must hold one entry for each source, but got {rewards!r}.")
@@ -74,7 +74,7 @@ def checked_rewards(
 
 
 def checked_sources(name: str, parts: Any) -> list[tuple[Buffer, Any]]:
-    """Return pairs of a buffer and its ratio, or a clear error."""
+    """Return pairs of a buffer and its ratio; raise an error if one is invalid."""
     if not isinstance(parts, (list, tuple)) or not parts:
         raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
     for part in parts:
@@ -86,7 +86,7 @@ def checked_sources(name: str, parts: Any) -> list[tuple[Buffer, Any]]:
 
 
 def common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return the columns of the sources' samples, or a ValueError that lists the sources that differ."""
+    """Return the columns of the sources' samples; raise a ValueError that lists sources that differ."""
     first = buffers[0]
 
     def schema(buffer: Buffer) -> tuple[Any, ...]:
@@ -102,12 +102,12 @@ def common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tuple
 
 
 def steps_of(buffer: Buffer) -> tuple[str, ...]:
-    """Return what a sample says of its steps: lengths and masks."""
+    """Return the outputs of a sample that describe its steps: lengths and masks."""
     return tuple(key for key in buffer.sample_schema.bookkeeping if key not in ("indices", "weights"))
 
 
 def checked_ratios(name: str, ratios: Any, sources: int, may_be_zero: bool) -> np.ndarray:
-    """Ratios as float64 ``[m]``, or a clear error."""
+    """Return ratios as float64 ``[m]``; raise an error if one is invalid."""
     given = list(np.asarray(ratios)) if isinstance(ratios, np.ndarray) and ratios.ndim == 1 else ratios
     if not isinstance(given, (list, tuple)) or len(given) != sources:
         raise ValueError(f"For '{name}', 'ratios' must be {sources} numbers, one for each source, but got {ratios!r}.")
@@ -119,7 +119,7 @@ def checked_ratios(name: str, ratios: Any, sources: int, may_be_zero: bool) -> n
 
 
 def as_ints(name: str, argument: str, values: Any) -> np.ndarray:
-    """Return ints as an array, or a clear error."""
+    """Return ints as an array; raise an error for other values."""
     array = values.asnumpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype.kind not in "iu":
         raise TypeError(f"For '{name}', '{argument}' must hold ints, but got {array.dtype.name}.")

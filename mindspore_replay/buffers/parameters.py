@@ -29,15 +29,15 @@ def parameter_on(name: str, array: np.ndarray) -> Parameter:
 
 
 def times_loaded(parameter: Parameter) -> int:
-    """Count the calls of ``set_data`` since `load_in_place`."""
+    """Return the number of calls of ``set_data`` since `load_in_place`."""
     return getattr(parameter, "loads", 0)
 
 
 def load_in_place(parameter: Parameter) -> None:
-    """Make ``set_data``, by which checkpoints are loaded, write into the memory that is there.
+    """Make ``set_data``, which loads checkpoints, write to the existing memory.
 
-    MindSpore would give the Parameter other memory, which neither kernels called from Python nor a compiled graph would
-    know of.
+    MindSpore would give the Parameter new memory, which neither kernels called from Python nor a compiled graph would
+    use.
     """
     reference = weakref.ref(parameter)
 
@@ -58,12 +58,12 @@ def load_in_place(parameter: Parameter) -> None:
 
 
 def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
-    """Give a Parameter other values of the same shape and dtype."""
+    """Overwrite a Parameter with values of the same shape and dtype."""
     if native.on_cpu():
-        parameter.asnumpy()[...] = array  # this is the Parameter's own memory
+        parameter.asnumpy()[...] = array  # a view of the Parameter's own memory
     else:
         data = Tensor(np.asarray(array, numpy_type(parameter.dtype)))
-        if parameter.dtype == ms.bfloat16:  # MindSpore's operator does not take it
+        if parameter.dtype == ms.bfloat16:  # MindSpore's operator does not support it
             Parameter.set_data(parameter, data)
         else:
             ops.assign(parameter, data)

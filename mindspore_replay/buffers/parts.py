@@ -1,6 +1,6 @@
-"""Parts of a buffer: how rows are drawn, when they expire, and what a sample reaches over.
+"""Parts of a buffer: how rows are drawn, when they expire, and the contents of a sample.
 
-A public class chooses the parts and passes them to `Buffer`, which checks them and makes one `Options` of them.
+A public class chooses the parts and passes them to `Buffer`, which checks them and makes `Options` of them.
 """
 
 from typing import Any, NamedTuple
@@ -16,13 +16,13 @@ class Sampler:
     """A way to draw rows.
 
     Attributes:
-        replace (bool): Whether a row may come twice in one sample.
+        replace (bool): Whether a row may occur twice in one sample.
         ordered (bool): Whether drawn positions count from the oldest row.
-        window (Union[int, None]): Newest rows of which samples are drawn at first, where that may change.
-        weighting (tuple[float, float]): Alpha and epsilon, by which a priority becomes a weight; by these every weight
-            is 1.
-        first_beta (Union[float, None]): Beta at first, where samples come with importance weights.
-        beta_step (float): By how much each sample moves beta.
+        window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
+        weighting (tuple[float, float]): Alpha and epsilon, which convert a priority to a weight; by default every
+            weight is 1.
+        first_beta (Union[float, None]): Initial beta, if samples include importance weights.
+        beta_step (float): Increment of beta for each sample.
         by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
     """
 
@@ -35,28 +35,28 @@ class Sampler:
     by_buffer = False
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
-        """Check what the sampler was made with; a TypeError or ValueError names the class `name`."""
+        """Check the sampler's arguments; a TypeError or ValueError names the class `name`."""
 
     def draw(self, weighted: bool) -> str:
-        """Return the draw's name in `ops.sample.DRAWS`, in a buffer with or without weights."""
+        """Return the name of the draw in `ops.sample.DRAWS`, for a buffer with or without weights."""
         raise NotImplementedError
 
 
 class Uniform(Sampler):
-    """Draws valid rows with equal probability, of the newest `window` rows if that is given."""
+    """Draws valid rows with equal probability, from the newest `window` rows if that is given."""
 
     def __init__(self, replace: bool = True, ordered: bool = False, window: int | None = None) -> None:
         self.replace, self.ordered, self.window = replace, ordered, window
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
-        """Raise an error that names the argument if one does not fit the sizes."""
+        """Raise an error that names an argument that does not fit the sizes."""
         check_bool(name, "replace", self.replace)
         check_bool(name, "ordered", self.ordered)
         if self.window is not None:
             self.window = check_size(name, "window", self.window, capacity, sample_size)
 
     def draw(self, weighted: bool) -> str:
-        """Return the name of the draw in a buffer with row state or without."""
+        """Return the name of the draw, for a buffer with or without weights."""
         return "rank" if weighted else "uniform"
 
 
@@ -70,7 +70,7 @@ class Prioritized(Sampler):
         self.normalize, self.replace, self.ordered = normalize, replace, ordered
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
-        """Raise an error that names the argument if one does not fit the sizes."""
+        """Raise an error that names an argument that does not fit the sizes."""
         self.alpha = check_number(name, "alpha", self.alpha)
         self.first_beta = check_number(name, "beta", self.beta)
         self.beta_steps = check_size(name, "beta_steps", self.beta_steps, minimum=0)
@@ -97,21 +97,21 @@ class Prioritized(Sampler):
 def sampler_of(
     name: str, prioritized: Any, priorities: tuple[float, float, int, float, str], replace: bool, ordered: bool
 ) -> Sampler:
-    """Make the sampler of a class that draws either way."""
+    """Make the sampler of a class that supports both ways to draw."""
     if check_bool(name, "prioritized", prioritized):
         return Prioritized(*priorities, replace, ordered)
     return Uniform(replace, ordered)
 
 
 class Limits(NamedTuple):
-    """Limits after which rows are removed; these need a weight for each row, which may also be asked for alone."""
+    """Limits after which rows are removed. They need a weight for each row; `weighted` also requests one alone."""
 
     max_use: int | None = None
     max_staleness: int | None = None
     weighted: bool = False
 
     def checked(self, name: str) -> "Limits":
-        """Return the limits with the arguments that imply others, or a clear error."""
+        """Return valid limits, with `weighted` set if they need it; raise an error if one is invalid."""
         use, staleness = self.max_use, self.max_staleness
         use = None if use is None else check_size(name, "max_use", use)
         if staleness is not None:
@@ -121,28 +121,28 @@ class Limits(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Samples hold single rows, or what views make of the rows around each."""
+    """Samples of single rows, or of the results of views for each row."""
 
     def checked(self, name: str) -> "Rows":
-        """Return the part itself: it has no arguments."""
+        """Return the part itself, which has no arguments."""
         return self
 
     @property
     def steps(self) -> None:
-        """None: a sample holds rows and not steps."""
+        """None, since a sample has no steps."""
         return None
 
     def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
-        """Return the rule of starts, where views look at other rows of the episode."""
+        """Return the rule of starts, for views that read other rows of the episode."""
         return WindowRule(past, 2 if layout.needs_next else 1, 1, True, num_envs, 0)
 
     def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
-        """Return nothing: rows need no mask."""
+        """Return no outputs."""
         return {}
 
 
 class Sequences(NamedTuple):
-    """Samples hold sequences of steps of one episode."""
+    """Samples of sequences of steps of one episode."""
 
     sequence_length: int
     burn_in: int
@@ -150,7 +150,7 @@ class Sequences(NamedTuple):
     pad_end: bool
 
     def checked(self, name: str) -> "Sequences":
-        """Return the part with sizes that fit, or a clear error."""
+        """Return the part with valid sizes; raise an error if one is invalid."""
         return Sequences(
             check_size(name, "sequence_length", self.sequence_length),
             check_size(name, "burn_in", self.burn_in, minimum=0),
@@ -160,30 +160,30 @@ class Sequences(NamedTuple):
 
     @property
     def steps(self) -> Steps:
-        """The steps of a sample, counted from its start."""
+        """Steps of a sample, relative to its start."""
         return Steps(-self.burn_in, self.burn_in + self.sequence_length)
 
     def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
-        """Return the rule of starts: a whole number of strides from the first step of the episode."""
+        """Return the rule of starts: a multiple of the stride from the first step of the episode."""
         return WindowRule(past, self.sequence_length, self.stride, self.pad_end, num_envs, 0)
 
     def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
-        """Return the mask of the steps that are there."""
+        """Return the mask of the steps that exist."""
         return {"mask": layout.mask()}
 
 
 class Episodes(NamedTuple):
-    """Samples hold whole episodes: sequences from the first step on, which may be padded at their end."""
+    """Samples of whole episodes: sequences from the first step on, padded at the end."""
 
     max_episode_length: int
 
     def checked(self, name: str) -> "Episodes":
-        """Return the part with a length that fits, or a clear error."""
+        """Return the part with a valid length; raise an error if it is invalid."""
         return Episodes(check_size(name, "max_episode_length", self.max_episode_length))
 
     @property
     def steps(self) -> Steps:
-        """The steps of a sample, counted from its start."""
+        """Steps of a sample, relative to its start."""
         return Steps(0, self.max_episode_length)
 
     def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
@@ -192,7 +192,7 @@ class Episodes(NamedTuple):
         return WindowRule(0, longest, longest, True, num_envs, longest)
 
     def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
-        """Return the lengths of the episodes, and the mask of the steps that are there."""
+        """Return the lengths of the episodes, and the mask of the steps that exist."""
         return {"lengths": Output(LENGTH), "mask": layout.mask()}
 
 
@@ -201,10 +201,10 @@ class Parts(NamedTuple):
 
     Args:
         sampler (Sampler): How rows are drawn.
-        limits (Limits): When they expire.
-        span (Union[Rows, Sequences, Episodes]): What a sample reaches over.
-        views (Sequence): What a sample makes of the rows.
-        reservoir (bool): Whether rows are kept by Algorithm R, and not in a ring.
+        limits (Limits): When rows expire.
+        span (Union[Rows, Sequences, Episodes]): Unit of a sample.
+        views (Sequence): Modifications of the contents of a sample.
+        reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
     """
 
     sampler: Sampler
@@ -214,7 +214,7 @@ class Parts(NamedTuple):
     reservoir: bool = False
 
     def checked(self, name: str, sample_size: int, capacity: int) -> "Parts":
-        """Check the values of all parts.
+        """Check the values of all parts, and return the parts with them.
 
         Raises:
             TypeError: If a value is of another type.
@@ -229,7 +229,7 @@ class Parts(NamedTuple):
         )
 
     def layout(self, name: str, columns: Any) -> SampleLayout:
-        """Lays out what a sample consists of."""
+        """Return the layout of a sample, with the views applied."""
         layout = SampleLayout(name, columns, self.span.steps)
         for view in self.views:
             if isinstance(view, type) or not hasattr(view, "apply_to"):
@@ -240,7 +240,7 @@ class Parts(NamedTuple):
     def options(
         self, name: str, layout: SampleLayout, sample_size: int, capacity: int, num_envs: int, seed: int
     ) -> Options:
-        """Make the options of the store under the buffer."""
+        """Make the options of the buffer's store."""
         sampler, limits = self.sampler, self.limits
         prioritized = sampler.first_beta is not None
         fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())

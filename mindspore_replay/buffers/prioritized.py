@@ -15,24 +15,24 @@ class PrioritizedReplayBuffer(Buffer):
 
     .. math:: P(i) = \frac{w_i}{\sum_k w_k}, \quad w_i = (p_i + \epsilon)^\alpha
 
-    A sample takes one row from each of ``B`` equal strata of the total weight; a row may come more than once. A new row
-    gets the largest priority so far, so that it is soon drawn, or the one given. An operation costs O(log C) a row. The
-    other properties are those of `ReplayBuffer`.
+    A sample takes one row from each of ``B`` equal strata of the total weight; a row may occur more than once. A new
+    row gets the largest priority so far, so that it is drawn soon, unless another is given. An operation costs O(log C)
+    a row. The other properties are those of `ReplayBuffer`.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
-        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
+        capacity (int): ``C``, most rows stored; then each new row replaces the oldest. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
-        alpha (float): How much priorities count, in [0, 1]: 0 uniform, 1 in proportion. Default: ``0.6``.
-        beta (float): How much importance weights correct, in [0, 1]: 0 not at all, 1 in full. Default: ``0.4``.
-        beta_steps (int): Calls of `sample` over which beta goes up to 1, in equal steps; 0 leaves it. Default: ``0``.
+        alpha (float): Exponent of priorities, in [0, 1]: 0 uniform, 1 proportional. Default: ``0.6``.
+        beta (float): Exponent of importance weights, in [0, 1]: 0 no correction, 1 full. Default: ``0.4``.
+        beta_steps (int): Calls of `sample` over which beta rises to 1, in equal steps; 0 keeps it. Default: ``0``.
         epsilon (float): Added to every priority, so that rows with priority 0 are drawn. 0, or at least 1e-37. Default:
             ``1e-6``.
         normalize (str): Importance weights are divided by the largest of the ``"batch"``, as in the paper, or of the
-            whole ``"buffer"``, which is the same for every batch. Default: ``"batch"``.
+            whole ``"buffer"``, which does not depend on the batch. Default: ``"batch"``.
         names, num_envs, ordered, max_use, max_staleness, views, seed, backend: As for `ReplayBuffer`. With `ordered`
             the strata begin at the oldest row.
         replace (bool): Must be ``True``: a row may fill several strata. Default: ``True``.
@@ -43,7 +43,7 @@ class PrioritizedReplayBuffer(Buffer):
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If a value is outside its range, or ``replace`` is ``False``.
-        RuntimeError: If the backend asked for cannot be had.
+        RuntimeError: If the backend is not available.
 
     Reference:
         Schaul et al. 2016, "Prioritized experience replay", https://arxiv.org/abs/1511.05952
@@ -98,27 +98,27 @@ class PrioritizedReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(self, beta: Any = None, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        r"""Draws one row from each of `sample_size` equal strata of the total weight, and says how to undo the bias.
+        r"""Draw one row from each of `sample_size` equal strata of the total weight, with importance weights.
 
         The importance weight of a row with weight :math:`w_i` is :math:`(w_\min / w_i)^\beta`, where :math:`w_\min`
-        is the smallest weight of the sample, or of all eligible rows where `normalize` is ``"buffer"``. That equals
-        :math:`(N \cdot P(i))^{-\beta}` over its largest value.
+        is the smallest weight of the sample, or of all eligible rows if `normalize` is ``"buffer"``. That equals
+        :math:`(N \cdot P(i))^{-\beta}` divided by its largest value.
 
         Args:
-            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]; a Tensor ``[]`` or ``[1]``. Default:
-                ``None``, for the Parameter `beta`. Either way that moves by its step.
-            as_dict (bool): Whether to give a dict, with ``"indices"``, ``"weights"`` and the columns' names; only from
-                Python. Default: ``False``.
+            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]; a Tensor has shape ``[]`` or ``[1]``.
+                Default: ``None``, for the Parameter `beta`. In both cases the Parameter advances by its step.
+            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names; only
+                from Python. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights, float32
             ``[B]``, in [0, 1]; copies of the rows, ``[B, *F]`` for each column in the order of `shapes`.
 
         Raises:
-            TypeError: If `beta` is no number, or `as_dict` is asked of a buffer without names.
-            ValueError: If `beta` is outside [0, 1], or `as_dict` is asked and a column has the name of handles or
-                weights.
-            RuntimeError: If fewer than `sample_size` rows are eligible; `can_sample` tells. In a graph the operator
+            TypeError: If `beta` is no number, or `as_dict` is set and the buffer has no names.
+            ValueError: If `beta` is outside [0, 1], or `as_dict` is set and a column is named ``"indices"`` or
+                ``"weights"``.
+            RuntimeError: If fewer than `sample_size` rows are eligible; see `can_sample`. In a graph the operator
                 fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
         """
         return self._drawn(None, self._beta(beta), as_dict, True)

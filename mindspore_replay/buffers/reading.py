@@ -1,4 +1,4 @@
-"""Rows out, by their positions, and how many there are."""
+"""Reading of rows by position, and their number."""
 
 from typing import Any
 
@@ -71,13 +71,13 @@ class Reading(Attributes):
 
     @graph_body(_rows_graph)
     def rows(self) -> tuple[Tensor, ...]:
-        """Read all rows of a full buffer as one batch, the oldest first, for learners that fill, learn and `reset`.
+        """Read all rows of a full buffer as one batch, oldest first, for learners that fill, learn and `reset`.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
 
         Raises:
-            RuntimeError: If fewer than `capacity` rows are stored; `full` tells. In a graph the operator fails.
+            RuntimeError: If fewer than `capacity` rows are stored; see `full`. In a graph the operator fails.
         """
         with self._lock:
             wait_for_work()

@@ -16,54 +16,54 @@ from .parts import Limits, Parts, Uniform
 class ReplayBuffer(Buffer):
     r"""A ring of transitions on the device, sampled uniformly.
 
-    Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they do
-    the same at once, with NumPy arrays, Python scalars or Tensors; such calls hold the buffer's lock. An operation
-    costs O(rows touched), whatever the capacity. With the native backend threads may also call compiled graphs and
-    methods side by side: every row stays whole.
+    Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they run
+    immediately, with NumPy arrays, Python scalars or Tensors; such calls hold the buffer's lock. An operation costs
+    O(rows touched) at any capacity. With the native backend, threads may also call compiled graphs and methods
+    concurrently: rows are never mixed.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
-        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest. At most 2^31 - 1.
+        capacity (int): ``C``, most rows stored; then each new row replaces the oldest. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, or its name:
             bool, int8 to int64, uint8 to uint64, float16, float32, float64, and bfloat16 with the native backend.
         names (Union[Sequence[str], None]): Name of each column. With names, `insert` also takes a dict.
             Default: ``None``.
-        num_envs (int): Environments that write in step: an insertion holds a multiple of this many rows.
+        num_envs (int): Environments that insert in step: an insertion has a multiple of this number of rows.
             Default: ``1``.
-        replace (bool): Whether a row may come twice in one sample. Default: ``True``.
-        ordered (bool): Whether drawn positions count from the oldest row; ``False`` takes them as slots of the ring.
+        replace (bool): Whether a row may occur twice in one sample. Default: ``True``.
+        ordered (bool): Whether drawn positions count from the oldest row; ``False`` uses slots of the ring.
             The distribution is the same. Default: ``False``.
-        max_use (Union[int, None]): Deliveries of a row after which it is removed: it is not drawn any more. Each
+        max_use (Union[int, None]): Deliveries of a row after which it is removed, that is, not drawn any more. Each
             counts, also several in one sample. Default: ``None``, for no limit.
-        max_staleness (Union[int, None]): A row is removed when the learner's clock, which `advance` moves, is more than
-            this ahead of its value at the insertion. Default: ``None``, for no limit.
-        weighted (bool): Whether to keep a weight, a use count and an insertion clock for each row, 25 bytes, as a
-            limit, `delete`, `info` and ``sample(with_indices=True)`` need; a limit brings them along. Default:
-            ``False``.
-        views (Sequence): What a sample makes of the rows: `NStep`, `FrameStack`, `HindsightRelabel`. They bring weights
-            along, and rows know their episode, 9 bytes more. Default: ``()``, for rows as they are stored.
-        seed (Union[int, None]): Start of the random sequence. ``None`` takes one from NumPy's generator, which
+        max_staleness (Union[int, None]): Rows older than this, by the learner's clock, which `advance` moves, are
+            removed. Default: ``None``, for no limit.
+        weighted (bool): Whether to store a weight, a use count and an insertion clock for each row, 25 bytes, as
+            limits, `delete`, `info` and ``sample(with_indices=True)`` need; a limit implies it. Default: ``False``.
+        views (Sequence): Modifications of the contents of a sample: `NStep`, `FrameStack`, `HindsightRelabel`. They
+            imply weights, and rows know their episode, which takes 9 bytes more. Default: ``()``, for rows as stored.
+        seed (Union[int, None]): Seed of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
         backend (str): ``"native"`` (C++ and CUDA kernels, CPU and GPU), ``"composite"`` (MindSpore's operators, every
-            device) or ``"auto"`` (native where it can be had). Both give the same rows for the same state. Default:
+            device) or ``"auto"`` (native if available). Both give the same rows for the same state. Default:
             ``"auto"``.
 
     Attributes:
-        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is kept as uint8.
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
-        serials (Parameter): Rows ever inserted, and the serial number of the first row since the last `reset`. Shape
+        serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape
             ``[2]``, int64.
         random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
-        limiter (Union[RateLimiter, None]): What calls of `insert` and `sample` from Python wait for. Default: ``None``.
+        limiter (Union[RateLimiter, None]): Limiter that calls of `insert` and `sample` from Python wait for. Default:
+            ``None``.
 
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If there is no column, a size is not positive, or `shapes`, `types` and `names` differ in length.
-        RuntimeError: If the backend asked for cannot be had.
+        RuntimeError: If the backend is not available.
 
     Examples:
         >>> import numpy as np, mindspore as ms
@@ -113,22 +113,22 @@ class ReplayBuffer(Buffer):
     def sample(
         self, sample_range: tuple[Any, Any] | None = None, *, as_dict: bool = False, with_indices: bool = False
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draws `sample_size` rows, each row of the range that was not removed equally likely.
+        """Draw `sample_size` rows, each row of the range that was not removed with equal probability.
 
         Args:
             sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows: negative bounds count from
                 the newest row, ``None`` is open, bounds outside are clamped. Default: ``None``, for all rows.
-            as_dict (bool): Whether to give a dict by column name; only from Python. Default: ``False``.
-            with_indices (bool): Whether the rows' handles come first, int64 ``[B]``, in a dict as ``"indices"``; only
-                of a buffer with weights. Default: ``False``.
+            as_dict (bool): Whether to return a dict by column name; only from Python. Default: ``False``.
+            with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
+                only with weights. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
 
         Raises:
-            TypeError: If `sample_range` is no pair, or `as_dict` is asked of a buffer without names.
-            RuntimeError: If the range holds fewer than `sample_size` eligible rows, with or without replacement;
-                `can_sample` tells. In a graph the operator fails with a RuntimeError.
+            TypeError: If `sample_range` is no pair, or `as_dict` is set and the buffer has no names.
+            RuntimeError: If the range has fewer than `sample_size` eligible rows, with or without replacement; see
+                `can_sample`. In a graph the operator fails with a RuntimeError.
         """
         return self._drawn(None if sample_range is None else self._range(sample_range), None, as_dict, with_indices)
 

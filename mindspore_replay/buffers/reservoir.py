@@ -1,4 +1,4 @@
-"""A uniform sample of everything that ever came."""
+"""A uniform sample of all rows inserted so far."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,36 +11,36 @@ from .parts import Limits, Parts, Uniform
 
 
 class ReservoirReplayBuffer(Buffer):
-    r"""A reservoir of transitions on the device: each row that ever came is equally likely to be among those kept.
+    r"""A reservoir of transitions on the device: each row inserted so far is equally likely to be stored.
 
-    The first `capacity` rows are kept. Row t, counted from 0, then takes the place of one of them, any with the same
-    probability, with probability :math:`C / (t + 1)`, and else is forgotten at once. A sample is drawn uniformly from
-    the rows kept, and so from the whole stream, as fictitious self-play needs. An insertion costs O(1) a row. The other
-    properties are those of `ReplayBuffer`; logical positions are slots, in no order of time.
+    The first `capacity` rows are stored. Row t, counted from 0, then replaces one of them, each with the same
+    probability, with probability :math:`C / (t + 1)`, and otherwise is dropped. A sample is drawn uniformly from the
+    rows stored, and so from the whole stream, as fictitious self-play needs. An insertion costs O(1) a row. The other
+    properties are those of `ReplayBuffer`; logical positions are slots, which are not in time order.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
-        capacity (int): ``C``, rows that the buffer keeps. At most 2^31 - 1.
+        capacity (int): ``C``, rows stored. At most 2^31 - 1.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
-        replace (bool): Whether a row may come twice in one sample. Default: ``True``.
-        max_use (Union[int, None]): Deliveries of a row after which it is not drawn any more, until another row takes
-            its place. Default: ``None``, for no limit.
-        weighted (bool): Whether to keep a weight for each row, as `max_use`, `delete` and `info` need. Default:
+        replace (bool): Whether a row may occur twice in one sample. Default: ``True``.
+        max_use (Union[int, None]): Deliveries of a row after which it is not drawn any more, until another row replaces
+            it. Default: ``None``, for no limit.
+        weighted (bool): Whether to store a weight for each row, as `max_use`, `delete` and `info` need. Default:
             ``False``.
         seed, backend: As for `ReplayBuffer`.
 
     Attributes:
-        row_serials (Parameter): Serial number of the row in each slot: how many rows had ever come before it. Shape
+        row_serials (Parameter): Serial number of the row in each slot: the number of rows inserted before it. Shape
             ``[C]``, int64.
 
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If there is no column, a size is not positive, or `shapes`, `types` and `names` differ in length.
-        RuntimeError: If the backend asked for cannot be had.
+        RuntimeError: If the backend is not available.
 
     Reference:
         Vitter 1985, "Random sampling with a reservoir", https://doi.org/10.1145/3147.3165 (Algorithm R)
@@ -79,19 +79,19 @@ class ReservoirReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draws `sample_size` rows, each that was not removed equally likely.
+        """Draw `sample_size` rows, each row that was not removed with equal probability.
 
         Args:
-            as_dict (bool): Whether to give a dict by column name; only from Python. Default: ``False``.
-            with_indices (bool): Whether the rows' handles come first, int64 ``[B]``, in a dict as ``"indices"``: their
-                serial numbers. Default: ``False``.
+            as_dict (bool): Whether to return a dict by column name; only from Python. Default: ``False``.
+            with_indices (bool): Whether to return the rows' handles, which are their serial numbers, first, int64
+                ``[B]``, in a dict as ``"indices"``. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
 
         Raises:
-            TypeError: If `as_dict` is asked of a buffer without names.
-            RuntimeError: If there are fewer than `sample_size` eligible rows; `can_sample` tells. In a graph the
+            TypeError: If `as_dict` is set and the buffer has no names.
+            RuntimeError: If there are fewer than `sample_size` eligible rows; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
         """
         return self._drawn(None, None, as_dict, with_indices)

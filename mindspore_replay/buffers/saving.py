@@ -1,4 +1,4 @@
-"""The state of a buffer as a whole: copied, taken over, checked."""
+"""Copying, loading and checking the whole state of a buffer."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -18,24 +18,23 @@ from .parameters import overwrite
 class Saving(Attributes):
     """The methods that save, load and check the state.
 
-    Only `state_dict`, `load_state_dict` and `check_valid` are for users; the others are for checkpoints, mixtures,
-    shards and monitors, which use nothing else of a buffer but its methods, `sample_schema`, `with_sample_size`,
-    `options`, `layout` and `lock`.
+    Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures,
+    shards and monitors, which use only these methods of a buffer, its public methods, `sample_schema`,
+    `with_sample_size`, `options`, `layout` and `lock`.
     """
 
-    #: What `save` last wrote of the state, and where: changes since then are rows with larger serial numbers.
+    #: Record of the last `save`: only rows with larger serial numbers have changed since.
     last_saved: Any = None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Copy the whole state.
 
-        That is columns, cursors, serials, random state, what the buffer knows of each row, capacity and the layout's
-        version.
+        It contains columns, cursors, serials, random state, the state of each row, capacity and the layout's version.
 
-        With arguments, as MindSpore calls it for a Cell that holds the buffer, it is ``nn.Cell.state_dict``.
+        With arguments, as when MindSpore calls it for a Cell that contains the buffer, it is ``nn.Cell.state_dict``.
 
         Returns:
-            dict[str, numpy.ndarray]: Copies, by name. `load_state_dict` takes them, also into another buffer.
+            dict[str, numpy.ndarray]: Copies, by name, for `load_state_dict` of this or another buffer.
         """
         if args or kwargs:
             return nn.Cell.state_dict(self, *args, **kwargs)
@@ -44,10 +43,12 @@ class Saving(Attributes):
         return {"version": np.array(STATE_VERSION), **copies}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Take over a state that `state_dict` gave. The same draws follow as would have there.
+        """Load a state from `state_dict`. The same draws follow as would have there.
 
         Args:
             state_dict (Mapping[str, numpy.ndarray]): The state of a buffer with the same columns and capacity.
+            args (Any): More arguments of ``nn.Cell.load_state_dict``, for a state of another origin.
+            kwargs (Any): As `args`.
 
         Raises:
             ValueError: If version, keys, shapes, dtypes, cursors or weights do not fit; then nothing is changed.
@@ -58,10 +59,10 @@ class Saving(Attributes):
         return None
 
     def check_valid(self) -> None:
-        """Check what must hold between any two operations.
+        """Check the invariants of the state, which hold between any two operations.
 
         Raises:
-            ValueError: If cursors or weights are outside of what they may be, or contradict each other.
+            ValueError: If cursors or weights are out of range or inconsistent.
         """
         with self.snapshot() as arrays:
             self.check_state(arrays)
@@ -69,12 +70,12 @@ class Saving(Attributes):
     # For the rest of the package.
 
     def state_parameters(self) -> dict[str, Parameter]:
-        """Return the Parameters of the state by name, those of the limiter included."""
+        """Return the Parameters of the state by name, including the limiter's."""
         return dict(self.parameters_and_names())  # type: ignore[attr-defined]
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep calls from Python out of the state during the block, and on the CPU native kernels in graphs."""
+        """Keep calls from Python, and on the CPU native kernels in graphs, from the state during the block."""
         with self._lock:
             wait_for_work()
             with self._calls.kernels_kept_out() if self._direct else contextlib.nullcontext():
@@ -82,9 +83,9 @@ class Saving(Attributes):
 
     @contextlib.contextmanager
     def snapshot(self, columns: bool = False) -> Iterator[dict[str, np.ndarray]]:
-        """Give the capacity and the state, with or without columns, which nothing changes in the block.
+        """Return the capacity and the state, with or without columns; nothing changes it in the block.
 
-        Arrays come as they lie in the host's memory; from elsewhere, as copies.
+        Arrays are views of host memory if the state is there, else copies.
         """
         with self._lock:
             wait_for_work()
@@ -94,7 +95,7 @@ class Saving(Attributes):
                 yield {"capacity": np.array(self.capacity), **arrays}
 
     def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Check a state, with the errors of `load_state_dict`; returns the arrays for `take_over`."""
+        """Check a state, with the errors of `load_state_dict`, and return the arrays for `take_over`."""
         others = {key: value for key, value in self.state_parameters().items() if key.startswith("limiter.")}
         expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in others.items()}
         arrays = state.checked(self.columns, self.options, state_dict, STATE_VERSION, expected)
@@ -109,7 +110,7 @@ class Saving(Attributes):
                 overwrite(parameter, arrays[key])
 
     def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Check a state, its columns aside, as `check_valid` does that of the buffer."""
+        """Check a state without its columns, as `check_valid` does."""
         state.check(self.options, arrays)
         self._check_limiter(arrays)
 

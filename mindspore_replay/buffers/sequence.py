@@ -14,18 +14,17 @@ class SequenceReplayBuffer(Buffer):
     r"""A ring of steps, sampled as sequences of consecutive steps of one episode and one environment.
 
     A sample has ``T`` = `burn_in` + `sequence_length` steps. Its handle is that of its *start*, the first step after
-    the burn-in. A row is a legal start if the sequence crosses neither the newest row, nor the end of its episode, nor
-    a deleted row, and its burn-in neither the oldest row nor a deleted one. Where the episode begins within the
-    burn-in, the steps before are zeros and masked, so that the first steps of an episode are reached too. Whether a row
-    is a legal start is decided when rows are inserted, at O(T) a row; a sample costs O(log C + T) a sequence, whatever
-    the capacity.
+    the burn-in. A row is a valid start if the sequence does not extend beyond the newest row or the end of its episode
+    or over a deleted row, and its burn-in not beyond the oldest row or over a deleted one. If the episode begins within
+    the burn-in, the steps before are zeros and masked, so that the first steps of an episode can be drawn too. Valid
+    starts are determined when rows are inserted, at O(T) a row; a sample costs O(log C + T) a sequence at any capacity.
 
-    Starts are every `stride`-th step of an episode; and, without `pad_end`, the start from which the sequence just
-    reaches the end of the episode, so that the last step is reached whatever the stride. An episode shorter than
-    `sequence_length` is reached only with `pad_end`.
+    Starts are every `stride`-th step of an episode and, without `pad_end`, the start from which the sequence just
+    reaches the end of the episode, so that its last step can be drawn with any stride. An episode shorter than
+    `sequence_length` can be drawn only with `pad_end`.
 
     Step t of a sample, from 0 on, is the row with the handle ``indices + (t - burn_in) * num_envs`` where the mask is
-    ``True``: `update` can write what was computed along a sequence into its rows.
+    ``True``: `update` can write results for the steps of a sequence to its rows.
 
     With the view `NStep` each step has its n-step return, next observation, and discount, ``[B, T]``; the mask is
     ``False`` also where no transition begins.
@@ -34,16 +33,16 @@ class SequenceReplayBuffer(Buffer):
 
     Args:
         sample_size (int): ``B``, sequences of one sample.
-        capacity (int): Rows that the buffer keeps, of all environments together; at least ``T`` times `num_envs`.
+        capacity (int): Most rows stored, of all environments together; at least ``T`` times `num_envs`.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         sequence_length (int): Steps from the start on.
         burn_in (int): Steps before the start, for the state of a recurrent network. Default: ``0``.
         stride (int): Steps of the episode from one start to the next. Default: ``1``.
-        pad_end (bool): Whether a sequence may reach beyond the end of its episode; the steps there are zeros and
+        pad_end (bool): Whether a sequence may extend beyond the end of its episode; the steps there are zeros and
             masked. Default: ``False``.
-        prioritized (bool): Whether starts are drawn by priority, and samples come with importance weights. Default:
-            ``False``, each legal start is equally likely.
+        prioritized (bool): Whether to draw starts by priority, and return importance weights. Default: ``False``, each
+            valid start is equally likely.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`; `max_use`
             counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
@@ -52,7 +51,7 @@ class SequenceReplayBuffer(Buffer):
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If a value is outside its range.
-        RuntimeError: If the backend asked for cannot be had.
+        RuntimeError: If the backend is not available.
 
     Reference:
         Kapturowski et al. 2019, "Recurrent experience replay in distributed reinforcement learning",
@@ -123,22 +122,22 @@ class SequenceReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(self, beta: Any = None, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draws sequences.
+        """Draw sequences.
 
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
                 `prioritized`. Default: ``None``.
-            as_dict (bool): Whether to give a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"mask"`` and
+            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"mask"`` and
                 the columns' names; only from Python. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the starts, int64 ``[B]``; if `prioritized`, importance weights, float32
-            ``[B]``; which steps there are, bool ``[B, T]``; copies of the rows, ``[B, T, *F]`` for each column, zeros
-            where the mask is ``False``.
+            ``[B]``; a mask of the steps that exist, bool ``[B, T]``; copies of the rows, ``[B, T, *F]`` for each
+            column, zeros where the mask is ``False``.
 
         Raises:
-            TypeError, ValueError: As `PrioritizedReplayBuffer.sample`.
-            RuntimeError: If there are fewer than `sample_size` legal starts; `can_sample` tells. In a graph the
+            TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
+            RuntimeError: If there are fewer than `sample_size` valid starts; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
         """
         return self._drawn(None, self._beta(beta), as_dict, True)

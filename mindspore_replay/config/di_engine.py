@@ -164,7 +164,6 @@ def limiter_arguments(controller: Any, sample_size: int, num_envs: int) -> dict[
     DI-engine's rates are insertions a sample, ours samples an insertion. It counts the operations of the last seconds,
     a `RateLimiter` counts all. The error buffer is the smallest with which the two sides cannot block each other.
 
-
     Args:
         controller (Mapping): Value of the key.
         sample_size (int): Rows of a sample.

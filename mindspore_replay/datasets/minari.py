@@ -39,7 +39,6 @@ def from_minari(
     In a buffer whose rows know their episode (with views, of sequences or of whole episodes) observations are stored
     once, without ``next_observation``: each episode has one row more, `final`, with its last observation.
 
-
     Reads one episode at a time, whatever the size of the dataset.
 
     Args:

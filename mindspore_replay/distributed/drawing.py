@@ -116,7 +116,7 @@ class Batches:
         shards = len(self.exchange.links.all)
         if not reports:
             raise RuntimeError(
-                f"For '{_NAME}', none of the {shards} shards answers. They are begun anew; try again later."
+                f"For '{_NAME}', none of the {shards} shards answers. They are restarted; try again later."
             )
         if _eligible(reports) < needed:
             raise RuntimeError(

@@ -132,7 +132,7 @@ class Links:
 
     def _count_death(self, link: Link, why: Any) -> None:
         self.deaths += 1
-        logger.warning("shard %d has died, the others go on: %s", link.number, str(why).splitlines()[0])
+        logger.warning("shard %d has died, the others continue: %s", link.number, str(why).splitlines()[0])
 
     def _has_died(self, link: Link, error: Exception) -> None:
         if not link.dead:
@@ -146,7 +146,7 @@ class Links:
 
     def _is_slow(self, link: Link, ref: Any) -> None:
         self.timeouts += 1
-        logger.warning("shard %d has not answered for %g s, the others go on", link.number, self.timeout)
+        logger.warning("shard %d has not answered for %g s, the others continue", link.number, self.timeout)
         link.slow, link.outstanding = True, ref
 
     def _look_after(self, link: Link) -> None:

@@ -321,7 +321,7 @@ class ShardedReplay:
         """Return True if every shard is full. Shape ``[]``, bool."""
         return Tensor(sum(report.rows for report in self._settle().values()) == self.capacity)
 
-    # What is known of rows.
+    # The state of rows.
 
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
         """Set the priorities of rows.

@@ -1,4 +1,4 @@
-"""The operators under the buffers, for compiled graphs: kernels, and MindSpore's own operators."""
+"""Operators of the buffers for compiled graphs: kernels, or compositions of MindSpore's own operators."""
 
 from . import statement_hook
 

@@ -1,4 +1,4 @@
-"""Joins the two bodies of a method: one for the compiler, one for Python, which begins with `wait_for_work`."""
+"""Joins the two bodies of a method: one for the compiler, and one for Python, which begins with `wait_for_work`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:
-    """Give a method a second body, which MindSpore's compiler reads instead of the method.
+    """Give a method a second body, which MindSpore's compiler reads instead of the method's own.
 
     The compiler follows ``__wrapped__`` to the source that it compiles; Python calls the method itself.
 

@@ -1,4 +1,4 @@
-"""Groups of rows that have one value in a column. A draw costs O(C log C): it looks at every row.
+"""Groups of rows with equal values in a column. A draw costs O(C log C), since it sorts all rows.
 
 Axes: ``C`` capacity, ``G`` groups, ``L`` rows of a group.
 """
@@ -19,7 +19,7 @@ from .state import State
 class CompositeSampleGroups:
     """``(key, ordered, groups, size) -> mask [G, L], rows``; changes the random state.
 
-    `key` is the number of the column that tells groups; it and what follows are known where the graph is made.
+    `key` is the number of the column that defines the groups; it and the other arguments are known at compile time.
     """
 
     def __init__(self, state: State, columns: Columns, rule: WindowRule) -> None:
@@ -39,10 +39,11 @@ class CompositeSampleGroups:
         self.check = ops.Assert()
 
     def slot_of(self, row):
+        """Return the slots of logical rows."""
         return ops.floor_mod(row + ops.cast(self.state.head, ms.int64), self.capacity)
 
     def by_group(self, key):
-        """Rows in the order of their groups, as ``group * C + row``; those that may not be drawn at the end."""
+        """Return rows in the order of their groups, as ``group * C + row``; rows that cannot be drawn come last."""
         rows = self.rows
         slots = self.slot_of(rows)
         first = rows - ops.gather(self.steps(self.state.steps), slots, 0) * self.streams
@@ -56,6 +57,7 @@ class CompositeSampleGroups:
         return ops.sort(ops.select(drawable, group * self.capacity + rows, self.end + rows))[0]
 
     def __call__(self, key, ordered, groups, size):
+        """Draw groups and rows of them."""
         random_state = self.state.random_state
         order = self.by_group(key)
         drawable = ops.searchsorted(order, ops.reshape(self.end, (1,)))
@@ -90,7 +92,5 @@ class CompositeSampleGroups:
         for i in range(len(self.ones)):
             inside = ops.reshape(mask, (groups, size, *self.ones[i]))
             outputs = outputs + (ops.select(inside, batch[i], self.zeros[i]),)
-        ops.assign(
-            random_state, ops.select(ok, after, random_state)
-        )  # a check that failed does not stop what follows it
+        ops.assign(random_state, ops.select(ok, after, random_state))  # a failed check does not stop what follows it
         return outputs

@@ -1,9 +1,9 @@
-"""Reads of a Parameter where it lies.
+"""Reads a Parameter in place.
 
-A graph that reads a Parameter twice, with a write to anything in between, reads copies of the whole Parameter, which on
-the CPU go through float32 if it is float64. What an operator that writes returns is the Parameter itself, so a write of
-nothing gives something to read from. The compiler does not know that later writes must wait for such reads: the values
-that are written after them are tied to them by ``ops.depend``.
+A graph that reads a Parameter twice, with any write in between, reads copies of the whole Parameter, which on the CPU
+go through float32 if it is float64. An operator that writes returns the Parameter itself, so writing nothing gives a
+handle to read from. The compiler does not know that later writes must wait for such reads: values that are written
+after them are tied to them by ``ops.depend``.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from mindspore import Tensor, ops
 
 @ms.jit_class
 class InPlace:
-    """``(parameter) -> parameter``, to read from. Adds nothing to its first row.
+    """``(parameter) -> parameter``, to read from. Adds zero to its first row.
 
     Args:
         shape (tuple[int, ...]): Shape of a row of the Parameter.
@@ -27,8 +27,9 @@ class InPlace:
         self.nothing = Tensor(np.full((1, *shape), -0.0).astype(dtype))  # 0.0 would change the sign of -0.0
 
     def __call__(self, parameter):
+        """Return the Parameter itself, after a write that changes nothing."""
         return ops.scatter_add(parameter, self.first, self.nothing)
 
     def done(self, parameter, values):
-        """Lets later writes, to whatever Parameter, wait for the reads that these values came from."""
+        """Return the values, so that later writes to any Parameter wait for the reads that they came from."""
         ops.scatter_add(parameter, self.first, ops.depend(self.nothing, values))

@@ -21,8 +21,8 @@ from .sum_tree import CompositeTree
 class CompositeInsert:
     """``(rows, priority, ends) -> rows stored``: appends rows.
 
-    `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority` is float32 and `ends` uint8 flags, one for all
-    rows or one for each, shape ``[]`` or ``[n]``; ``None`` in a buffer without weights, or without windows.
+    `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, and the flags `ends`, uint8, are one for
+    all rows or one for each, shape ``[]`` or ``[n]``; ``None`` in a buffer without weights, or without windows.
     """
 
     def __init__(self, state: State, columns: Columns, factors: Tensor, rule: WindowRule | None) -> None:
@@ -31,6 +31,7 @@ class CompositeInsert:
         self.row_state = None if state.weights is None else _RowState(state, columns, self.ring, factors, rule)
 
     def __call__(self, rows, priority, ends):
+        """Append rows and their state, and return the number of rows stored."""
         if self.row_state is not None:
             return self.row_state(rows, priority, ends)
         return self.ring(self.state.columns, self.state.head, self.state.count, self.state.serials, rows)
@@ -38,9 +39,9 @@ class CompositeInsert:
 
 @ms.jit_class
 class _RowState:
-    """``(rows, priority, ends) -> rows stored``: appends rows, and what is known of them.
+    """``(rows, priority, ends) -> rows stored``: appends rows and their state.
 
-    A check that failed does not stop what follows it: then what is there is written again.
+    A failed check does not stop what follows it; in that case the old contents are written again.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class _RowState:
         return kept
 
     def accepts(self, priority):
-        """Return True for priorities; fails the graph if they are none."""
+        """Return True for valid priorities; fail the graph otherwise."""
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
         return ok
@@ -94,13 +95,13 @@ class _RowState:
         ops.scatter_update(self.state.insertion_clocks, slots, clocks)
 
     def touched(self, slots):
-        """Slots below each node above these: of every 16 in a row one, and the ends."""
+        """Return slots that cover all nodes above these: one of every 16 in a row, and the ends."""
         if slots.shape[0] <= FANOUT:
             return slots
         return ops.concat((slots[::FANOUT], slots[-1:], self.ends))
 
     def new_or_old(self, ok, slots, n, rows):
-        """Return the newest rows of a batch; what lies in their slots if not `ok`."""
+        """Return the newest rows of a batch; the contents of their slots if not `ok`."""
         old = self.rows_at(self.state.columns, slots)
         batches = ()
         for i in range(len(self.shapes)):

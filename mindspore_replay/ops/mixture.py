@@ -8,12 +8,12 @@ from mindspore import Tensor, ops
 
 from .random import Bits, UnitInterval
 
-#: A share of rows that is by less than this below a whole number is that number: 0.29 * 100 is 28.999999999999996.
+#: A share of rows less than this below a whole number is rounded up: 0.29 * 100 is 28.999999999999996.
 ROUNDING = 1e-9
 
 
 def exact_counts(ratios: Sequence[float], n: int) -> list[int]:
-    """Rows of each source among n: the whole part of its share, and what is left over goes to the first."""
+    """Return the rows of each source among n: the whole part of its share; the first source gets the rest."""
     total = sum(ratios)
     counts = [int(ratio / total * n + ROUNDING) for ratio in ratios]
     counts[0] += n - sum(counts)
@@ -24,8 +24,8 @@ def exact_counts(ratios: Sequence[float], n: int) -> list[int]:
 class PickRows:
     """``(ratios [m], state) -> source [n] int32, index [n] int64``: rows of m batches of n rows each.
 
-    Of each batch as many rows are taken as `exact_counts` says, in order, at equal distances from a random row on: each
-    row is as likely as every other, and rows of neighbouring strata stay apart. Changes the state.
+    From each batch `exact_counts` rows are taken, in order, at equal distances, beginning at a random row: each row is
+    equally likely, and rows of neighbouring strata stay apart. Changes the state.
 
     Args:
         n (int): Rows.
@@ -44,6 +44,7 @@ class PickRows:
         self.unit = UnitInterval()
 
     def __call__(self, ratios, state):
+        """Choose the source and the row for each row of the batch."""
         total = ops.cumsum(ratios, 0)[-1]
         counts = ops.cast(ops.floor(ratios / total * self.size + self.rounding), ms.int64)
         ends = ops.cumsum(counts, 0)

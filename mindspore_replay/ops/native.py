@@ -17,7 +17,7 @@ _instances = itertools.count()
 
 
 def is_vector(value: Any, dtype: Any, numpy_dtype: np.dtype[Any]) -> bool:
-    """Return True if a kernel can read a Tensor or array where it lies, as ``[n]`` of this dtype, n at least 1."""
+    """Return True if a kernel can read a Tensor or array in place, as ``[n]`` of this dtype, n at least 1."""
     if type(value) is np.ndarray:
         return inputs.is_vector(value, numpy_dtype)
     if type(value) is not Tensor or value.dtype is not dtype or value.has_init or not value.is_contiguous():
@@ -39,19 +39,19 @@ def on_cpu() -> bool:
 
 
 def direct_calls(backend: str) -> bool:
-    """Return True if calls from Python run kernels on the memory of such a buffer, with no graph in between."""
+    """Return True if calls from Python run kernels directly on a buffer's memory, without a graph."""
     return backend == "native" and on_cpu()
 
 
 def library_path() -> str:
-    """Path of the kernel library for the current device target; empty if there is none that loads."""
+    """Return the path of the kernel library for the current device target; empty if none loads."""
     return str(_library().path or "")
 
 
 def why_not(device: str | None = None) -> str:
-    """Why native kernels cannot run on a device target, by default the current one; empty if they can.
+    """Return why native kernels cannot run on a device target, by default the current one; empty if they can.
 
-    Whether there is such a device is for MindSpore to say.
+    It does not check whether the machine has such a device.
     """
     return (_library() if device is None else library_for(device)).reason
 
@@ -62,44 +62,44 @@ def signature(operator: str) -> Signature:
 
 
 def choose_backend(backend: str, cls_name: str) -> str:
-    """Return the backend to use, ``"native"`` or ``"composite"``, for what the user asked for."""
+    """Return the backend, ``"native"`` or ``"composite"``, for `backend`; raise an error if unavailable."""
     if backend not in ("auto", "native", "composite"):
         raise ValueError(
             f"For '{cls_name}', 'backend' must be one of 'auto', 'native', 'composite', but got {backend!r}."
         )
     reason = why_not()
     if backend == "native" and reason:
-        raise RuntimeError(f"For '{cls_name}', backend='native' cannot be had: {reason}.")
+        raise RuntimeError(f"For '{cls_name}', backend='native' is not available: {reason}.")
     if backend == "auto":
         return "composite" if reason else "native"
     return backend
 
 
 def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops.Custom:
-    """Return the custom operator of a kernel, for compiled graphs. It may write into the Parameters that it takes.
+    """Make the custom operator of a kernel, for compiled graphs. It may write to the Parameters that it takes.
 
     Args:
         function (str): Name of the kernel.
-        out_shapes (Callable): From the inputs' shapes to the output's shape, or a tuple of shapes.
+        out_shapes (Callable): Returns the output's shape, or a tuple of shapes, from the inputs' shapes.
         out_types (Union[mindspore.dtype, tuple[mindspore.dtype]]): The output's dtype, or a tuple of dtypes.
     """
     operator = ops.Custom(f"{_library().path}:{function}", out_shapes, lambda *_: out_types, func_type="aot")
     operator.add_prim_attr("side_effect_mem", True)
-    # MindSpore caches what it infers by an operator's name, attributes and inputs; ours depends on more than these.
+    # MindSpore caches inferred shapes by an operator's name, attributes and inputs; ours depend on more than these.
     operator.add_prim_attr("instance", next(_instances))
     return operator
 
 
 def fails_later() -> bool:
-    """Return True if kernels find faults in their data after the call has returned, as on a GPU.
+    """Return True if kernels report errors in their data only after the call has returned, as on a GPU.
 
-    A call in a graph then ends well, changes nothing, and the graph can be called again. On the CPU it fails.
+    A call in a graph then succeeds and changes nothing, and the graph can be called again. On the CPU the call fails.
     """
     return hasattr(_library().handle, "replay_take_failure")
 
 
 def _take_failure() -> tuple[str, int]:
-    """Kernel and status of the first failure that nobody was told of yet; of work in flight nothing is known."""
+    """Return the kernel and the status of the first unreported failure; work in flight is not included."""
     kernel = ctypes.c_char_p()
     handle: Any = _library().handle
     status = handle.replay_take_failure(ctypes.byref(kernel)) if fails_later() else OK
@@ -107,7 +107,7 @@ def _take_failure() -> tuple[str, int]:
 
 
 def raise_earlier_failure() -> None:
-    """Raise a RuntimeError if a kernel failed in a graph that ran before and nobody was told yet."""
+    """Raise a RuntimeError for a kernel failure in an earlier graph that has not been reported."""
     kernel, status = _take_failure()
     if status != OK:
         what = FAILURES.get(status, f"it refused its arguments with status {status}")
@@ -118,7 +118,7 @@ def raise_earlier_failure() -> None:
 
 
 def raise_own_failure() -> None:
-    """Raise a KernelError if a kernel has failed in the graph that was called last; that graph must be done."""
+    """Raise a KernelError if a kernel failed in the last graph, which must have finished."""
     kernel, status = _take_failure()
     if status != OK:
         raise KernelError(kernel, status)

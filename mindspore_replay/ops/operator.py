@@ -1,4 +1,4 @@
-"""An operator of a buffer, for compiled graphs: a kernel, or MindSpore's own operators where there is none."""
+"""An operator of a buffer for compiled graphs: a kernel, or a composition of MindSpore's own operators."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -13,16 +13,15 @@ from .state import State
 
 @ms.jit_class
 class Operator:
-    """``(inputs) -> outputs``: what a signature of csrc/signatures.h says, on the state of one buffer.
+    """``(inputs) -> outputs``, as in a signature of csrc/signatures.h, on the state of one buffer.
 
     Args:
         name (str): Name of the operator.
         state (State): The state, which the operator changes in place.
         groups (Collection[str]): The optional groups of the state that the buffer has.
         columns (Columns): The columns.
-        constants (Mapping[str, Union[Tensor, Sequence]]): Inputs that stay the same, and the columns where these are
-            not all.
-        outputs (Sequence[tuple]): Shape and dtype of each of the outputs that a plan says.
+        constants (Mapping[str, Union[Tensor, Sequence]]): Constant inputs, and the columns if only some are used.
+        outputs (Sequence[tuple]): Shape and dtype of each output of the plan.
     """
 
     def __init__(
@@ -37,11 +36,12 @@ class Operator:
         self.kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(given) else types)
 
     def __call__(self, *inputs):
+        """Call the kernel with the constant arguments and these inputs."""
         return self.kernel(*self.front, *inputs)
 
 
 def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) -> tuple[tuple[Any, ...], list[Item]]:
-    """Return the arguments that stay the same, which come first, and the items of the inputs after them."""
+    """Return the constant arguments, which come first, and the items of the inputs after them."""
     front: list[Any] = []
     inputs = []
     for item in items:
@@ -55,7 +55,7 @@ def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) ->
 
 
 def _is_one(given: Sequence[Item]) -> bool:
-    """Return True if the operator gives one Tensor, and not a tuple."""
+    """Return True if the operator returns one Tensor instead of a tuple."""
     return len(given) == 1 and given[0].is_one
 
 
@@ -70,9 +70,9 @@ def _types(given: Sequence[Item], columns: Columns, outputs: Sequence[tuple[Any,
 def _shapes(
     inputs: Sequence[Item], given: Sequence[Item], first: int, columns: Columns, outputs: Sequence[tuple[Any, str]]
 ) -> Callable[..., Any]:
-    """From the shapes of all arguments to those of the outputs.
+    """Return a function from the shapes of all arguments to those of the outputs.
 
-    A number is given as ``(1,)``: MindSpore makes Python numbers of outputs with shape ``()``.
+    A scalar has shape ``(1,)``: MindSpore turns outputs of shape ``()`` into Python numbers.
     """
 
     def infer(*shapes: Sequence[int]) -> Any:

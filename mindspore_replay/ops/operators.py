@@ -1,4 +1,4 @@
-"""The operators of one buffer, for compiled graphs: kernels, or what is composed of MindSpore's own operators."""
+"""The operators of one buffer for compiled graphs: kernels, or compositions of MindSpore's own operators."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,17 +23,17 @@ from .sum_tree import CompositeSummary, CompositeSums
 
 @ms.jit_class
 class Operators:
-    """Each method is an operator of csrc/signatures.h, with its inputs; the state is changed in place.
+    """The operators of csrc/signatures.h as methods that take its inputs; they change the state in place.
 
     A buffer without weights has only `insert`, `read`, `sample` and `reset`.
 
     Args:
         state (State): The Parameters.
         columns (Columns): The columns.
-        options (Options): What the buffer is made for.
+        options (Options): Options of the buffer.
         native (bool): Whether to call kernels.
         native_groups (bool): Whether to call the kernel of `sample_groups`.
-        finish (Union[Relabel, None]): Gives samples the rewards for other goals, where they have some.
+        finish (Union[Relabel, None]): Computes the rewards of relabelled samples, if there are any.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class Operators:
             )
 
     def insert(self, rows, priority, ends):
-        """Store rows; what it gives is no use. `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``.
+        """Store rows; the result has no meaning. `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``.
 
-        `priority`, float32, and `ends`, uint8, are one for all rows or one for each. ``None`` as `priority` is for the
-        largest so far; `ends` are ``None`` in a buffer whose rows know no episodes.
+        `priority`, float32, and `ends`, uint8, are one for all rows or one for each. `priority` ``None`` means the
+        largest so far; `ends` is ``None`` in a buffer whose rows know no episodes.
         """
         if priority is None:
             priority = self.state.max_priority
@@ -117,25 +117,25 @@ class Operators:
         return self._insert(*rows)
 
     def number(self, given):
-        """Return an operator's number as ``[]``, where a kernel gives ``[1]``."""
+        """Return a scalar as ``[]``; a kernel returns ``[1]``."""
         return ops.reshape(given, ()) if self.native else given
 
     def read(self, index):
-        """``-> rows``: `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
+        """Read rows: ``-> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
         rows = self._read(index)
         return self.single(rows) if self.native and ops.rank(index) == 0 else rows
 
     def usual_range(self):
-        """Return the logical rows that are drawn from where nothing else is said."""
+        """Return the range of logical rows to draw from by default."""
         if self.state.window is None:
             return self.all_rows
         return ops.stack((-self.state.window[0], self.all_rows[1]))
 
     def sample(self, sample_range, given_beta):
-        """``-> outputs`` of the plan, the fields finished.
+        """Draw a sample: ``-> outputs`` of the plan, with the rewards of relabelled samples.
 
-        `given_beta`, float64, takes the place of beta, and `sample_range`, int64 ``[2]``, that of the usual range,
-        unless they are ``None``.
+        `given_beta`, float64, overrides beta, and `sample_range`, int64 ``[2]``, the default range, unless they are
+        ``None``.
         """
         if sample_range is None:
             sample_range = self.usual_range()
@@ -146,13 +146,13 @@ class Operators:
         return self.finished(self._sample(sample_range, self.state.beta if given_beta is None else given_beta))
 
     def finished(self, outputs):
-        """Return the outputs of a sample, with rewards for other goals."""
+        """Return the outputs of a sample, with the rewards of relabelled samples."""
         if self.finish is None:
             return outputs
         return outputs[: self.first_field] + self.finish(*outputs[self.first_field :])
 
     def eligible(self):
-        """Count the rows of the usual range at which samples may start."""
+        """Return the number of rows in the default range at which samples may start."""
         if not self.weighted:
             if self.state.window is None:
                 return self.state.count
@@ -162,45 +162,45 @@ class Operators:
         return self.sums(ops.expand_dims(self.usual_range(), 0))[0]
 
     def reset(self):
-        """Forgets all rows; serial numbers and counts go on, and beta begins anew."""
+        """Remove all rows; serial numbers and counters continue, and beta is reset."""
         if self.first_beta is not None:
             ops.assign(self.state.beta, self.first_beta)
         return self._reset()
 
     def update(self, column, handles, rows):
-        """``-> invalid handles``: writes `rows`, ``[n, *F]``, over those of handles in the column with this number."""
+        """Write `rows`, ``[n, *F]``, to a column at these handles: ``-> invalid handles``."""
         return self.number(self._update[column](handles, rows))
 
     def update_priorities(self, handles, priority):
-        """``-> invalid handles``: `handles` is int64 ``[n]``, `priority` float32 ``[]`` or ``[n]``."""
+        """Set priorities: ``-> invalid handles``. `handles` is int64 ``[n]``, `priority` float32 ``[]`` or ``[n]``."""
         return self.number(self._update_priorities(handles, priority))
 
     def delete(self, handles):
-        """``-> rows removed``."""
+        """Remove rows: ``-> rows removed``."""
         return self.number(self._delete(handles))
 
     def advance(self, steps):
-        """Move the clock, and remove rows that became stale."""
+        """Advance the clock, and remove rows that became stale."""
         return self._advance(steps)
 
     def info(self, handles):
-        """``-> priority float32, use count int32, staleness int64``, each ``[n]``."""
+        """Look up rows: ``-> priority float32, use count int32, staleness int64``, each ``[n]``."""
         return self._info(handles)
 
     def end_episodes(self):
-        """``-> episodes``: ends those that go on."""
+        """End the open episodes: ``-> their number``."""
         return self.number(self._end_episodes())
 
     def sums(self, ranges):
-        """``-> sums [m] float64`` of the weights of ranges of logical rows, int64 ``[m, 2]``."""
+        """Sum the weights of ranges of logical rows, int64 ``[m, 2]``: ``-> sums [m] float64``."""
         return self._sums(ranges)
 
     def summary(self):
-        """``-> [3] float64``: total, smallest positive weight, and number of positive weights."""
+        """Return the total, the smallest positive weight and the number of positive weights, float64 ``[3]``."""
         return self._summary()
 
     def sample_groups(self, column, ordered, groups, size):
-        """``-> mask [G, L], rows``: rows of groups by a column of ints; all is known where the graph is made."""
+        """Draw groups by a column of ints: ``-> mask [G, L], rows``; all arguments are known at compile time."""
         if not self.native_groups:
             return self._groups(column, ordered, groups, size)
         return self._groups(self.group_options[2 * column + int(ordered)], ops.zeros((groups, size), ms.int8))

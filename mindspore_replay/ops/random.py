@@ -22,7 +22,7 @@ def _constant(value: int) -> Tensor:
 
 @ms.jit_class
 class _LogicalShift:
-    """Shifts the bits of an int64 Tensor to the right and fills up with zeros."""
+    """Shifts the bits of an int64 Tensor to the right, filling with zeros."""
 
     def __init__(self, shift: int) -> None:
         self.shift = _constant(shift)
@@ -41,6 +41,7 @@ class MixBits:
         self.factor_1, self.factor_2 = (_constant(signed(factor)) for _, factor in MIX[:2])
 
     def __call__(self, z):
+        """Mix the bits."""
         z = ops.bitwise_xor(z, self.shift_1(z)) * self.factor_1
         z = ops.bitwise_xor(z, self.shift_2(z)) * self.factor_2
         return ops.bitwise_xor(z, self.shift_3(z))
@@ -57,12 +58,13 @@ class Bits:
         self.mix = MixBits()
 
     def __call__(self, state):
+        """Return the bits, int64 ``[n]``, and the state after them."""
         return self.mix(state[0] + state[1] * self.gamma + self.steps), state + self.advance
 
 
 @ms.jit_class
 class BitsAt:
-    """``(key, counter) -> bits``: these numbers of the key's sequence."""
+    """``(key, counter) -> bits``: the numbers at these positions of the key's sequence."""
 
     def __init__(self) -> None:
         self.gamma = _constant(signed(GAMMA))
@@ -70,17 +72,19 @@ class BitsAt:
         self.mix = MixBits()
 
     def __call__(self, key, counter):
+        """Return the bits, int64."""
         return self.mix(key + (counter + self.one) * self.gamma)
 
 
 @ms.jit_class
 class AnyBits:
-    """``(state, n) -> bits [n], state``: as `Bits`, with an n that is known only where the graph is made."""
+    """``(state, n) -> bits [n], state``: as `Bits`, with an n that is known at compile time only."""
 
     def __init__(self) -> None:
         self.bits = BitsAt()
 
     def __call__(self, state, n):
+        """Return the bits, int64 ``[n]``, and the state after them."""
         return self.bits(state[0], state[1] + ops.arange(n)), ops.stack((state[0], state[1] + n))
 
 
@@ -94,6 +98,7 @@ class UnitInterval:
         self.unit = Tensor(2.0**-53, ms.float64)
 
     def __call__(self, bits):
+        """Convert bits to numbers."""
         return ops.cast(self.shift(bits) + self.one, ms.float64) * self.unit
 
 
@@ -106,6 +111,7 @@ class Below:
         self.low = _constant((1 << 32) - 1)
 
     def __call__(self, bits, n):
+        """Convert bits to numbers below n."""
         carry = self.high(ops.bitwise_and(bits, self.low) * n)
         return self.high(self.high(bits) * n + carry)
 
@@ -118,9 +124,9 @@ def _rounds(n: int) -> int:
 class Shuffle:
     """``(cells [n], j [n]) -> [n]``: the first steps of Fisher-Yates shuffles of the identity, all at once.
 
-    Step s swaps cell ``cells[s]`` with cell ``j[s]``, and gives what that held. No cell is the first of two steps, and
-    ``j[s]`` is no cell of an earlier step. What a cell holds was put there by the latest earlier step that chose it, so
-    chains of such steps lead back to a cell that nobody had touched; the chains are followed by doubling. Cost
+    Step s swaps cell ``cells[s]`` with cell ``j[s]``, and outputs the contents of the latter. No cell occurs twice in
+    `cells`, and ``j[s]`` is no cell of an earlier step. The contents of a cell come from the latest earlier step that
+    chose it, so chains of such steps lead back to an untouched cell; the chains are followed by doubling. Cost
     O(n log n).
     """
 
@@ -130,18 +136,19 @@ class Shuffle:
         self.rounds = ops.constexpr(_rounds)
 
     def latest_step(self, order, keys, n):
-        """For keys ``cell * n + step``: the latest step before `step` that chose `cell`, and whether there is one."""
+        """Return the latest step before `step` that chose `cell`, and if there is one, for keys ``cell * n + step``."""
         position = ops.searchsorted(order, keys) - self.one
         found = ops.gather(order, ops.maximum(position, self.zero), 0)
         exists = ops.logical_and(position >= self.zero, ops.floor_divide(found, n) == ops.floor_divide(keys, n))
         return ops.floor_mod(found, n), exists
 
     def __call__(self, cells, j):
+        """Return the contents that each step takes out."""
         n = j.shape[0]
         index = ops.arange(n)
         chosen = j * n + index
         order = ops.sort(chosen)[0]
-        # What a step's own cell held when the step moved it: itself, or what an earlier step had moved there.
+        # Contents of a step's own cell when the step moved it: itself, or contents that an earlier step moved there.
         parent, exists = self.latest_step(order, cells * n + index, n)
         parent = ops.select(exists, parent, index)
         for _ in range(self.rounds(n)):
@@ -158,6 +165,7 @@ class SliceBound:
         self.zero = _constant(0)
 
     def __call__(self, bound, count):
+        """Clip the bound, which may be negative, to a position."""
         bound = ops.select(bound < self.zero, ops.maximum(bound, -count) + count, bound)
         return ops.minimum(bound, count)
 
@@ -174,6 +182,7 @@ class Ranks:
         self.shuffle = Shuffle()
 
     def __call__(self, bits, size):
+        """Convert bits to numbers below `size`."""
         size = ops.maximum(size, self.one)
         if self.replace:
             return self.below(bits, size)
@@ -198,6 +207,7 @@ class DrawUniform:
         self.check = ops.Assert()
 
     def __call__(self, state, head, count, sample_range):
+        """Draw slots, and advance the state if `ok`."""
         head = ops.cast(head, ms.int64)
         count = ops.cast(count, ms.int64)
         first = self.bound(sample_range[0], count)
@@ -206,7 +216,7 @@ class DrawUniform:
         self.check(enough, (size, self.n))
         bits, advanced = self.bits(state)
         rows = self.ranks(bits, size) + first
-        ops.assign(state, ops.select(enough, advanced, state))  # a check that failed does not stop what follows it
+        ops.assign(state, ops.select(enough, advanced, state))  # a failed check does not stop what follows it
         slots = ops.floor_mod(rows + head, self.capacity)
         if not self.ordered:
             slots = ops.select(size < self.capacity, slots, rows)

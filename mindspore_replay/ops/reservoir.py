@@ -1,9 +1,9 @@
-"""Algorithm R: of a stream of rows, each that ever came is equally likely to be among the C that are kept.
+"""Algorithm R: each row of a stream so far is equally likely to be among the C rows that are stored.
 
 The first C rows fill the slots. After them row t of the stream, counted from 0, draws a place in ``[0, t]``; if that is
-a slot it replaces the row there. The place depends on nothing but the key of the random state and the row's serial
-number, so a row is found by its serial number. Each operator costs O(1) a row, and O(log C) with weights. Axes: ``C``
-capacity, ``*F`` a column's shape.
+a slot it replaces the row there. The place depends only on the key of the random state and the row's serial number, so
+a row is found by its serial number. Each operator costs O(1) a row, and O(log C) with weights. Axes: ``C`` capacity,
+``*F`` a column's shape.
 
 Reference:
     Vitter 1985, "Random sampling with a reservoir", https://doi.org/10.1145/3147.3165
@@ -37,6 +37,7 @@ class ReservoirSlots:
         self.unit = UnitInterval()
 
     def __call__(self, serials, state, serial):
+        """Return the slots drawn for these rows, and whether they are stored at all."""
         earlier = serial - serials[1]
         unit = self.unit(self.bits(self.mix(state[0]), serial))  # samples use the key's own sequence
         place = ops.cast(ops.ceil(unit * ops.cast(earlier + self.one, ms.float64)), ms.int64) - self.one
@@ -47,7 +48,7 @@ class ReservoirSlots:
 
 @ms.jit_class
 class ReservoirHandles:
-    """Handles of the rows of a reservoir, which are their serial numbers: of slots, and slots of them, all int64."""
+    """Converts between slots of a reservoir and handles, which are serial numbers of rows; all int64."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -61,7 +62,7 @@ class ReservoirHandles:
         return handles
 
     def slots(self, handles):
-        """Slots, all in ``[0, C)``, and whether they hold the rows."""
+        """Return slots, all in ``[0, C)``, and whether they hold the rows of these handles."""
         serials = self.state.serials
         known = ops.logical_and(handles >= serials[1], handles < serials[0])
         asked = ops.select(known, handles, ops.zeros_like(handles) + serials[1])
@@ -73,15 +74,15 @@ class ReservoirHandles:
 
 
 def handles_of(state: State) -> Handles | ReservoirHandles:
-    """Return the part of an operator that knows where the rows of handles lie."""
+    """Return the part of an operator that finds rows by handle."""
     return Handles(state) if state.row_serials is None else ReservoirHandles(state)
 
 
 @ms.jit_class
 class CompositeReservoirInsert:
-    """``(rows, priority, ends) -> rows stored``: inserts rows. Changes all but the random state.
+    """``(rows, priority, ends) -> rows stored``: inserts rows. Changes the state, apart from the random state.
 
-    `priority` and `ends` are for rings; a row has priority and weight 1.
+    `priority` and `ends` are not used; a row has priority and weight 1.
     """
 
     def __init__(self, state: State, columns: Columns) -> None:
@@ -100,11 +101,12 @@ class CompositeReservoirInsert:
         self.priorities, self.uses, self.numbers = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
     def __call__(self, rows, priority, ends):
+        """Insert rows, and return the number of rows stored."""
         serials, columns = self.state.serials, self.state.columns
         n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
         serial = serials[0] + ops.arange(n)
         slots, kept = self.slots(serials, self.state.random_state, serial)
-        # Of several rows for one slot the last stays; rows that are not kept write what lies in slot 0, or comes there.
+        # Of several rows for one slot the last is kept; rows not kept write the contents of slot 0, or those it gets.
         last, exists, counted = self.last_of_each(slots, kept)
         old = self.rows_at(columns, slots)
         for i in range(len(columns)):
@@ -120,7 +122,7 @@ class CompositeReservoirInsert:
         return count
 
     def set_state(self, slots, exists, counted):
-        """Mark the rows in these slots as new ones, of priority and weight 1."""
+        """Mark the rows in these slots as new, with priority and weight 1."""
         tree = self.tree.view(self.state.weights)
         weight = ops.select(exists, self.one, ops.gather(tree, slots, 0))
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
@@ -129,6 +131,6 @@ class CompositeReservoirInsert:
         self.replace(self.numbers, self.state.insertion_clocks, slots, exists, self.state.clock[0])
 
     def replace(self, view, parameter, slots, exists, new):
-        """Write what is new to the slots for which it exists."""
+        """Write new values to the slots that get one."""
         old = ops.gather(view(parameter), slots, 0)
         ops.scatter_update(parameter, slots, ops.select(exists, new, old))

@@ -1,4 +1,4 @@
-"""The ring of rows: write, read by logical position, gather by slot. Each costs O(rows touched), whatever the capacity.
+"""The ring of rows: write, read by logical position, gather by slot. Each costs O(rows touched) at any capacity.
 
 Columns are Parameters ``[C, *F]``; rows are Tensors ``[*F]`` (one row) or ``[n, *F]``. Axes: ``C`` capacity, ``*F`` a
 column's shape.
@@ -25,11 +25,11 @@ class RingWrite:
         self.rank = len(shapes[0])
 
     def rows_of(self, rows):
-        """Count the rows."""
+        """Return the number of rows."""
         return 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
 
     def slots(self, head, count, n):
-        """Find the slots of the newest of n rows, at most `capacity` of them."""
+        """Return the slots of the newest of n rows, at most `capacity` of them."""
         written = min(n, self.capacity)
         end = ops.cast(head, ms.int64) + ops.cast(count, ms.int64) + n
         return ops.floor_mod(end - written + ops.arange(written), self.size)
@@ -42,7 +42,7 @@ class RingWrite:
             ops.scatter_update(columns[i], slots, ops.cast(batch, columns[i].dtype))
 
     def move(self, head, count, serials, n):
-        """Move the cursors by n rows."""
+        """Advance the cursors by n rows."""
         total = ops.cast(count, ms.int64) + n
         kept = ops.minimum(total, self.size)
         ops.assign(head, ops.cast(ops.floor_mod(ops.cast(head, ms.int64) + total - kept, self.size), ms.int32))
@@ -51,6 +51,7 @@ class RingWrite:
         return kept
 
     def __call__(self, columns, head, count, serials, rows):
+        """Append rows."""
         n = self.rows_of(rows)
         self.write(columns, self.slots(head, count, n), rows)
         return self.move(head, count, serials, n)
@@ -66,6 +67,7 @@ class Gather:
         self.views = tuple(InPlace(shape, dtype) for shape, dtype in zip(columns.shapes, stored))
 
     def __call__(self, columns, slots):
+        """Return copies of the rows in these slots."""
         rows = ()
         for i in range(len(columns)):
             rows = rows + (ops.cast(ops.gather(self.views[i](columns[i]), slots, 0), self.types[i]),)
@@ -84,6 +86,7 @@ class RingRead:
         self.check = ops.Assert()
 
     def __call__(self, columns, head, count, index):
+        """Return the rows at logical positions; fail the graph if one has no row."""
         stored = ops.cast(count, ms.int64)
         inside = ops.logical_and(index >= -stored, index < stored)
         self.check(ops.all(inside), (index, stored))
@@ -101,17 +104,19 @@ class CompositeRead:
         self.read = RingRead(state.capacity, columns)
 
     def __call__(self, index):
+        """Return the rows at logical positions."""
         return self.read(self.state.columns, self.state.head, self.state.count, index)
 
 
 @ms.jit_class
 class SingleRow:
-    """``(rows) -> row``: what a kernel gave for an index ``[]``, with scalars of shape ``[]``."""
+    """``(rows) -> row``: converts a kernel's output for an index ``[]``, with scalars of shape ``[]``."""
 
     def __init__(self, columns: Columns) -> None:
         self.shapes = columns.shapes
 
     def __call__(self, rows):
+        """Return the row, with scalars of shape ``[]``."""
         single = ()
         for i in range(len(self.shapes)):
             single = single + (rows[i] if len(self.shapes[i]) > 0 else self.scalar(rows[i]),)

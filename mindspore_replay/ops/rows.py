@@ -1,6 +1,6 @@
 """State of each row of a buffer with weights, and its changes.
 
-Rows are named by handles. A handle is invalid if its row is not stored any more, or was removed: deleted, used up or
+Rows are identified by handles. A handle is invalid if its row is no longer stored, or was removed: deleted, used up or
 stale. These are parts of the operators in `insert.py`, `sample.py` and `updates.py`; each costs O(log C) a row. Axes:
 ``C`` capacity.
 """
@@ -19,20 +19,21 @@ from .sum_tree import CompositeTree, LastOfEach, index_type
 class WeightOf:
     """``(priority float32) -> float64``: ``(priority + epsilon)^alpha``.
 
-    It is rounded to float32, so that power functions that differ in the last bits give the same.
+    Rounded to float32, so that power functions that differ in the last bits give the same weight.
     """
 
     def __init__(self, factors: Tensor) -> None:
         self.alpha, self.epsilon = factors[0], factors[1]
 
     def __call__(self, priority):
+        """Convert priorities to weights."""
         weight = ops.pow(ops.cast(priority, ms.float64) + self.epsilon, self.alpha)
         return ops.cast(ops.cast(weight, ms.float32), ms.float64)
 
 
 @ms.jit_class
 class Handles:
-    """Handles of the rows of a ring, which are their serial numbers: of slots, and slots of them.
+    """Converts between slots of a ring and handles, which are serial numbers of rows.
 
     Handles are int64, slots int32 or int64.
     """
@@ -42,7 +43,7 @@ class Handles:
         self.index = index_type(state.capacity)
 
     def next(self):
-        """Return the handle of the row that is inserted next."""
+        """Return the handle of the next row to be inserted."""
         return self.state.serials[0]
 
     def oldest(self):
@@ -55,7 +56,7 @@ class Handles:
         return ops.cast(row, ms.int64) + self.oldest()
 
     def slots(self, handles):
-        """Slots, all in ``[0, C)``, and whether they hold the rows."""
+        """Return slots, all in ``[0, C)``, and whether they hold the rows of these handles."""
         stored = ops.logical_and(handles >= self.oldest(), handles < self.next())
         slots = ops.floor_mod(handles - self.state.serials[1], self.state.capacity)
         return ops.cast(slots, self.index), stored
@@ -63,9 +64,9 @@ class Handles:
 
 @ms.jit_class
 class Removal:
-    """``(slots [n], removed [n] bool) -> rows removed``, int32 ``[]``: their weights become zero.
+    """``(slots [n], removed [n] bool) -> rows removed``, int32 ``[]``: sets their weights to zero.
 
-    The use count of a row that was removed is the bitwise complement of what it was.
+    The use count of a removed row is stored as its bitwise complement.
     """
 
     def __init__(self, state: State) -> None:
@@ -76,6 +77,7 @@ class Removal:
         self.view = InPlace((), np.int32)
 
     def __call__(self, slots, removed):
+        """Remove rows, and return their number."""
         _, exists, counted = self.last_of_each(slots, removed)
         uses = ops.gather(self.view(self.state.use_counts), slots, 0)
         tree = self.tree.view(self.state.weights)
@@ -87,14 +89,15 @@ class Removal:
 
 @ms.jit_class
 class Count:
-    """Counts what happened to rows, each int or int64 ``[]``."""
+    """Adds to the counters of rows; each argument is int or int64 ``[]``."""
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.units = tuple(Tensor(unit) for unit in np.eye(len(COUNTS), dtype=np.int64))
 
     def __call__(self, drawn=0, used_up=0, stale=0, deleted=0, dead=0):
-        happened = (drawn, used_up, stale, deleted, dead)  # as COUNTS has them
+        """Add to the counters."""
+        happened = (drawn, used_up, stale, deleted, dead)  # in the order of COUNTS
         total = self.state.counts
         for i in range(len(self.units)):
             if isinstance(happened[i], Tensor):
@@ -104,15 +107,16 @@ class Count:
 
 @ms.jit_class
 class Named:
-    """``(handles [n], chosen [n] bool) -> int32 []``: how many of the chosen stand for a row, as -1 does not."""
+    """``(handles [n], chosen [n] bool) -> int32 []``: counts the chosen handles that are not -1, which names no row."""
 
     def __call__(self, handles, chosen):
+        """Return the number of handles."""
         return ops.reduce_sum(ops.cast(ops.logical_and(chosen, handles >= 0), ms.int32))
 
 
 @ms.jit_class
 class Deliver:
-    """``(slots [n], ok)``: counts deliveries and removes rows that have had `max_use`, unless not `ok`."""
+    """``(slots [n], ok)``: counts deliveries and removes rows after `max_use` of them, unless not `ok`."""
 
     def __init__(self, state: State, max_use: int | None) -> None:
         self.state = state
@@ -121,6 +125,7 @@ class Deliver:
         self.count = Count(state)
 
     def __call__(self, slots, ok):
+        """Count deliveries, and remove rows that are used up."""
         deliveries = ops.broadcast_to(ops.cast(ok, ms.int32), slots.shape)
         use_counts = ops.scatter_add(self.state.use_counts, slots, deliveries)
         used_up = 0
@@ -132,9 +137,9 @@ class Deliver:
 
 @ms.jit_class
 class Rows:
-    """Finds the eligible rows where samples are single rows: those that are stored and were not removed.
+    """Eligibility if samples are single rows: rows that are stored and were not removed.
 
-    `starts.py` has the same for windows.
+    `Windows` in `starts.py` has the same methods.
     """
 
     def __init__(self, state: State, factors: Tensor) -> None:
@@ -144,18 +149,18 @@ class Rows:
         self.view = InPlace((), np.int32)
 
     def live(self, handles, slots, stored):
-        """Find the handles of eligible rows; `slots` and `stored` are those of the handles."""
+        """Return which handles are of eligible rows; `slots` and `stored` are those of the handles."""
         return ops.logical_and(stored, ops.gather(self.view(self.state.use_counts), slots, 0) >= 0)
 
     def remove(self, handles, slots, wanted):
-        """Remove rows. Gives how many were removed, and which handles were those of one that was there."""
+        """Remove rows. Returns their number, and which handles were of rows stored before."""
         live = self.live(handles, slots, wanted)
         return self.removal(slots, live), live
 
     def before_insertion(self, slots, n, ends, ok):
-        """Write when in their episodes n new rows are, of which the newest land in these slots, unless not `ok`.
+        """Write the steps of n new rows in their episodes; the newest land in these slots, unless not `ok`.
 
-        Gives whether they may be inserted, and their steps.
+        Returns whether they may be inserted, and their steps.
         """
         return ok, None
 
@@ -164,5 +169,5 @@ class Rows:
         return self.weight_of(priority)
 
     def after_insertion(self, steps):
-        """Give rows the weights that are right now that the new rows are there."""
+        """Update the weights after new rows are stored."""
         return steps

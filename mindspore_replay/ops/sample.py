@@ -1,4 +1,4 @@
-"""Samples: rows are drawn, and what a sample gives of them is copied, natively in one launch.
+"""Samples: draws rows, and copies their contents to the outputs; natively in one launch.
 
 A draw costs O(1) a row, and O(log C) with weights. Axes: ``B`` samples, ``C`` capacity.
 """
@@ -68,7 +68,7 @@ class _ByRank:
         if not self.ordered:
             rotated = ops.select(size < self.capacity, rotated, targets)
         slots = self.tree.descend(tree, rotated, enough)
-        # A check that failed does not stop what follows it.
+        # A failed check does not stop what follows it.
         ops.assign(random_state, ops.select(enough, advanced, random_state))
         return slots, None, enough
 
@@ -77,9 +77,9 @@ class _ByRank:
 class _ByPriority:
     """``(sample_range, given_beta) -> slots [n], importance weights [n], ok``, by weight.
 
-    One row comes from each of n equal strata of the total weight, whatever the range. Each draw moves beta by its step,
-    up to 1; `given_beta`, float64 ``[]``, takes its place where it is given. Not `ok`, and the graph fails, if fewer
-    than n rows are eligible or beta is outside [0, 1]. Changes the random state and beta.
+    One row comes from each of n equal strata of the total weight, whatever the range. Each draw advances beta by its
+    step, up to 1; `given_beta`, float64 ``[]``, overrides it. Not `ok`, and the graph fails, if fewer than n rows are
+    eligible or beta is outside [0, 1]. Changes the random state and beta.
     """
 
     def __init__(self, state: State, plan: SamplePlan) -> None:
@@ -120,7 +120,7 @@ class _ByPriority:
         drawn = ops.gather(tree, slots, 0)
         smallest = self.tree.minimum(tree) if self.by_buffer else ops.reduce_min(drawn)
         importance = ops.cast(ops.pow(smallest / drawn, given_beta), ms.float32)
-        # A check that failed does not stop what follows it.
+        # A failed check does not stop what follows it.
         ops.assign(random_state, ops.select(ok, advanced, random_state))
         if self.moves:
             moved = ops.select(ok, ops.minimum(now + self.beta_step, self.one), now)
@@ -129,15 +129,15 @@ class _ByPriority:
 
 
 #: Classes of ``(sample_range [2], given_beta) -> slots [n], importance weights [n] or None, ok`` by the name of the
-#: draw, made with the state and the plan. Kernels know those of `store.windows.DRAWS`; with another, graphs are run.
+#: draw, made with the state and the plan. Kernels implement those of `store.windows.DRAWS`; others run graphs.
 DRAWS: dict[str, Any] = {"uniform": _Uniform, "rank": _ByRank, "priority": _ByPriority}
 
 
 @ms.jit_class
 class CompositeSample:
-    """``(sample_range [2], given_beta) -> outputs`` of the plan. Counts deliveries where there are weights.
+    """``(sample_range [2], given_beta) -> outputs`` of the plan. Counts deliveries if there are weights.
 
-    Each draw by priority moves beta by its step, up to 1; `given_beta`, float64 ``[]``, takes its place unless it is
+    Each draw by priority advances beta by its step, up to 1; `given_beta`, float64 ``[]``, overrides it unless it is
     ``None``. Changes the random state.
     """
 
@@ -151,6 +151,7 @@ class CompositeSample:
         self.deliver = None if state.weights is None else Deliver(state, plan.max_use)
 
     def __call__(self, sample_range, given_beta):
+        """Draw a sample, and return its outputs."""
         slots, importance, ok = self.draw(sample_range, given_beta)
         outputs = self.give(slots, importance, ok)
         if self.deliver is not None:

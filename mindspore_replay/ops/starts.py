@@ -1,8 +1,8 @@
 """Rows at which windows may start.
 
-A legal start has its weight in the tree and every other row weighs zero, so a draw looks at nothing but what it draws.
-Rows of one insertion belong to the rule's `streams` environments in turn, and neighbours in time are that many slots
-apart. An insertion costs O(window) a row. Axes: ``C`` capacity.
+A valid start has its weight in the tree and every other row has weight zero, so a draw reads only the rows drawn. Rows
+of one insertion belong to the rule's `streams` environments in turn, so neighbours in time are that many slots apart.
+An insertion costs O(window) a row. Axes: ``C`` capacity.
 """
 
 import mindspore as ms
@@ -27,6 +27,7 @@ class Legal:
         self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
 
     def __call__(self, handles):
+        """Return which rows are valid starts."""
         past, future, streams = self.rule.past, self.rule.future, self.rule.streams
         oldest = self.handles.oldest()
         slots, stored = self.handles.slots(handles)
@@ -55,9 +56,9 @@ class Legal:
 
 @ms.jit_class
 class NextSteps:
-    """``(ends [n] uint8) -> steps [n] int64, ok``: the steps of rows that are about to be inserted.
+    """``(ends [n] uint8) -> steps [n] int64, ok``: the steps, in their episodes, of rows about to be inserted.
 
-    Not `ok`, and the graph fails, if a row makes its episode longer than it may be.
+    Not `ok`, and the graph fails, if a row would make its episode too long.
     """
 
     def __init__(self, state: State, rule: WindowRule) -> None:
@@ -69,6 +70,7 @@ class NextSteps:
         self.check = ops.Assert()
 
     def __call__(self, ends):
+        """Return the steps, and whether no episode becomes too long; ``None`` if there is no limit."""
         streams = self.rule.streams
         slots, stored = self.handles.slots(self.handles.next() + self.newest)
         flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
@@ -79,7 +81,7 @@ class NextSteps:
         index = ops.broadcast_to(ops.expand_dims(ops.arange(ends.shape[0]), 1), ends.shape)
         steps = first + index
         if ends.shape[0] > 1:
-            # After an end steps count from it; an end in the row itself counts for the next.
+            # Steps count from the last end; an end in the row itself takes effect with the next row.
             last = ops.cummax(ops.select(ends > 0, index, ops.zeros_like(index) - 1), 0)[0]
             last = ops.concat((self.none, last[:-1]), 0)
             steps = ops.select(last >= 0, index - last - 1, steps)
@@ -91,7 +93,7 @@ class NextSteps:
 
 @ms.jit_class
 class Complete:
-    """``(steps [n])``: gives starts the weight that is right now that the newest n rows are there."""
+    """``(steps [n])``: sets the weights of starts whose windows the newest n rows may have completed."""
 
     def __init__(self, state: State, factors: Tensor, rule: WindowRule) -> None:
         self.state, self.rule = state, rule
@@ -100,12 +102,13 @@ class Complete:
         self.weight_of = WeightOf(factors)
         self.tree = CompositeTree(state.capacity)
         self.last_of_each = LastOfEach()
-        # Starts that a new row may complete are so many steps before it.
+        # Starts that a new row may complete are this many steps before it.
         before = np.arange(0, rule.future, rule.stride) if rule.pad_end else np.array([rule.future - 1])
         self.before = Tensor(before[None], ms.int64)
         self.view = InPlace((), np.float32)
 
     def __call__(self, steps):
+        """Set the weights, given the steps of the new rows."""
         written, streams = steps.shape[0], self.rule.streams
         serials = ops.expand_dims(self.handles.next() - written + ops.arange(written), 1)
         before = self.before
@@ -128,7 +131,7 @@ class Complete:
 
 @ms.jit_class
 class Windows:
-    """Finds the eligible rows where samples are windows: those that one may start at.
+    """Eligibility if samples are windows: rows that are valid starts.
 
     Its methods are those of `Rows`.
     """
@@ -148,9 +151,11 @@ class Windows:
         self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
 
     def live(self, handles, slots, stored):
+        """Return which handles are of eligible rows."""
         return self.legal(handles)
 
     def remove(self, handles, slots, wanted):
+        """Remove rows. Returns their number, and which handles were of rows stored before."""
         flags = ops.gather(self.flags(self.state.flags), slots, 0)
         found = ops.logical_and(wanted, ops.bitwise_and(ops.cast(flags, ms.int32), DELETED) == 0)
         _, marked, counted = self.last_of_each(slots, found)
@@ -162,11 +167,11 @@ class Windows:
         return ops.reduce_sum(ops.cast(counted, ms.int32)), found
 
     def close(self, handles, slots, found):
-        """Take the weight from the starts whose windows hold these rows."""
+        """Set the weights of starts whose windows contain these rows to zero."""
         steps = self.steps(self.state.steps)
         serials = ops.expand_dims(handles, 1) + self.offsets * self.rule.streams
         starts, stored = self.handles.slots(serials)
-        # Along an episode steps go up by one.
+        # Steps increase by one along an episode.
         same = ops.gather(steps, starts, 0) == ops.expand_dims(ops.gather(steps, slots, 0), 1) + self.offsets
         closed = ops.logical_and(ops.logical_and(stored, same), ops.expand_dims(found, 1))
         starts, closed = ops.reshape(starts, (-1,)), ops.reshape(closed, (-1,))
@@ -176,6 +181,7 @@ class Windows:
         self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
 
     def before_insertion(self, slots, n, ends, ok):
+        """Write the steps and flags of n new rows; returns whether they may be inserted, and their steps."""
         written = slots.shape[0]
         ends = ops.broadcast_to(ops.reshape(ends, (-1,)), (n,))
         steps, fits = self.next_steps(ends)
@@ -188,17 +194,18 @@ class Windows:
         return ok, steps
 
     def first_weights(self, priority):
-        """Zeros, until the windows of new rows are complete."""
+        """Return zeros, since the windows of new rows are not complete yet."""
         return ops.zeros_like(ops.cast(priority, ms.float64))
 
     def after_insertion(self, steps):
+        """Update the weights after new rows are stored."""
         if self.oldest is not None:
             self.forget_past()
         self.complete(steps)
         return steps
 
     def forget_past(self):
-        """Take the weight from rows whose past has been overwritten."""
+        """Set the weights of rows whose past was overwritten to zero."""
         oldest = self.handles.oldest()
         serials = oldest + self.oldest
         slots, stored = self.handles.slots(serials)
@@ -210,5 +217,5 @@ class Windows:
 
 
 def eligibility(state: State, factors: Tensor, rule: WindowRule | None) -> Rows | Windows:
-    """Return the part of an operator that knows which rows are eligible."""
+    """Return the part of an operator that determines eligible rows."""
     return Rows(state, factors) if rule is None else Windows(state, factors, rule)

@@ -1,4 +1,4 @@
-"""The state of a buffer by name, as the operators of graphs take it."""
+"""The state of a buffer by name, for the operators of graphs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,14 +11,14 @@ from ..store.options import Options
 
 @ms.jit_class
 class State:
-    """The Parameters that operators read and write in place; ``None`` for one that the buffer does not have.
+    """The Parameters that operators read and write in place; ``None`` for those that the buffer does not have.
 
     `buffers/base.py` documents each. Axes: ``C`` capacity.
 
     Args:
         columns (Sequence[Parameter]): The columns, each ``[C, *F]``.
         parameters (Mapping[str, Parameter]): The others by name.
-        options (Options): What the buffer is made for.
+        options (Options): Options of the buffer.
     """
 
     def __init__(self, columns: Sequence[Parameter], parameters: Mapping[str, Parameter], options: Options) -> None:
@@ -39,13 +39,13 @@ class State:
         self.flags = parameters.get("flags")
         self.row_serials = parameters.get("row_serials")
         self.window = parameters.get("window")
-        self.beta = parameters.get("beta", Tensor(np.zeros(1)))  # where nothing is drawn by priority nobody reads it
-        #: How a priority becomes a weight: alpha and epsilon, float64 ``[2]``.
+        self.beta = parameters.get("beta", Tensor(np.zeros(1)))  # not read unless rows are drawn by priority
+        #: Alpha and epsilon, which convert a priority to a weight, float64 ``[2]``.
         self.weighting = None if options.weighting is None else Tensor(np.array(options.weighting))
-        #: Where windows may start, int64 ``[6]``.
+        #: Rule for valid windows, int64 ``[6]``.
         self.window_rule = None if options.rule is None else Tensor(options.rule.array())
 
     def those(self, names: Sequence[str]) -> tuple[Parameter, ...]:
-        """Return the Parameters with these names that there are, in this order."""
+        """Return the existing Parameters among these names, in this order."""
         found = (getattr(self, name) for name in names)
         return tuple(parameter for parameter in found if parameter is not None)

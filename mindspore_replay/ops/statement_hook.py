@@ -1,8 +1,8 @@
-"""Keeps the compiler from taking ``buffer.insert(rows)`` for a list's ``insert``.
+"""Keeps the compiler from mistaking ``buffer.insert(rows)`` for a list's ``insert``.
 
-MindSpore's parser rewrites a bare statement ``a.insert(...)`` into ``a = a.insert(...)``, since lists are values in a
-graph. On a buffer that loses the order of later reads. A list's ``insert`` takes two arguments and a buffer's takes one
-positional argument, so the hook answers "an ordinary call" for the latter and leaves everything else to MindSpore.
+MindSpore's parser rewrites a bare statement ``a.insert(...)`` to ``a = a.insert(...)``, since lists are values in a
+graph. With a buffer, later reads would then lose their order. A list's ``insert`` takes two arguments and a buffer's
+takes one positional argument, so the hook reports the latter as an ordinary call and leaves all others to MindSpore.
 """
 
 import ast
@@ -12,8 +12,8 @@ from typing import Any
 
 from ..mindspore_api import EXPAND_STATEMENT, find_parser
 
-#: Positional arguments of the methods of buffers and mixtures that have the name of a list's or a dict's, which take
-#: other numbers of them.
+#: Numbers of positional arguments of methods of buffers and mixtures that share their name with a list's or dict's
+#: method, which takes other numbers.
 _ARGUMENTS = {"insert": (1,), "update": (2, 3)}
 
 
@@ -40,12 +40,12 @@ def _hooked(original: Callable[[ast.AST], Any]) -> Callable[[ast.AST], Any]:
 
 
 def installed() -> bool:
-    """Return True if bare statements ``buffer.insert(rows)`` compile as they are written."""
+    """Return True if bare statements ``buffer.insert(rows)`` compile as written."""
     return hasattr(getattr(find_parser(), EXPAND_STATEMENT, None), "mindspore_replay")
 
 
 def install() -> bool:
-    """Installs the hook, once. Warns and returns ``False`` on a MindSpore whose parser is not known."""
+    """Install the hook once. Warns and returns ``False`` if the parser of this MindSpore is not supported."""
     parser = find_parser()
     if parser is None:
         warnings.warn(

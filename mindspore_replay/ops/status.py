@@ -1,4 +1,4 @@
-"""The backend that operators run on here, in words."""
+"""A report on the backend that operators run on."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from . import native, statement_hook
 
 
 class KernelStatus(NamedTuple):
-    """The backend of ``backend="auto"`` here and now.
+    """The backend that ``backend="auto"`` chooses on the current device target.
 
     Attributes:
         backend (str): ``"native"`` or ``"composite"``.
@@ -32,10 +32,10 @@ class KernelStatus(NamedTuple):
 
 
 def kernel_status() -> KernelStatus:
-    """Tells which backend ``"auto"`` chooses on the current device target, and why.
+    """Report which backend ``"auto"`` chooses on the current device target, and why.
 
     Returns:
-        KernelStatus: Prints as a few lines.
+        KernelStatus: The report; prints as a few lines.
 
     Examples:
         >>> from mindspore_replay import kernel_status

@@ -1,4 +1,4 @@
-"""The tree of weights of store/tree.py in graphs: set, total, sums of ranges, and the slot that a point falls on.
+"""The tree of weights of store/tree.py in graphs: set, total, sums of ranges, and the slot at a point.
 
 Each costs O(log C) a slot. Axes: ``C`` capacity.
 """
@@ -16,16 +16,16 @@ from .state import State
 
 
 def index_type(capacity: int) -> Any:
-    """Return the dtype of places in such a tree: int32 where that will do, which gather takes without a cast."""
+    """Return the dtype of indices of such a tree: int32 if it is large enough, which gather takes without a cast."""
     return ms.int32 if tree_size(capacity) < 2**31 else ms.int64
 
 
 @ms.jit_class
 class LastOfEach:
-    """For entries that name slots: which of them speaks last for the slot of each.
+    """Finds the last of several entries for one slot.
 
     ``(slots [n] int64, live [n] bool) -> last [n] int64, exists [n] bool, counted [n] bool``. Entry ``last[i]`` is the
-    last live one with the slot of entry i, if one `exists`; `counted` marks one entry for each slot that has any.
+    last live one with the slot of entry i, if one `exists`; `counted` marks one entry of each slot that has any.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,12 @@ class LastOfEach:
         self.dead = Tensor((1 << 62) - 1, ms.int64)
 
     def __call__(self, slots, live):
+        """Return the last live entry for each entry's slot."""
         n = slots.shape[0]
         index = ops.arange(n)
         first = ops.cast(slots, ms.int64) * n
         order = ops.sort(ops.select(live, first + index, self.dead))[0]
-        # How many entries are of this slot or a smaller one; after `none`, the last of them.
+        # Number of entries of this slot or a smaller one; after `none`, the last of them.
         before = ops.searchsorted(order, first + n, out_int32=True)
         found = ops.gather(ops.concat((self.none, order)), before, 0) - first
         exists = found >= self.zero
@@ -47,7 +48,7 @@ class LastOfEach:
 
 @ms.jit_class
 class _Places:
-    """Places of a level's nodes and their children in the tree.
+    """Indices of a level's nodes and their children in the tree.
 
     Args:
         level (Level): The level.
@@ -63,7 +64,7 @@ class _Places:
         self.sums = Tensor([level.children + children], index)
         self.minima = Tensor([level.child_minima + children], index)
         self.node = Tensor([[level.sums, level.minima]], index)
-        # Of all nodes, if they are few.
+        # Of all nodes, if there are few.
         nodes = np.arange(level.nodes if level.nodes <= self.FEW else 1)[:, None]
         self.all_sums = Tensor(nodes * FANOUT + level.children + children, index)
         self.all_minima = Tensor(nodes * FANOUT + level.child_minima + children, index)
@@ -72,7 +73,7 @@ class _Places:
 
 @ms.jit_class
 class CompositeTree:
-    """Operations on a tree. `weights` is its Parameter, and `tree` is what `view` made of it.
+    """Operations on a tree. `weights` is its Parameter, and `tree` the result of `view` for it.
 
     Args:
         capacity (int): Slots of the tree.
@@ -94,6 +95,7 @@ class CompositeTree:
         self.view = InPlace((), np.float64)
 
     def total(self, tree):
+        """Return the total weight."""
         return ops.gather(tree, self.total_at, 0)
 
     def minimum(self, tree):
@@ -105,9 +107,9 @@ class CompositeTree:
         return ops.gather(tree, self.positive_at, 0)
 
     def write(self, weights, tree, slots, values, counted, touched):
-        """Set leaves, and return the tree to go on reading from.
+        """Set leaves, and return the tree to read from afterwards.
 
-        Entries of one slot have one value and one of them is `counted`; the nodes above the slots `touched` are
+        Entries for one slot have the same value, and one of them is `counted`; the nodes above the slots `touched` are
         computed anew.
         """
         slots = ops.cast(slots, self.index)
@@ -135,7 +137,7 @@ class CompositeTree:
         return tree
 
     def descend(self, tree, targets, ok):
-        """Return the slots on which targets in ``(0, total]`` fall, of the type `index`; slot 0 for all if not `ok`."""
+        """Return the slots at which targets in ``(0, total]`` fall, of dtype `index`; slot 0 for all if not `ok`."""
         n = targets.shape[0]
         targets = ops.expand_dims(ops.select(ok, targets, ops.zeros_like(targets)), 1)
         sums = ops.broadcast_to(ops.gather(tree, self.levels[-1].sums, 0), (n, FANOUT))
@@ -152,7 +154,7 @@ class CompositeTree:
         return ops.reshape(nodes, (n,))
 
     def before(self, tree, slots):
-        """Return the sums of the leaves in front of slots in ``[0, C]``."""
+        """Return the sums of the leaves before slots in ``[0, C]``."""
         inside = ops.expand_dims(ops.cast(ops.floor_mod(slots, self.capacity), self.index), 1)
         result = ops.zeros_like(ops.cast(slots, ms.float64))
         for height in range(len(self.levels) - 1, -1, -1):
@@ -174,7 +176,7 @@ class CompositeTree:
         return ops.select(size > 0, sums, ops.zeros_like(sums))
 
     def rotate(self, tree, slot, targets):
-        """Points of the total weight, counted from the first weight of a slot, as points counted from slot 0."""
+        """Convert points of the total weight counted from the first weight of a slot to points counted from slot 0."""
         total = self.total(tree)
         targets = targets + self.before(tree, slot)
         return ops.select(targets > total, ops.minimum(targets - total, total), targets)
@@ -182,7 +184,7 @@ class CompositeTree:
 
 @ms.jit_class
 class CompositeSums:
-    """``(ranges [m, 2] int64) -> sums [m] float64`` of the weights of logical rows, as slices."""
+    """``(ranges [m, 2] int64) -> sums [m] float64``: sums of the weights of slices of logical rows."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -190,6 +192,7 @@ class CompositeSums:
         self.bound = SliceBound()
 
     def __call__(self, ranges):
+        """Return the sums."""
         weights = self.state.weights
         count = ops.cast(self.state.count, ms.int64)
         first = self.bound(ranges[:, 0], count)
@@ -208,6 +211,7 @@ class CompositeSummary:
         self.tree = CompositeTree(state.capacity)
 
     def __call__(self):
+        """Return the three numbers."""
         weights = self.state.weights
         tree = self.tree.view(weights)
         summary = ops.stack((self.tree.total(tree), self.tree.minimum(tree), self.tree.positive(tree)))

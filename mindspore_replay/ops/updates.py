@@ -1,4 +1,4 @@
-"""Changes of stored rows: reweight, delete, age, look up, forget. Each operator costs O(log C) a row.
+"""Changes of stored rows: reweight, write, delete, age, look up, reset. Each operator costs O(log C) a row.
 
 Axes: ``C`` capacity.
 """
@@ -21,7 +21,7 @@ from .sum_tree import CompositeTree, LastOfEach
 
 @ms.jit_class
 class CompositeUpdatePriorities:
-    """``(handles [n], priority) -> invalid handles``, int32 ``[]``. Changes what is known of rows.
+    """``(handles [n], priority) -> invalid handles``, int32 ``[]``. Sets the priorities and weights of rows.
 
     `priority` is float32, one for all handles or one for each, shape ``[]`` or ``[n]``.
     """
@@ -39,6 +39,7 @@ class CompositeUpdatePriorities:
         self.named = Named()
 
     def __call__(self, handles, priority):
+        """Set priorities, and return the number of invalid handles."""
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
         slots, stored = self.handles.slots(handles)
@@ -61,9 +62,9 @@ class CompositeUpdatePriorities:
 
 @ms.jit_class
 class CompositeUpdate:
-    """``(handles [n], rows [n, *F]) -> invalid handles``, int32 ``[]``: writes rows over those stored in one column.
+    """``(handles [n], rows [n, *F]) -> invalid handles``, int32 ``[]``: overwrites rows of one column.
 
-    Of several rows for one handle the last stays.
+    Of several rows for one handle the last is kept.
     """
 
     def __init__(self, state: State, columns: Columns, column: int, rule: WindowRule | None) -> None:
@@ -76,6 +77,7 @@ class CompositeUpdate:
         self.uses, self.flags = InPlace((), np.int32), InPlace((), np.uint8)
 
     def __call__(self, handles, rows):
+        """Write rows, and return the number of invalid handles."""
         slots, live = self.handles.slots(handles)
         if self.has_episodes:
             flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
@@ -91,7 +93,7 @@ class CompositeUpdate:
 
 @ms.jit_class
 class CompositeDelete:
-    """``(handles [n]) -> rows removed``, int32 ``[]``. Changes what is known of rows."""
+    """``(handles [n]) -> rows removed``, int32 ``[]``. Changes the state of rows."""
 
     def __init__(self, state: State, factors: Tensor, rule: WindowRule | None) -> None:
         self.rows = eligibility(state, factors, rule)
@@ -100,6 +102,7 @@ class CompositeDelete:
         self.named = Named()
 
     def __call__(self, handles):
+        """Remove rows, and return their number."""
         slots, stored = self.handles.slots(handles)
         deleted, found = self.rows.remove(handles, slots, stored)
         self.count(deleted=deleted, dead=self.named(handles, ops.logical_not(found)))
@@ -108,9 +111,9 @@ class CompositeDelete:
 
 @ms.jit_class
 class CompositeAdvance:
-    """``(steps int64 []) -> now``: moves the clock and removes rows that became stale. Changes what is known of rows.
+    """``(steps int64 []) -> now``: advances the clock and removes rows that became stale. Changes the state of rows.
 
-    Rows lie in the order of their clocks, so it goes on from the oldest that was not stale, some at a time.
+    Rows are in the order of their clocks, so it continues from the oldest that was not stale, a few at a time.
     """
 
     AT_ONCE = 64
@@ -128,6 +131,7 @@ class CompositeAdvance:
         self.count = Count(state)
 
     def __call__(self, steps):
+        """Advance the clock, remove stale rows, and return the new time."""
         clock = self.state.clock
         now = clock[0] + steps
         ok = ops.logical_and(steps >= self.zero, steps <= self.last - clock[0])
@@ -143,7 +147,7 @@ class CompositeAdvance:
         return now
 
     def remove_stale(self, first, now):
-        """Remove some of the rows that became stale, from this handle on. Gives how many there were."""
+        """Remove some of the rows that became stale, from this handle on. Returns their number."""
         handles = first + self.offsets
         slots, stored = self.handles.slots(handles)
         age = now - ops.gather(self.view(self.state.insertion_clocks), slots, 0)
@@ -163,6 +167,7 @@ class CompositeInfo:
         self.priorities, self.uses, self.clocks = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
     def __call__(self, handles):
+        """Return priorities, use counts and stalenesses; 0, -1 and -1 for rows no longer stored."""
         slots, stored = self.handles.slots(handles)
         priority = ops.gather(self.priorities(self.state.priorities), slots, 0)
         uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
@@ -178,7 +183,7 @@ class CompositeInfo:
 
 @ms.jit_class
 class CompositeReset:
-    """``() -> 0``: forgets all rows; serial numbers and counts go on. Costs O(1), and O(C) with weights."""
+    """``() -> 0``: removes all rows; serial numbers and counters continue. Costs O(1), and O(C) with weights."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -189,6 +194,7 @@ class CompositeReset:
         self.zero = Tensor(0, ms.int32)
 
     def __call__(self):
+        """Remove all rows."""
         serials = self.state.serials
         if self.weighted:
             ops.assign(self.state.weights, self.empty)
@@ -204,10 +210,10 @@ class CompositeReset:
 
 @ms.jit_class
 class CompositeEndEpisodes:
-    """``() -> episodes``, int32 ``[]``: ends those that go on. Changes what is known of rows.
+    """``() -> episodes``, int32 ``[]``: ends the open episodes. Changes the state of rows.
 
     Args:
-        flags (int): What the flags of their last rows are to say.
+        flags (int): Flags to set on their last rows.
     """
 
     def __init__(self, state: State, factors: Tensor, rule: WindowRule, flags: int) -> None:
@@ -219,6 +225,7 @@ class CompositeEndEpisodes:
         self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
 
     def __call__(self):
+        """End the open episodes, and return their number."""
         slots, stored = self.handles.slots(self.handles.next() + self.newest)
         flags = ops.gather(self.flags(self.state.flags), slots, 0)
         ended = ops.logical_and(stored, ops.bitwise_and(ops.cast(flags, ms.int32), END) == 0)

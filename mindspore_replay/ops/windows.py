@@ -1,4 +1,4 @@
-"""Contents of a sample: what lies at the rows drawn, and around them where they are the starts of windows.
+"""Contents of a sample: the rows drawn, and rows around them if they are the starts of windows.
 
 Axes: ``B`` samples, ``T`` steps of a window, ``*F`` a column's shape.
 """
@@ -40,12 +40,14 @@ from .state import State
 
 
 def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int, ...]:
-    """Places of a plan's outputs among an operator's: these kinds, then rows of all columns, or the others in turn.
+    """Return the index of each output of a plan among an operator's outputs.
+
+    The operator's are outputs of the kinds `first`, then rows of all columns, or the plan's other outputs in order.
 
     Args:
         plan (SamplePlan): The plan.
         first (Sequence[int]): Kinds of outputs.
-        by_column (bool): Whether rows of columns come behind them.
+        by_column (bool): Whether rows of all columns follow them.
     """
     around = plan.around
     return tuple(
@@ -58,7 +60,7 @@ def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int
 
 @ms.jit_class
 class RowsDrawn:
-    """``(slots [n], importance weights [n], ok) -> outputs`` of a plan that gives nothing but the rows drawn."""
+    """``(slots [n], importance weights [n], ok) -> outputs`` of a plan whose outputs are only the rows drawn."""
 
     def __init__(self, state: State, plan: SamplePlan, columns: Columns) -> None:
         self.state = state
@@ -67,6 +69,7 @@ class RowsDrawn:
         self.places = places(plan, (HANDLE, WEIGHT), True)
 
     def __call__(self, slots, importance, ok):
+        """Return the outputs."""
         handles = None if self.handles is None else self.handles.of(slots)
         given = (handles, importance) + self.gather(self.state.columns, slots)
         outputs = ()
@@ -77,9 +80,9 @@ class RowsDrawn:
 
 @ms.jit_class
 class WindowsAround:
-    """``(starts [n], importance weights [n], ok) -> outputs`` of a plan that reaches over more than the rows drawn.
+    """``(starts [n], importance weights [n], ok) -> outputs`` of a plan with other rows than those drawn.
 
-    Changes the random state where goals are drawn, unless not `ok`.
+    Changes the random state if goals are drawn, unless not `ok`.
     """
 
     def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule) -> None:
@@ -95,6 +98,7 @@ class WindowsAround:
         self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
 
     def __call__(self, starts, importance, ok):
+        """Return the outputs."""
         slots = ops.cast(starts, ms.int64)
         handles = self.handles.of(slots)
         steps = ops.gather(self.steps(self.state.steps), slots, 0)
@@ -113,7 +117,7 @@ class WindowsAround:
         return outputs
 
     def extent(self, handles):
-        """Count steps from each start on: those of its episode, those that the sample holds, and transitions."""
+        """Return, from each start on, the steps of its episode, the steps in the sample, and the transitions."""
         window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
         flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
         ends = ops.bitwise_and(flags, END)
@@ -137,7 +141,7 @@ class WindowsAround:
         return after, after, ops.maximum(chain, ops.ones_like(chain))
 
     def up_to_first(self, broken):
-        """Find the steps before the first that is broken."""
+        """Return the steps before the first that is broken."""
         return ops.cumsum(ops.cast(broken, ms.int64), 1) == 0
 
 
@@ -161,8 +165,8 @@ class _Around:
         positions = np.broadcast_to(positions, (output.runs, output.length))
         self.positions = Tensor(positions.reshape(1, -1), ms.int64)
         until = np.broadcast_to(positions[:, -1:], positions.shape) if output.kind == STACK else positions
-        self.until = Tensor(until.reshape(1, -1), ms.int64)  # the positions that must be there for each to be
-        # Of each position the step by whose chain it is found.
+        self.until = Tensor(until.reshape(1, -1), ms.int64)  # the positions that must exist for each to be used
+        # For each position, the step whose chain is its origin.
         steps = np.broadcast_to(output.other + runs, positions.shape) if self.from_last else positions
         self.chain_steps = Tensor(steps.reshape(1, -1), ms.int64)
         self.alone = positions.size == 1 and output.first == 0 and output.anchor == FROM_START
@@ -211,12 +215,12 @@ class _Around:
         return ops.cast(ops.reshape(rows, self.out_shape), self.out_type)
 
     def chains(self, transitions):
-        """Count the rows of the chains of steps, ``[n, T]``; any number for steps that the sample does not hold."""
+        """Return the rows of the chains of steps, ``[n, T]``; undefined for steps outside the sample."""
         chains = ops.minimum(ops.expand_dims(transitions, 1) - self.chain_steps, self.longest)
         return ops.maximum(chains, ops.zeros_like(chains))
 
     def held(self, before, given):
-        """Find the steps that the sample holds, ``[n, T]``."""
+        """Return which steps are in the sample, ``[n, T]``."""
         return ops.logical_and(
             self.chain_steps >= ops.expand_dims(-before, 1), self.chain_steps < ops.expand_dims(given, 1)
         )
@@ -253,7 +257,7 @@ class _Around:
 
 @ms.jit_class
 class _GoalRows:
-    """``(handles, slots, steps, ok) -> goal slots [n], relabelled [n] bool``, as csrc/core/windows.h has it.
+    """``(handles, slots, steps, ok) -> goal slots [n], relabelled [n] bool``, as in csrc/core/windows.h.
 
     The first three are those of starts, int64 ``[n]``. Changes the random state, unless not `ok`.
     """
@@ -276,7 +280,7 @@ class _GoalRows:
         return ops.floor_mod(slots + step * self.streams, self.capacity)
 
     def to_last(self, newest, slots, steps):
-        """Count the steps from each row to the last stored one of its episode: along an episode steps go up by 1."""
+        """Return the steps from each row to the last stored one of its episode; steps increase by 1 along it."""
         view = self.steps(self.state.steps)
         low, high = ops.zeros_like(newest), newest
         for _ in range(self.rounds):
@@ -318,7 +322,7 @@ class _GoalRows:
 
 @ms.jit_class
 class Relabel:
-    """``(outputs) -> fields``: gives relabelled samples the reward for their goal.
+    """``(outputs) -> fields``: computes the rewards of relabelled samples.
 
     Args:
         layout (SampleLayout): The layout of a sample, with hindsight.
@@ -339,6 +343,7 @@ class Relabel:
         self.zero = Tensor(0.0, ms.float64)
 
     def __call__(self, *outputs):
+        """Return the fields, with the rewards of relabelled samples."""
         relabelled = outputs[self.count]
         goal, reward = outputs[self.goal], outputs[self.reward]
         if self.chain == 0:
@@ -349,7 +354,7 @@ class Relabel:
         return outputs[: self.reward] + (reward,) + outputs[self.reward + 1 : self.count]
 
     def returns(self, outputs, relabelled, goal, reward):
-        """Return the n-step returns of relabelled samples, whose every step has the one goal."""
+        """Return the n-step returns of relabelled samples, in which every step has the same goal."""
         chain, achieved, rewards = outputs[self.count + 1], outputs[self.count + 2], outputs[self.count + 3]
         n, rows = rewards.shape[0], rewards.shape[0] * self.chain
         goals = ops.broadcast_to(ops.expand_dims(goal, 1), achieved.shape)

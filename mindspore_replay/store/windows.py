@@ -75,7 +75,7 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
     following = np.where(flags & END, 0, steps + 1)[:-streams] if streams < len(steps) else steps[:0]
     wrong = []
     if (steps < 0).any() or (steps[streams:] != following).any():
-        wrong.append("'steps' do not go on from each row to the next of its stream")
+        wrong.append("'steps' are not consecutive in the rows of a stream")
     if ((flags & DELETED > 0) & (uses >= 0)).any() or (flags > (END | FINAL | DELETED)).any():
         wrong.append("'flags' are none that rows have, or a deleted row counts as live")
     if ((flags & FINAL > 0) & (flags & END == 0)).any():
@@ -87,7 +87,7 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
 # Kinds of outputs, as csrc/core/windows.h has them.
 WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT = range(11)
 
-# Where positions are counted from: the start, or the last row of a chain, those that an n-step return goes along.
+# Origins of positions: the start, or the last row of the chain of an n-step return.
 FROM_START, FROM_LAST = 0, 1
 
 #: Ways to draw starts.
@@ -108,21 +108,21 @@ class Output(NamedTuple):
     """One of the arrays that a sample consists of.
 
     Args:
-        kind (int): ``WINDOW``: rows of a column. ``MASK``: whether there are such rows, bool. ``RETURN``: the
-            discounted sum of a column over the chain of each position. ``DISCOUNT``: gamma^k over k rows of that chain,
-            and 0 where the last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal,
-            bool. ``GOAL``: a row of `other` if so, else of `column`. ``LENGTH``: steps of the episode from the start
-            on, as far as outputs reach, int32. ``CHAIN``: rows of the start's chain, int32. ``STACK``: as ``WINDOW``,
-            but a run is of zeros unless its last row is there. ``HANDLE``: the handle of the start, int64. ``WEIGHT``:
-            its importance weight, float32, 1 where samples are not drawn by priority.
-        column (int): A column, where the kind has one.
-        other (int): Another; ``FROM_LAST``, the step whose chain the first run is counted from.
-        anchor (int): What positions are counted from.
+        kind (int): ``WINDOW``: rows of a column. ``MASK``: whether these rows exist, bool. ``RETURN``: the discounted
+            sum of a column over the chain of each position. ``DISCOUNT``: gamma^k for the k rows of that chain, and 0
+            if the last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal, bool.
+            ``GOAL``: a row of `other` if it has, else of `column`. ``LENGTH``: steps of the episode from the start on,
+            within the reach of the outputs, int32. ``CHAIN``: rows of the start's chain, int32. ``STACK``: as
+            ``WINDOW``, but a run is all zeros unless its last row exists. ``HANDLE``: the handle of the start, int64.
+            ``WEIGHT``: its importance weight, float32, 1 if samples are not drawn by priority.
+        column (int): A column, if the kind has one.
+        other (int): Another column; with ``FROM_LAST``, the step whose chain is the origin of the first run.
+        anchor (int): Origin of positions.
         first (int): The first position.
-        runs (int): Of windows, stacks and masks: runs of positions, each of which begins one later than the one before;
-            ``FROM_LAST``, each is counted from the chain of its own step.
+        runs (int): For windows, stacks and masks: number of runs of positions, each of which begins one later than the
+            previous; with ``FROM_LAST``, the origin of each is the chain of its own step.
         length (int): Positions of a run.
-        lead (tuple[int, ...]): The axes that `runs` and `length` make in the output, between ``B`` and ``*F``.
+        lead (tuple[int, ...]): The axes of the output for `runs` and `length`, between ``B`` and ``*F``.
     """
 
     kind: int
@@ -160,7 +160,7 @@ class Output(NamedTuple):
 
     @property
     def begin(self) -> int:
-        """The first step that it may read, counted from the start."""
+        """First step that it may read, counted from the start."""
         return self.first + self.other if self.anchor == FROM_LAST else self.first
 
 

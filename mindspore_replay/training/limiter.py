@@ -46,7 +46,6 @@ class RateLimiter(OwnNames, nn.Cell):
     If one thread both inserts and samples, a wait in it never ends: check the buffer's `can_sample` before each sample;
     it includes the limiter. A wait of 10 s is logged once, as a warning of ``mindspore_replay.limiter``.
 
-
     Args:
         samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or the minimum and the
             maximum, ``(low, high)``: with low 0 insertions never wait, with an infinite high samples wait for

@@ -57,7 +57,6 @@ class Prefetch:
     It helps if drawing takes long compared to the learner's step and a core is free. A small batch is drawn faster than
     threads switch, and a sample in the learner's own graph needs no thread.
 
-
     Args:
         buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from.
         depth (int): Batches to keep ready. Default: ``2``.

@@ -127,7 +127,6 @@ class VectorRows:
             info (dict): In the mode SAME_STEP with the final observations under ``"final_obs"``.
             columns (array): The buffer's other columns. Shape ``[E, *F]`` each.
 
-
         Returns:
             tuple[dict, dict]: The rows, a copy for each of the buffer's columns, and the flags ``end`` and ``final``,
             bool ``[E]``, for ``buffer.insert(exp, **flags)``. The caller may change both.

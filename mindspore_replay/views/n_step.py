@@ -10,27 +10,27 @@ _FLOATS = ("float32", "float64")
 
 
 class NStep(Shown):
-    r"""A view that turns single steps into steps of up to n: the data is stored once.
+    r"""A view that turns single steps into transitions of up to n steps; the data is stored once.
 
     .. math:: R_t = \sum_{i=0}^{k-1} \gamma^i r_{t+i}, \quad d_t = \gamma^k (1 - \mathrm{terminated}_{t+k-1})
 
-    so that the target is :math:`R_t + d_t \max_a Q(s_{t+k}, a)`. :math:`k` is ``n``, or less where the episode ends, at
-    a truncation too, at the newest row of the stream and before a deleted row. In a sample the reward is :math:`R_t`;
-    next observation, `terminated` and a column ``"truncated"`` are those of step :math:`t+k-1`; and a field
-    ``"discount"`` with :math:`d_t` comes after the columns, float32 ``[B]``.
+    so that the target is :math:`R_t + d_t \max_a Q(s_{t+k}, a)`. :math:`k` is ``n``, or less at the end of the episode
+    (also by truncation), at the newest row of the stream and before a deleted row. In a sample the reward is
+    :math:`R_t`; next observation, `terminated` and a column ``"truncated"`` are those of step :math:`t+k-1`; and a
+    field ``"discount"`` with :math:`d_t` comes after the columns, float32 ``[B]``.
 
-    If there is no column with the next observation, it is the observation of the next row, and comes as a field before
-    the discount. Then the last row of an episode is drawn only where its next observation does not matter, see
-    ``final`` of `ReplayBuffer.insert`.
+    If there is no column with the next observation, it is the observation of the next row, and becomes a field before
+    the discount. Then the last row of an episode is drawn only if its next observation does not matter, see ``final``
+    of `ReplayBuffer.insert`.
 
-    In a sample of sequences or episodes each of the ``T`` steps has all this: the reward, next observation,
+    In a sample of sequences or episodes this applies to each of the ``T`` steps: the reward, next observation,
     `terminated` and ``"truncated"`` are those of the chain that begins at the step, and the discount is float32
-    ``[B, T]``. A chain may go on beyond the last step of the sequence, along the rows stored. The mask is ``True``
-    where a transition begins. None begins at a row that holds only the observation after its episode; nor, if there is
-    no column with the next observation, where the next row is missing. Where the mask is ``False``, all is zero.
+    ``[B, T]``. A chain may extend beyond the last step of the sequence, over the rows stored. The mask is ``True``
+    where a transition begins: not at a row that holds only the observation after its episode, and, without a column of
+    next observations, not where the next row is missing. Where the mask is ``False``, all values are zero.
 
     Args:
-        n (int): Most steps, at least 1.
+        n (int): Largest number of steps, at least 1.
         gamma (float): Discount of one step, in [0, 1].
         reward (str): Column of rewards, float32 or float64. Default: ``"reward"``.
         terminated (str): Column that is nonzero where an episode terminated, of shape ``()``. Default:
@@ -79,7 +79,7 @@ class NStep(Shown):
         self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
 
     def apply_to(self, layout: Any) -> None:
-        """Says what a sample is to hold; buffers call it."""
+        """Add the n-step returns to the layout of a sample. Called by buffers."""
         layout.only_one("NStep", layout.returns is not None)
         columns = layout.columns
         if "discount" in columns.names:

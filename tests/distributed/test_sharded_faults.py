@@ -209,7 +209,7 @@ def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixtu
             os.kill(process, signal.SIGCONT)
         wait_until(lambda: int(replay.size()) == 66)
         assert int(replay.update_priorities(indices, 1.0)) == 0  # it is the process that it was
-        assert "shard 1 has not answered for 20 s, the others go on" in caplog.text
+        assert "shard 1 has not answered for 20 s, the others continue" in caplog.text
         assert {number // 100 for _ in range(10) for number in numbers_of(replay.sample()).tolist()} == {0, 1, 2}
 
 

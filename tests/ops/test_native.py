@@ -79,7 +79,7 @@ def test_ascend_has_no_native_kernels(target: Callable[[str], None]):
     assert (native.library_path(), native.on_cpu()) == ("", False)
     assert kernel_status()[:3] == ("composite", "", reason)
     assert native.choose_backend("auto", "X") == native.choose_backend("composite", "X") == "composite"
-    with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' cannot be had: {reason}.$"):
+    with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' is not available: {reason}.$"):
         native.choose_backend("native", "X")
 
 
@@ -103,7 +103,7 @@ def test_a_gpu_without_its_library(case: str, folder: Path, target: Callable[[st
     target("GPU")
     assert native.why_not() == kernel_status().reason == reason
     assert native.choose_backend("auto", "X") == "composite"
-    with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' cannot be had: {reason}.$"):
+    with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' is not available: {reason}.$"):
         native.choose_backend("native", "X")
 
 
@@ -182,7 +182,7 @@ def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: 
     )
     assert lines[0] == f"composite | {reason}"
     assert lines[1] == f"composite {expected[0].asnumpy().tolist()}"
-    assert lines[2] == f"For 'ReplayBuffer', backend='native' cannot be had: {reason}."
+    assert lines[2] == f"For 'ReplayBuffer', backend='native' is not available: {reason}."
     assert lines[3].startswith(
         "For 'ReplayBuffer', column 0 is bfloat16, which MindSpore's operators neither scatter nor"
     )
