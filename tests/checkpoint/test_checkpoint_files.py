@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import resource
+import stat
 import struct
 import subprocess
 import sys
@@ -533,6 +534,28 @@ def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sources, "incremental_paths", replace_and_list)
     assert_same_state(load(PATH), new)
     assert len(calls) == 2
+
+
+def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The power may fail at any moment: first the file, then its name, then the folder that holds the name."""
+    buffer, path, calls = filled(RINGS["uniform"]), tmp_path / "buffer.safetensors", []
+    fsync, replace = os.fsync, os.replace
+
+    def record_fsync(descriptor: int) -> None:
+        calls.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def record_replace(source: Any, target: Any) -> None:
+        calls.append("name")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    for incremental in (False, True):
+        calls.clear()
+        insert(buffer, 1)
+        save(buffer, path, incremental=incremental)
+        assert calls == ["file", "name", "folder"]
 
 
 @pytest.mark.slow
