@@ -956,14 +956,13 @@ COLUMNS: list[tuple[type[Exception], Callable[[], Any], str]] = [
 ]
 SEQUENCES = "can be a view only on a buffer that samples single rows"
 for _cls in (SequenceReplayBuffer, EpisodeReplayBuffer):
-    for _columns, _view in ((STEP, RETURNS), (GOAL, OTHER)):
-        COLUMNS.append(
-            (
-                TypeError,
-                lambda cls=_cls, columns=_columns, view=_view: made(columns, [view], cls, 3),
-                f"^For '{_cls.__name__}', {type(_view).__name__} {SEQUENCES}",
-            )
+    COLUMNS.append(
+        (
+            TypeError,
+            lambda cls=_cls: made(GOAL, [OTHER], cls, 3),
+            f"^For '{_cls.__name__}', HindsightRelabel {SEQUENCES}",
         )
+    )
 
 
 @pytest.mark.parametrize(("error", "call", "message"), COLUMNS, ids=[message[-60:] for *_, message in COLUMNS])
@@ -1052,7 +1051,7 @@ def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
         buffer.insert(rows, priority=1.0)
     with pytest.raises(
         RuntimeError,
-        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer or EpisodeReplayBuffer with prioritized=",
+        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer",
     ):
         buffer.update_priorities([0], [1.0])
     with pytest.raises(TypeError, match="sample_range"):
