@@ -58,7 +58,8 @@ class Arguments(Attributes):
         if not self.prioritized:
             raise RuntimeError(
                 f"For '{type(self).__name__}', '{method}' needs a buffer that draws by priority: make a "
-                "PrioritizedReplayBuffer, or a SequenceReplayBuffer or EpisodeReplayBuffer with prioritized=True."
+                "PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer with "
+                "prioritized=True."
             )
 
     def _need_episodes(self, what: str) -> None:

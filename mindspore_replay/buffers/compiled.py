@@ -116,8 +116,8 @@ class CompiledCalls(nn.Cell):
     def _eligible_graph(self):
         return self._operators.summary()[2]
 
-    def _eligible_between_graph(self, ranges):
-        return self._operators.sums(ranges)
+    def _eligible_between_graph(self, sample_range):
+        return self._operators.eligible_in(sample_range)
 
     def _delete_graph(self, handles):
         return self._operators.delete(handles)
@@ -155,7 +155,7 @@ class CompiledCalls(nn.Cell):
             return len(range(*slice(*where).indices(self.count())))
         if where is ALL_ROWS:
             return int(self._eligible().asnumpy())
-        return int(self._eligible_between(Tensor([where], ms.int64)).asnumpy()[0])
+        return int(self._eligible_between(Tensor(where, ms.int64)).asnumpy())
 
     def insertion(self, exp: Any, priority: np.ndarray | None, end: Any, final: Any) -> None:
         """Store one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""

@@ -1,4 +1,4 @@
-"""Uniform experience replay from the newest rows."""
+"""Experience replay from the newest rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from ..store.checks import check_size, one_int
 from .base import Buffer
 from .compile_time import compile_time
 from .parameters import overwrite
-from .parts import Limits, Parts, Uniform
+from .parts import Limits, Parts, sampler_of
 
 
 class ElasticReplayBuffer(Buffer):
-    r"""A ring of transitions on the device, of which only the newest `window` rows are drawn, uniformly.
+    r"""A ring of transitions on the device, of which only the newest `window` rows are drawn, uniformly or by priority.
 
     The window can change at any time: it can grow during training, since early rows soon lose their value, and no row
     is deleted when it shrinks. The other properties are those of `ReplayBuffer`. With views, the window contains the
@@ -32,8 +32,12 @@ class ElasticReplayBuffer(Buffer):
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         window (Union[int, None]): Number of newest rows to draw from, from `sample_size` to `capacity`. Default:
             ``None``, for `capacity`.
+        prioritized (bool): Whether rows of the window are drawn by priority, and samples come with importance weights,
+            as `PrioritizedReplayBuffer` with the rows of the window alone would give. Default: ``False``.
+        alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`; the
+            ``"buffer"`` is the window.
         names, num_envs, replace, ordered, max_use, max_staleness, weighted, views, seed, backend: As for
-            `ReplayBuffer`.
+            `ReplayBuffer`; `replace` must be ``True`` if `prioritized`.
 
     Attributes:
         window (Parameter): Number of newest rows to draw from. Shape ``[1]``, int64.
@@ -64,6 +68,7 @@ class ElasticReplayBuffer(Buffer):
         types: Sequence[Any],
         window: int | None = None,
         *,
+        prioritized: bool = False,
         names: Sequence[str] | None = None,
         num_envs: int = 1,
         replace: bool = True,
@@ -71,11 +76,17 @@ class ElasticReplayBuffer(Buffer):
         max_use: int | None = None,
         max_staleness: int | None = None,
         weighted: bool = False,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_steps: int = 0,
+        epsilon: float = 1e-6,
+        normalize: str = "batch",
         views: Sequence[Any] = (),
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
-        sampler = Uniform(replace, ordered, capacity if window is None else window)
+        priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
@@ -129,24 +140,30 @@ class ElasticReplayBuffer(Buffer):
         one_int(type(self).__name__, "window", np.ones(shape, numpy_type(dtype)))
         return True
 
-    def _sample_graph(self, *, as_dict=False, with_indices=False):
-        return self._drawn_graph(None, None, as_dict, with_indices)
+    def _sample_graph(self, beta=None, *, as_dict=False, with_indices=False):
+        return self._drawn_graph(None, self._beta_graph(beta), as_dict, with_indices or self.prioritized)
 
     @graph_body(_sample_graph)
-    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw `sample_size` of the newest `window` rows, each row that was not removed with equal probability.
+    def sample(
+        self, beta: Any = None, *, as_dict: bool = False, with_indices: bool = False
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """Draw `sample_size` of the newest `window` rows that were not removed, with equal probability or by priority.
 
         Args:
+            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
+                `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict by column name; only from Python. Default: ``False``.
             with_indices (bool): Whether to return the rows' handles first, as for `ReplayBuffer.sample`. Default:
                 ``False``.
 
         Returns:
-            tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
+            tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`. If
+            `prioritized`, handles, int64 ``[B]``, and importance weights, float32 ``[B]``, come before them.
 
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
+            ValueError: If `beta` is given and outside [0, 1], or the buffer is not `prioritized`.
             RuntimeError: If the window has fewer than `sample_size` eligible rows; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
         """
-        return self._drawn(None, None, as_dict, with_indices)
+        return self._drawn(None, self._beta(beta), as_dict, with_indices or self.prioritized)

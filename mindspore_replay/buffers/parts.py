@@ -37,6 +37,11 @@ class Sampler:
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Check the sampler's arguments; a TypeError or ValueError names the class `name`."""
 
+    def check_window(self, name: str, sample_size: int, capacity: int) -> None:
+        """Check the window, if there is one."""
+        if self.window is not None:
+            self.window = check_size(name, "window", self.window, capacity, sample_size)
+
     def draw(self, weighted: bool) -> str:
         """Return the name of the draw in `ops.sample.DRAWS`, for a buffer with or without weights."""
         raise NotImplementedError
@@ -52,8 +57,7 @@ class Uniform(Sampler):
         """Raise an error that names an argument that does not fit the sizes."""
         check_bool(name, "replace", self.replace)
         check_bool(name, "ordered", self.ordered)
-        if self.window is not None:
-            self.window = check_size(name, "window", self.window, capacity, sample_size)
+        self.check_window(name, sample_size, capacity)
 
     def draw(self, weighted: bool) -> str:
         """Return the name of the draw, for a buffer with or without weights."""
@@ -61,16 +65,21 @@ class Uniform(Sampler):
 
 
 class Prioritized(Sampler):
-    """Draws rows in proportion to (priority + epsilon)^alpha, one from each stratum of the total weight."""
+    """Draws rows in proportion to (priority + epsilon)^alpha, one from each stratum of the total weight.
+
+    With `window`, that is the weight of the newest `window` rows.
+    """
 
     def __init__(
-        self, alpha: float, beta: float, beta_steps: int, epsilon: float, normalize: str, replace: bool, ordered: bool
-    ) -> None:
+        self, alpha: float, beta: float, beta_steps: int, epsilon: float, normalize: str, replace: bool, ordered: bool,
+        window: int | None = None,
+    ) -> None:  # fmt: skip
         self.alpha, self.beta, self.beta_steps, self.epsilon = alpha, beta, beta_steps, epsilon
-        self.normalize, self.replace, self.ordered = normalize, replace, ordered
+        self.normalize, self.replace, self.ordered, self.window = normalize, replace, ordered, window
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument that does not fit the sizes."""
+        self.check_window(name, sample_size, capacity)
         self.alpha = check_number(name, "alpha", self.alpha)
         self.first_beta = check_number(name, "beta", self.beta)
         self.beta_steps = check_size(name, "beta_steps", self.beta_steps, minimum=0)
@@ -95,12 +104,13 @@ class Prioritized(Sampler):
 
 
 def sampler_of(
-    name: str, prioritized: Any, priorities: tuple[float, float, int, float, str], replace: bool, ordered: bool
-) -> Sampler:
+    name: str, prioritized: Any, priorities: tuple[float, float, int, float, str], replace: bool, ordered: bool,
+    window: int | None = None,
+) -> Sampler:  # fmt: skip
     """Make the sampler of a class that supports both ways to draw."""
     if check_bool(name, "prioritized", prioritized):
-        return Prioritized(*priorities, replace, ordered)
-    return Uniform(replace, ordered)
+        return Prioritized(*priorities, replace, ordered, window)
+    return Uniform(replace, ordered, window)
 
 
 class Limits(NamedTuple):

@@ -18,7 +18,7 @@ from .reservoir import CompositeReservoirInsert
 from .ring import CompositeRead, SingleRow
 from .sample import CompositeSample
 from .state import State
-from .sum_tree import CompositeSummary, CompositeSums
+from .sum_tree import CompositeSummary, CompositeSums, CountInRange
 
 
 @ms.jit_class
@@ -84,6 +84,8 @@ class Operators:
             self._advance = make("advance", lambda: updates.CompositeAdvance(*given, limit), max_staleness=most)
             self._info = make("info", lambda: updates.CompositeInfo(state))
             self._sums = make("sums", lambda: CompositeSums(state))
+            # Where weights are 0 and 1 their sum counts rows.
+            self._count = CountInRange(state) if options.beta is not None else None
             self._summary = make("summary", lambda: CompositeSummary(state))
             self._update_priorities = make("update_priorities", lambda: updates.CompositeUpdatePriorities(*given))
         if rule is not None:
@@ -159,7 +161,13 @@ class Operators:
             return ops.minimum(ops.cast(self.state.count, ms.int64), self.state.window[0])
         if self.state.window is None:
             return self.summary()[2]
-        return self.sums(ops.expand_dims(self.usual_range(), 0))[0]
+        return self.eligible_in(self.usual_range())
+
+    def eligible_in(self, sample_range):
+        """Count the rows of a range of logical rows, int64 ``[2]``, at which samples may start."""
+        if self._count is not None:
+            return self._count(sample_range)
+        return self.sums(ops.expand_dims(sample_range, 0))[0]
 
     def reset(self):
         """Remove all rows; serial numbers and counters continue, and beta is reset."""

@@ -15,7 +15,7 @@ from .in_place import InPlace
 from .random import Bits, DrawUniform, Ranks, SliceBound, UnitInterval
 from .rows import Deliver
 from .state import State
-from .sum_tree import CompositeTree
+from .sum_tree import CompositeTree, CountInRange
 from .windows import RowsDrawn, WindowsAround
 
 
@@ -77,9 +77,9 @@ class _ByRank:
 class _ByPriority:
     """``(sample_range, given_beta) -> slots [n], importance weights [n], ok``, by weight.
 
-    One row comes from each of n equal strata of the total weight, whatever the range. Each draw advances beta by its
-    step, up to 1; `given_beta`, float64 ``[]``, overrides it. Not `ok`, and the graph fails, if fewer than n rows are
-    eligible or beta is outside [0, 1]. Changes the random state and beta.
+    One row comes from each of n equal strata of the total weight, in a buffer with a window of that of the range. Each
+    draw advances beta by its step, up to 1; `given_beta`, float64 ``[]``, overrides it. Not `ok`, and the graph fails,
+    if fewer than n rows are eligible or beta is outside [0, 1]. Changes the random state and beta.
     """
 
     def __init__(self, state: State, plan: SamplePlan) -> None:
@@ -95,13 +95,21 @@ class _ByPriority:
         self.bits = Bits(plan.n)
         self.unit = UnitInterval()
         self.tree = CompositeTree(state.capacity)
+        self.counts = None if state.window is None else CountInRange(state)
+        self.bound = SliceBound()
+        self.offsets = Tensor([0, 1], ms.int64)  # the last row is the one before the end
         self.check = ops.Assert()
 
     def __call__(self, sample_range, given_beta):
         random_state, beta = self.state.random_state, self.state.beta
         tree = self.tree.view(self.state.weights)
-        total = self.tree.total(tree)
-        positive = self.tree.positive(tree)
+        if self.counts is None:
+            edges, total, least = None, self.tree.total(tree), self.tree.minimum(tree)
+            positive = self.tree.positive(tree)
+        else:
+            ends = self.ends(sample_range)
+            edges, total, least = self.tree.within(tree, ends[0], ends[1])
+            positive = self.counts(sample_range)
         ok = positive >= self.n
         self.check(ok, (positive, self.n))
         now = self.view(beta)
@@ -114,11 +122,14 @@ class _ByPriority:
         bits, advanced = self.bits(random_state)
         targets = (self.index + self.unit(bits)) * (total / self.n)
         targets = ops.minimum(targets, total)
-        if self.ordered:
+        if self.ordered and edges is None:
             targets = self.tree.rotate(tree, ops.reshape(ops.cast(self.state.head, ms.int64), (1,)), targets)
-        slots = self.tree.descend(tree, targets, ok)
+        elif self.ordered:
+            targets = targets + self.tree.before_first(tree, edges)
+            targets = ops.select(targets > total, ops.minimum(targets - total, total), targets)
+        slots = self.tree.descend(tree, targets, ok, edges)
         drawn = ops.gather(tree, slots, 0)
-        smallest = self.tree.minimum(tree) if self.by_buffer else ops.reduce_min(drawn)
+        smallest = least if self.by_buffer else ops.reduce_min(drawn)
         importance = ops.cast(ops.pow(smallest / drawn, given_beta), ms.float32)
         # A failed check does not stop what follows it.
         ops.assign(random_state, ops.select(ok, advanced, random_state))
@@ -126,6 +137,12 @@ class _ByPriority:
             moved = ops.select(ok, ops.minimum(now + self.beta_step, self.one), now)
             ops.assign(beta, ops.depend(moved, importance))
         return slots, importance, ok
+
+    def ends(self, sample_range):
+        """Return the first and the last slot of a range of logical rows, ``[2]``; any where it is empty."""
+        head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
+        bounds = self.bound(sample_range, count) + head
+        return ops.cast(ops.floor_mod(bounds - self.offsets, self.state.capacity), self.tree.index)
 
 
 #: Classes of ``(sample_range [2], given_beta) -> slots [n], importance weights [n] or None, ok`` by the name of the

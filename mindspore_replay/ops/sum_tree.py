@@ -90,6 +90,8 @@ class CompositeTree:
         self.positive_at = Tensor(last, self.index)
         self.positive_slot = Tensor([last], self.index)
         self.infinity = Tensor(np.inf, ms.float64)
+        self.children = Tensor(np.arange(FANOUT)[None], self.index)
+        self.none = Tensor(0.0, ms.float64)
         self.least = ops.ReduceMin(keep_dims=True)
         self.before_each = ops.CumSum(exclusive=True)
         self.view = InPlace((), np.float64)
@@ -136,22 +138,82 @@ class CompositeTree:
             tree = ops.scatter_update(weights, node_at, above)
         return tree
 
-    def descend(self, tree, targets, ok):
-        """Return the slots at which targets in ``(0, total]`` fall, of dtype `index`; slot 0 for all if not `ok`."""
+    def descend(self, tree, targets, ok, edges=None):
+        """Return the slots at which targets in ``(0, total]`` fall, of dtype `index`; slot 0 for all if not `ok`.
+
+        With `edges`, of `within`, only the weights of a range count.
+        """
         n = targets.shape[0]
         targets = ops.expand_dims(ops.select(ok, targets, ops.zeros_like(targets)), 1)
-        sums = ops.broadcast_to(ops.gather(tree, self.levels[-1].sums, 0), (n, FANOUT))
+        sums = ops.gather(tree, self.levels[-1].sums, 0)
+        if edges is not None:
+            sums = self.inside(edges, len(self.levels) - 1, self.children, sums)
+        sums = ops.broadcast_to(sums, (n, FANOUT))
         child = ops.searchsorted(ops.cumsum(sums, 1), targets, out_int32=True)
         nodes = ops.cast(child, self.index)
         for height in range(len(self.levels) - 2, -1, -1):
             targets = targets - ops.gather_elements(self.before_each(sums, 1), 1, child)
             first = nodes * FANOUT
             sums = ops.gather(tree, first + self.levels[height].sums, 0)
+            if edges is not None:
+                sums = self.inside(edges, height, first + self.children, sums)
             prefix = ops.cumsum(sums, 1)
             targets = ops.minimum(targets, prefix[:, FANOUT - 1 :])
             child = ops.searchsorted(prefix, targets, out_int32=True)
             nodes = first + ops.cast(child, self.index)
         return ops.reshape(nodes, (n,))
+
+    def within(self, tree, first, last):
+        """Return the edges of a range of slots, around the end of the ring if `last` is smaller.
+
+        `first` and `last` are ``[]`` of the dtype `index`. Returns the edges, the total and the smallest positive weight of the range; csrc/core/tree_range.h has the same. The
+        edges are whether the range wraps, and for each level the nodes above the first and the last slot and their
+        weights within the range, each ``[2]``.
+        """
+        slots = ops.stack((first, last))
+        wraps, nodes = last < first, slots
+        sums = ops.gather(tree, slots, 0)
+        minima = ops.masked_fill(sums, sums <= 0, self.infinity)
+        edges = (wraps,)
+        for height in range(len(self.levels)):
+            edges = edges + ((nodes, sums),)
+            level = self.levels[height]
+            above = ops.floor_divide(nodes, FANOUT)
+            begin = ops.expand_dims(above, 1) * FANOUT
+            children = begin + self.children
+            weights = self.inside(edges, height, children, ops.gather(tree, begin + level.sums, 0))
+            if height == 0:
+                least = ops.masked_fill(weights, weights <= 0, self.infinity)
+            else:
+                least = self.chosen(
+                    wraps, nodes, minima, children, ops.gather(tree, begin + level.minima, 0), self.infinity
+                )
+            nodes, sums, minima = above, ops.cumsum(weights, 1)[:, FANOUT - 1], self.least(least, 1)[:, 0]
+        return edges, sums[0], minima[0]
+
+    def inside(self, edges, height, children, weights):
+        """Return the weights of nodes within a range."""
+        nodes, sums = edges[height + 1]
+        return self.chosen(edges[0], nodes, sums, children, weights, self.none)
+
+    def chosen(self, wraps, nodes, of_nodes, children, values, otherwise):
+        """Select values for nodes inside a range, for the two at its edges, and for the others."""
+        after, before = children > nodes[0], children < nodes[1]
+        inside = ops.select(wraps, ops.logical_or(after, before), ops.logical_and(after, before))
+        values = ops.select(inside, values, otherwise)
+        values = ops.select(children == nodes[1], of_nodes[1], values)
+        return ops.select(children == nodes[0], of_nodes[0], values)
+
+    def before_first(self, tree, edges):
+        """Return the sum of the weights of a range in front of its first slot, ``[]``."""
+        total = self.none
+        for height in range(len(self.levels) - 1, -1, -1):
+            child = edges[height + 1][0][0]
+            begin = ops.floor_divide(child, FANOUT) * FANOUT
+            weights = ops.gather(tree, begin + self.levels[height].sums[0], 0)
+            weights = self.inside(edges, height, begin + self.children[0], weights)
+            total = total + self.before_each(weights, 0)[child - begin]
+        return total
 
     def before(self, tree, slots):
         """Return the sums of the leaves before slots in ``[0, C]``."""
@@ -200,6 +262,29 @@ class CompositeSums:
         sums = self.tree.sum_rows(self.tree.view(weights), first, size, ops.cast(self.state.head, ms.int64))
         self.tree.view.done(weights, sums)
         return sums
+
+
+@ms.jit_class
+class CountInRange:
+    """``(range [2] int64) -> float64 []``: rows with a positive weight, as a slice of logical rows. Cost O(C)."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.slots = Tensor(np.arange(state.capacity), ms.int64)
+        self.bound = SliceBound()
+        self.view = InPlace((), np.float64)
+
+    def __call__(self, rows):
+        """Return the number of rows of the range with a positive weight."""
+        count = ops.cast(self.state.count, ms.int64)
+        first = self.bound(rows[0], count)
+        size = self.bound(rows[1], count) - first
+        row = ops.floor_mod(self.slots - ops.cast(self.state.head, ms.int64) - first, self.state.capacity)
+        leaves = ops.gather(self.view(self.state.weights), self.slots, 0)
+        found = ops.logical_and(row < size, leaves > 0)
+        found = ops.reduce_sum(ops.cast(found, ms.float64))
+        self.view.done(self.state.weights, found)
+        return found
 
 
 @ms.jit_class

@@ -127,7 +127,7 @@ class Store:
 
         Args:
             bounds (Union[tuple[int, int], None]): A slice of logical rows to draw from; ``None`` for all, or for
-                the newest `window`. Not with priorities.
+                the newest `window`.
             beta (Union[float, None]): Beta of this call, in [0, 1], with priorities; ``None`` for that of the state.
 
         Returns:
@@ -330,10 +330,19 @@ class Store:
             return len(range(*slice(*where).indices(self.count())))
         if where is ALL_ROWS:
             return int(self.arrays["weights"][-1])
+        if self.options.beta is not None:
+            return self._positive(*slice(*where).indices(self.count()))
         call, ranges, sums = self._summing
         ranges[0] = where
         call()
         return int(sums[0])
+
+    def _positive(self, first: int, stop: int, _: int) -> int:
+        """Count the rows of a range with a positive weight. Cost O(range)."""
+        capacity, size = self.options.capacity, max(stop - first, 0)
+        begin = (self.arrays["head"].item() + first) % capacity
+        leaves, wrapped = self.arrays["weights"][:capacity], max(begin + size - capacity, 0)
+        return int(np.count_nonzero(leaves[begin : begin + size]) + np.count_nonzero(leaves[:wrapped]))
 
     # The whole state.
 

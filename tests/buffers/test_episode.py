@@ -496,6 +496,6 @@ def test_calls(error: type[Exception], call: Callable[[Any], Any], message: str)
     pair.compare()
     with pytest.raises(
         RuntimeError,
-        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer or EpisodeReplayBuffer with prioritized=",
+        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer",
     ):
         pair.buffer.update_priorities([0], [1.0])

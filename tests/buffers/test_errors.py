@@ -360,7 +360,7 @@ def test_rows_of_a_buffer_that_is_not_full(backend: str):
 def test_priorities_need_a_class_that_draws_by_them(buffer: ReplayBuffer):
     message = (
         "'update_priorities' needs a buffer that draws by priority: make a PrioritizedReplayBuffer, or a "
-        "SequenceReplayBuffer or EpisodeReplayBuffer with prioritized=True."
+        "SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer with prioritized=True."
     )
     assert_unchanged(buffer, lambda: buffer.update_priorities([0], [1.0]), RuntimeError, text(message))
 

@@ -208,6 +208,7 @@ void CountWeighted() {
   CountSamples("256 of 2^20 by priority", buffer, {256, 2, 1, 0, 0, 0, 0, 0, 1e-5}, outputs);
   CountSamples("256 of 2^20 by priority, ordered, used up, by the buffer's weights", buffer,
                {256, 2, 1, 1, 1, 1, 0, 0, 1e-5}, outputs);
+  CountSamples("256 of the newest 10^5 by priority", buffer, {256, 2, 1, 0, 0, 0, 0, 0, 1e-5}, outputs, -100000);
 
   const Arguments one = Weighted(kOne, MixedWeights(kLarge));
   const auto handles = [](int64_t n) { return Int64(Range(kLarge + 7, n, 4000)); };

@@ -50,6 +50,31 @@ void CheckDescent(const replay::SumTree &tree, const std::vector<double> &leaves
   CHECK(alone);
 }
 
+// What is drawn from a range lies in it, at any place of the ring, though the weights around it are far larger or smaller.
+void CheckRange(const replay::SumTree &tree, const std::vector<double> &leaves, int64_t head, replay::RowRange rows) {
+  const auto capacity = static_cast<int64_t>(leaves.size());
+  const replay::Cursors ring{capacity, head, capacity, capacity, 0};
+  const replay::TreeRange range(tree, rows, ring);
+  double total = 0;
+  double least = INFINITY;
+  for (int64_t row = rows.first; row < rows.first + rows.size; ++row) {
+    const double weight = leaves[replay::SlotOf(row, head, capacity)];
+    total += weight;
+    if (weight > 0) least = std::min(least, weight);
+  }
+  CHECK(std::abs(range.Total() - total) <= total * 1e-13);
+  CHECK(range.Minimum() == least);
+  CHECK(range.BeforeFirst() >= 0 && range.BeforeFirst() <= range.Total() * (1 + 1e-13));
+  if (total == 0) return;
+  bool inside = true;
+  for (double target : {1e-300, range.Total() / 3, range.Total() / 2, std::nextafter(range.Total(), 0.0), range.Total()}) {
+    const int64_t slot = range.SlotAt(target);
+    const int64_t row = (slot - head + capacity) % capacity;
+    inside = inside && row >= rows.first && row < rows.first + rows.size && leaves[slot] > 0;
+  }
+  CHECK(inside);
+}
+
 // Points of the total weight stay within it, also where the weights in front of `slot` sum to more than the total, which
 // is summed in another order.
 void CheckRotation(const replay::SumTree &tree, int64_t capacity) {
@@ -68,6 +93,10 @@ void TestRotation() {
     for (size_t slot = 0; slot < 290; ++slot) leaves[slot] = RandomWeight(replay::RandomBits(seed, slot));
     std::vector<double> data = FreshTree(leaves);
     CheckRotation(replay::SumTree(data.data(), 300), 300);
+    const auto bits = static_cast<int64_t>(replay::RandomBits(seed, 400) >> 2);
+    const int64_t first = bits % 300;
+    const int64_t size = 1 + bits / 300 % (300 - first);
+    CheckRange(replay::SumTree(data.data(), 300), leaves, bits / 90000 % 300, {first, size});
   }
 }
 

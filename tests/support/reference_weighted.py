@@ -228,6 +228,10 @@ class PrioritizedTwin(UniformTwin):
         super().forget()
         self.beta = self.first_beta
 
+    def drawable(self) -> list[int]:
+        """The slots of the rows that it draws from, from the oldest."""
+        return self.order()
+
     def targets(self, total: float) -> list[float]:
         """One point of the total weight in each stratum."""
         points = []
@@ -240,10 +244,10 @@ class PrioritizedTwin(UniformTwin):
         """The slots of a sample; advances the random sequence. Deliveries are not counted yet."""
         if len(self.eligible()) < self.draws:
             raise RuntimeError(len(self.eligible()))
-        places = list(range(self.capacity))
+        places, drawable = list(range(self.capacity)), self.drawable()
         if self.ordered:
-            places = places[self.head :] + places[: self.head]
-        weights = [self.records[place].weight for place in places]
+            places = places[drawable[0] :] + places[: drawable[0]]
+        weights = [self.records[place].weight if place in drawable else 0.0 for place in places]
         slots = [places[draw_slot(weights, target)] for target in self.targets(sum(weights))]
         self.counter += self.draws
         return slots
@@ -252,7 +256,7 @@ class PrioritizedTwin(UniformTwin):
         """Handles, importance weights and rows."""
         slots = self.draw()
         drawn = [self.records[slot].weight for slot in slots]
-        everywhere = [record.weight for record in self.records if record.weight > 0]
+        everywhere = [self.records[slot].weight for slot in self.drawable() if self.records[slot].weight > 0]
         smallest = min(drawn if self.normalize == "batch" else everywhere)
         exponent = self.beta if beta is None else beta
         importance = [float(np.float32((smallest / weight) ** exponent)) for weight in drawn]
@@ -276,3 +280,17 @@ class PrioritizedTwin(UniformTwin):
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"beta": [self.beta]}
+
+
+class ElasticTwin(PrioritizedTwin):
+    """`ElasticReplayBuffer` by priority: rows outside the window weigh nothing when it draws."""
+
+    def __init__(self, draws: int, capacity: int, window: int, **options: Any) -> None:
+        super().__init__(draws, capacity, **options)
+        self.window = window
+
+    def drawable(self) -> list[int]:
+        return self.order()[-self.window :]
+
+    def eligible(self, sample_range: Range = (None, None)) -> list[int]:
+        return [slot for slot in self.drawable() if self.records[slot].weight > 0]

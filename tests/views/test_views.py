@@ -1056,7 +1056,7 @@ def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
         buffer.insert(rows, priority=1.0)
     with pytest.raises(
         RuntimeError,
-        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer or EpisodeReplayBuffer with prioritized=",
+        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer",
     ):
         buffer.update_priorities([0], [1.0])
     with pytest.raises(TypeError, match="sample_range"):

@@ -15,6 +15,7 @@
 #include "core/rows.h"
 #include "core/status.h"
 #include "core/sum_tree.h"
+#include "core/tree_range.h"
 
 namespace replay {
 
@@ -53,11 +54,32 @@ inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors 
   state->counter += draws;
 }
 
-// The importance weights of rows; `smallest` is that of the buffer or of these rows.
-inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t n, double beta, bool by_buffer,
+// As DrawByWeight from the rows of a range alone.
+inline void DrawByWeight(RandomState *state, const TreeRange &range, bool ordered, int64_t draws, int64_t *slots) {
+  const RandomState before = *state;
+  const double total = range.Total();
+  const double stratum = total / static_cast<double>(draws);
+  const double offset = ordered ? range.BeforeFirst() : 0;
+  for (int64_t i = 0; i < draws; ++i) {
+    slots[i] = range.SlotAt(Rotated(PointOfStratum(before, i, stratum, total), offset, total));
+  }
+  state->counter += draws;
+}
+
+// Whether `wanted` rows of a range weigh something. Cost O(wanted) where most do.
+inline bool HasPositive(const SumTree &tree, RowRange rows, const Cursors &ring, int64_t wanted) {
+  int64_t found = 0;
+  for (int64_t row = rows.first + rows.size; row-- > rows.first && found < wanted;) {
+    found += tree.Leaf(SlotOf(row, ring.head, ring.capacity)) > 0;
+  }
+  return found >= wanted;
+}
+
+// The importance weights of rows; `least` is the smallest weight in the buffer, or less than 0 for that of these rows.
+inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t n, double beta, double least,
                               float *weights) {
-  double smallest = tree.Minimum();
-  if (!by_buffer) {
+  double smallest = least;
+  if (least < 0) {
     smallest = tree.Leaf(slots[0]);
     for (int64_t i = 1; i < n; ++i) smallest = std::min(smallest, tree.Leaf(slots[i]));
   }
@@ -71,12 +93,17 @@ template <typename Reach>
 Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int64_t *bounds, int64_t n, int64_t *slots) {
   const SumTree &tree = reach.row_state().tree;
   const Cursors &ring = reach.places();
-  if (plan.draw == kByPriority) {
+  const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
+  if (plan.draw == kByPriority && rows.size == ring.count) {
     if (tree.Positive() < static_cast<double>(n)) return kTooFewRows;
     DrawByWeight(random, tree, ring, plan.ordered != 0, n, slots);
     return kOk;
   }
-  const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
+  if (plan.draw == kByPriority) {
+    if (!HasPositive(tree, rows, ring, n)) return kTooFewRows;
+    DrawByWeight(random, TreeRange(tree, rows, ring), plan.ordered != 0, n, slots);
+    return kOk;
+  }
   const auto eligible = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
   if (eligible < n) return kTooFewRows;
   DrawByRank(random, tree, ring, rows, eligible, plan.replace != 0, plan.ordered != 0, n, slots);

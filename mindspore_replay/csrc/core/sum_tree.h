@@ -71,6 +71,11 @@ class SumTree {
   REPLAY_BOTH double Minimum() const { return *Minima(height_); }
   REPLAY_BOTH double Positive() const { return data_[size_ - 1]; }
 
+  static constexpr int kMaxHeight = 9;
+  // The sum of a node at a level from 0, the leaves, to Height(); and from 1 on the smallest positive weight below it.
+  REPLAY_BOTH double Sum(int level, int64_t node) const { return Sums(level)[node]; }
+  REPLAY_BOTH double Least(int level, int64_t node) const { return Minima(level)[node]; }
+
   // The sum of the leaves in slots [0, slot), slot < capacity.
   REPLAY_BOTH double Before(int64_t slot) const {
     double before = 0;
@@ -165,7 +170,6 @@ class SumTree {
 
  private:
   static constexpr int kBits = 4;
-  static constexpr int kMaxHeight = 9;
 
   REPLAY_BOTH static int64_t RoundUp(int64_t size) { return (size + kFanout - 1) / kFanout * kFanout; }
 

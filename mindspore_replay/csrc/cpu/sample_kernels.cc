@@ -27,6 +27,12 @@ using replay::Timeline;
 using replay::Window;
 using Args = replay::Bound<replay::OperatorNumber("sample")>;
 
+// The weight by which importance weights are measured if that is of the buffer, else -1.
+double Measure(const Plan &plan, const replay::SumTree &tree, const replay::Cursors &ring, const int64_t *bounds) {
+  if (plan.draw != replay::kByPriority || plan.by_buffer == 0) return -1;
+  return replay::LeastWeight(tree, replay::SliceRows(bounds[0], bounds[1], ring.count), ring);
+}
+
 constexpr int64_t kAhead = 1;  // windows that are prefetched
 
 // Outputs of a sample that reaches over nothing but the rows at which it starts.
@@ -86,8 +92,9 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
     give(rows.places());
     const replay::RowState &row_state = rows.row_state();
     if (plan.draw == replay::kByPriority) {
+      const double measure = Measure(plan, row_state.tree, rows.places(), bounds);
       for (float *weights : outputs.weights) {
-        replay::ImportanceWeights(row_state.tree, slots.data(), n, beta, plan.by_buffer != 0, weights);
+        replay::ImportanceWeights(row_state.tree, slots.data(), n, beta, measure, weights);
       }
       replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
     }
@@ -167,9 +174,10 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     for (int64_t *to : handles) {
       std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
     }
+    const double measure = Measure(plan, row_state.tree, timeline.places(), bounds);
     for (float *to : weights) {
       if (plan.draw == replay::kByPriority) {
-        replay::ImportanceWeights(row_state.tree, slots.data(), n, beta, plan.by_buffer != 0, to);
+        replay::ImportanceWeights(row_state.tree, slots.data(), n, beta, measure, to);
       } else {
         std::fill_n(to, n, 1.0f);
       }

@@ -14,6 +14,7 @@
 #include "cuda/shuffle.cuh"
 #include "core/status.h"
 #include "core/timeline.h"
+#include "core/tree_range.h"
 #include "core/windows.h"
 
 namespace {
@@ -34,6 +35,7 @@ using replay::State;
 using replay::SumTree;
 using replay::Target;
 using replay::Timeline;
+using replay::TreeRange;
 using replay::Window;
 
 constexpr int kMostOutputs = 48;
@@ -49,6 +51,10 @@ struct Draws {
   bool rotates;    // whether points of the total weight are counted from another slot than 0
   double offset;   // the weight before that slot
   double stratum;  // of the total weight, for draws by priority
+  double total;    // weight that they draw from
+  double least;    // the smallest weight of that
+  bool in_range;   // whether they draw from a range of rows only
+  replay::RowRange rows;
   int64_t first;   // logical row of rank 0, and the ring's head, of draws without weights
   int64_t head;
 };
@@ -105,16 +111,10 @@ struct Sample {
     draws->by_priority = plan->draw == replay::kByPriority;
     draws->ranks = {*state.random, 0, true, given_ranks};
     const SumTree &tree = state.row_state.tree;
-    if constexpr (replay::kHasRowState<Rows>) {
-      if (draws->by_priority) {
-        if (tree.Positive() < static_cast<double>(n)) return replay::kTooFewRows;
-        draws->stratum = tree.Total() / static_cast<double>(n);
-        draws->rotates = ordered;
-        draws->offset = ordered ? tree.Before(ring.head) : 0;
-        return replay::kOk;
-      }
-    }
     const replay::RowRange rows = replay::SliceRows(bounds[0], bounds[1], ring.count);
+    if constexpr (replay::kHasRowState<Rows>) {
+      if (draws->by_priority) return LoadByPriority(tree, ring, rows, draws);
+    }
     draws->ranks.replace = plan->replace != 0;
     // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
     draws->rotates = ordered || rows.size < ring.capacity;
@@ -137,8 +137,11 @@ struct Sample {
     if constexpr (replay::kHasRowState<Rows>) {
       const SumTree &tree = state.row_state.tree;
       const double point = draws.by_priority
-                               ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, tree.Total())
+                               ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, draws.total)
                                : static_cast<double>(draws.ranks(i) + 1);
+      if (draws.by_priority && draws.in_range) {
+        return TreeRange(tree, draws.rows, state.Ring()).SlotAt(replay::Rotated(point, draws.offset, draws.total));
+      }
       return tree.SlotAt(draws.rotates ? replay::Rotated(point, draws.offset, tree.Total()) : point);
     } else {
       return replay::SlotOf(draws.first + draws.ranks(i), draws.head, state.capacity);
@@ -177,7 +180,7 @@ struct Sample {
       if (own_handles != nullptr) own_handles[i] = handle;
       CountUse(slot);
       if (draws.by_priority) {
-        if (plan->by_buffer) Give(replay::kWeight, i, WeightOf(slot, state.row_state.tree.Minimum()));
+        if (plan->by_buffer) Give(replay::kWeight, i, WeightOf(slot, draws.least));
         return;
       }
     }
@@ -214,6 +217,38 @@ struct Sample {
   }
 
  private:
+  // What draws by priority from a range of rows have in common; the same in all blocks.
+  __device__ int LoadByPriority(const SumTree &tree, const replay::Cursors &ring, replay::RowRange rows, Draws *draws) const {
+    draws->rows = rows;
+    draws->in_range = rows.size < ring.count;
+    draws->rotates = plan->ordered != 0;
+    if (draws->in_range) {
+      if (!HasPositive(tree, ring, rows)) return replay::kTooFewRows;
+      const TreeRange range(tree, rows, ring);
+      draws->total = range.Total();
+      draws->least = range.Minimum();
+      draws->offset = draws->rotates ? range.BeforeFirst() : 0;
+    } else {
+      if (tree.Positive() < static_cast<double>(n)) return replay::kTooFewRows;
+      draws->total = tree.Total();
+      draws->least = tree.Minimum();
+      draws->offset = draws->rotates ? tree.Before(ring.head) : 0;
+    }
+    draws->stratum = draws->total / static_cast<double>(n);
+    return replay::kOk;
+  }
+
+  // Whether n rows of a range weigh something, for all threads of a block.
+  __device__ bool HasPositive(const SumTree &tree, const replay::Cursors &ring, replay::RowRange rows) const {
+    int64_t found = 0;
+    for (int64_t begin = 0; begin < rows.size && found < n; begin += blockDim.x) {
+      const int64_t back = begin + threadIdx.x;
+      const int64_t row = rows.first + rows.size - 1 - back;
+      found += __syncthreads_count(back < rows.size && tree.Leaf(replay::SlotOf(row, ring.head, ring.capacity)) > 0);
+    }
+    return found >= n;
+  }
+
   __device__ float WeightOf(int64_t slot, double smallest) const {
     return replay::ImportanceWeight(smallest, state.row_state.tree.Leaf(slot), *given_beta);
   }

@@ -1,0 +1,302 @@
+"""Only the newest `window` rows are drawn, by priority."""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from checks import assert_frequencies, assert_weights
+from drivers import Combination
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mindspore import Tensor
+from reference_weighted import ElasticTwin
+
+from mindspore_replay import ElasticReplayBuffer, NStep, PrioritizedReplayBuffer
+from mindspore_replay.store.store import Store
+
+#: Weights are priorities, and sums of whole numbers are exact.
+EXACT: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0}
+DRAWS, CAPACITY = 3, 40
+
+
+def make(backend: str, window: int | None = None, draws: int = DRAWS, **options: Any) -> ElasticReplayBuffer:
+    return ElasticReplayBuffer(
+        draws, CAPACITY, [()], [ms.int64], window, prioritized=True, backend=backend, **({"seed": 3} | EXACT | options)
+    )
+
+
+class Calls(Kept):
+    """The methods inside compiled functions."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def sample(self, window):
+        self.buffer.set_window(window)
+        return self.buffer.sample()
+
+    @ms.jit
+    def can_sample(self):
+        return self.buffer.can_sample()
+
+
+class Pair:
+    """A buffer and its twin, which every operation reaches alike."""
+
+    def __init__(self, buffer: Any, compiled: bool = False, **options: Any) -> None:
+        self.buffer, self.calls = buffer, Calls(buffer) if compiled else None
+        self.twin = ElasticTwin(DRAWS, CAPACITY, CAPACITY, **({"seed": 3} | EXACT | options))
+
+    def insert(self, n: int, priorities: list[int]) -> None:
+        given = np.array([priorities[i % len(priorities)] for i in range(n)], np.float32)
+        rows = np.arange(self.twin.inserted, self.twin.inserted + n)
+        self.buffer.insert([rows], priority=given)
+        self.twin.insert([(row,) for row in rows], given)
+
+    def window(self, size: int) -> None:
+        self.twin.window = size
+        self.buffer.set_window(size)
+
+    def delete(self, behind: list[int]) -> None:
+        handles = [self.twin.inserted - 1 - distance for distance in behind]
+        assert int(self.buffer.delete(handles)) == self.twin.delete(handles)
+
+    def update(self, behind: list[int], priorities: list[int]) -> None:
+        handles = [self.twin.inserted - 1 - distance for distance in behind]
+        values = [float(priorities[i % len(priorities)]) for i in range(len(handles))]
+        assert int(self.buffer.update_priorities(handles, values)) == self.twin.update(handles, values)
+
+    def sample(self) -> None:
+        can_sample = self.twin.can_sample()
+        assert bool(self.buffer.can_sample()) == can_sample
+        if self.calls is not None:
+            assert bool(self.calls.can_sample()) == can_sample
+        if not can_sample:
+            if self.calls is None:
+                with pytest.raises(
+                    RuntimeError, match=f"but got {len(self.twin.eligible())} in the range to draw from"
+                ):
+                    self.buffer.sample()
+            return
+        compiled = None if self.calls is None else self.calls.sample(Tensor(self.twin.window, ms.int64))
+        handles, weights, rows = (part.asnumpy() for part in compiled or self.buffer.sample())
+        expected = self.twin.sample()
+        assert (handles.tolist(), rows.tolist()) == (expected[0], [row[0] for row in expected[2]])
+        assert weights.tolist() == np.array(expected[1], np.float32).tolist()
+
+
+PRIORITIES = st.lists(st.sampled_from([0, 0, 1, 2, 7, 1000]), min_size=3, max_size=9)
+BEHIND = st.lists(st.integers(-2, CAPACITY + 3), min_size=4, max_size=4)
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.sampled_from([1, 4, 16]), PRIORITIES),
+        st.tuples(st.just("insert"), st.sampled_from([1, 4, 16]), PRIORITIES),
+        st.tuples(st.just("window"), st.integers(DRAWS, CAPACITY)),
+        st.tuples(st.just("delete"), BEHIND),
+        st.tuples(st.just("update"), BEHIND, PRIORITIES),
+        *[st.tuples(st.just("sample"))] * 4,
+    ),
+    min_size=20,
+    max_size=30,
+)
+QUIET = settings(
+    deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck), max_examples=25
+)
+
+
+def run(pair: Pair, operations: list[tuple[Any, ...]]) -> None:
+    for name, *arguments in operations:
+        getattr(pair, name)(*arguments)
+        assert_weights(pair.buffer, pair.twin)
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "ordered, by the window's weights": {"ordered": True, "normalize": "buffer", "beta_steps": 7},
+    "used up": {"max_use": 2, "normalize": "buffer"},
+}
+
+
+@pytest.mark.parametrize("options", ARGUMENTS.values(), ids=ARGUMENTS)
+@settings(QUIET)
+@given(operations=OPERATIONS)
+def test_random_operations(options: dict[str, Any], operations: list[tuple[Any, ...]]):
+    run(Pair(make("native", **options), **options), operations)
+
+
+_shared: dict[str, Any] = {}
+
+
+@settings(QUIET, max_examples=2)
+@given(operations=OPERATIONS)
+def test_random_operations_composite(operations: list[tuple[Any, ...]]):
+    options = ARGUMENTS["ordered, by the window's weights"]
+    if not _shared:
+        buffer = make("composite", **options)
+        _shared.update(buffer=buffer, empty=buffer.state_dict())
+    _shared["buffer"].load_state_dict(_shared["empty"])
+    run(Pair(_shared["buffer"], **options), operations)
+
+
+def test_each_combination(combination: Combination):
+    options = ARGUMENTS["ordered, by the window's weights"]
+    pair = Pair(make(combination.backend, **options), combination.call != "eager", **options)
+    for i, window in enumerate([5, 40, 17, 3, 30, 8, 21, 40]):
+        pair.insert(16, [i, 3, 0, 1000, 1])
+        pair.window(window)
+        pair.sample()
+        pair.delete([1, 4, 50, i])
+        pair.sample()
+        assert_weights(pair.buffer, pair.twin)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_window_of_all_rows_draws_as_a_prioritized_buffer(backend: str, ordered: bool):
+    """Bit for bit, also before the ring is full."""
+    options = EXACT | {"alpha": 0.6, "seed": 5, "ordered": ordered, "normalize": "buffer"}
+    plain = PrioritizedReplayBuffer(4, CAPACITY, [()], [ms.int64], backend="native", **options)
+    elastic = make(backend, draws=4, **options)
+    for i in range(6):
+        for buffer in (plain, elastic):
+            buffer.insert([np.arange(13)], priority=np.linspace(i, 9, 13, dtype=np.float32))
+        for ours, theirs in zip(elastic.sample(), plain.sample(), strict=True):
+            assert ours.asnumpy().tolist() == theirs.asnumpy().tolist()
+
+
+# How often rows come, and with which importance weights.
+
+WINDOW = 7
+WEIGHTS = np.array([2.0**i for i in range(10, 0, -1)] + [3.0, 1.0, 2.0, 0.0, 5.0, 4.0, 8.0])  # of the rows
+
+
+def shares(first: int) -> dict[int, float]:
+    """How often each of the rows from one on comes."""
+    weights = WEIGHTS[first:]
+    return {first + i: w / weights.sum() for i, w in enumerate(weights.tolist()) if w > 0}
+
+
+def assert_importance(found: dict[int, float], probabilities: dict[int, float], beta: float) -> None:
+    """They are (N * P(i))^-beta over the largest, with N and P of the rows drawn from."""
+    n = len(probabilities)
+    raw = {row: (n * p) ** -beta for row, p in probabilities.items()}
+    expected = {row: weight / max(raw.values()) for row, weight in raw.items()}
+    assert found.keys() == expected.keys()
+    np.testing.assert_allclose([found[row] for row in expected], list(expected.values()), rtol=1e-6)
+
+
+def wrong_draws(name: str, n: int) -> list[int]:
+    """Draws of a sampler that is wrong."""
+    rng, rows = np.random.default_rng(0), np.arange(len(WEIGHTS))
+    first = len(WEIGHTS) - WINDOW
+    whole = rng.choice(rows, n, p=WEIGHTS / WEIGHTS.sum())
+    if name == "ignores the window":
+        return whole.tolist()
+    if name == "the total of the whole tree":  # points beyond the window's weight end at its last row
+        return np.where(whole < first, rows[-1], whole).tolist()
+    if name == "ignores weights":
+        return rng.choice(rows[first:], n).tolist()
+    raise ValueError(name)
+
+
+def test_frequencies_and_importance(backend: str):
+    beta, first = 0.5, len(WEIGHTS) - WINDOW
+    buffer = make(backend, WINDOW, draws=5, beta=beta, normalize="buffer")
+    buffer.insert([np.arange(len(WEIGHTS))], priority=WEIGHTS.astype(np.float32))
+    drawn, weights = [], {}
+    for _ in range(400 if backend == "composite" else 1500):
+        handles, importance, rows = (part.asnumpy().tolist() for part in buffer.sample())
+        assert handles == rows
+        drawn += rows
+        weights.update(zip(rows, importance))
+    assert_frequencies(drawn, shares(first))
+    assert_importance(weights, shares(first), beta)
+    with pytest.raises(AssertionError):  # as if measured by the smallest weight of the whole tree
+        assert_importance(weights, shares(0), beta)
+    for name in ("ignores the window", "the total of the whole tree", "ignores weights"):
+        with pytest.raises(AssertionError):
+            assert_frequencies(wrong_draws(name, len(drawn)), shares(first))
+
+
+def test_rows_before_the_window_may_weigh_anything(backend: str):
+    """No sum of theirs is subtracted, which would round the weight of the window away."""
+    buffer = make(backend, 4, draws=2)
+    buffer.insert([np.arange(24)], priority=np.array([1e30] * 20 + [1e-6] * 4, np.float32))
+    drawn = [row for _ in range(40) for row in buffer.sample()[2].asnumpy().tolist()]
+    assert_frequencies([row // 2 for row in drawn], {10: 0.5, 11: 0.5})
+
+
+# The rest.
+
+
+def test_can_sample_counts_rows_of_positive_weight_in_the_window(backend: str):
+    buffer = make(backend, 4)
+    buffer.insert([np.arange(8)], priority=np.array([1, 1, 1, 1, 1, 5, 0, 1], np.float32))
+    assert buffer.can_sample()
+    assert buffer.eligible() == 3
+    buffer.delete([7])
+    assert not buffer.can_sample()
+    with pytest.raises(RuntimeError, match="sample_size=3 eligible rows, but got 2"):
+        buffer.sample()
+    assert buffer.set_window(5).can_sample()
+    assert {row for _ in range(20) for row in buffer.sample()[2].asnumpy().tolist()} == {3, 4, 5}
+
+
+def test_a_store_draws_as_the_buffer():
+    """Without MindSpore in between."""
+    buffer = make("native", 6)
+    store = Store(buffer.columns, buffer.options)
+    for i in range(9):
+        given = np.arange(i, i + 7, dtype=np.int64), np.arange(1, 8, dtype=np.float32)
+        buffer.insert([given[0]], priority=given[1])
+        store.insert([given[0]], given[1])
+        for ours, theirs in zip(buffer.sample(0.7), store.sample(beta=0.7), strict=True):
+            assert ours.asnumpy().tolist() == theirs.tolist()
+        assert store.eligible() == buffer.eligible() == 6
+
+
+def test_with_a_view(backend: str):
+    names, types = ["observation", "reward", "terminated"], [ms.int64, ms.float32, ms.bool_]
+    buffer = ElasticReplayBuffer(
+        2, 20, [()] * 3, types, 6, prioritized=True, names=names, views=[NStep(3, 0.5)], seed=0, backend=backend
+    )
+    for step in range(30):
+        buffer.insert([step, 1.0, False])
+    drawn = {step for _ in range(30) for step in buffer.sample(as_dict=True)["observation"].asnumpy().tolist()}
+    assert drawn == {24, 25, 26, 27, 28}
+    assert list(buffer.sample(as_dict=True))[:2] == ["indices", "weights"]
+
+
+def test_a_checkpoint_keeps_window_and_beta():
+    one, other = make("native", 6, beta_steps=9), make("native", beta_steps=9)
+    one.insert([np.arange(9)], priority=np.arange(9, dtype=np.float32))
+    one.sample()
+    other.load_state_dict(one.state_dict())
+    assert other.window.asnumpy().tolist() == [6]
+    for ours, theirs in zip(one.sample(), other.sample(), strict=True):
+        assert ours.asnumpy().tolist() == theirs.asnumpy().tolist()
+
+
+WRONG: list[tuple[type[Exception], dict[str, Any], str]] = [
+    (TypeError, {"prioritized": 1}, "'prioritized' must be a bool"),
+    (ValueError, {"prioritized": True, "replace": False}, "'replace' must be True, but got False"),
+    (ValueError, {"prioritized": True, "alpha": 1.5}, r"'alpha' must be in \[0, 1\], but got 1\.5"),
+    (ValueError, {"prioritized": True, "window": 50}, r"'window' must be in \[3, 40\], but got 50"),
+]
+
+
+@pytest.mark.parametrize(("error", "options", "message"), WRONG, ids=[message for *_, message in WRONG])
+def test_arguments_that_do_not_fit(error: type[Exception], options: dict[str, Any], message: str):
+    with pytest.raises(error, match=f"^For 'ElasticReplayBuffer', {message}"):
+        ElasticReplayBuffer(DRAWS, CAPACITY, [()], [ms.int64], **options)
+
+
+def test_beta_of_a_uniform_buffer():
+    buffer = ElasticReplayBuffer(DRAWS, CAPACITY, [()], [ms.int64], backend="native")
+    buffer.insert([np.arange(9)])
+    with pytest.raises(ValueError, match="'beta' needs a buffer made with prioritized=True"):
+        buffer.sample(0.5)
+    with pytest.raises(RuntimeError, match="prioritized=True"):
+        buffer.insert([np.arange(2)], priority=1.0)
