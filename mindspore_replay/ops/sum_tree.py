@@ -166,7 +166,7 @@ class CompositeTree:
     def within(self, tree, first, last):
         """Return the edges of a range of slots, around the end of the ring if `last` is smaller.
 
-        `first` and `last` are ``[]`` of the dtype `index`. Returns the edges, the total and the smallest positive weight
+        `first` and `last` are ``[]`` of dtype `index`. Returns the edges, the total and the smallest positive weight
         of the range, as csrc/core/tree_range.h does. The edges are a flag for a range that wraps, and for each level
         the nodes above the first and the last slot and their weights within the range, each ``[2]``.
         """
