@@ -153,8 +153,8 @@ inline void CopyRun(const Timeline &timeline, const Window &window, const Output
   const int64_t length = output.length;
   const int64_t first = FirstOf(output, window, run);
   const auto [begin, end] = InsideOf(window, output, run, first);
-  std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
-  std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
+  if (begin > 0) std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
+  if (end < length) std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
   if (begin == end) return;
   int64_t slot = timeline.Shifted(window.start.slot, first + begin);
   if (timeline.streams() == 1) {
