@@ -173,7 +173,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
 
     def _make_operators(self) -> None:
         by_kernel = self.backend == "native"
-        finish = windows.Relabel(self.layout, tuple(self.layout.outputs())) if self.layout.hindsight else None
+        before = len(self.parts.span.bookkeeping(self.layout))
+        finish = windows.Relabel(self.layout, before) if self.layout.hindsight else None
         graph_state = State(self.buffer, self.state_parameters(), self.options)
         self._graph = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
         # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.

@@ -4,7 +4,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..store.schema import Schema
-from ..store.windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, RELABELLED, RETURN, STACK, WINDOW, Output
+from ..store.windows import (
+    CHAIN,
+    DISCOUNT,
+    FROM_LAST,
+    GOAL,
+    MASK,
+    OF_CHAIN,
+    RELABELLED,
+    RETURN,
+    STACK,
+    WINDOW,
+    Output,
+)
 
 
 class Steps(NamedTuple):
@@ -87,11 +99,6 @@ class SampleLayout:
         if there:
             raise ValueError(f"For '{self.cls_name}', there can be only one view {view}.")
 
-    def only_rows(self, view: str) -> None:
-        """Raise a TypeError if samples are windows."""
-        if self.steps is not None:
-            raise TypeError(f"For '{self.cls_name}', {view} can be a view only on a buffer that samples single rows.")
-
     def stack(self, name: str, frames: int) -> None:
         """Stack each row of a column with those before it."""
         self.only_one(f"FrameStack of {name!r}", name in self._stacks)
@@ -136,12 +143,12 @@ class SampleLayout:
             return ()
         if self.returns is None:
             return (Output(RELABELLED),)
-        rows = {"length": self.chain, "lead": (self.chain,)}
-        windows = (
-            Output(WINDOW, self.columns.names.index(name), **rows)  # type: ignore[arg-type]
-            for name in (self.hindsight.achieved, self.hindsight.reward)
-        )
-        return (Output(RELABELLED), Output(CHAIN), *windows)
+        achieved = self.columns.names.index(self.hindsight.achieved)
+        first, steps = self.steps or (0, 1)
+        lead = (steps,) if self.steps else ()
+        chains = Output(CHAIN, first=first, runs=steps, lead=lead)
+        rows = Output(WINDOW, achieved, 0, OF_CHAIN, first, steps, self.chain, (*lead, self.chain))
+        return (Output(RELABELLED), chains, rows)
 
     def mask(self) -> Output:
         """Return the output that is a mask of the steps that exist."""

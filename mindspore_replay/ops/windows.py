@@ -23,6 +23,7 @@ from ..store.windows import (
     HANDLE,
     LENGTH,
     MASK,
+    OF_CHAIN,
     RELABELLED,
     RETURN,
     STACK,
@@ -166,8 +167,11 @@ class _Around:
         self.positions = Tensor(positions.reshape(1, -1), ms.int64)
         until = np.broadcast_to(positions[:, -1:], positions.shape) if output.kind == STACK else positions
         self.until = Tensor(until.reshape(1, -1), ms.int64)  # the positions that must exist for each to be used
-        # For each position, the step whose chain is its origin.
-        steps = np.broadcast_to(output.other + runs, positions.shape) if self.from_last else positions
+        # For each position, the step whose chain is its origin, or that begins its run.
+        self.of_chain = output.anchor == OF_CHAIN
+        first = output.other if self.from_last else output.first
+        whole_runs = self.from_last or self.of_chain
+        steps = np.broadcast_to(first + runs, positions.shape) if whole_runs else positions
         self.chain_steps = Tensor(steps.reshape(1, -1), ms.int64)
         self.alone = positions.size == 1 and output.first == 0 and output.anchor == FROM_START
         row = columns.shapes[output.column]
@@ -189,15 +193,13 @@ class _Around:
         if kind == LENGTH:
             return ops.cast(given, ms.int32)
         if kind == CHAIN:
-            return ops.cast(transitions, ms.int32)
+            return self.chain_lengths(before, given, transitions)
         if kind == RELABELLED:
             return relabelled
         if kind == RETURN:
             return self.returns(slots, before, given, transitions)
         if kind == DISCOUNT:
             return self.discount(slots, before, given, transitions)
-        if kind == GOAL:
-            return self.goal(slots, goal_slots, relabelled)
         positions, until = self.positions, self.until
         if self.from_last:
             ahead = self.chain_steps + self.chains(transitions) - 1
@@ -205,11 +207,16 @@ class _Around:
         else:
             after = given
         inside = ops.logical_and(positions >= ops.expand_dims(-before, 1), until < ops.expand_dims(after, 1))
-        if self.from_last and self.by_steps:
+        if self.of_chain:
+            inside = positions - self.chain_steps < self.chains(transitions)
+        if (self.from_last or self.of_chain) and self.by_steps:
             inside = ops.logical_and(inside, self.held(before, given))
         if kind == MASK:
             return ops.reshape(inside, self.out_shape)
         rows = ops.gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
+        if kind == GOAL:
+            goals = ops.gather(self.view(self.state.columns[self.output.other]), ops.expand_dims(goal_slots, 1), 0)
+            rows = ops.select(ops.reshape(relabelled, (-1, 1, *self.ones)), goals, rows)
         if not self.alone or self.by_steps:
             rows = ops.select(ops.reshape(inside, (*inside.shape, *self.ones)), rows, self.zero)
         return ops.cast(ops.reshape(rows, self.out_shape), self.out_type)
@@ -224,6 +231,12 @@ class _Around:
         return ops.logical_and(
             self.chain_steps >= ops.expand_dims(-before, 1), self.chain_steps < ops.expand_dims(given, 1)
         )
+
+    def chain_lengths(self, before, given, transitions):
+        lengths = self.chains(transitions)
+        if self.by_steps:
+            lengths = lengths * ops.cast(self.held(before, given), ms.int64)
+        return ops.cast(ops.reshape(lengths, self.out_shape), ms.int32)
 
     def returns(self, slots, before, given, transitions):
         inside = self.chain_index < ops.expand_dims(self.chains(transitions), 2)
@@ -247,12 +260,6 @@ class _Around:
             none = ops.logical_or(none, ops.logical_not(self.held(before, given)))
         discounts = ops.masked_fill(ops.gather(self.powers, chains, 0), none, self.none)
         return ops.cast(ops.reshape(discounts, self.out_shape), ms.float32)
-
-    def goal(self, slots, goal_slots, relabelled):
-        own = ops.gather(self.view(self.state.columns[self.output.column]), slots, 0)
-        other = ops.gather(self.view(self.state.columns[self.output.other]), goal_slots, 0)
-        rows = ops.select(ops.reshape(relabelled, (-1, *self.ones)), other, own)
-        return ops.cast(rows, self.out_type)
 
 
 @ms.jit_class
@@ -322,46 +329,51 @@ class _GoalRows:
 
 @ms.jit_class
 class Relabel:
-    """``(outputs) -> fields``: computes the rewards of relabelled samples.
+    """``(outputs) -> outputs``: computes the rewards of relabelled samples, and leaves out the hidden outputs.
 
     Args:
         layout (SampleLayout): The layout of a sample, with hindsight.
-        fields (tuple[str, ...]): Names of the outputs that are fields; the hidden ones come after them.
+        before (int): Number of outputs before the fields; the last is the mask, if samples are windows. After the
+            fields come the hidden ones.
     """
 
-    def __init__(self, layout: Any, fields: tuple[str, ...]) -> None:
+    def __init__(self, layout: Any, before: int) -> None:
         hindsight = layout.hindsight
+        fields = list(layout.outputs())
         self.reward_fn = hindsight.reward_fn
-        self.count = len(fields)
+        self.count = before + len(fields)
         self.achieved, self.goal, self.reward = (
-            fields.index(name) for name in (hindsight.achieved, hindsight.goal, hindsight.reward)
+            before + fields.index(name) for name in (hindsight.achieved, hindsight.goal, hindsight.reward)
         )
-        self.chain = layout.chain if layout.returns is not None else 0
+        self.mask = before - 1
+        self.by_steps = layout.steps is not None
+        self.has_returns = layout.returns is not None
+        self.chain = layout.chain
         self.goal_shape = layout.columns.shapes[layout.columns.names.index(hindsight.goal)]
-        self.powers = Tensor(np.array([layout.gamma**step for step in range(max(self.chain, 1))]))
-        self.index = Tensor(np.arange(max(self.chain, 1)), ms.int32)
+        self.powers = Tensor(np.array([layout.gamma**step for step in range(self.chain)]))
+        self.index = Tensor(np.arange(self.chain), ms.int32)
         self.zero = Tensor(0.0, ms.float64)
 
     def __call__(self, *outputs):
-        """Return the fields, with the rewards of relabelled samples."""
-        relabelled = outputs[self.count]
-        goal, reward = outputs[self.goal], outputs[self.reward]
-        if self.chain == 0:
-            new = ops.cast(self.reward_fn(outputs[self.achieved], goal), reward.dtype)
-            reward = ops.select(relabelled, ops.reshape(new, reward.shape), reward)
+        """Return the outputs of a sample."""
+        relabelled, goal, reward = outputs[self.count], outputs[self.goal], outputs[self.reward]
+        if self.by_steps:
+            relabelled = ops.logical_and(ops.expand_dims(relabelled, 1), outputs[self.mask])
+        if self.has_returns:
+            new = self.returns(outputs[self.count + 1], outputs[self.count + 2], goal)
         else:
-            reward = self.returns(outputs, relabelled, goal, reward)
+            new = self.rewards(outputs[self.achieved], goal, reward.shape)
+        reward = ops.select(relabelled, ops.cast(new, reward.dtype), reward)
         return outputs[: self.reward] + (reward,) + outputs[self.reward + 1 : self.count]
 
-    def returns(self, outputs, relabelled, goal, reward):
-        """Return the n-step returns of relabelled samples, in which every step has the same goal."""
-        chain, achieved, rewards = outputs[self.count + 1], outputs[self.count + 2], outputs[self.count + 3]
-        n, rows = rewards.shape[0], rewards.shape[0] * self.chain
-        goals = ops.broadcast_to(ops.expand_dims(goal, 1), achieved.shape)
-        new = self.reward_fn(
-            ops.reshape(achieved, (rows, *self.goal_shape)), ops.reshape(goals, (rows, *self.goal_shape))
-        )
-        new = ops.cast(ops.reshape(new, (n, self.chain)), ms.float64)
-        terms = ops.select(self.index < ops.expand_dims(chain, 1), new * self.powers, self.zero)
-        total = ops.cumsum(terms, 1)[:, self.chain - 1]
-        return ops.select(relabelled, ops.cast(total, reward.dtype), reward)
+    def rewards(self, achieved, goal, shape):
+        """Return the rewards, of this shape, for goals achieved and goals."""
+        rows = (-1, *self.goal_shape)
+        return ops.reshape(self.reward_fn(ops.reshape(achieved, rows), ops.reshape(goal, rows)), shape)
+
+    def returns(self, chain, achieved, goal):
+        """Return the n-step returns, in which every step has the same goal."""
+        goals = ops.broadcast_to(ops.expand_dims(goal, chain.ndim), achieved.shape)
+        new = ops.cast(self.rewards(achieved, goals, (*chain.shape, self.chain)), ms.float64)
+        terms = ops.select(self.index < ops.expand_dims(chain, -1), new * self.powers, self.zero)
+        return ops.cumsum(terms, chain.ndim)[..., self.chain - 1]

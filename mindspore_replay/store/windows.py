@@ -87,8 +87,8 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
 # Kinds of outputs, as csrc/core/windows.h has them.
 WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT = range(11)
 
-# Origins of positions: the start, or the last row of the chain of an n-step return.
-FROM_START, FROM_LAST = 0, 1
+# Origins of positions: the start, or the last row of the chain of an n-step return; or runs that are such chains.
+FROM_START, FROM_LAST, OF_CHAIN = 0, 1, 2
 
 #: Ways to draw starts.
 DRAWS = ("uniform", "rank", "priority")
@@ -111,16 +111,18 @@ class Output(NamedTuple):
         kind (int): ``WINDOW``: rows of a column. ``MASK``: whether these rows exist, bool. ``RETURN``: the discounted
             sum of a column over the chain of each position. ``DISCOUNT``: gamma^k for the k rows of that chain, and 0
             if the last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal, bool.
-            ``GOAL``: a row of `other` if it has, else of `column`. ``LENGTH``: steps of the episode from the start on,
-            within the reach of the outputs, int32. ``CHAIN``: rows of the start's chain, int32. ``STACK``: as
-            ``WINDOW``, but a run is all zeros unless its last row exists. ``HANDLE``: the handle of the start, int64.
-            ``WEIGHT``: its importance weight, float32, 1 if samples are not drawn by priority.
+            ``GOAL``: as ``WINDOW``, but if it has, each row that exists is the goal, a row of `other`. ``LENGTH``:
+            steps of the episode from the start on, within the reach of the outputs, int32. ``CHAIN``: rows of the chain
+            of each step, int32. ``STACK``: as ``WINDOW``, but a run is all zeros unless its last row exists.
+            ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance weight, float32, 1 if samples are not
+            drawn by priority.
         column (int): A column, if the kind has one.
         other (int): Another column; with ``FROM_LAST``, the step whose chain is the origin of the first run.
-        anchor (int): Origin of positions.
+        anchor (int): Origin of positions. With ``OF_CHAIN`` that is the start, and each run is the chain of its first
+            step, with zeros after its last row.
         first (int): The first position.
-        runs (int): For windows, stacks and masks: number of runs of positions, each of which begins one later than the
-            previous; with ``FROM_LAST``, the origin of each is the chain of its own step.
+        runs (int): For windows, stacks, masks and chains: number of runs of positions, each of which begins one later
+            than the previous; with ``FROM_LAST``, the origin of each is the chain of its own step.
         length (int): Positions of a run.
         lead (tuple[int, ...]): The axes of the output for `runs` and `length`, between ``B`` and ``*F``.
     """

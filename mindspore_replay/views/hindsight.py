@@ -17,16 +17,19 @@ class HindsightRelabel(Shown):
     each step of the return. Nothing else changes: a column that says whether the episode terminated still refers to the
     original goal. If achieving a goal ends an episode, derive that from the reward.
 
+    In a sample of sequences or episodes, all steps of a relabelled one have the same goal, drawn for the row at its
+    start, the first after the burn-in, and each step has its own reward for it.
+
     Args:
         strategy (str): Choice of the other row: ``"future"``, a row from this one to the last stored one of its
             episode, each equally likely; ``"final"``, that last row; ``"episode"``, any stored row of the episode;
             ``"random"``, any row of the buffer. Only stored rows of an unfinished episode are used. A deleted row gives
-            no
-            goal: a sample that draws one keeps its own.
+            no goal: a sample that draws one keeps its own.
         ratio (float): Probability that a sample is relabelled, in [0, 1]. The paper's k other goals for one original
             goal are ``k / (k + 1)``.
         reward_fn (Callable): From achieved goals and goals, two Tensors ``[B, *F]``, to rewards ``[B]``. It is compiled
-            into the graph that samples. With `NStep` the leading axis is ``B * n``, the steps of all returns.
+            into the graph that samples. The leading axis is ``B * T`` for sequences of ``T`` steps, and with `NStep`
+            ``n`` times as long, for the steps of all returns.
         achieved_goal (str): Column of the goals achieved. Default: ``"achieved_goal"``.
         goal (str): Column of the goals, of the same shape and dtype. Default: ``"desired_goal"``.
         reward (str): Column of rewards. Default: ``"reward"``.
@@ -60,7 +63,6 @@ class HindsightRelabel(Shown):
 
     def apply_to(self, layout: Any) -> None:
         """Add the goals and rewards to the layout of a sample. Called by buffers."""
-        layout.only_rows("HindsightRelabel")
         layout.only_one("HindsightRelabel", layout.hindsight is not None)
         wanted = {"achieved_goal": self.hindsight.achieved, "goal": self.hindsight.goal}
         achieved, goal = (layout.column("HindsightRelabel", key, name) for key, name in wanted.items())

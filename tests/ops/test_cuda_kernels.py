@@ -66,6 +66,13 @@ OUTPUTS = {
         Output(windows.RELABELLED),
         Output(windows.WINDOW, 2),
     ],
+    "goals of steps": [
+        *(Output(windows.GOAL, 3, 4, first=-2, length=6, lead=(6,)), Output(windows.RELABELLED)),
+        Output(windows.MASK, first=-2, length=6, lead=(6,)),
+        Output(windows.RETURN, 1, first=-2, length=6, lead=(6,)),
+        *(Output(windows.CHAIN, first=-2, runs=6, lead=(6,)), Output(windows.HANDLE)),
+        Output(windows.WINDOW, 4, 0, windows.OF_CHAIN, -2, 6, 3, (6, 3)),
+    ],
 }
 
 
@@ -199,7 +206,7 @@ class Case:
         draw = self.draw if rng.random() < 0.95 else int(rng.integers(3))
         max_use = [0, 1, 3][rng.integers(3)] if marked else 0
         outputs = self.outputs()
-        strategy = rng.integers(1, 5) if self.kind == "goals" else 0
+        strategy = rng.integers(1, 5) if self.kind.startswith("goals") else 0
         plan = [draw, rng.integers(2), rng.integers(2), max_use, rng.integers(2), 3, rng.integers(2), strategy]
         plan += np.array([0.01, 0.7]).view(np.int64).tolist()  # the step of beta, and the ratio of goals
         for output in outputs:

@@ -356,3 +356,12 @@ def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any, refuse: 
     if isinstance(priority, list):
         priority = [priority[i % len(priority)] for i in range(n)]
     pair.insert([flag == END for flag in given], [flag == FINAL for flag in given], priority)
+
+
+def assert_equal_buffers(a: Any, b: Any, draws: int = 1) -> None:
+    """Both give the same samples, bit for bit, and then have the same state."""
+    for _ in range(draws):
+        for x, y in zip(a.sample(), b.sample(), strict=True):
+            x, y = x.asnumpy(), y.asnumpy()
+            assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
+    assert same_states(a, b)

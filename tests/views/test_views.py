@@ -2,28 +2,29 @@
 
 import collections
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
-from checks import assert_frequencies, assert_weights, uniform
 from drivers import Combination
 from drivers_timed import (
     COMPOSITE,
     MORE_OPERATIONS,
     NATIVE,
     SETTINGS,
+    assert_equal_buffers,
     legal_handles,
     run,
     same_states,
 )
 from drivers_views import RowPair, assert_same, row_buffer, row_pair
+from goals import GOALS, reward_fn
 from hypothesis import given, settings
-from mindspore import Tensor, ops
-from reference_timed import PrioritizedTimedTwin, Rule, TimedTwin, Views, chain_of
+from mindspore import Tensor
+from reference_timed import Rule, TimedTwin, Views
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -441,299 +442,7 @@ def test_stacks_of_steps_that_are_not_there_are_zeros(backend: str):
             }
 
 
-# Hindsight.
-
-GOALS = ["achieved_goal", "desired_goal", "reward"]
-
-
-def reward_fn(achieved: Any, goal: Any) -> Any:
-    """Tells which two goals it was called with: their numbers are the sums of the columns."""
-    return ops.reduce_sum(achieved, -1) * 1000.0 + ops.reduce_sum(goal, -1)
-
-
-def goal_buffer(
-    strategy: str, ratio: float, draws: int = 16, capacity: int = 24, num_envs: int = 1, views: Sequence[Any] = (),
-    cls: Any = ReplayBuffer, backend: str = "native", **options: Any,
-) -> Any:  # fmt: skip
-    """A buffer of rows in which the goal that was achieved tells the row's number from 1 on, and the own one is
-    negative."""
-    sizes, made = (draws, capacity, num_envs), repr([vars(view) for view in views])
-    key = "goals", strategy, ratio, sizes, made, cls, backend, repr(options)
-    if key not in _drivers:
-        buffer = cls(
-            draws, capacity, [(2,), (2,), (), ()], [ms.float32] * 3 + [ms.bool_], names=[*GOALS, "terminated"],
-            views=[HindsightRelabel(strategy, ratio, reward_fn), *views], num_envs=num_envs, seed=5, backend=backend,
-            **options,
-        )  # fmt: skip
-        _drivers[key] = buffer, buffer.state_dict()
-    buffer, empty = _drivers[key]
-    buffer.load_state_dict(empty)
-    return buffer
-
-
-def achieved_goals(numbers: np.ndarray) -> np.ndarray:
-    return np.stack([numbers - 0.25, numbers * 0 + 0.25], 1)
-
-
-def insert_goals(buffer: Any, twin: TimedTwin, flags: Sequence[int]) -> None:
-    """Rows with flags: 0 none, 1 an end, 2 final."""
-    numbers = np.arange(twin.inserted + 1, twin.inserted + 1 + len(flags), dtype=np.float32)
-    columns = [achieved_goals(numbers), np.stack([-numbers, numbers * 0], 1), numbers + 0.5, numbers % 2 == 0]
-    ends, finals = ([flag == value for flag in flags] for value in (1, 2))
-    buffer.insert(columns, end=ends, final=finals)
-    twin.insert([(int(number),) for number in numbers], ends=ends, finals=finals)
-
-
-def with_goals(strategy: str, ratio: float, num_envs: int = 1, deleted: Iterable[int] = (), **options: Any) -> Any:
-    """A buffer that has wrapped, in whose first episode rows are overwritten, and whose last goes on; and its twin."""
-    buffer = goal_buffer(strategy, ratio, num_envs=num_envs, **options)
-    twin = TimedTwin(16, buffer.capacity, rule=Rule(), num_envs=num_envs)
-    script = [0] * 5 + [1] + [0] * 4 + [1] + [0] * 3 + [2] + [1] + [0] * 5 + [2] + [0] * 4
-    rows = [script[(step + 11 * env) % len(script)] for step in range(len(script)) for env in range(num_envs)]
-    insert_goals(buffer, twin, rows)
-    gone = [twin.inserted - 1 - behind for behind in deleted]
-    if gone:
-        assert int(buffer.delete(gone)) == twin.delete(gone) == len(gone)
-    assert legal_handles(buffer) == twin.legal()
-    return buffer, twin
-
-
-def goal_shares(twin: TimedTwin, handle: int, strategy: str, ratio: float) -> dict[int | None, float]:
-    """How often each row must give the goal to a row; `None` is no other goal."""
-    env, episode, step = twin.record_of(handle).key
-    rows = [twin.records[slot] for slot in twin.order()]
-    same = [row for row in rows if row.key[:2] == (env, episode) and not row.final]
-    sources = {
-        "future": [row for row in same if row.key[2] >= step],
-        "final": same[-1:],
-        "episode": same,
-        "random": rows,
-    }[strategy]
-    shares: dict[int | None, float] = {
-        row.serial: ratio / len(sources) for row in sources if not (row.deleted or row.final)
-    }
-    kept = 1 - sum(shares.values())
-    return shares | ({None: kept} if kept > 1e-9 else {})
-
-
-def draw_goals(buffer: Any, batches: int) -> list[tuple[int, int | None]]:
-    """Rows and the rows that gave them a goal, after a check of each sample's reward."""
-    pairs: list[tuple[int, int | None]] = []
-    for _ in range(batches):
-        handles, achieved, goal, reward, _ = (part.asnumpy() for part in buffer.sample(with_indices=True))
-        own = goal[:, 0] < 0
-        np.testing.assert_array_equal(achieved, achieved_goals(handles + 1))
-        np.testing.assert_array_equal(goal[own], np.stack([-handles[own] - 1, handles[own] * 0], 1))
-        number = goal.sum(1)
-        np.testing.assert_array_equal(goal[~own], achieved_goals(number[~own]))
-        np.testing.assert_array_equal(reward, np.where(own, handles + 1.5, (handles + 1) * 1000 + number))
-        pairs += zip(handles.tolist(), [int(g) - 1 if g > 0 else None for g in number], strict=True)
-    return pairs
-
-
-def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: TimedTwin, strategy: str, ratio: float) -> None:
-    """Rows come equally often, and goals come to each row as often as the strategy says."""
-    assert_frequencies([handle for handle, _ in pairs], uniform(twin.legal()))
-    if strategy == "random":  # too many for each row
-        assert_frequencies([goal for _, goal in pairs], goal_shares(twin, twin.legal()[0], strategy, ratio))
-        return
-    for handle in twin.legal():
-        goals = [goal for start, goal in pairs if start == handle]
-        assert_frequencies(goals, goal_shares(twin, handle, strategy, ratio))
-
-
-BATCHES = 320
-
-
-@pytest.mark.parametrize(("ratio", "num_envs", "deleted"), [(1.0, 1, ()), (0.8, 3, (2, 8, 9, 12))])
-@pytest.mark.parametrize("strategy", ["future", "final", "episode", "random"])
-def test_goals(strategy: str, ratio: float, num_envs: int, deleted: tuple[int, ...]):
-    buffer, twin = with_goals(strategy, ratio, num_envs, deleted)
-    assert_goals(draw_goals(buffer, BATCHES), twin, strategy, ratio)
-
-
-def wrong_goals(twin: TimedTwin, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
-    """A goal for a row by samplers that are wrong for "future" with ratio 0.8."""
-    rows = [twin.records[slot] for slot in twin.order()]
-    start = twin.record_of(handle)
-    same = [row for row in rows if row.key[:2] == start.key[:2]]
-    future = [row for row in same if row.key[2] >= start.key[2]]
-    steps = [row for row in future if not row.final]
-    alive = [row for row in steps if not row.deleted]
-    pick = lambda sources: sources[rng.integers(len(sources))].serial  # noqa: E731
-    keep = rng.random() > 0.8
-    later = [row for row in steps if row is not start] or steps
-    around = rows[rows.index(start) :] + rows[:2]
-    chosen = {
-        "right": pick(steps),
-        "from the whole episode": pick([row for row in same if not row.final]),
-        "only later rows": pick(later),
-        "final rows too": pick(future),
-        "the rest of the ring": pick(rows[rows.index(start) :]),
-        "around the cursor": pick(around),
-        "the end too often": pick([*steps, steps[-1]]),
-        "deleted rows give their share to others": pick(alive),
-    }
-    goals: dict[str, int | None] = {name: None if keep else goal for name, goal in chosen.items()}
-    goals["always"] = chosen["right"]
-    goals["never"] = None
-    for name in ("right", "always"):
-        if goals[name] is not None and twin.record_of(goals[name]).deleted:
-            goals[name] = None
-    return goals
-
-
-def test_the_check_of_goals_rejects_wrong_samplers():
-    twin = with_goals("future", 0.8, 1, (2, 8, 9, 12))[1]
-    rng = np.random.default_rng(0)
-    drawn: dict[str, list[Any]] = collections.defaultdict(list)
-    for handle in rng.choice(twin.legal(), BATCHES * 16).tolist():
-        for name, goal in wrong_goals(twin, handle, rng).items():
-            drawn[name].append((handle, goal))
-    assert_goals(drawn.pop("right"), twin, "future", 0.8)
-    assert len(drawn) == 9
-    for pairs in drawn.values():
-        with pytest.raises(AssertionError):
-            assert_goals(pairs, twin, "future", 0.8)
-    for strategy in ("final", "episode", "random"):
-        with pytest.raises(AssertionError):
-            assert_goals(drawn["always"], twin, strategy, 0.8)
-
-
-@pytest.mark.parametrize("ratio", [0.0, 0.8, 1.0])
-def test_the_share_of_samples_with_another_goal(ratio: float):
-    buffer, _ = with_goals("episode", ratio)
-    relabelled = [goal is not None for _, goal in draw_goals(buffer, 200)]
-    shares = {True: ratio, False: 1 - ratio}
-
-    def check(outcomes: Sequence[bool]) -> None:
-        assert_frequencies(outcomes, {outcome: share for outcome, share in shares.items() if share > 1e-9})
-
-    check(relabelled)
-    for wrong in (0.0, 0.5, 0.75, 1.0):
-        if wrong != ratio:
-            outcomes = np.random.default_rng(1).random(len(relabelled)) < wrong
-            with pytest.raises(AssertionError):
-                check(outcomes.tolist())
-
-
-def test_goals_after_a_reset_come_from_rows_since_then():
-    buffer, twin = with_goals("random", 1.0)
-    buffer.reset()
-    twin.reset()
-    with pytest.raises(RuntimeError):
-        buffer.sample()
-    insert_goals(buffer, twin, [0] * 16)
-    assert {goal for _, goal in draw_goals(buffer, 30)} == set(twin.legal())
-    buffer, twin = with_goals("future", 1.0)
-    buffer.reset()
-    twin.reset()
-    insert_goals(buffer, twin, [0] * 10 + [1] + [0] * 5)
-    for handle, goal in draw_goals(buffer, 30):
-        assert goal is not None
-        assert handle <= goal < twin.inserted - (5 if handle < twin.inserted - 5 else 0)
-
-
-_ran: list[int] = []
-
-
-@ops.constexpr
-def note_call() -> float:
-    _ran.append(1)
-    return 0.0
-
-
-def noted_reward_fn(achieved: Any, goal: Any) -> Any:
-    return ops.reduce_sum(achieved - goal, -1) + note_call()
-
-
-def test_the_reward_function_is_compiled():
-    """Python runs it while the graph is made, and no more after that."""
-    buffer = ReplayBuffer(
-        sample_size=2,
-        capacity=8,
-        shapes=[(2,), (2,), ()],
-        types=[ms.float32] * 3,
-        names=GOALS,
-        views=[HindsightRelabel("final", 1.0, noted_reward_fn)],
-        seed=0,
-        backend="native",
-    )
-    buffer.insert([np.ones((6, 2), np.float32), np.zeros((6, 2), np.float32), np.ones(6, np.float32)])
-    assert buffer.sample()[2].asnumpy().tolist() == [0, 0]
-    before = len(_ran)
-    for _ in range(5):
-        buffer.sample()
-    assert len(_ran) == before
-
-
-GAMMA = 0.5
-
-
-def assert_goal_returns(sample: Sequence[np.ndarray], twin: TimedTwin, views: Views) -> set[str]:
-    """Returns of samples that begin with handles, achieved goal, goal and reward; says what there was among them."""
-    handles, achieved, goal, reward = sample[:4]
-    seen = set()
-    for i, handle in enumerate(handles.tolist()):
-        chain = [record.serial + 1 for record in chain_of(twin, twin.record_of(handle), views)]
-        assert achieved[i].sum() == chain[0] == handle + 1
-        terms = [number + 0.5 if goal[i, 0] < 0 else number * 1000 + goal[i].sum() for number in chain]
-        assert reward[i] == np.float32(sum(GAMMA**step * term for step, term in enumerate(terms)))
-        assert sample[-1][i] == np.float32(0 if chain[-1] % 2 == 0 else GAMMA ** len(chain))
-        seen.add(f"{'own' if goal[i, 0] < 0 else 'other'} {len(chain)}")
-    return seen
-
-
-def goals_and_returns() -> Any:
-    """A buffer of goals and n-step returns without observations, and its twin."""
-    return with_goals("future", 0.8, 2, (3, 9), capacity=25, views=[NStep(3, GAMMA, observation=())])
-
-
-def test_the_whole_return_is_for_the_one_goal():
-    buffer, twin = goals_and_returns()
-    seen: set[str] = set()
-    for _ in range(60):
-        sample = [part.asnumpy() for part in buffer.sample(with_indices=True)]
-        seen |= assert_goal_returns(sample, twin, Views(3, GAMMA, own_next=True))
-        for i, handle in enumerate(sample[0].tolist()):
-            if sample[2][i, 0] > 0:
-                assert int(sample[2][i].sum()) - 1 in goal_shares(twin, handle, "future", 0.8)
-    assert seen == {f"{which} {k}" for which in ("own", "other") for k in (1, 2, 3)}
-
-
-def test_prioritized_hindsight_keeps_weights_and_counts():
-    cls, options = PrioritizedReplayBuffer, {"alpha": 1.0, "epsilon": 0.0, "beta": 1.0}
-    buffer = goal_buffer("future", 0.8, 4, 24, cls=cls, **options)
-    twin = PrioritizedTimedTwin(4, 24, rule=Rule(), **options, seed=5)
-    insert_goals(buffer, twin, [0] * 9 + [1] + [0] * 6)
-    priorities = np.arange(1.0, 17.0)
-    assert int(buffer.update_priorities(np.arange(16), priorities)) == twin.update(range(16), priorities)
-    others = 0
-    for _ in range(200):
-        handles, weights, achieved, goal, reward, _ = (part.asnumpy() for part in buffer.sample())
-        expected, importance, _ = twin.sample()
-        twin.counter += 8  # two more numbers for each sample
-        assert (handles.tolist(), weights.tolist()) == (expected, importance)
-        own, number = goal[:, 0] < 0, goal.sum(1)
-        np.testing.assert_array_equal(achieved, achieved_goals(handles + 1))
-        np.testing.assert_array_equal(reward, np.where(own, handles + 1.5, (handles + 1) * 1000 + number))
-        assert ((handles < number) & (number <= np.where(handles < 10, 10, 16)))[~own].all()
-        others += (~own).sum()
-    assert 0.7 < others / 800 < 0.9
-    twin.slots = [None] * 24  # whose rows have not all columns
-    assert_weights(buffer, twin)
-
-
 # Native and composite give the same.
-
-
-def assert_equal_buffers(a: Any, b: Any, draws: int = 1) -> None:
-    """Both give the same samples, bit for bit, and then have the same state."""
-    for _ in range(draws):
-        for x, y in zip(a.sample(), b.sample(), strict=True):
-            x, y = x.asnumpy(), y.asnumpy()
-            assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
-    assert same_states(a, b)
 
 
 @pytest.mark.slow
@@ -752,26 +461,6 @@ def test_returns_and_frames_are_the_same_from_both_backends():
             pair.sample()
             pair.compare()
         assert same_states(pairs[0].buffer, pairs[1].buffer)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["final", "episode", "random"])
-def test_goals_are_the_same_from_both_backends(strategy: str):
-    """The composite buffer takes over the state of the native one."""
-    native, _ = with_goals(strategy, 0.8, 3, (2, 8, 9, 12))
-    composite = goal_buffer(strategy, 0.8, num_envs=3, backend="composite")
-    composite.load_state_dict(native.state_dict())
-    assert_equal_buffers(native, composite, 20)
-
-
-@pytest.mark.slow
-def test_goals_and_returns_are_the_same_from_both_backends():
-    native, _ = goals_and_returns()
-    composite = goal_buffer(
-        "future", 0.8, num_envs=2, capacity=25, backend="composite", views=[NStep(3, GAMMA, observation=())]
-    )
-    composite.load_state_dict(native.state_dict())
-    assert_equal_buffers(native, composite, 20)
 
 
 @pytest.mark.slow
@@ -960,14 +649,6 @@ COLUMNS: list[tuple[type[Exception], Callable[[], Any], str]] = [
         "'capacity' must be at least 15, .* in 3 environments, but got 12",
     ),
 ]
-for _cls in (SequenceReplayBuffer, EpisodeReplayBuffer):
-    COLUMNS.append(
-        (
-            TypeError,
-            lambda cls=_cls: made(GOAL, [OTHER], cls, 3),
-            f"^For '{_cls.__name__}', HindsightRelabel can be a view only on a buffer that samples single rows",
-        )
-    )
 
 
 @pytest.mark.parametrize(("error", "call", "message"), COLUMNS, ids=[message[-60:] for *_, message in COLUMNS])

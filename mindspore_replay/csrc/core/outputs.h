@@ -74,7 +74,8 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   if (output.kind == kHandle) return field.Is(kInt64, n);
   if (output.kind == kWeight) return field.Is(kFloat32, n);
   if (output.kind == kMask) return field.Is(kBool, n * output.Elements());
-  if (output.kind == kLength || output.kind == kChain) return field.Is(kInt32, n);
+  if (output.kind == kLength) return field.Is(kInt32, n);
+  if (output.kind == kChain) return field.Is(kInt32, n * output.Elements());
   if (output.kind == kRelabelled) return field.Is(kBool, n);
   if (output.column < 0 || output.column >= k) return false;
   const Field &column = columns[output.column];
@@ -86,7 +87,7 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   if (output.kind == kGoal) {
     if (output.other < 0 || output.other >= k) return false;
     const Field &other = columns[output.other];
-    return field.elements == n * row && SameDtype(field.dtype, other.dtype) && other.row_elements == row;
+    return field.elements == numbers && SameDtype(field.dtype, other.dtype) && other.row_elements == row;
   }
   return output.HasRows() && field.elements == numbers;
 }
@@ -117,14 +118,14 @@ REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, con
   return target;
 }
 
-// Fills in an output that is one number for a sample.
-REPLAY_BOTH inline void FillNumber(const Target &target, const Window &window, char *out) {
+// Fills in number i of a sample, of an output that is not made from a column.
+REPLAY_BOTH inline void FillNumber(const Target &target, const Window &window, int64_t i, char *out) {
+  const int64_t step = target.output.first + i;
   switch (target.output.kind) {
-    case kHandle: *reinterpret_cast<int64_t *>(out) = window.start.serial; return;
-    case kWeight: *reinterpret_cast<float *>(out) = window.weight; return;
     case kRelabelled: *reinterpret_cast<uint8_t *>(out) = window.goal_slot >= 0; return;
     case kLength: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.given); return;
-    default: *reinterpret_cast<int32_t *>(out) = static_cast<int32_t>(window.ChainAt(0));  // kChain
+    default:  // kChain
+      reinterpret_cast<int32_t *>(out)[i] = window.Gives(step) ? static_cast<int32_t>(window.ChainAt(step)) : 0;
   }
 }
 
@@ -158,10 +159,25 @@ inline void FillReturns(const Target &target, const Timeline &timeline, const Wi
   }
 }
 
-// The row that is the goal of a sample.
-REPLAY_BOTH inline const char *GoalOf(const Target &target, const Window &window) {
-  return window.goal_slot >= 0 ? target.goals + window.goal_slot * target.row_bytes
-                               : target.rows + window.start.slot * target.row_bytes;
+// The goal at a position of a sample; null for zeros.
+REPLAY_BOTH inline const char *GoalAt(const Target &target, const Timeline &timeline, const Window &window, int64_t position) {
+  const int64_t slot = SlotAt(timeline, window, target.output, position);
+  if (slot < 0) return nullptr;
+  return window.goal_slot >= 0 ? target.goals + window.goal_slot * target.row_bytes : target.rows + slot * target.row_bytes;
+}
+
+// Fills in the goals of a sample.
+inline void FillGoals(const Target &target, const Timeline &timeline, const Window &window, char *out) {
+  if (window.goal_slot < 0) return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
+  const auto row_bytes = static_cast<size_t>(target.row_bytes);
+  for (int64_t i = 0; i < target.output.Elements(); ++i, out += row_bytes) {
+    const char *goal = GoalAt(target, timeline, window, i);
+    if (goal == nullptr) {
+      std::memset(out, 0, row_bytes);
+    } else {
+      std::memcpy(out, goal, row_bytes);
+    }
+  }
 }
 
 // Fills in what a target gives for sample b.
@@ -177,8 +193,9 @@ inline void Fill(const Target &target, const Timeline &timeline, const Window &w
     case kDiscount:
       for (int64_t i = 0; i < target.output.length; ++i) FillDiscount(target, timeline, window, i, powers, out);
       return;
-    case kGoal: std::memcpy(out, GoalOf(target, window), static_cast<size_t>(target.row_bytes)); return;
-    default: return FillNumber(target, window, out);
+    case kGoal: return FillGoals(target, timeline, window, out);
+    default:
+      for (int64_t i = 0; i < target.output.Elements(); ++i) FillNumber(target, window, i, out);
   }
 }
 
@@ -212,7 +229,7 @@ REPLAY_BOTH inline Window WindowAt(const Timeline &timeline, const ChainRule &ru
   const int64_t transitions =
       scope.by_steps ? Transitions(timeline, rule, start) : ChainLength(timeline, rule, start);
   const int64_t given = scope.by_steps ? transitions : start.after;
-  return {start, given, transitions, std::max(rule.steps, int64_t{1}), -1, 1.0f};
+  return {start, given, transitions, std::max(rule.steps, int64_t{1}), -1};
 }
 
 }  // namespace replay

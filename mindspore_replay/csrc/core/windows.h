@@ -20,9 +20,9 @@ enum OutputKind : int64_t {
   kReturn = 2,      // the discounted sum of a column over the chain
   kDiscount = 3,    // gamma^k, 0 where the chain's last row is terminated
   kRelabelled = 4,  // whether the sample has another goal
-  kGoal = 5,        // a row of column `other` from later in the episode if it has another goal, else of `column`
+  kGoal = 5,        // rows of a column; if the sample has another goal, each is that row of column `other`
   kLength = 6,      // steps of the episode from the start on, as far as the outputs reach
-  kChain = 7,       // rows of the chain
+  kChain = 7,       // rows of the chain of each step, 0 for a step that the sample does not hold
   kStack = 8,       // rows of a column; a run is of zeros unless its last row is there
   kHandle = 9,      // the handle of the start
   kWeight = 10,     // its importance weight
@@ -32,6 +32,7 @@ enum OutputKind : int64_t {
 enum Anchor : int64_t {
   kFromStart = 0,
   kFromLast = 1,  // the last row of the chain of a step, each run from that of its own
+  kOfChain = 2,   // the start; a run is the chain of its first step, with zeros after it
 };
 
 // An output of a sample: `runs` runs of `length` consecutive positions, the first of them at `first`, `first` + 1, ... from
@@ -69,7 +70,6 @@ struct Window {
   int64_t transitions;  // steps from the start on that chains go along
   int64_t longest;      // rows of the longest chain
   int64_t goal_slot;    // where another goal comes from, -1 for none
-  float weight;         // its importance weight
 
   // Whether the sample holds a step.
   REPLAY_BOTH bool Gives(int64_t step) const { return step >= -start.before && step < given; }
@@ -131,7 +131,7 @@ struct Part {
 
 // The position of a run of an output that comes first, counted from the start.
 REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window, int64_t run) {
-  if (output.anchor == kFromStart) return output.first + run;
+  if (output.anchor != kFromLast) return output.first + run;
   const int64_t step = output.other + run;
   return step + window.ChainAt(step) - 1 + output.first;
 }
@@ -139,6 +139,7 @@ REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window, i
 // The part of a run of an output that begins at position `first`.
 REPLAY_BOTH inline Part InsideOf(const Window &window, const Output &output, int64_t run, int64_t first) {
   const int64_t length = output.length;
+  if (output.anchor == kOfChain) return {0, window.Gives(first) ? std::min(window.ChainAt(first), length) : 0};
   const bool from_last = output.anchor == kFromLast;
   const int64_t after = from_last ? window.start.after : window.given;
   if (output.kind == kStack && first + length > after) return {length, length};

@@ -348,8 +348,11 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
                         return slot < 0 ? nullptr : target.rows + slot * target.row_bytes;
                       });
     case replay::kGoal:
-      return CopyEach(chunk, chunk.count, target.row_bytes, target.rows, target.goals, out,
-                      [&](int64_t row) { return replay::GoalOf(target, windows[row]); });
+      return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.goals, out,
+                      [&](int64_t row) {
+                        const Window &window = windows[row / output.Elements()];
+                        return replay::GoalAt(target, timeline, window, row % output.Elements());
+                      });
     case replay::kMask: {
       const int64_t total = chunk.count * output.Elements();
       for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
@@ -377,10 +380,13 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
       }
       return;
     }
-    default:
-      for (int64_t b = chunk.Begin(chunk.count) + threadIdx.x; b < chunk.End(chunk.count); b += blockDim.x) {
-        replay::FillNumber(target, windows[b], out + b * target.sample_bytes);
+    default: {
+      const int64_t total = chunk.count * output.Elements();
+      for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
+        const int64_t b = i / output.Elements();
+        replay::FillNumber(target, windows[b], i % output.Elements(), out + b * target.sample_bytes);
       }
+    }
   }
 }
 
