@@ -85,7 +85,7 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   const int64_t numbers = n * output.Elements() * row;
   if (output.kind == kReturn) return chain >= 1 && (field.Is(kFloat32, numbers) || field.Is(kFloat64, numbers));
   if (output.kind == kGoal) {
-    if (output.other < 0 || output.other >= k) return false;
+    if (output.runs != 1 || output.other < 0 || output.other >= k) return false;
     const Field &other = columns[output.other];
     return field.elements == numbers && SameDtype(field.dtype, other.dtype) && other.row_elements == row;
   }
@@ -159,23 +159,18 @@ inline void FillReturns(const Target &target, const Timeline &timeline, const Wi
   }
 }
 
-// The goal at a position of a sample; null for zeros.
-REPLAY_BOTH inline const char *GoalAt(const Target &target, const Timeline &timeline, const Window &window, int64_t position) {
-  const int64_t slot = SlotAt(timeline, window, target.output, position);
-  if (slot < 0) return nullptr;
-  return window.goal_slot >= 0 ? target.goals + window.goal_slot * target.row_bytes : target.rows + slot * target.row_bytes;
-}
-
-// Fills in the goals of a sample.
+// Fills in the goals of a sample, a run of rows.
 inline void FillGoals(const Target &target, const Timeline &timeline, const Window &window, char *out) {
-  if (window.goal_slot < 0) return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
+  const Output &output = target.output;
+  if (window.goal_slot < 0) return CopyRun(timeline, window, output, target.rows, target.row_bytes, 0, out);
+  const Part part = InsideOf(window, output, 0, output.first);
   const auto row_bytes = static_cast<size_t>(target.row_bytes);
-  for (int64_t i = 0; i < target.output.Elements(); ++i, out += row_bytes) {
-    const char *goal = GoalAt(target, timeline, window, i);
-    if (goal == nullptr) {
-      std::memset(out, 0, row_bytes);
-    } else {
+  const char *goal = target.goals + window.goal_slot * target.row_bytes;
+  for (int64_t i = 0; i < output.length; ++i, out += row_bytes) {
+    if (i >= part.begin && i < part.end) {
       std::memcpy(out, goal, row_bytes);
+    } else {
+      std::memset(out, 0, row_bytes);
     }
   }
 }

@@ -139,11 +139,15 @@ REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window, i
 // The part of a run of an output that begins at position `first`.
 REPLAY_BOTH inline Part InsideOf(const Window &window, const Output &output, int64_t run, int64_t first) {
   const int64_t length = output.length;
-  if (output.anchor == kOfChain) return {0, window.Gives(first) ? std::min(window.ChainAt(first), length) : 0};
-  const bool from_last = output.anchor == kFromLast;
-  const int64_t after = from_last ? window.start.after : window.given;
+  int64_t after = window.given;
+  if (output.anchor == kOfChain) {
+    return {0, window.Gives(first) ? std::min(window.ChainAt(first), length) : 0};
+  }
+  if (output.anchor == kFromLast) {
+    if (!window.Gives(output.other + run)) return {length, length};
+    after = window.start.after;
+  }
   if (output.kind == kStack && first + length > after) return {length, length};
-  if (from_last && !window.Gives(output.other + run)) return {length, length};
   const int64_t begin = std::min(std::max(-window.start.before - first, int64_t{0}), length);
   return {begin, std::max(std::min(after - first, length), begin)};
 }
@@ -158,6 +162,10 @@ inline void CopyRun(const Timeline &timeline, const Window &window, const Output
   if (end < length) std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
   if (begin == end) return;
   int64_t slot = timeline.Shifted(window.start.slot, first + begin);
+  if (end - begin == 1) {
+    std::memcpy(out + begin * row_bytes, column + slot * row_bytes, static_cast<size_t>(row_bytes));
+    return;
+  }
   if (timeline.streams() == 1) {
     const int64_t capacity = timeline.places().capacity;
     const int64_t before_wrap = std::min(end - begin, capacity - slot);

@@ -351,7 +351,10 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
       return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.goals, out,
                       [&](int64_t row) {
                         const Window &window = windows[row / output.Elements()];
-                        return replay::GoalAt(target, timeline, window, row % output.Elements());
+                        const int64_t slot = replay::SlotAt(timeline, window, output, row % output.Elements());
+                        if (slot < 0) return static_cast<const char *>(nullptr);
+                        return window.goal_slot < 0 ? target.rows + slot * target.row_bytes
+                                                    : target.goals + window.goal_slot * target.row_bytes;
                       });
     case replay::kMask: {
       const int64_t total = chunk.count * output.Elements();
