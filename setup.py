@@ -14,8 +14,9 @@ FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread
 FLAGS += ["-shared", "-fPIC", "-fvisibility=hidden"]
 CUDA_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "--expt-relaxed-constexpr", "-shared", "-cudart", "static"]
 CUDA_FLAGS += ["-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall,-Wextra"]
-#: Kinds of GPUs that code is made for, by compute capability. For newer ones there is code that the driver translates.
-CUDA_KINDS = (70, 75, 80, 86, 89, 90)
+#: Compute capabilities that code is made for: the first of each major version that nvcc knows, whose code runs on all
+#: of that version. For newer GPUs there is code that the driver translates.
+CUDA_KINDS = (70, 75, 80, 90)
 CSRC = "mindspore_replay/csrc"
 SOURCES = ("kernels", "sample_kernels")
 
@@ -104,8 +105,10 @@ def run(command):
 
 
 def cuda_kinds(text):
-    """Options for each kind of GPU that nvcc makes code for, by what it says of itself, and for newer ones."""
-    known = [kind for kind in CUDA_KINDS if re.search(rf"\bsm_{kind}\b", text)]
+    """Return nvcc's options for the GPUs that it makes code for, by its help text, and for newer ones."""
+    # Of each major version the last one written, which is the lowest.
+    first = {kind // 10: kind for kind in reversed(CUDA_KINDS) if re.search(rf"\bsm_{kind}\b", text)}
+    known = sorted(first.values())
     options = [f"-gencode=arch=compute_{kind},code=sm_{kind}" for kind in known]
     return options + [f"-gencode=arch=compute_{kind},code=compute_{kind}" for kind in known[-1:]]
 

@@ -51,9 +51,10 @@ def checked(command: Sequence[str | Path], **options: Any) -> str:
 
 
 def build(folder: Path) -> Path:
-    """Builds the kernels with setup.py and its flags, and the program that calls them; the library's path."""
+    """Builds the CPU's kernels with setup.py and its flags, and the program that calls them; the library's path."""
     setup = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext"]
-    checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT)
+    no_cuda = {**os.environ, "CUDACXX": "/bin/false"}
+    checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env=no_cuda)
     library = folder / "mindspore_replay" / "_kernels.so"
     if not library.exists():
         sys.exit(f"the kernels were not built: {library.with_suffix('.txt').read_text(encoding='utf-8')}")

@@ -56,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of one file run in one process, since they share compiled graphs; those of examples share nothing."""
+    items[:] = [item for item in items if not _is_left_out(item)]
     for item in items:
         marker = item.get_closest_marker("cpu_only")
         if marker and config.getoption("--device") != "CPU":
@@ -64,6 +65,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         if item.path.name != "test_examples.py":
             item.add_marker(pytest.mark.xdist_group(_GROUPS.get(item.path.name, item.path.name)))
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    """True in PYNATIVE_MODE with the composite backend, where a test takes both fixtures.
+
+    A compiled body is the same graph in both modes, and graphs of the composite backend take long to compile.
+    """
+    places = getattr(getattr(item, "callspec", None), "params", {})
+    chosen = any("mode" in marker.args[0] for marker in item.iter_markers("parametrize"))
+    return not chosen and (places.get("mode"), places.get("backend")) == ("pynative", "composite")
 
 
 @pytest.fixture(scope="session")
@@ -212,9 +223,7 @@ def make(combination: Combination) -> Callable[..., Any]:
     """Gives a driver of this combination. Those with equal arguments share one, emptied, and so its compiled graphs."""
 
     def get(*args: Any, **kwargs: Any) -> Any:
-        # From Python a buffer calls the same kernels or graphs in both modes.
-        place = combination[1:] if combination.call == "eager" and kwargs else combination
-        key = repr((place, args, sorted(kwargs.items())))
+        key = repr((combination.driver, args, sorted(kwargs.items())))
         if key not in _drivers:
             driver = make_driver(combination, *args, **{"seed": 0, **kwargs})
             _drivers[key] = driver, driver.buffer.state_dict()

@@ -87,7 +87,7 @@ ENDS = [False, True, False, False, False, True]
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
     """Rows that the insertion itself moves on to: it stores them as they were before it."""
-    buffer, other = (filled(KINDS[kind], backend, fill) for _ in range(2))
+    buffer, other = filled(KINDS[kind], backend, fill), filled(KINDS[kind], "native", fill)
     before = numbers_of(buffer)
     flags = {"end": ENDS[:4]} if buffer.has_episodes else {}
     buffer.insert([column.asnumpy()[1:5] for column in buffer.buffer], **flags)

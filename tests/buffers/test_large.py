@@ -13,7 +13,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_rows, cursors
-from drivers import CellCalls, Compiled, Eager, JitCalls
+from drivers import Compiled, Eager
 from mindspore import Parameter, Tensor, nn, ops
 
 from mindspore_replay import ReplayBuffer
@@ -52,12 +52,7 @@ def put_cursors(buffer: ReplayBuffer, head: int, count: int) -> None:
     buffer.check_valid()
 
 
-def drivers(buffer: ReplayBuffer) -> dict[str, Any]:
-    return {
-        "eager": Eager(buffer),
-        "jit": Compiled(buffer, JitCalls(buffer)),
-        "cell": Compiled(buffer, CellCalls(buffer)),
-    }
+CALLS: dict[str, Any] = {"eager": Eager, "compiled": Compiled}
 
 
 WIDTHS = {
@@ -67,37 +62,28 @@ WIDTHS = {
 }
 
 
-#: From Python the composite backend runs compiled functions, too.
-PLACES = [*(("native", call) for call in ("eager", "jit", "cell")), ("composite", "eager"), ("composite", "cell")]
-
-
-@pytest.mark.parametrize(("backend", "call"), PLACES)
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("case", WIDTHS)
 def test_rows_at_the_end_of_a_large_column(backend: str, case: str, call: str):
     """Rows that cross the ring's end land in the last slots and the first, and are read back from there."""
     capacity, width, dtype = WIDTHS[case]
     shape = () if width is None else (width,)
-    mode = ms.get_context("mode")
     buffer = ReplayBuffer(
         sample_size=4, capacity=capacity, shapes=[shape], types=[np.dtype(dtype).name], seed=0, backend=backend
     )
-    driver = drivers(buffer)[call]
+    driver = CALLS[call](buffer)
     put_cursors(buffer, capacity - 3, capacity)
     batch = np.arange(1, 6, dtype=dtype).reshape(5, *[1] * len(shape)) * np.ones(shape, dtype)
-    ms.set_context(mode=ms.GRAPH_MODE if call == "cell" else ms.PYNATIVE_MODE)
-    try:
-        driver.insert([batch])
-        assert cursors(buffer)[:2] == (2, capacity)
-        assert_rows(driver.get_item([-5, -4, -3, -2, -1]), [batch])
-        column = buffer.buffer[0].asnumpy()
-        np.testing.assert_array_equal(column[[capacity - 3, capacity - 2, capacity - 1, 0, 1]], batch)
-        assert not column[[2, 3, capacity // 2, capacity - 5, capacity - 4]].any()
-        (drawn,) = driver.sample((-4, None))
-        assert set(drawn.reshape(4, -1)[:, 0].tolist()) <= {2, 3, 4, 5}
-        (drawn,) = driver.sample((-5, -1))
-        assert set(drawn.reshape(4, -1)[:, -1].tolist()) <= {1, 2, 3, 4}
-    finally:
-        ms.set_context(mode=mode)
+    driver.insert([batch])
+    assert cursors(buffer)[:2] == (2, capacity)
+    assert_rows(driver.get_item([-5, -4, -3, -2, -1]), [batch])
+    column = buffer.buffer[0].asnumpy()
+    np.testing.assert_array_equal(column[[capacity - 3, capacity - 2, capacity - 1, 0, 1]], batch)
+    assert not column[[2, 3, capacity // 2, capacity - 5, capacity - 4]].any()
+    (drawn,) = driver.sample((-4, None))
+    assert set(drawn.reshape(4, -1)[:, 0].tolist()) <= {2, 3, 4, 5}
+    (drawn,) = driver.sample((-5, -1))
+    assert set(drawn.reshape(4, -1)[:, -1].tolist()) <= {1, 2, 3, 4}
 
 
 # Which memory a call touches: Linux marks pages as referenced, and can be told to forget the marks.
@@ -149,24 +135,17 @@ def touched(insert: Callable[[np.ndarray], Any], column: Callable[[], np.ndarray
 
 
 @needs_marks
-@pytest.mark.parametrize("call", ["eager", "cell"])
+@pytest.mark.parametrize("call", CALLS)
 def test_a_write_touches_its_rows_alone(backend: str, call: str):
     """One row into 256 MiB costs what one into 2 MiB does, also where every page of the column was in use before."""
-    mode = ms.get_context("mode")
-    ms.set_context(mode=ms.GRAPH_MODE if call == "cell" else ms.PYNATIVE_MODE)
-    try:
-        costs = []
-        for capacity in (SMALL, LARGE):
-            buffer = ReplayBuffer(
-                sample_size=4, capacity=capacity, shapes=[ROW], types=["uint8"], seed=0, backend=backend
-            )
-            buffer.buffer[0].asnumpy()[:: 4096 // ROW[0]] = 1  # touches each page
-            driver = drivers(buffer)[call]
-            costs.append(touched(lambda row, to=driver: to.insert([row]), buffer.buffer[0].asnumpy))
-            assert cursors(buffer)[1] == 3
-        assert max(costs) <= LIMIT
-    finally:
-        ms.set_context(mode=mode)
+    costs = []
+    for capacity in (SMALL, LARGE):
+        buffer = ReplayBuffer(sample_size=4, capacity=capacity, shapes=[ROW], types=["uint8"], seed=0, backend=backend)
+        buffer.buffer[0].asnumpy()[:: 4096 // ROW[0]] = 1  # touches each page
+        driver = CALLS[call](buffer)
+        costs.append(touched(lambda row, to=driver: to.insert([row]), buffer.buffer[0].asnumpy))
+        assert cursors(buffer)[1] == 3
+    assert max(costs) <= LIMIT
 
 
 class Copying(nn.Cell):

@@ -45,14 +45,34 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+_buffers: dict[Any, tuple[Any, dict[str, Any]]] = {}
+_mixtures: dict[Any, MixedReplay] = {}
+
+
 def make(kind: str, backend: str) -> Any:
-    """A buffer into which 12 rows were inserted, that tell their serial numbers; in episodes of 3."""
-    cls, options = KINDS[kind]
-    buffer = cls(sample_size=2, capacity=CAPACITY, seed=0, backend=backend, **(SCHEMA | options))
+    """A buffer into which 12 rows were inserted, that tell their serial numbers; in episodes of 3.
+
+    Tests share one of each kind, with its graphs.
+    """
+    for each in ("native", backend):
+        if (kind, each) not in _buffers:
+            cls, options = KINDS[kind]
+            buffer = cls(sample_size=2, capacity=CAPACITY, seed=0, backend=each, **(SCHEMA | options))
+            if each == "native":
+                fill(buffer)
+            else:
+                buffer.load_state_dict(_buffers[kind, "native"][1])  # without a graph that inserts
+            _buffers[kind, each] = buffer, buffer.state_dict()
+    buffer, state = _buffers[kind, backend]
+    buffer.load_state_dict(state)
+    return buffer
+
+
+def fill(buffer: Any) -> None:
     n = np.arange(12)
     rows = [np.stack([n, -n], 1).astype(np.float32), n.astype(np.int32), n % 3 == 2, n.astype(np.float32)]
     flags = {"end": n % 3 == 2} if buffer.has_episodes else {}
-    return buffer.insert(rows[: len(buffer.names)], **flags)
+    buffer.insert(rows[: len(buffer.names)], **flags)
 
 
 def stored(buffer: Any) -> dict[int, list[Any]]:
@@ -238,7 +258,9 @@ def mix(backend: str, kinds: tuple[str, ...] = ("weighted", "prioritized")) -> M
         state = source.state_dict()
         state["column.number"] += 1000 * i
         source.load_state_dict(state)
-    return MixedReplay([(source, 1) for source in sources], 2 * len(sources))
+    if (backend, kinds) not in _mixtures:
+        _mixtures[backend, kinds] = MixedReplay([(source, 1) for source in sources], 2 * len(sources))
+    return _mixtures[backend, kinds]
 
 
 @pytest.mark.parametrize("way", ["python", "graph"])

@@ -24,7 +24,7 @@ from mindspore_replay.store.state import make
 from mindspore_replay.store.tree import FANOUT, build_weights, initial_weights, levels
 from mindspore_replay.store.windows import WINDOW
 
-CAPACITIES = [1, 2, 3, 5, 7, 63, 64, 65, 1000, 2**20]
+CAPACITIES = [1, 2, 7, 63, 64, 65, 1000, 2**20]
 TINY = 1e-300  # MindSpore takes still smaller numbers for 0
 N = 24  # slots set and targets looked up by a call
 

@@ -24,7 +24,7 @@ HELPS = {
     "CUDA 11.1": "values: 'compute_35','compute_70','compute_86','sm_35','sm_70','sm_75','sm_80','sm_86'.",
     "CUDA 13": "--threads (-t) values: 'compute_75','sm_75','sm_80','sm_86','sm_89','sm_90','sm_90a','sm_100'.",
 }
-KINDS = {"CUDA 11.1": [70, 75, 80, 86], "CUDA 13": [75, 80, 86, 89, 90]}
+KINDS = {"CUDA 11.1": [70, 80], "CUDA 13": [75, 80, 90]}
 
 
 def build(folder: Path, nvcc: str, at: str = "nvcc", variable: str = "CUDACXX") -> subprocess.CompletedProcess[str]:

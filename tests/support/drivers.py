@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import mindspore as ms
 import numpy as np
 from bodies import Kept
-from mindspore import Tensor, nn
+from mindspore import Tensor
 
 from mindspore_replay import ReplayBuffer
 
@@ -24,6 +24,11 @@ class Combination(NamedTuple):
     def __str__(self) -> str:
         return "-".join(self)
 
+    @property
+    def driver(self) -> tuple[str, str]:
+        """What a driver depends on: in both modes a buffer calls the same kernels, and functions the same graphs."""
+        return self.backend, self.call
+
 
 CALLS = ("eager", "compiled")
 COMBINATIONS = [Combination(*values) for values in itertools.product(MODES, ("native", "composite"), CALLS)]
@@ -35,8 +40,8 @@ def missing(ran: dict[str, set[str]]) -> dict[str, list[str]]:
     return {name: sorted(every - done) for name, done in ran.items() if every - done}
 
 
-class JitCalls(Kept):
-    """Each method of a buffer inside a compiled function of its own, for PYNATIVE_MODE."""
+class Calls(Kept):
+    """Each method of a buffer inside a compiled function of its own."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         self.buffer = buffer
@@ -68,56 +73,6 @@ class JitCalls(Kept):
         return self.buffer.size(), self.buffer.full(), self.buffer.can_sample()
 
 
-class _Call(nn.Cell):
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        super().__init__()
-        self.buffer = buffer
-
-
-class _Insert(_Call):
-    def construct(self, *rows):
-        self.buffer.insert(rows)
-        return self.buffer.size()
-
-
-class _GetItem(_Call):
-    def construct(self, index):
-        return self.buffer.get_item(index)
-
-
-class _Sample(_Call):
-    def construct(self):
-        return self.buffer.sample()
-
-
-class _SampleBetween(_Call):
-    def construct(self, start, stop):
-        return self.buffer.sample((start, stop))
-
-
-class _Reset(_Call):
-    def construct(self):
-        self.buffer.reset()
-        return self.buffer.size()
-
-
-class _Status(_Call):
-    def construct(self):
-        return self.buffer.size(), self.buffer.full(), self.buffer.can_sample()
-
-
-class CellCalls:
-    """Each method of a buffer inside the `construct` of a Cell of its own, for GRAPH_MODE."""
-
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self.insert = _Insert(buffer)
-        self.get_item = _GetItem(buffer)
-        self.sample = _Sample(buffer)
-        self.sample_between = _SampleBetween(buffer)
-        self.reset = _Reset(buffer)
-        self.status = _Status(buffer)
-
-
 class Eager:
     """Calls the methods from Python. Takes and gives NumPy arrays."""
 
@@ -141,11 +96,14 @@ class Eager:
 
 
 class Compiled:
-    """Calls the methods inside compiled bodies. Takes and gives NumPy arrays."""
+    """Calls the methods inside compiled functions. Takes and gives NumPy arrays."""
 
-    def __init__(self, buffer: ReplayBuffer, calls: Any) -> None:
+    #: The compiled functions.
+    functions: type[Calls] = Calls
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
         self.buffer = buffer
-        self.calls = calls
+        self.calls: Any = self.functions(buffer)
 
     def insert(self, rows: Sequence[Any]) -> None:
         types = self.buffer.columns.numpy_types
@@ -189,6 +147,4 @@ def make_driver(combination: Combination, *args: Any, **kwargs: Any) -> Any:
 
 def driver_of(combination: Combination, buffer: ReplayBuffer) -> Any:
     """The calls of this combination for a buffer."""
-    if combination.call == "eager":
-        return Eager(buffer)
-    return Compiled(buffer, CellCalls(buffer) if combination.mode == "graph" else JitCalls(buffer))
+    return Eager(buffer) if combination.call == "eager" else Compiled(buffer)

@@ -6,8 +6,8 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from drivers import Combination, _Call, arrays
-from drivers_weighted import CompiledWeighted, EagerWeighted, WeightedCellCalls, WeightedJitCalls
+from drivers import Combination, arrays
+from drivers_weighted import CompiledWeighted, EagerWeighted, WeightedCalls
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from mindspore import Tensor
@@ -20,8 +20,8 @@ NATIVE = Combination("pynative", "native", "eager")
 COMPOSITE = Combination("pynative", "composite", "eager")
 
 
-class TimedJitCalls(WeightedJitCalls):
-    """Each method of a buffer inside a compiled function of its own, for PYNATIVE_MODE."""
+class TimedCalls(WeightedCalls):
+    """Each method of a buffer inside a compiled function of its own."""
 
     @ms.jit
     def insert_flags(self, end, final, *rows):
@@ -32,27 +32,6 @@ class TimedJitCalls(WeightedJitCalls):
     def insert_flags_with(self, priority, end, final, *rows):
         self.buffer.insert(rows, priority=priority, end=end, final=final)
         return self.buffer.size()
-
-
-class _InsertFlags(_Call):
-    def construct(self, end, final, *rows):
-        self.buffer.insert(rows, end=end, final=final)
-        return self.buffer.size()
-
-
-class _InsertFlagsWith(_Call):
-    def construct(self, priority, end, final, *rows):
-        self.buffer.insert(rows, priority=priority, end=end, final=final)
-        return self.buffer.size()
-
-
-class TimedCellCalls(WeightedCellCalls):
-    """Each method of a buffer inside the `construct` of a Cell of its own, for GRAPH_MODE."""
-
-    def __init__(self, buffer: Any) -> None:
-        super().__init__(buffer)
-        self.insert_flags = _InsertFlags(buffer)
-        self.insert_flags_with = _InsertFlagsWith(buffer)
 
 
 class EagerTimed(EagerWeighted):
@@ -70,7 +49,9 @@ class EagerTimed(EagerWeighted):
 
 
 class CompiledTimed(CompiledWeighted):
-    """Calls the methods inside compiled bodies. Takes and gives NumPy arrays and Python scalars."""
+    """Calls the methods inside compiled functions. Takes and gives NumPy arrays and Python scalars."""
+
+    functions = TimedCalls
 
     def insert(self, rows: Sequence[Any], priority: Any = None, end: Any = False, final: Any = False) -> None:
         flags = (Tensor(end, ms.bool_), Tensor(final, ms.bool_))
@@ -91,7 +72,7 @@ def make_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: A
     buffer = cls(*args, backend=combination.backend, **({"seed": 0} | kwargs))
     if combination.call == "eager":
         return EagerTimed(buffer)
-    return CompiledTimed(buffer, (TimedCellCalls if combination.mode == "graph" else TimedJitCalls)(buffer))
+    return CompiledTimed(buffer)
 
 
 shared_drivers: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -99,9 +80,7 @@ shared_drivers: dict[str, tuple[Any, dict[str, Any]]] = {}
 
 def shared_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
     """A driver of this combination. Those with equal arguments share one, emptied, and so its compiled graphs."""
-    # From Python a buffer calls the same kernels or graphs in both modes.
-    place = combination[1:] if combination.call == "eager" else combination
-    key = repr((place, cls, args, sorted(kwargs.items())))
+    key = repr((combination.driver, cls, args, sorted(kwargs.items())))
     if key not in shared_drivers:
         driver = make_timed(combination, cls, *args, **kwargs)
         shared_drivers[key] = driver, driver.buffer.state_dict()

@@ -29,7 +29,7 @@ def row_buffer(
     **options: Any,
 ) -> Any:  # fmt: skip
     """A driver of a buffer of `Row`s, of single rows unless `cls` is given, shared and emptied."""
-    key = combination, views, capacity, draws, prioritized, cls, tuple(sorted(options.items()))
+    key = combination.driver, views, capacity, draws, prioritized, cls, tuple(sorted(options.items()))
     if key not in _drivers:
         shape, dtype = options.pop("reward", ((), ms.float32))
         columns = 5 if views.own_next else 4

@@ -5,7 +5,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from drivers import CellCalls, Combination, Compiled, Eager, JitCalls, _Call, arrays, driver_of
+from drivers import Calls, Combination, Compiled, Eager, arrays, driver_of
 from mindspore import Tensor
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -22,8 +22,8 @@ LIMITS: dict[str, Any] = {"max_use": MAX_USE, "max_staleness": MAX_STALENESS}
 LIMITED: dict[str, dict[str, Any]] = {"uniform": LIMITS, "prioritized": ROOTS | LIMITS}
 
 
-class WeightedJitCalls(JitCalls):
-    """Each method of a buffer inside a compiled function of its own, for PYNATIVE_MODE."""
+class WeightedCalls(Calls):
+    """Each method of a buffer inside a compiled function of its own."""
 
     @ms.jit
     def insert_with(self, priority, *rows):
@@ -60,63 +60,6 @@ class WeightedJitCalls(JitCalls):
         return self.buffer.info(indices)
 
 
-class _InsertWith(_Call):
-    def construct(self, priority, *rows):
-        self.buffer.insert(rows, priority=priority)
-        return self.buffer.size()
-
-
-class _SampleHandles(_Call):
-    def construct(self):
-        return self.buffer.sample(with_indices=True)
-
-
-class _SampleHandlesBetween(_Call):
-    def construct(self, start, stop):
-        return self.buffer.sample((start, stop), with_indices=True)
-
-
-class _SampleWith(_Call):
-    def construct(self, beta):
-        return self.buffer.sample(beta)
-
-
-class _Update(_Call):
-    def construct(self, indices, priorities):
-        return self.buffer.update_priorities(indices, priorities)
-
-
-class _Delete(_Call):
-    def construct(self, indices):
-        return self.buffer.delete(indices)
-
-
-class _Advance(_Call):
-    def construct(self, steps):
-        self.buffer.advance(steps)
-        return self.buffer.size()
-
-
-class _Info(_Call):
-    def construct(self, indices):
-        return self.buffer.info(indices)
-
-
-class WeightedCellCalls(CellCalls):
-    """Each method of a buffer inside the `construct` of a Cell of its own, for GRAPH_MODE."""
-
-    def __init__(self, buffer: Any) -> None:
-        super().__init__(buffer)
-        self.insert_with = _InsertWith(buffer)
-        self.sample_handles = _SampleHandles(buffer)
-        self.sample_handles_between = _SampleHandlesBetween(buffer)
-        self.sample_with = _SampleWith(buffer)
-        self.update = _Update(buffer)
-        self.delete = _Delete(buffer)
-        self.advance = _Advance(buffer)
-        self.info = _Info(buffer)
-
-
 class EagerWeighted(Eager):
     """Calls the methods from Python. Takes and gives NumPy arrays and Python scalars."""
 
@@ -149,7 +92,9 @@ class EagerWeighted(Eager):
 
 
 class CompiledWeighted(Compiled):
-    """Calls the methods inside compiled bodies. Takes and gives NumPy arrays and Python scalars."""
+    """Calls the methods inside compiled functions. Takes and gives NumPy arrays and Python scalars."""
+
+    functions = WeightedCalls
 
     def insert(self, rows: Sequence[Any], priority: Any = None) -> None:
         if priority is None:
@@ -210,6 +155,4 @@ def make_driver(combination: Combination, *args: Any, cls: type[ReplayBuffer] = 
     buffer = cls(*args, backend=combination.backend, **kwargs)
     if not hasattr(buffer, "weights"):
         return driver_of(combination, buffer)
-    if combination.call == "eager":
-        return EagerWeighted(buffer)
-    return CompiledWeighted(buffer, (WeightedCellCalls if combination.mode == "graph" else WeightedJitCalls)(buffer))
+    return EagerWeighted(buffer) if combination.call == "eager" else CompiledWeighted(buffer)
