@@ -214,7 +214,7 @@ void CountWeighted() {
   const auto handles = [](int64_t n) { return Int64(Range(kLarge + 7, n, 4000)); };
   CountGiving(0, "dead", "update_priorities", "256 of 2^20",
               one.With({{"handles", handles(256)}, {"priority", Floats(std::vector<float>(256, 0.7f))}}));
-  CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // all with positive weight
+  CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // eligible
   CountGiving(0, "dead", "update", "64 of 2^20",
               one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}}));
   Count("info", "64 of 2^20",
