@@ -131,7 +131,7 @@ class Learner(nn.Cell):
         return -ops.mean(gain + self.entropy * entropy)
 
     def auxiliary_loss(self, observation: Tensor, wanted: Tensor, former_logits: Tensor) -> Tensor:
-        """Return half the mean squared value error of the policy network, and the divergence from the former actions."""
+        """Return half the mean squared value error of the policy network, and the divergence from former actions."""
         outputs = self.network(observation)
         log_probabilities, former = ops.log_softmax(outputs[:, :-1], 1), ops.log_softmax(former_logits, 1)
         divergence = ops.reduce_sum(ops.exp(former) * (former - log_probabilities), 1)

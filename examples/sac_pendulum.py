@@ -135,7 +135,7 @@ class Learner(nn.Cell):
     def wanted_value(
         self, reward: Tensor, next_observation: Tensor, terminated: Tensor, noise: Tensor, alpha: Tensor
     ) -> Tensor:
-        """Return the reward plus the discounted value and entropy of a new action, by the lower target. Shape ``[B]``."""
+        """Return the reward plus the discounted value and entropy of a new action (lower target). Shape ``[B]``."""
         next_action, log_density = self.network(next_observation, noise)
         first, second = self.targets(next_observation, next_action)
         # Only a terminated episode has no future, and here none terminates.
