@@ -60,7 +60,7 @@ soak.make_buffer = without
 
 def test_a_buffer_without_its_lock_is_found_out():
     ended = run("--seconds", "20", "--buffer", "uniform", before=WITHOUT_LOCK)
-    assert ended.returncode not in (0, 3), ended.stdout  # the run ends at the first fault, unless the process crashes by it
+    assert ended.returncode not in (0, 3), ended.stdout  # ends at the first fault, unless the process crashes
     if ended.returncode == 1:
         assert "FAULT" in ended.stdout, ended.stderr[-4000:]
 

@@ -126,7 +126,7 @@ def test_groups_are_those_of_the_twin(combination: Combination):
     twin, rng = Twin(), np.random.default_rng(3)
     steps, drawn = np.zeros(ENVS, int), 0
     draws = [(ordered, True), (shuffled, False)]
-    if combination[1:] == ("composite", "compiled"):  # these graphs are the slowest: each is compiled in one of the modes
+    if combination[1:] == ("composite", "compiled"):  # the slowest graphs: each is compiled in one of the modes
         draws = [draws[combination.mode == "graph"]] * 2
     for i in range(40):
         ends = (rng.random(ENVS) < 0.4) | (steps == 3)

@@ -29,8 +29,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def limited(make: Make, kind: str) -> Any:
-    """Make a buffer of six rows and samples of two; each row is delivered six times at most and stale after five steps.
-    """
+    """Make a buffer of six rows and samples of two; a row has six deliveries at most and is stale after five steps."""
     return make(2, CAPACITY, SHAPES, TYPES, **LIMITED[kind])
 
 
