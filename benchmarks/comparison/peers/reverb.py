@@ -108,7 +108,7 @@ def _episodes(case: Case) -> Iterator[dict[str, np.ndarray]]:
 
 
 def _frames_store(case: Case) -> Store:
-    """Return a full store of items of five frames; an episode has its first frame four times, and one after its last."""
+    """Return a full store of items of five frames; an episode has its first frame four times, and one past its end."""
     store = Store(case.schema, _frames, case.capacity, STACK + 1)
     for rows in _episodes(case):
         order = [0] * (STACK - 1) + [*range(EPISODE), 0]
