@@ -1,4 +1,4 @@
-"""Builds the kernel libraries into the package. Everything else stands in pyproject.toml."""
+"""Builds the kernel libraries into the package. Everything else is in pyproject.toml."""
 
 import os
 import re
@@ -24,11 +24,11 @@ SOURCES = ("kernels", "sample_kernels")
 class BuildKernels(build_ext):
     """Compiles the kernels, plain shared libraries without Python's headers, and the module that calls them.
 
-    Where one fails, the package goes without it; a note beside the library's place says why.
+    If one fails, the package is installed without it; a note beside the library's place states the reason.
     """
 
     def get_ext_filename(self, ext_name):
-        if not ext_name.endswith(("_kernels", "_kernels_cuda")):  # it comes with and without the package
+        if not ext_name.endswith(("_kernels", "_kernels_cuda")):  # works with and without the package prefix
             return super().get_ext_filename(ext_name)
         return os.path.join(*ext_name.split(".")) + ".so"
 
@@ -48,20 +48,20 @@ class BuildKernels(build_ext):
         if reason and ext is kernels:
             self.warn(f"the native kernels are left out, the composite backend serves: {reason}")
         elif reason == NO_NVCC:
-            print(f"the CUDA kernels are left out: {reason}")  # no warning: most who install have no GPU
+            print(f"the CUDA kernels are left out: {reason}")  # no warning: most machines have no GPU
         elif reason:
             self.warn(f"the CUDA kernels are left out, on a GPU the composite backend serves: {reason}")
 
     def compile(self, ext, target):
-        """Why the library could not be built; empty if it was."""
+        """Return the reason why the library could not be built; empty if it was."""
         compiler = shlex.split(os.environ.get("CXX", "")) or [next(filter(shutil.which, ("g++", "c++", "clang++")), "")]
         if not compiler[0]:
             return "no C++ compiler was found (g++, c++, clang++ or $CXX)"
         return run([*compiler, *FLAGS, "-I", CSRC, *ext.sources, "-o", str(target)])[0]
 
     def compile_cuda(self, ext, target):
-        """Why the CUDA library could not be built; empty if it was. It takes minutes."""
-        home = os.environ.get("CUDA_HOME", "")  # by which MindSpore too finds CUDA
+        """Return the reason why the CUDA library could not be built; empty if it was. Takes minutes."""
+        home = os.environ.get("CUDA_HOME", "")  # MindSpore uses the same variable to find CUDA
         places = [*([f"{home}/bin/nvcc"] if home else []), "nvcc", CUDA_NVCC]
         compiler = shlex.split(os.environ.get("CUDACXX", "")) or [next(filter(None, map(shutil.which, places)), "")]
         if not compiler[0]:
@@ -69,12 +69,12 @@ class BuildKernels(build_ext):
         wrong, text = run([*compiler, "--help"])
         if wrong:
             return wrong
-        threads = ["--threads", "0"] if "--threads" in text else []  # before CUDA 11.2 there are none
+        threads = ["--threads", "0"] if "--threads" in text else []  # not before CUDA 11.2
         options = [*CUDA_FLAGS, "-I", CSRC, *threads, *cuda_kinds(text)]
         return run([*compiler, *options, *ext.sources, "-o", str(target)])[0]
 
     def copy_extensions_to_source(self):
-        """Of an editable installation. Notes go along, and no library stays that could not be built again."""
+        """For an editable installation. Copies notes too, and removes a library that could not be built again."""
         super().copy_extensions_to_source()
         for ext in (kernels, cuda_kernels):
             own = Path(self.get_ext_filename(ext.name))
@@ -96,7 +96,7 @@ NO_NVCC = f"no CUDA compiler was found ($CUDACXX, $CUDA_HOME/bin/nvcc, nvcc or {
 
 
 def run(command):
-    """Why a compiler failed, empty if it did not; and what it printed."""
+    """Return the reason why a compiler failed, empty if it did not; and its output."""
     try:
         result = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
@@ -105,7 +105,7 @@ def run(command):
 
 
 def cuda_kinds(text):
-    """Return nvcc's options for the GPUs that it makes code for, by its help text, and for newer ones."""
+    """Return options for the compute capabilities in nvcc's help text, and for newer GPUs."""
     # Of each major version the last one written, which is the lowest.
     first = {kind // 10: kind for kind in reversed(CUDA_KINDS) if re.search(rf"\bsm_{kind}\b", text)}
     known = sorted(first.values())

@@ -1,14 +1,14 @@
-"""How many instructions each kernel takes, against the budget in budget.json.
+"""Checks the instruction count of each kernel against the budget in budget.json.
 
     python benchmarks/budget.py [--update]
 
 Builds the kernels as `pip install` does, and tests/csrc/budget.cc, which calls each of them under valgrind's callgrind.
-Counts are the same in every run and on every machine with the same compiler and C library: the processor's extensions
-that the C library would use are switched off. Instructions are not time. They show that something has changed, where
-times that differ by less than the noise do not.
+Counts are the same in every run and on every machine with the same compiler and C library: the processor extensions
+that the C library would use are switched off. Instructions are not time. They reveal a change even if times differ by
+less than the noise.
 
-Exit code: 0 if each count is within 5 % of its budget; 1 if one needs more, or fewer, for the budget is then to be
-lowered with `--update`, and if a workload has no budget, a budget no workload, or a kernel neither.
+Exit code: 0 if each count is within 5 % of its budget. 1 if a count is above that, or below it, as the budget should
+then be lowered with `--update`; also if a workload has no budget, a budget no workload, or a kernel neither.
 """
 
 import argparse
@@ -29,8 +29,9 @@ ROOT = Path(__file__).resolve().parents[1]
 BUDGET = ROOT / "benchmarks" / "budget.json"
 TOLERANCE = 0.05
 
-#: What the C library would choose by processor: instructions for memcpy, strcmp and pow. Callgrind counts it with the
-#: kernels. The limits of malloc are those it starts with, which would else change while the program runs.
+#: Fixes the processor-dependent choices of the C library: instructions for memcpy, strcmp and pow, which callgrind
+#: counts with the kernels. The limits of malloc are its initial ones, which would otherwise change while the program
+#: runs.
 TUNABLES = {
     "cpu.hwcaps": "-AVX2,-AVX,-AVX512F,-AVX512VL,-AVX512BW,-AVX_Fast_Unaligned_Load,-FMA,-FMA4,-BMI2,-LZCNT,-MOVBE,"
     "-SSSE3,-SSE4_1,-SSE4_2,-ERMS,-FSRM,Fast_Unaligned_Load,Fast_Unaligned_Copy",
@@ -38,12 +39,12 @@ TUNABLES = {
     "malloc.mmap_threshold": "131072",
     "malloc.trim_threshold": "1073741824",
 }
-#: Functions of the C library for processors with extensions: none of them may be counted.
+#: Functions of the C library for processor extensions: none of them may be counted.
 SPECIAL = re.compile(r"\b__\w+_(?:avx|evex|fma|ssse3|sse4|erms)\w*")
 
 
 def checked(command: Sequence[str | Path], **options: Any) -> str:
-    """The standard output of a command that must succeed."""
+    """Return the standard output of a command that must succeed."""
     result = subprocess.run(command, capture_output=True, text=True, **options)
     if result.returncode != 0:
         sys.exit(f"{shlex.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
@@ -51,7 +52,7 @@ def checked(command: Sequence[str | Path], **options: Any) -> str:
 
 
 def build(folder: Path) -> Path:
-    """Builds the CPU's kernels with setup.py and its flags, and the program that calls them; the library's path."""
+    """Build the CPU's kernels with setup.py and its flags, and the program that calls them. Return the library's path."""
     setup = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext"]
     no_cuda = {**os.environ, "CUDACXX": "/bin/false"}
     checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env=no_cuda)
@@ -66,11 +67,11 @@ def build(folder: Path) -> Path:
 
 
 def count(folder: Path, library: Path) -> dict[str, int]:
-    """Instructions of each workload."""
+    """Return the instructions of each workload."""
     profile = folder / "callgrind.out"
     tunables = ":".join(f"glibc.{name}={value}" for name, value in TUNABLES.items())
     options = ["--tool=callgrind", "--instr-atstart=no", "--combine-dumps=yes", f"--callgrind-out-file={profile}"]
-    # Names of one length wherever the scratch folder is: where they are copied to moves what malloc gives later.
+    # Fixed-length names for any scratch folder: the address they are copied to affects later allocations.
     here = Path("/proc/self/cwd")
     command: list[str | Path] = ["valgrind", *options, here / "budget", here / library.relative_to(folder)]
     checked(command, cwd=folder, env={"PATH": os.environ["PATH"], "GLIBC_TUNABLES": tunables})
@@ -82,7 +83,7 @@ def count(folder: Path, library: Path) -> dict[str, int]:
 
 
 def parse(profile: str) -> dict[str, int]:
-    """Workloads and their instructions, from callgrind's file with one part for each."""
+    """Return the instructions of each workload, from callgrind's file with one part for each."""
     return {
         name: int(total)
         for name, total in re.findall(r"^desc: Trigger: Client Request: (.*)$[\s\S]*?^totals: (\d+)$", profile, re.M)
@@ -90,12 +91,12 @@ def parse(profile: str) -> dict[str, int]:
 
 
 def kernels(library: Path) -> set[str]:
-    """The names that the library exports."""
+    """Return the names that the library exports."""
     return set(re.findall(r" T (replay_\w+)$", checked(["nm", "-D", "--defined-only", library]), re.M))
 
 
 def tools(library: Path) -> dict[str, str]:
-    """What the counts depend on beside the kernels."""
+    """Return the versions that the counts depend on, besides the kernels."""
     compiler = re.search(rb"GCC: \([^)]*\) [\d.]+|[\w ]*clang version [\d.]+", library.read_bytes())
     return {
         "compiler": compiler[0].decode() if compiler else "unknown",
@@ -106,7 +107,7 @@ def tools(library: Path) -> dict[str, str]:
 
 
 def faults(budget: Mapping[str, int], counted: Mapping[str, int], exported: set[str]) -> dict[str, str]:
-    """What is wrong with each workload or kernel."""
+    """Return the faults by workload or kernel."""
     wrong = {}
     for name in [*budget, *(name for name in counted if name not in budget)]:
         if name not in counted:
@@ -122,7 +123,7 @@ def faults(budget: Mapping[str, int], counted: Mapping[str, int], exported: set[
 
 
 def show(budget: Mapping[str, int], counted: Mapping[str, int], wrong: Mapping[str, str]) -> None:
-    """Prints each workload's count against its budget."""
+    """Print each workload's count against its budget."""
     print(f"{'instructions of':88s} {'budget':>9s} {'now':>9s}  change")
     for name in dict.fromkeys([*counted, *budget, *wrong]):
         limit, now = budget.get(name), counted.get(name)

@@ -1,10 +1,10 @@
-"""What a call of a buffer is made of: from Python into a native kernel, and of a compiled function with a buffer in it.
+"""Times the parts of a call: from Python into a native kernel, and of a compiled function with a buffer in it.
 
     python benchmarks/calls.py [--rounds 31] [--json FILE]
 
 Rows are CartPole's transitions; the prioritized buffer has 2^20 of them. The parts of a call from Python are timed one
-by one, so that what is left of the call is the Python around them. Kernels are timed with the arguments of their last
-call, over and over, so that what they touch is in the cache. Rounds are interleaved; medians come with quartiles.
+by one; the rest of the call is the Python around them. Kernels are timed with the arguments of their last call, over
+and over, so the data they touch is in the cache. Rounds are interleaved; medians come with quartiles.
 """
 
 from collections.abc import Callable
@@ -26,12 +26,12 @@ CAPACITY, PRIORITIZED_CAPACITY = 50_000, 1 << 20
 
 
 def rows(n: int) -> list[np.ndarray]:
-    """n transitions."""
+    """Return n transitions."""
     return [np.ones((n, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES)]
 
 
 def plain() -> dict[str, Callable[[], Any]]:
-    """Insertion of one row and of 64, and a sample."""
+    """Insert one row and 64 rows; sample."""
     buffer = ReplayBuffer(sample_size=BATCH, capacity=CAPACITY, shapes=SHAPES, types=TYPES, seed=0, backend="native")
     buffer.insert(rows(CAPACITY))
     insertion = buffer._calls.insertion
@@ -56,7 +56,7 @@ def plain() -> dict[str, Callable[[], Any]]:
 
 
 def prioritized() -> dict[str, Callable[[], Any]]:
-    """A sample whose priorities change."""
+    """Sample while priorities change."""
     buffer = PrioritizedReplayBuffer(
         sample_size=PRIORITIZED_BATCH,
         capacity=PRIORITIZED_CAPACITY,
@@ -93,7 +93,7 @@ def prioritized() -> dict[str, Callable[[], Any]]:
 
 
 class Step(nn.Cell):
-    """A compiled function that does next to nothing but store the row, or draw a batch on which its result depends."""
+    """A compiled function that does little but store the row, or draw a batch that its result depends on."""
 
     def __init__(self, inserts: bool = False, samples: bool = False) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Step(nn.Cell):
 
 
 def compiled() -> dict[str, Callable[[], Any]]:
-    """Calls of compiled functions."""
+    """Call compiled functions."""
     x, row = Tensor(np.zeros(4, np.float32)), [Tensor(column[0]) for column in rows(1)]
     steps = {"a compiled function of 1 input": (Step(), []), "- of 6 inputs": (Step(), row)}
     steps |= {

@@ -1,10 +1,10 @@
-"""What a checkpoint of a large buffer costs: memory while it is saved and loaded, and speed beside plain files.
+"""Measures the checkpoint of a large buffer: memory while it is saved and loaded, and speed against plain files.
 
     python benchmarks/checkpoint_memory.py [--gigabytes 4] [--folder FOLDER]
 
-Saving and loading are processes of their own. Memory is the largest resident set since before the call, with and
-without what the process needed before it had a buffer. Speeds are of the same bytes, on the disk with `fsync`, and read
-into new memory when the system has forgotten what it had of the file. Needs Linux.
+Saving and loading run in processes of their own. Memory is the largest resident set since the call began, with and
+without the memory that the process needed before it had a buffer. Speeds are for the same bytes, written to the disk
+with `fsync` or read into new memory after the system has dropped the file from its cache. Needs Linux.
 """
 
 import argparse
@@ -27,14 +27,14 @@ ROW_BYTES = 84 * 84 + 4 + 4 + 1
 
 
 def resident(field: str) -> int:
-    """Bytes of the resident set: ``VmRSS`` now, ``VmHWM`` at most."""
+    """Return bytes of the resident set: ``VmRSS`` is the current value, ``VmHWM`` the maximum."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))
 
 
 def measured(call: Callable[[], Any]) -> tuple[float, int, int]:
-    """Seconds of a call, the largest resident set since it began, and by how much that grew."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the largest resident set
+    """Return the seconds of a call, the largest resident set since it began, and its growth."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the maximum
     before = resident("VmRSS")
     start = time.perf_counter()
     call()
@@ -43,7 +43,7 @@ def measured(call: Callable[[], Any]) -> tuple[float, int, int]:
 
 
 def report(what: str, nbytes: int, seconds: float, peak: int, growth: int, before: int, plain: float) -> None:
-    """Prints one line of figures."""
+    """Print one line of figures."""
     print(
         f"{what}: {nbytes / 1e9:.2f} GB in {seconds:.1f} s, {nbytes / 1e6 / seconds:.0f} MB/s, plain file "
         f"{nbytes / 1e6 / plain:.0f} MB/s, ratio {plain / seconds:.2f}; peak memory {peak / nbytes:.3f} of the buffer, "
@@ -53,13 +53,13 @@ def report(what: str, nbytes: int, seconds: float, peak: int, growth: int, befor
 
 
 def forget(path: Path) -> None:
-    """Lets the system forget what it has of a file."""
+    """Drop a file from the system's cache."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def plain_write(memory: np.ndarray, path: Path) -> float:
-    """Seconds in which these bytes are on the disk."""
+    """Return the seconds to write these bytes to the disk."""
     start = time.perf_counter()
     with open(path, "wb", buffering=0) as file:
         for i in range(0, memory.size, CHUNK):
@@ -69,7 +69,7 @@ def plain_write(memory: np.ndarray, path: Path) -> float:
 
 
 def plain_read(path: Path) -> float:
-    """Seconds in which a file is read into new memory."""
+    """Return the seconds to read a file into new memory."""
     start = time.perf_counter()
     memory = np.empty(path.stat().st_size, np.uint8)
     with open(path, "rb", buffering=0) as file:
@@ -79,7 +79,7 @@ def plain_read(path: Path) -> float:
 
 
 def save_one(path: Path, nbytes: int) -> None:
-    """Fills a buffer with random frames and saves it."""
+    """Fill a buffer with random frames and save it."""
     before = resident("VmRSS")
     rows = nbytes // ROW_BYTES
     buffer = PrioritizedReplayBuffer(
@@ -98,7 +98,7 @@ def save_one(path: Path, nbytes: int) -> None:
 
 
 def load_one(path: Path) -> None:
-    """Loads the buffer."""
+    """Load the buffer."""
     before = resident("VmRSS")
     forget(path)
     plain = plain_read(path)

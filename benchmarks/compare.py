@@ -3,11 +3,11 @@
     python benchmarks/compare.py                                   # everything: about an hour, and some GB of disk
     python benchmarks/compare.py --only insert_1 sample_64 --peers cpprb torchrl
     python benchmarks/compare.py --list
-    python benchmarks/compare.py --page docs/benchmarks.md         # also put the results into that page
+    python benchmarks/compare.py --page docs/benchmarks.md         # also writes the results into that page
 
 Each peer runs in a process and a virtual environment of its own, made on demand from the pinned requirements in
-``benchmarks/comparison/requirements``; this project and the plain NumPy ring run in the environment of this command.
-A round times each peer once, one after the other. Medians, quartiles and ratios go to ``comparison.md``, a picture to
+``benchmarks/comparison/requirements``; this project and the plain NumPy ring run in the environment of this command. A
+round times each peer once, one after the other. Medians, quartiles and ratios go to ``comparison.md``, a figure to
 ``comparison.png`` and all rounds to ``comparison.json``.
 """
 
@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [case.name for case in CASES]
     parser.add_argument("--only", nargs="+", metavar="CASE", choices=names, default=names, help="cases (default: all)")

@@ -1,12 +1,12 @@
-"""What the CUDA kernels cost on a GPU, against their floor, PyTorch and flashbax.
+"""Times the CUDA kernels on a GPU, against their floor, PyTorch and flashbax.
 
     python benchmarks/gpu.py [--library PATH] [--rounds N] [--json FILE]
 
-Takes the CUDA kernel library, which the installation builds where it finds nvcc, and PyTorch, which owns the memory;
-MindSpore need not be there. flashbax is measured where JAX and it are installed. Kernels are timed in CUDA graphs of 50
-calls, so that what Python takes to call them does not count, and from Python; the others as their users call them,
-compiled. Rounds are interleaved; what is shown are medians. The floor is the bytes read and written over the bandwidth
-of a large copy, or the time of an empty launch, whatever is longer.
+Needs the CUDA kernel library, which the installation builds if it finds nvcc, and PyTorch, which owns the memory;
+MindSpore is not needed. flashbax is measured if it and JAX are installed. Kernels are timed in CUDA graphs of 50 calls,
+which excludes the time that Python takes to call them, and from Python; the others as their users call them, compiled.
+Rounds are interleaved; figures are medians. The floor is the bytes read and written over the bandwidth of a large copy,
+or the time of an empty launch, whichever is longer.
 """
 
 import argparse
@@ -26,22 +26,22 @@ from kernel_pairs import Library, TorchMemory, in_order  # noqa: E402
 
 from mindspore_replay.store.tree import initial_weights  # noqa: E402
 
-CALLS = 50  # in a CUDA graph
+CALLS = 50  # per CUDA graph
 CARTPOLE = [("float32", (4,)), ("int32", ()), ("float32", ()), ("float32", (4,)), ("uint8", ())]
 ATARI = [("uint8", (84, 84, 4)), ("uint8", (84, 84, 4))]
-WHOLE = [0, 2**31 - 1]  # a range of rows
-UNIFORM, BY_PRIORITY = 0, 2  # draws, as csrc/core/outputs.h has them
+WHOLE = [0, 2**31 - 1]  # all rows, as a range
+UNIFORM, BY_PRIORITY = 0, 2  # draws, numbered as in csrc/core/outputs.h
 ROW, HANDLE, WEIGHT = 0, 9, 10  # kinds of outputs
 
 
 class Buffer:
-    """A full buffer in the memory of a device, and calls of the kernels on it.
+    """A full buffer in device memory, and kernel calls on it.
 
     Args:
-        library (Library): The kernels, and the memory that they reach.
+        library (Library): The kernels, and the memory that they access.
         schema (list): Dtype and shape of one row of each column.
         capacity (int): ``C``.
-        marked (bool): Whether rows have weights.
+        marked (bool): True if rows have weights.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Buffer:
         return self.put(np.random.default_rng(0).random(n).astype(np.float32) + 0.01)
 
     def call(self, operator: str, **given: Any) -> Callable[[Any], None]:
-        """A call with these inputs and outputs; it takes a stream."""
+        """Return a call with these inputs and outputs, as a function of the stream."""
         arguments = [
             value for _, value in in_order(self.library.operators[operator], self.groups, {**self.state, **given})
         ]
@@ -96,7 +96,7 @@ class Buffer:
         return self.call("insert", rows=self.batch(n), stored=self.hold("int32", (1,)), **given)
 
     def sample(self, n: int, draw: int = UNIFORM, numbers: dict[int, Any] | None = None) -> Callable[[Any], None]:
-        """A sample of rows and of numbers, which are outputs by their kinds."""
+        """Return a sample of rows and of `numbers`, outputs by kind."""
         plan = [draw, 1, *[0] * 8]
         for column in range(len(self.schema)):
             plan += [ROW, column, 0, 0, 0, 1, 1]
@@ -109,7 +109,7 @@ class Buffer:
         )  # fmt: skip
 
     def sample_and_update(self, n: int) -> Callable[[Any], None]:
-        """A prioritized sample and new priorities for its rows: two launches."""
+        """Return a prioritized sample followed by new priorities for its rows: two launches."""
         handles, dead = self.hold("int64", (n,)), self.hold("int32", (1,))
         sample = self.sample(n, BY_PRIORITY, {HANDLE: handles, WEIGHT: self.hold("float32", (n,))})
         update = self.call("update_priorities", handles=handles, priority=self.priorities(n), dead=dead)
@@ -122,7 +122,7 @@ class Buffer:
 
 
 def workloads(library: Library, small: bool = False) -> dict[str, tuple[Callable[[Any], None], int]]:
-    """The calls to be timed, and the bytes that each reads and writes; small ones to see that they run."""
+    """Return the calls to be timed, with the bytes that each reads and writes; `small` ones only show that they run."""
     cartpole = Buffer(library, CARTPOLE, 1 << (10 if small else 20), False)
     atari = Buffer(library, ATARI, 64 if small else 16_384, False)
     weighted = Buffer(library, CARTPOLE, 1 << (10 if small else 20), True)
@@ -137,7 +137,7 @@ def workloads(library: Library, small: bool = False) -> dict[str, tuple[Callable
 
 
 def on_gpu(torch: Any, function: Callable[[Any], None]) -> Callable[[], float]:
-    """Seconds of a call on the GPU, of many in a CUDA graph."""
+    """Return the seconds per call on the GPU, from a CUDA graph of many."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         function(stream.cuda_stream)
@@ -159,7 +159,7 @@ def timed(torch: Any, function: Callable[[], Any]) -> float:
 
 
 def from_python(torch: Any, function: Callable[[], Any]) -> Callable[[], float]:
-    """Seconds of a call from Python, of many in a row."""
+    """Return the seconds per call from Python, from many in a row."""
 
     def run() -> float:
         torch.cuda.synchronize()
@@ -173,7 +173,7 @@ def from_python(torch: Any, function: Callable[[], Any]) -> Callable[[], float]:
 
 
 def torch_ring(torch: Any, schema: list[tuple[str, tuple[int, ...]]], capacity: int) -> tuple[Any, Any]:
-    """A ring of PyTorch's tensors: an insertion and a sample of n rows, as functions of n."""
+    """Return the insertion and the sample of a ring of PyTorch tensors, as functions of the number of rows n."""
     types = {"float32": torch.float32, "int32": torch.int32, "uint8": torch.uint8}
     columns = [torch.zeros((capacity, *shape), dtype=types[dtype], device="cuda") for dtype, shape in schema]
     place = [0]
@@ -200,7 +200,7 @@ def torch_ring(torch: Any, schema: list[tuple[str, tuple[int, ...]]], capacity: 
 
 
 def flashbax_ring(schema: list[tuple[str, tuple[int, ...]]], capacity: int, n: int) -> tuple[Any, Any]:
-    """flashbax's item buffer: an insertion and a sample of n rows, compiled, with the buffer given away and back."""
+    """Return the compiled insertion and sample of n rows of flashbax's item buffer, whose memory is donated."""
     import flashbax
     import jax
     import jax.numpy as jnp

@@ -1,6 +1,6 @@
-"""What the benchmarks share: interleaved rounds, and their medians against limits.
+"""Shared by the benchmarks: interleaved rounds, and their medians against limits.
 
-The timing functions are those of this checkout, so that a benchmark also runs on another version of the package.
+The timing functions come from this checkout, so a benchmark can also measure another version of the package.
 """
 
 import argparse
@@ -23,16 +23,16 @@ MICRO: float = _timing["MICRO"]
 once: Callable[[Callable[[], Any], int], float] = _timing["once"]
 measure: Callable[[Mapping[str, Callable[[], float]], int], dict[str, list[float]]] = _timing["measure"]
 
-#: Makes what is timed: a function that gives seconds an operation.
+#: Prepares a case; returns a function that measures seconds per operation.
 Case = Callable[[], Callable[[], float]]
-#: Seconds of every case in every round.
+#: Seconds by case, one number per round.
 Times = Mapping[str, list[float]]
-#: What is reported, by round.
+#: A reported figure, one number per round.
 Figure = Callable[[Times], list[float]]
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """The options of every benchmark."""
+    """Return a parser with the options of every benchmark."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
     parser.add_argument("--json", help="also write the figures of every round to this file")
@@ -40,27 +40,27 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def only_argument(parser: argparse.ArgumentParser) -> None:
-    """The option that chooses figures."""
+    """Add the option that selects figures."""
     parser.add_argument("--only", default="", metavar="REGEX", help="only figures whose name matches (default: all)")
 
 
 def micro(name: str) -> Figure:
-    """Microseconds of a case."""
+    """Return the figure of a case in microseconds."""
     return lambda times: [seconds * MICRO for seconds in times[name]]
 
 
 def less(name: str, nothing: str) -> Figure:
-    """Microseconds by which a case takes longer than another."""
+    """Return the figure by which a case takes longer than another, in microseconds."""
     return lambda times: [(a - b) * MICRO for a, b in zip(times[name], times[nothing], strict=True)]
 
 
 def ratio(above: Figure, below: Figure) -> Figure:
-    """The ratio of two medians."""
+    """Return the ratio of two medians."""
     return lambda times: [statistics.median(above(times)) / statistics.median(below(times))]
 
 
 class _Asked(dict):
-    """Stands for the times of cases, each another number, and knows afterwards which were asked for."""
+    """Stands in for the times of cases, each another number, and records which were used."""
 
     def __missing__(self, name: str) -> list[float]:
         self[name] = [len(self) + 1.0]
@@ -70,7 +70,7 @@ class _Asked(dict):
 def measure_figures(
     cases: Mapping[str, Case], figures: Mapping[str, Figure], only: str, rounds: int
 ) -> dict[str, list[float]]:
-    """The figures whose name matches, by round. Makes and times no case that none of them needs."""
+    """Measure the figures whose name matches, by round. Prepares and times only the cases that they need."""
     chosen = {name: figure for name, figure in figures.items() if re.search(only, name)}
     asked = _Asked()
     for figure in chosen.values():
@@ -80,7 +80,7 @@ def measure_figures(
 
 
 def show(report: Mapping[str, list[float]], limits: Mapping[str, float], path: str | None) -> None:
-    """Prints each figure's median and quartiles, against its limit if it has one; writes all rounds to a file."""
+    """Print each figure's median and quartiles, against its limit if it has one; write all rounds to a file."""
     print(f"MindSpore {ms.__version__}, Python {platform.python_version()}, backend {kernel_status().backend}")
     for name, values in report.items():
         low, middle, high = np.percentile(values, (25, 50, 75))

@@ -1,4 +1,4 @@
-"""What a `ReplayMonitor` costs beside a DQN's step: a reading's time, spread over the steps between two of them."""
+"""Times a `ReplayMonitor` against a DQN's step: the time of a reading, spread over the steps between two of them."""
 
 import tempfile
 from collections.abc import Callable
@@ -17,14 +17,14 @@ CASES = {"1e4 rows": (10_000, 1000), "1e5 rows": (100_000, 2000), "1e6 rows": (1
 
 
 def filled(buffer_cls: type, capacity: int) -> ReplayBuffer:
-    """A full buffer of CartPole's columns."""
+    """Return a full buffer of CartPole's columns."""
     shapes, types = [value.shape for value in ROW], [value.dtype.name for value in ROW]
     buffer = buffer_cls(sample_size=BATCH, capacity=capacity, shapes=shapes, types=types, seed=0)
     return buffer.insert([np.broadcast_to(value, (capacity, *value.shape)).copy() for value in ROW])
 
 
 def timers(folder: Path) -> dict[str, Callable[[], float]]:
-    """What is timed in every round, each giving seconds."""
+    """Return the timers of a round, each in seconds."""
     learner = Update(filled(ReplayBuffer, 100_000))
     row = [Tensor(value) for value in ROW]
     found: dict[str, Callable[[], float]] = {"DQN step": lambda: once(lambda: learner(*row).asnumpy(), 25)}

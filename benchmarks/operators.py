@@ -1,10 +1,10 @@
-"""What each operator of a buffer costs, against its limits.
+"""Times each operator of a buffer, against its limits.
 
     python benchmarks/operators.py [--rounds 31] [--only REGEX] [--json FILE]
 
 Compiled figures are differences: a compiled body that repeats the operator less the same body without it, so that
 neither the call of the graph nor the loop is counted. Rounds are interleaved, and medians are printed with quartiles.
-Half of the rounds warm up: MindSpore tries out how many threads a graph is best run with for its first fifty calls.
+Half of the rounds warm up: during its first fifty calls MindSpore tries different numbers of threads for a graph.
 """
 
 import functools
@@ -22,14 +22,14 @@ TYPES = ["float32", "int32", "float32", "float32"]
 ROW = [np.full(4, 0.5, np.float32), np.array(1, np.int32), np.array(1.0, np.float32), np.full(4, 0.25, np.float32)]
 BATCH = 64
 REPEAT = 50
-NETWORKS = 4  # of each kind: where a graph's memory happens to lie changes its time by some percent
+NETWORKS = 4  # of each kind: the location of a graph's memory changes its time by some percent
 
 WIDE = (17, 6, 1, 17)  # widths of the columns of a million rows, float32
 WIDTHS = [(17,), (6,), (1,)]  # the columns of the prioritized buffers, float32
 DRAWS = 256
 SIZES = {"2^14": 1 << 14, "2^17": 1 << 17, "2^20": 1 << 20, "2^24": 1 << 24}
 
-#: The figures that the project promises, in microseconds or as a ratio.
+#: The limits that the project promises, in microseconds or as a ratio.
 LIMITS = {
     "compiled insert, 1 row": 5.0,
     "compiled sample, 64 rows": 15.0,
@@ -47,7 +47,7 @@ LIMITS = {
 
 @functools.cache
 def filled(capacity: int) -> ReplayBuffer:
-    """A buffer whose every row was written, so that its memory is really there."""
+    """Return a buffer with every row written, so that its memory is allocated."""
     buffer = ReplayBuffer(sample_size=BATCH, capacity=capacity, shapes=SHAPES, types=TYPES, seed=0)
     chunk = min(capacity, 1_000_000)
     rows = [np.zeros((chunk, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES, strict=True)]
@@ -66,7 +66,7 @@ class Repeat(nn.Cell):
         self.row = tuple(Tensor(value) for value in ROW)
 
     def step(self) -> None:
-        """The operator, once."""
+        """Run the operator once."""
         if self.operator == "insert":
             self.buffer.insert(self.row)
         elif self.operator == "sample":
@@ -80,7 +80,7 @@ class Repeat(nn.Cell):
 
 
 class WhileRepeat(Repeat):
-    """The same in a ``while`` loop, where MindSpore hands every Parameter of the body on in each turn."""
+    """The same in a ``while`` loop, where MindSpore passes every Parameter of the body on in each iteration."""
 
     def construct(self, x):
         while x < REPEAT:
@@ -91,7 +91,7 @@ class WhileRepeat(Repeat):
 
 @functools.cache
 def filled_by_priority(capacity: int, backend: str) -> PrioritizedReplayBuffer:
-    """A full prioritized buffer with random priorities."""
+    """Return a full prioritized buffer with random priorities."""
     types = ["float32"] * len(WIDTHS)
     buffer = PrioritizedReplayBuffer(
         sample_size=DRAWS, capacity=capacity, shapes=WIDTHS, types=types, seed=0, backend=backend
@@ -112,7 +112,7 @@ class RepeatByPriority(Repeat):
         self.priority = Tensor(0.5, ms.float32)
 
     def step(self) -> None:
-        """The operator, once. The new priorities depend on the sample, as those of a learner do."""
+        """Run the operator once. The new priorities depend on the sample, as a learner's do."""
         if self.operator == "insert":
             self.buffer.insert(self.row, priority=self.priority)
         elif self.operator == "sample + update":
@@ -121,7 +121,7 @@ class RepeatByPriority(Repeat):
 
 
 class Update(nn.Cell):
-    """A DQN update, on a batch from the buffer after an insertion into it, or on a batch that is given."""
+    """A DQN update, on a batch from the buffer after an insertion into it, or on a given batch."""
 
     def __init__(self, buffer: ReplayBuffer | None) -> None:
         super().__init__()
@@ -146,25 +146,25 @@ class Update(nn.Cell):
 
 
 def compiled(body: Repeat, calls: int) -> Callable[[], float]:
-    """Times some calls of a body; seconds a repetition."""
+    """Time some calls of a body, in seconds per repetition."""
     start = Tensor(0, ms.int32)
     return lambda: once(lambda: body(start).asnumpy(), calls) / REPEAT
 
 
 def by_priority(operator: str, size: str, backend: str = "native") -> Case:
-    """An operator of a prioritized buffer, or nothing, in a compiled loop."""
+    """Return an operator of a prioritized buffer, or nothing, in a compiled loop."""
     return lambda: compiled(RepeatByPriority(filled_by_priority(SIZES[size], backend), operator), 2)
 
 
 def prioritized_from_python() -> Callable[[], float]:
-    """A sample, and the update of its priorities."""
+    """Sample, and update the priorities of the sample."""
     buffer = filled_by_priority(SIZES["2^20"], "native")
     priorities = np.random.default_rng(0).random(DRAWS).astype(np.float32)
     return lambda: once(lambda: buffer.update_priorities(buffer.sample()[0], priorities), 200)
 
 
 def prioritized_cases() -> dict[str, Case]:
-    """What is timed of prioritized buffers in every round."""
+    """Return the cases of prioritized buffers."""
     cases: dict[str, Case] = {
         f"by priority {operator} {size}": by_priority(operator, size)
         for size in SIZES
@@ -177,12 +177,12 @@ def prioritized_cases() -> dict[str, Case]:
 
 
 def loop(kind: type[Repeat], operator: str, capacity: int, calls: int) -> Case:
-    """An operator of a uniform buffer, or nothing, in a compiled loop."""
+    """Return an operator of a uniform buffer, or nothing, in a compiled loop."""
     return lambda: compiled(kind(filled(capacity), operator), calls)
 
 
 def from_python(operator: str, capacity: int) -> Case:
-    """A call of a uniform buffer."""
+    """Return a call of a uniform buffer."""
 
     def case() -> Callable[[], float]:
         buffer = filled(capacity)
@@ -194,7 +194,7 @@ def from_python(operator: str, capacity: int) -> Case:
 
 
 def update(with_buffer: bool) -> Callable[[], float]:
-    """A DQN update, of a buffer of its own or of a given batch."""
+    """Return a DQN update, from a buffer of its own or on a given batch."""
     if with_buffer:
         network, inputs = Update(filled.__wrapped__(100_000)), [Tensor(value) for value in ROW]
     else:
@@ -204,12 +204,12 @@ def update(with_buffer: bool) -> Callable[[], float]:
 
 @functools.cache
 def wide_rows() -> list[np.ndarray]:
-    """A million rows."""
+    """Return a million rows."""
     return [np.random.rand(1_000_000, width).astype(np.float32) for width in WIDE]
 
 
 def insert_a_million() -> Callable[[], float]:
-    """An insertion that replaces all rows."""
+    """Time an insertion that replaces all rows."""
     million = ReplayBuffer(
         sample_size=BATCH, capacity=1_000_000, shapes=[(width,) for width in WIDE], types=["float32"] * 4
     )
@@ -217,13 +217,13 @@ def insert_a_million() -> Callable[[], float]:
 
 
 def copy_a_million() -> Callable[[], float]:
-    """memcpy of the same bytes."""
+    """Time memcpy of the same bytes."""
     copies = [array.copy() for array in wide_rows()]
     return lambda: once(lambda: [np.copyto(a, b) for a, b in zip(copies, wide_rows(), strict=True)], 1)
 
 
 def uniform_cases() -> dict[str, Case]:
-    """What is timed of uniform buffers in every round."""
+    """Return the cases of uniform buffers."""
     cases: dict[str, Case] = {}
     for capacity in (10_000, 100_000, 1_000_000, 10_000_000):
         for operator in ("nothing", "insert", "sample"):
@@ -240,17 +240,17 @@ def uniform_cases() -> dict[str, Case]:
 
 
 def difference(operator: str, capacity: int | str, kind: str = "loop") -> Figure:
-    """Microseconds of an operator in a compiled loop."""
+    """Return the microseconds of an operator in a compiled loop."""
     return less(f"{kind} {operator} {capacity}", f"{kind} nothing {capacity}")
 
 
 def updates(with_buffer: bool) -> Figure:
-    """Microseconds of a DQN update, of all networks."""
+    """Return the microseconds of a DQN update, over all networks."""
     return lambda times: [t * MICRO for i in range(NETWORKS) for t in times[f"update {with_buffer} {i}"]]
 
 
 def prioritized_figures() -> dict[str, Figure]:
-    """What is reported of prioritized buffers."""
+    """Return the figures of prioritized buffers."""
     kind, both = "by priority", "sample + update"
     figures = {
         "prioritized sample + update of 256, compiled": difference(both, "2^20", kind),
@@ -265,7 +265,7 @@ def prioritized_figures() -> dict[str, Figure]:
 
 
 def uniform_figures() -> dict[str, Figure]:
-    """What is reported of uniform buffers."""
+    """Return the figures of uniform buffers."""
     figures = {
         "compiled insert, 1 row": difference("insert", 100_000),
         "compiled sample, 64 rows": difference("sample", 100_000),

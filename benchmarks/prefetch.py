@@ -1,11 +1,11 @@
-"""What `Prefetch` hides: a learner's steps on batches that a thread draws ahead, against batches drawn by a call.
+"""Times a learner's steps with `Prefetch`, which draws batches ahead in a thread, against batches drawn by a call.
 
     python benchmarks/prefetch.py [--rounds 31] [--json FILE]
 
 Two learners, each a compiled step that trains a linear network on a batch of 256: Atari's pairs of observations, 2 x
 (84, 84, 4) uint8, 14 MB, and CartPole's four columns. Three ways to get the batch: `sample` called from Python,
-`Prefetch`, and `sample` within the learner's graph. Rounds are interleaved; medians are printed with quartiles, of the
-ratios those of every round. Nobody inserts meanwhile.
+`Prefetch`, and `sample` within the learner's graph. Rounds are interleaved; medians are printed with quartiles, for
+ratios those of the rounds' ratios. No rows are inserted meanwhile.
 """
 
 from collections.abc import Callable
@@ -41,11 +41,11 @@ def filled(shape: tuple[int, ...], dtype: str, capacity: int) -> ReplayBuffer:
 
 
 class Learner(nn.Cell):
-    """A step of Q-learning with a linear network, light enough that the batch counts.
+    """A step of Q-learning with a linear network, light enough that the time of the batch matters.
 
     Args:
-        buffer (ReplayBuffer): Where to sample.
-        in_graph (bool): Whether the step samples itself.
+        buffer (ReplayBuffer): The buffer to sample from.
+        in_graph (bool): True if the step itself samples.
     """
 
     def __init__(self, buffer: ReplayBuffer, in_graph: bool) -> None:
@@ -74,7 +74,7 @@ class Learner(nn.Cell):
 
 
 class Timer:
-    """Times some steps of one way, with what drawing ahead hides."""
+    """Times some steps with one way to get batches, and the share of drawing that is hidden."""
 
     def __init__(self, buffer: ReplayBuffer, way: str, steps: int) -> None:
         self.learner = Learner(buffer, way == "graph")
@@ -94,7 +94,7 @@ class Timer:
 
 
 def cases() -> tuple[dict[str, Callable[[], float]], dict[str, Timer]]:
-    """What is timed in every round, each giving seconds of a step; and those that draw ahead."""
+    """Return the timers, each in seconds per step, and those among them that draw ahead."""
     timers: dict[str, Callable[[], float]] = {}
     ahead = {}
     for name, case in CASES.items():
@@ -112,7 +112,7 @@ def cases() -> tuple[dict[str, Callable[[], float]], dict[str, Timer]]:
 
 
 def figures(times: dict[str, list[float]], ahead: dict[str, Timer]) -> dict[str, list[float]]:
-    """What is reported, by round."""
+    """Return the reported figures, by round."""
     report: dict[str, list[float]] = {}
     for name, timer in ahead.items():
         for way in ("ready", *WAYS):

@@ -1,15 +1,15 @@
-"""Rows in and out of a sharded buffer, against shards and writers, beside the replay actors of Ray's RLlib.
+"""Measures rows in and out of a sharded buffer, by shards and writers, against the replay actors of Ray's RLlib.
 
     python benchmarks/sharded.py [--rounds 5] [--seconds 1.0] [--json FILE]
 
 Every process is on this machine. *In*: writers, each a process, insert batches of 64 rows as fast as they land. *Out*:
-one learner draws batches of 256, prioritized. Rows are those of CartPole (41 bytes) or hold two frames (14 kB). RLlib's
-replay actors are its `PrioritizedReplayBuffer` as a Ray actor, as its Ape-X had them: a writer calls `add`, the learner
-asks each actor for its part of the batch and puts the parts together; which part, and what the weights of the whole
-are, it leaves open. It needs ``pip install "ray[rllib]" "pyarrow<20"``; without it the peer is left out.
+one learner draws prioritized batches of 256. Rows are those of CartPole (41 bytes) or hold two frames (14 kB). RLlib's
+replay actors are its `PrioritizedReplayBuffer` as a Ray actor, as in its Ape-X: a writer calls `add`, the learner asks
+each actor for its part of the batch and concatenates the parts; the choice of parts and the weights of the whole are
+left open. RLlib needs ``pip install "ray[rllib]" "pyarrow<20"``; without it the peer is left out.
 
-Rounds are interleaved; medians are printed. Then what a batch costs, piece by piece: an empty call of an actor, drawing
-it where it lies, serializing and deserializing it, and merging.
+Rounds are interleaved; medians are printed. Then the cost of a batch, piece by piece: an empty call of an actor, the
+draw on its shard, serializing and deserializing it, and merging.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SHARDS, WRITERS = (1, 2, 4), (1, 2, 4)
 
 
 def batch_of(kind: str, rows: int) -> list[np.ndarray]:
-    """Rows of ones."""
+    """Return rows of ones."""
     return [np.ones((rows, *shape), dtype) for shape, dtype in zip(*COLUMNS[kind], strict=True)]
 
 
@@ -52,11 +52,11 @@ class Ours:
         self.replay = ShardedReplay({**config, "data_type": types, "seed": 0}, shards, batch=SEND, in_flight=IN_FLIGHT)
 
     def inserter(self, shard: int, kind: str) -> Any:
-        """What a writer's process is given: it inserts a batch, and says how many rows have landed."""
+        """Return the function of a writer's process: it inserts a batch and returns the number of rows landed."""
         return OurWriter(self.replay.writer(shard), kind)
 
     def sample(self) -> int:
-        """Draws a batch; how many rows."""
+        """Draw a batch and return its number of rows."""
         return int(self.replay.sample()[0].shape[0])
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class RLlib:
 
 
 class RLlibWriter:
-    """Calls `add`, with as many batches on their way as ours."""
+    """Calls `add`, with as many batches in flight as ours."""
 
     def __init__(self, actor: Any, kind: str) -> None:
         self.actor, self.kind, self.batch = actor, kind, None
@@ -137,7 +137,7 @@ class Writer:
         self.inserter = inserter
 
     def run(self, seconds: float) -> float:
-        """Rows a second that landed."""
+        """Return the rows per second that landed."""
         before, start = self.inserter.landed(), time.perf_counter()
         while time.perf_counter() - start < seconds:
             self.inserter.insert()
@@ -145,12 +145,12 @@ class Writer:
 
 
 def rows_in(ray: Any, writers: list[Any], seconds: float) -> float:
-    """Rows a second of all writers."""
+    """Return the rows per second of all writers."""
     return sum(ray.get([writer.run.remote(seconds) for writer in writers]))
 
 
 def rows_out(store: Any, seconds: float) -> float:
-    """Rows a second that a learner gets."""
+    """Return the rows per second that a learner gets."""
     rows, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         rows += store.sample()
@@ -158,7 +158,7 @@ def rows_out(store: Any, seconds: float) -> float:
 
 
 def per_call(function: Callable[[], Any], calls: int = 200) -> float:
-    """Median seconds of a call."""
+    """Return the median seconds of a call."""
     times = []
     for i in range(calls + 20):
         start = time.perf_counter()
@@ -176,7 +176,7 @@ class Nothing:
 
 
 def pieces(ray: Any, kind: str) -> dict[str, float]:
-    """Seconds of each piece of a batch of 256 from two shards, and of 64 rows sent to one."""
+    """Return the seconds of each piece of a batch of 256 from two shards, and of 64 rows sent to one."""
     from ray._private.worker import global_worker
 
     ours = Ours(kind, 2, ray)
@@ -219,7 +219,7 @@ def pieces(ray: Any, kind: str) -> dict[str, float]:
 
 
 def stores(kind: str, shards: int, ray: Any) -> list[Any]:
-    """Ours, and RLlib's where that is installed."""
+    """Return ours, and RLlib's if that is installed."""
     made: list[Any] = [Ours(kind, shards, ray)]
     try:
         made.append(RLlib(kind, shards, ray))
@@ -245,7 +245,7 @@ def main() -> None:
                 for store in both
             }
             for store in both:
-                rows_in(ray, writers[store.name], 0.5)  # fills, and warms up
+                rows_in(ray, writers[store.name], 0.5)  # fill and warm up
             for i in range(arguments.rounds):
                 for number in WRITERS:
                     for store in both[:: 1 if i % 2 else -1]:

@@ -1,16 +1,16 @@
-"""Actor threads insert while a learner runs compiled steps on the same buffer, and no row is torn or lost.
+"""Actor threads insert while a learner runs compiled steps on the same buffer; no row may be torn or lost.
 
     python benchmarks/soak.py [--minutes 10 | --seconds N] [--actors 8] [--buffer prioritized ...]
                               [--backend native|composite] [--learner compiled|eager] [--json FILE]
 
-Actors insert single rows and batches, as arrays and as Tensors; some of what they insert is wrong and must be refused,
-and some of them die by an exception in the middle of an insertion and are replaced. The learner samples, gives
-priorities, deletes and advances the clock; an observer reads rows, saves the state and checks it. Every row carries the
-number of its actor, its step and a checksum of all its fields, and whoever gets a row verifies it. In the end the
-serial numbers must be as many as rows were inserted, and the rows of each actor consecutive up to its last. The time is
-divided among the buffers. A thread without progress for a minute ends the run, with the stacks of all.
+Actors insert single rows and batches, as arrays and as Tensors. Some insertions are invalid and must be rejected; some
+actors die by an exception in the middle of an insertion and are replaced. The learner samples, sets priorities, deletes
+and advances the clock; an observer reads rows, saves the state and checks it. Every row carries the number of its
+actor, its step and a checksum of all its fields, which every reader verifies. At the end the serial numbers must match
+the number of rows inserted, and the rows of each actor must be consecutive up to its last. The time is divided among
+the buffers. A thread without progress for a minute ends the run, with the stacks of all.
 
-Exit code: 0 if all is well, 1 after a fault or if all threads hang, 3 if one does.
+Exit code: 0 without a fault, 1 after a fault or if all threads hang, 3 if one does.
 """
 
 import argparse
@@ -36,25 +36,25 @@ TYPES = ["uint8", "float32", "int16", "bool", "int32", "int64", "bool", "int64"]
 ACTOR, STEP, END = 4, 5, 6
 CAPACITY, BATCH, FIRST_ROWS = 2048, 32, 256
 EPISODE = 9  # steps
-PATIENCE = 60.0  # seconds without progress of a thread, after which it is taken to hang
+PATIENCE = 60.0  # seconds without progress before a thread counts as hung
 
 _bytes = np.random.default_rng(0).integers(0, 256, 1 << 16, np.uint8)
 _floats = np.random.default_rng(1).normal(size=1 << 12).astype(np.float32)
 
 
 class DeathError(Exception):
-    """What an actor dies of."""
+    """Kills an actor."""
 
 
 class Bomb:
-    """A field that raises as it is read, when the buffer's lock is held."""
+    """A field that raises when it is read, while the buffer's lock is held."""
 
     def __array__(self, *_args: Any, **_kwargs: Any) -> np.ndarray:
         raise DeathError
 
 
 def make_buffer(kind: str, backend: str) -> Any:
-    """A buffer of a kind that `--buffer` names."""
+    """Return a buffer of one of the kinds of `--buffer`."""
     options: dict[str, Any] = {
         "sample_size": BATCH, "capacity": CAPACITY, "shapes": SHAPES, "types": TYPES, "names": NAMES, "seed": 0,
         "backend": backend,
@@ -73,11 +73,11 @@ def make_buffer(kind: str, backend: str) -> Any:
 KINDS = ("uniform", "limited", "prioritized", "sequence", "reservoir")
 
 
-# Rows, and what must be true of them.
+# Rows and their invariants.
 
 
 def checksum(row: Sequence[Any]) -> int:
-    """Of all fields but the last."""
+    """Return the checksum of all fields but the last."""
     value = 0
     for field in row[:-1]:
         value = zlib.crc32(np.ascontiguousarray(field).view(np.uint8), value)
@@ -85,7 +85,7 @@ def checksum(row: Sequence[Any]) -> int:
 
 
 def make_row(actor: int, step: int) -> list[np.ndarray]:
-    """The row that an actor inserts at its step; all fields follow from the two numbers."""
+    """Return the row that an actor inserts at a step; all fields follow from the two numbers."""
     mixed = (actor * 1_000_003 + step) * 2_654_435_761 % (1 << 32)
     frame, numbers = mixed % (_bytes.size - 84 * 84), mixed % (_floats.size - 17)
     row = [
@@ -105,7 +105,7 @@ def make_rows(actor: int, first: int, n: int) -> list[np.ndarray]:
 
 
 def check_rows(columns: Sequence[np.ndarray]) -> int:
-    """Raises an AssertionError unless every row is whole; how many there are."""
+    """Return the number of rows. Raises an AssertionError unless every row is whole."""
     for i, expected in enumerate(columns[-1]):
         got = checksum([column[i] for column in columns])
         assert got == expected, f"a torn row: actor {columns[ACTOR][i]}, step {columns[STEP][i]}"
@@ -113,7 +113,7 @@ def check_rows(columns: Sequence[np.ndarray]) -> int:
 
 
 def check_windows(mask: np.ndarray, columns: Sequence[np.ndarray]) -> int:
-    """Raises an AssertionError unless the steps of windows are whole, zeros where masked, and of one episode."""
+    """Raises an AssertionError unless window steps are whole, zero if masked, and of one episode."""
     assert not any(column[~mask].any() for column in columns), "a masked step that is not zeros"
     ended = np.cumsum(columns[END] & mask, axis=1) - (columns[END] & mask)
     assert not (mask & (ended > 0)).any(), "a window goes on behind the end of an episode"
@@ -121,8 +121,10 @@ def check_windows(mask: np.ndarray, columns: Sequence[np.ndarray]) -> int:
 
 
 def check_state(kind: str, state: dict[str, np.ndarray], next_steps: Sequence[int] | None) -> int:
-    """Raises an AssertionError unless all rows of a saved state are whole, and those of each actor consecutive, up to
-    its last if the numbers of the `next_steps` are given; how many rows there are."""
+    """Return the number of rows of a saved state. Raises an AssertionError unless all rows are whole.
+
+    The rows of each actor must be consecutive too, up to its last if `next_steps` gives the numbers.
+    """
     count, slots = int(state["count"]), np.arange(int(state["count"]))
     slots = (int(state["head"]) + slots) % CAPACITY
     columns = [state[f"column.{name}"][slots] for name in NAMES]
@@ -142,7 +144,7 @@ def check_state(kind: str, state: dict[str, np.ndarray], next_steps: Sequence[in
 
 
 class Step(nn.Cell):
-    """What the learner compiles."""
+    """The learner's compiled steps."""
 
     def __init__(self, kind: str, buffer: Any) -> None:
         super().__init__()
@@ -161,13 +163,13 @@ class Step(nn.Cell):
 
 
 class Soak:
-    """A buffer, the threads that use it, and what they found.
+    """A buffer, the threads that use it, and their findings.
 
     Args:
-        kind (str): Which buffer, of `KINDS`.
-        backend (str): Its backend.
+        kind (str): One of `KINDS`.
+        backend (str): The buffer's backend.
         actors (int): Threads that insert.
-        compiled (bool): Whether the learner's steps are compiled.
+        compiled (bool): True if the learner's steps are compiled.
         buffer (Any): The buffer; ``None`` makes one.
     """
 
@@ -176,7 +178,7 @@ class Soak:
         self.buffer = make_buffer(kind, backend) if buffer is None else buffer
         self.twin = make_buffer(kind, backend)
         self.step = Step(kind, self.buffer)
-        self.next_steps = [0] * (actors + 1)  # that of the main thread first
+        self.next_steps = [0] * (actors + 1)  # the main thread's first
         self.progress = [0] * (actors + 3)
         self.counts = dict.fromkeys(
             ("insertions", "refused", "deaths", "compiled_steps", "eager_samples", "rows_verified", "states_verified"),
@@ -194,7 +196,7 @@ class Soak:
     # The threads' work; each call is one turn.
 
     def act(self, actor: int, random: np.random.Generator) -> None:
-        """Inserts one row, a batch, something wrong, or dies."""
+        """Insert one row, a batch or an invalid row, or die."""
         chance, step = random.random(), self.next_steps[actor]
         if chance < 0.002:
             self.buffer.insert([*make_row(actor, step)[:-1], Bomb()])
@@ -232,9 +234,9 @@ class Soak:
             raise AssertionError("a wrong row was taken")
 
     def learn(self, random: np.random.Generator) -> None:
-        """One step, and every eighth time a sample from Python."""
+        """Run one step, and every eighth time a sample from Python."""
         if not self.buffer.can_sample():
-            time.sleep(0.01)  # only the learner removes rows, so nothing but the actors can help
+            time.sleep(0.01)  # only the learner removes rows, so only the actors can resolve this
             return
         compiled = self.compiled and random.random() < 0.875
         if compiled:
@@ -259,7 +261,7 @@ class Soak:
         return check_rows(columns)
 
     def observe(self, random: np.random.Generator) -> None:
-        """Reads rows by position, and what is known of them; at times the whole state."""
+        """Read rows by position and their state; at times the whole state."""
         time.sleep(0.02)
         stored = int(self.buffer.size())
         rows = self.buffer.get_item(random.integers(-stored, stored, 8))
@@ -280,10 +282,10 @@ class Soak:
         self.twin.load_state_dict(state)
         self.count(rows_verified=check_state(self.kind, state, None), states_verified=1)
 
-    # Running them.
+    # Running the threads.
 
     def loop(self, place: int, turn: Callable[[np.random.Generator], None]) -> None:
-        """A thread: turns until it is stopped, dies or finds a fault."""
+        """Take turns until the thread is stopped, dies or finds a fault."""
         random = np.random.default_rng()
         try:
             while not self.stopped.is_set():
@@ -306,7 +308,7 @@ class Soak:
         return thread
 
     def prepare(self) -> None:
-        """First rows, and each graph compiled."""
+        """Insert the first rows and compile each graph."""
         for n in (FIRST_ROWS, 1):
             rows = make_rows(0, self.next_steps[0], n)
             self.buffer.insert(rows, **({"end": rows[END]} if self.kind == "sequence" else {}))
@@ -316,7 +318,7 @@ class Soak:
             self.learn(random)
 
     def run(self, seconds: float) -> dict[str, Any]:
-        """Runs all threads for a time; the counts."""
+        """Run all threads for a time and return the counts."""
         self.prepare()
         places = range(len(self.next_steps) + 1)
         threads = [self.thread(place) for place in places]
@@ -325,7 +327,7 @@ class Soak:
             watch.look(self.progress)
             for place in places:
                 if not threads[place].is_alive() and not self.stopped.is_set():
-                    threads[place] = self.thread(place)  # another actor in the place of one that died
+                    threads[place] = self.thread(place)  # replaces an actor that died
         self.stopped.set()
         for thread in threads:
             thread.join(PATIENCE)
@@ -336,7 +338,7 @@ class Soak:
         return {"inserted": sum(self.next_steps), **self.counts, "faults": self.faults}
 
     def finish(self) -> None:
-        """What must be true when all threads have ended."""
+        """Check the final state, after all threads have ended."""
         try:
             self.buffer.check_valid()
             self.count(rows_verified=check_state(self.kind, self.buffer.state_dict(), self.next_steps))
@@ -352,7 +354,7 @@ class Watch:
         self.since = [time.monotonic()] * threads
 
     def look(self, progress: Sequence[int]) -> None:
-        faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)  # if not even this thread goes on
+        faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)  # in case this thread hangs too
         now = time.monotonic()
         for place, turns in enumerate(progress[: len(self.seen)]):
             if turns != self.seen[place]:
@@ -368,7 +370,7 @@ def hang(name: str) -> None:
 
 
 def report(result: dict[str, Any]) -> None:
-    """A summary for people, then a line of JSON."""
+    """Print a summary, then a line of JSON."""
     print(
         f"{result['kind']}, {result['backend']}, {result['actors']} actors, {result['seconds']:.0f} s: "
         f"{result['inserted']} rows in {result['insertions']} insertions, {result['refused']} refused, "
@@ -395,7 +397,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     ms.set_context(mode=ms.GRAPH_MODE)
-    sys.setswitchinterval(1e-4)  # Python's threads take turns fifty times as often as they would
+    sys.setswitchinterval(1e-4)  # Python's threads switch fifty times as often as by default
     seconds = (options.minutes * 60 if options.seconds is None else options.seconds) / len(options.buffer)
     compiled = (options.learner or ("compiled" if options.backend == "native" else "eager")) == "compiled"
     results = []

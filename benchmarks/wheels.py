@@ -2,10 +2,10 @@
 
     python benchmarks/wheels.py OLD.whl NEW.whl [--rounds 5] [--only REGEX] [--inner 31]
 
-Each wheel lies in a folder of its own; all else comes from the surrounding environment, so that both run on the same
-MindSpore. In each round `operators.py` and `windows.py` of this checkout run once under each wheel, one after the
-other, the new one first in every second round. A run's figure is the median of its own rounds, `--inner` many, and
-the table shows the median of the runs. Make a wheel with `pip wheel --no-deps --no-build-isolation -w FOLDER .`
+Each wheel is installed into a folder of its own; all else comes from the surrounding environment, so both run on the
+same MindSpore. In each round `operators.py` and `windows.py` of this checkout run once under each wheel, one after the
+other, the new one first in every second round. The figure of a run is the median of its own rounds, `--inner` many; the
+table shows the median of the runs. Make a wheel with `pip wheel --no-deps --no-build-isolation -w FOLDER .`
 """
 
 import argparse
@@ -21,12 +21,12 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = ("operators.py", "windows.py")
 SIDES = ("old", "new")
 
-#: The figures of one side, a value a run.
+#: The figures of one wheel, one value per run.
 Figures = dict[str, list[float]]
 
 
 def python(folder: Path, *arguments: str) -> str:
-    """The output of this Python with the package of a folder before any other."""
+    """Run this Python with the package of a folder in front of any other; return its output."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, *arguments]
     ended = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
@@ -36,7 +36,7 @@ def python(folder: Path, *arguments: str) -> str:
 
 
 def unpacked(wheel: Path, folder: Path) -> Path:
-    """The folder, after the installation of the wheel into it."""
+    """Install the wheel into the folder and return the folder."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
     subprocess.run([*pip, str(wheel)], check=True)
     origin = "import importlib.util as u; print(u.find_spec('mindspore_replay').origin)"
@@ -47,7 +47,7 @@ def unpacked(wheel: Path, folder: Path) -> Path:
 
 
 def medians(folder: Path, script: str, only: str, inner: int) -> dict[str, float]:
-    """The figures of one run of a script."""
+    """Return the figures of one run of a script."""
     with tempfile.TemporaryDirectory() as results:
         path = Path(results, "figures.json")
         python(folder, str(HERE / script), "--rounds", str(inner), "--only", only, "--json", str(path))
@@ -55,7 +55,7 @@ def medians(folder: Path, script: str, only: str, inner: int) -> dict[str, float
 
 
 def measured(folders: dict[str, Path], rounds: int, only: str, inner: int) -> dict[str, Figures]:
-    """The figures of both sides, which take turns."""
+    """Return the figures of both wheels, which take turns."""
     figures: dict[str, Figures] = {side: {} for side in folders}
     for i in range(rounds):
         for script in SCRIPTS:
@@ -66,7 +66,7 @@ def measured(folders: dict[str, Path], rounds: int, only: str, inner: int) -> di
 
 
 def table(old: Figures, new: Figures) -> str:
-    """A line a figure: the medians of both, and how many times as long the new one takes."""
+    """Return a line per figure: the medians of both, and the ratio of the new to the old one."""
     lines = [f"{'microseconds, or a ratio':52s} {'old':>12s} {'new':>12s} {'new / old':>10s}"]
     for name in old:
         before, after = median(old[name]), median(new[name])

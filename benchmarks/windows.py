@@ -1,9 +1,9 @@
-"""What samples of windows cost: sequences against a plain gather of as many rows, frame stacks against memcpy.
+"""Times samples of windows: sequences against a plain gather of as many rows, frame stacks against memcpy.
 
     python benchmarks/windows.py [--rounds 31] [--only REGEX] [--json FILE]
 
-Compiled figures are differences and rounds are interleaved, as `operators.py` says. The gather takes other rows at each
-repetition, as a sample does, so that neither finds its rows in a cache; memcpy goes through the frames in the same way.
+Compiled figures are differences and rounds are interleaved, as in `operators.py`. The gather takes other rows at each
+repetition, as a sample does, so neither finds its rows in a cache; memcpy goes through the frames in the same way.
 """
 
 import functools
@@ -30,12 +30,12 @@ LIMITS = {
 
 
 def zeros(buffer: Any, n: int) -> list[np.ndarray]:
-    """n rows."""
+    """Return n rows of zeros."""
     return [np.zeros((n, *column.shape[1:]), ms.dtype_to_nptype(column.dtype)) for column in buffer.buffer]
 
 
 def filled(buffer: Any, rows: int, chunk: int = 1 << 16) -> Any:
-    """The buffer after insertions of zeros, in episodes of equal length."""
+    """Insert zeros into the buffer, in episodes of equal length, and return it."""
     ends = np.arange(rows) % EPISODE == EPISODE - 1
     for begin in range(0, rows, chunk):
         n = min(chunk, rows - begin)
@@ -63,7 +63,7 @@ class Body(nn.Cell):
 
 
 class Gather(nn.Cell):
-    """A compiled body that gathers as many rows as a sample of sequences, others at each repetition."""
+    """A compiled body that gathers as many rows as a sample of sequences, other rows at each repetition."""
 
     def __init__(self, buffer: SequenceReplayBuffer) -> None:
         super().__init__()
@@ -79,14 +79,13 @@ class Gather(nn.Cell):
 
 
 def compiled(body: nn.Cell, calls: int = 2) -> Callable[[], float]:
-    """Times some calls of a body; seconds a repetition."""
+    """Time some calls of a body, in seconds per repetition."""
     start = Tensor(0, ms.int32)
     return lambda: once(lambda: body(start).asnumpy(), calls) / REPEAT
 
 
 class Copies:
-    """Copies as many bytes as a sample of stacks has, by memcpy, from another place to another each time, as a graph
-    that repeats a sample does."""
+    """Copies the bytes of a sample of stacks by memcpy, between other places each time, as in a graph."""
 
     def __init__(self, buffer: ReplayBuffer, frames: int) -> None:
         self.source = buffer.buffer[0].asnumpy().reshape(-1)
@@ -102,7 +101,7 @@ class Copies:
 
 @functools.cache
 def sequences(**options: Any) -> SequenceReplayBuffer:
-    """A full buffer of 2^20 steps."""
+    """Return a full buffer of 2^20 steps."""
     buffer = SequenceReplayBuffer(
         sample_size=SEQUENCES,
         capacity=1 << 20,
@@ -117,7 +116,7 @@ def sequences(**options: Any) -> SequenceReplayBuffer:
 
 @functools.cache
 def narrow_sequences(capacity: int) -> SequenceReplayBuffer:
-    """A full buffer of narrow steps."""
+    """Return a full buffer of narrow steps."""
     buffer = SequenceReplayBuffer(
         sample_size=32, capacity=capacity, shapes=[(4,)], types=["float32"], sequence_length=STEPS, seed=0
     )
@@ -125,7 +124,7 @@ def narrow_sequences(capacity: int) -> SequenceReplayBuffer:
 
 
 def episodes() -> EpisodeReplayBuffer:
-    """A full buffer of episodes."""
+    """Return a full buffer of episodes."""
     buffer = EpisodeReplayBuffer(
         sample_size=32, capacity=1 << 20, shapes=[(WIDTH,)], types=["float32"], max_episode_length=EPISODE, seed=0
     )
@@ -134,7 +133,7 @@ def episodes() -> EpisodeReplayBuffer:
 
 @functools.cache
 def atari() -> ReplayBuffer:
-    """A full buffer of frames."""
+    """Return a full buffer of frames."""
     shapes, types, names = [(SIDE, SIDE), (), ()], ["uint8", "int32", "float32"], ["observation", "action", "reward"]
     buffer = ReplayBuffer(
         sample_size=32, capacity=FRAMES, shapes=shapes, types=types, names=names, views=[FrameStack(STACK)], seed=0
@@ -143,13 +142,13 @@ def atari() -> ReplayBuffer:
 
 
 def memcpy() -> Callable[[], float]:
-    """memcpy of a sample of stacks."""
+    """Time memcpy of a sample of stacks."""
     copies = Copies(atari(), 32 * 2 * STACK)
     return lambda: once(copies, 20)
 
 
 def cases() -> dict[str, Case]:
-    """What is timed in every round."""
+    """Return the cases."""
 
     def body(make: Callable[[], Any], operator: str) -> Case:
         return lambda: compiled(Body(make(), operator))
@@ -170,7 +169,7 @@ def cases() -> dict[str, Case]:
 
 
 def figures() -> dict[str, Figure]:
-    """What is reported."""
+    """Return the figures."""
     sample, gather = less("sequences sample", "sequences nothing"), less("gather", "sequences nothing")
     stacks = less("atari sample", "atari nothing")
     small, large = (less(f"sequences sample {c}", f"sequences nothing {c}") for c in (10_000, 10_000_000))

@@ -1,22 +1,22 @@
-"""Ape-X on CartPole: several processes act, one learns, and the replay buffer lies in processes of its own, by Ray.
+"""Ape-X on CartPole with Ray: several processes act, one learns, and the replay buffer has processes of its own.
 
     python examples/apex_dqn.py                 # one to four minutes on two CPU cores
     python examples/apex_dqn.py --seed 1 --actors 4
     python examples/apex_dqn.py --resume --steps 40000
 
-Each actor steps environments with a probability of random actions of its own, computes the first priority of each
+Each actor steps environments with its own probability of random actions, computes the first priority of each
 transition, and sends transitions to one shard of the buffer. The learner draws prioritized batches from all shards. One
-call of a compiled graph learns from a batch and gives its new priorities, which go back to the shards. Now and then the
-learner gives the actors its newest network, which they run with NumPy. A rate limiter keeps actors and learner in step
-by counts, so how much is learned from each transition does not depend on how fast the machine is; the order in which
-processes get their turn does, and two runs with one seed differ.
+call of a compiled graph learns from a batch and computes its new priorities, which go back to the shards. From time to
+time the learner sends its network to the actors, which run it with NumPy. A rate limiter keeps actors and learner in
+step by counts, so the number of updates per transition does not depend on the speed of the machine; the schedule of the
+processes does, and two runs with one seed differ.
 
 Evaluations and files are those of ``dqn.py``: the learning curve, the history and checkpoints are written to
-``runs/apex_dqn_cartpole_seed<seed>/``, and ``--resume`` goes on from there, with the rows of the shards.
+``runs/apex_dqn_cartpole_seed<seed>/``, and ``--resume`` continues from there, with the rows of the shards.
 
 Reference:
-    Horgan et al. 2018, Distributed Prioritized Experience Replay, https://arxiv.org/abs/1803.00933. Not taken over: its
-    returns of several steps.
+    Horgan et al. 2018, Distributed Prioritized Experience Replay, https://arxiv.org/abs/1803.00933. Omitted: its n-step
+    returns.
 """
 
 import argparse
@@ -39,13 +39,13 @@ from mindspore_replay.distributed import ShardedReplay, ShardWriter
 
 
 class ApexLearner(PrioritizedLearner):
-    """A `PrioritizedLearner` whose batch comes from elsewhere, and whose errors go there."""
+    """A `PrioritizedLearner` that takes its batch as an argument and returns the errors."""
 
     def construct(
         self, weights: Tensor, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor,
         terminated: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The loss, and the new priorities of the rows. Shapes ``[]`` and ``[B]``."""
+        """Return the loss, and the new priorities of the rows. Shapes ``[]`` and ``[B]``."""
         wanted = self.wanted_value(reward, next_observation, terminated)
         (loss, error), gradients = self.loss_and_gradients(observation, action, wanted, weights)
         self.improve(gradients)
@@ -53,7 +53,7 @@ class ApexLearner(PrioritizedLearner):
 
 
 def action_values(network: list[np.ndarray], x: np.ndarray) -> np.ndarray:
-    """What the network of a `DuelingHead` gives for observations that are scaled already. Shape ``[E, actions]``."""
+    """Evaluate the network of a `DuelingHead` for observations that are already scaled. Shape ``[E, actions]``."""
     *hidden, value_weight, value_bias, advantage_weight, advantage_bias = network
     for weight, bias in zip(hidden[::2], hidden[1::2]):
         x = np.maximum(x @ weight.T + bias, 0)
@@ -67,7 +67,7 @@ class Actor:
 
     Args:
         config (dict): Configuration of the run.
-        number (int): Which actor it is; the first explores most.
+        number (int): Number of the actor; the first explores most.
         seed (Sequence[int]): Of its environments and random actions.
         writer (ShardWriter): Takes its transitions.
     """
@@ -85,17 +85,17 @@ class Actor:
         self.ended: deque[float] = deque()
 
     def run(self) -> None:
-        """Acts until the process is ended."""
+        """Act until the process is ended."""
         while True:
             self.step(self.network)
 
     def exchange(self, network: list[np.ndarray]) -> list[float]:
-        """Takes a newer network while it acts. Returns of the episodes that have ended since the last time."""
+        """Take a newer network while acting; return the returns of the episodes that ended since the last call."""
         self.network = network
         return [self.ended.popleft() for _ in range(len(self.ended))]
 
     def step(self, network: list[np.ndarray]) -> None:
-        """Steps each environment once and sends the transitions."""
+        """Step each environment once and send the transitions."""
         values = action_values(network, self.observation * self.scale)
         guesses = self.rng.integers(values.shape[1], size=len(values))
         actions = np.where(self.rng.random(len(values)) < self.epsilon, guesses, values.argmax(1)).astype(np.int32)
@@ -123,7 +123,7 @@ class ApexRun(Run):
         self.replay = replay
 
     def make_cells(self, seed: int, backend: str) -> None:
-        """Makes the learner and what acts greedily."""
+        """Make the learner and the greedy policy."""
         config, settings = self.config, self.config["learner"]
         size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
         network, target = make_network(*size, DuelingHead), make_network(*size, DuelingHead)
@@ -131,13 +131,13 @@ class ApexRun(Run):
         self.policy = Policy(network)
 
     def train(self) -> None:
-        """Learns from what the actors send until the last step, or until an evaluation is good enough."""
+        """Learn from the actors' transitions until the last step, or until an evaluation is good enough."""
         actors = [
             Actor.remote(self.config, i, [self.seed, self.step, i], self.replay.writer())
             for i in range(self.config["actors"]["number"])
         ]
         try:
-            with Prefetch(self.replay, depth=1) as batches:  # the next batch comes while one is learned from
+            with Prefetch(self.replay, depth=1) as batches:  # the next batch is drawn while this one is learned from
                 self.learn(actors, batches)
         finally:
             for actor in actors:
@@ -158,7 +158,7 @@ class ApexRun(Run):
             bar.update(self.step - before)
             if updates % self.config["learner"]["publish_every"] == 0:
                 self.exchange(actors)
-                ray.get(ray.wait(acting, timeout=0)[0])  # raises what ended an actor
+                ray.get(ray.wait(acting, timeout=0)[0])  # raises the exception that ended an actor
             if passed(500, before, self.step):
                 self.show(bar, loss)
             if passed(self.config["evaluation"]["every"], before, self.step):
@@ -169,13 +169,13 @@ class ApexRun(Run):
         bar.close()
 
     def exchange(self, actors: list[Any]) -> None:
-        """Gives actors the network as it is now, and takes the returns of their episodes."""
+        """Send the current network to the actors and take the returns of their episodes."""
         network = ray.put([weight.asnumpy() for weight in self.learner.weights])
         for ended in ray.get([actor.exchange.remote(network) for actor in actors]):
             self.history["episodes"] += [(self.step, value) for value in ended]
 
     def save(self) -> None:
-        """Writes a checkpoint, and one of each shard."""
+        """Write a checkpoint, and one of each shard."""
         super().save()
         self.replay.save()
 
@@ -198,7 +198,7 @@ def main() -> None:
     arguments = parse_arguments()
     ms.set_context(mode=ms.GRAPH_MODE)
     use_device(arguments.device)
-    ms.runtime.dispatch_threads_num(1)  # the graph is a chain, and the cores are for all processes
+    ms.runtime.dispatch_threads_num(1)  # the graph is a chain, and all processes share the cores
     config = load_config(arguments.config)
     given = {"steps": arguments.steps, "num_envs": arguments.num_envs}
     config.update({key: value for key, value in given.items() if value is not None})

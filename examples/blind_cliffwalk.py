@@ -1,24 +1,24 @@
-"""How many updates a Q-learner needs, with uniform and with prioritized replay: the Blind Cliffwalk.
+"""Counts the updates that a Q-learner needs with uniform and with prioritized replay: the Blind Cliffwalk.
 
     python examples/blind_cliffwalk.py                     # n = 2 to 14, a few minutes on two CPU cores
     python examples/blind_cliffwalk.py --states 8 --seeds 3
 
-In each of n states one action leads on and the other ends the episode; only behind the last state is a reward. Each of
-the 2^n sequences of actions is played once, so the memory holds 2^(n+1) - 2 transitions, of which one has the reward.
-A table of Q-values learns from one transition at a time until it is right. The draws are
+In each of n states one action leads on and the other ends the episode; only the last state leads to a reward. Each of
+the 2^n sequences of actions is played once, so the memory holds 2^(n+1) - 2 transitions, one of them with the reward. A
+table of Q-values learns from one transition at a time until it is right. The draws are
 
 - uniform: from a `ReplayBuffer`.
 - prioritized: from a `PrioritizedReplayBuffer`, in proportion to the error that a transition had at its last draw.
-  Those that were never drawn have the largest priority, so nearly all are drawn before the rewarded one stands out. For
-  large n about one update for each transition is left, many times fewer than with uniform draws.
+  Those not yet drawn have the largest priority, so nearly all are drawn before the rewarded one stands out. For
+  large n this leaves about one update per transition, many times fewer than uniform draws need.
 - prioritized, current: a transition starts with its error, and whenever a Q-value changes, all transitions whose errors
-  depend on it get their new priority, drawn or not. Then updates grow about half as fast in n as the memory, in powers
-  of two: exponentially fewer.
+  depend on it get their new priority, drawn or not. The number of updates then doubles about half as often as the
+  memory does: exponentially fewer.
 - oracle: the transition that brings the table nearest to the true values. It knows them, and needs no buffer.
 
 Errors are the temporal difference errors of Q-learning, and draws are in proportion to them (alpha = 1). All else is as
-in the paper: discount 1 - 1/n, step size 1/4, first Q-values from a normal distribution with deviation 0.1, done when
-their mean squared error is below 1e-3. Importance weights are left out: those of batches of one row are always 1.
+in the paper: discount 1 - 1/n, step size 1/4, initial Q-values from a normal distribution with deviation 0.1, done when
+their mean squared error is below 1e-3. Importance weights are omitted: for batches of one row they are always 1.
 
 Reference:
     Schaul et al. 2016, Prioritized Experience Replay, https://arxiv.org/abs/1511.05952, sections 3.1 and B.1, figure 1.
@@ -39,7 +39,7 @@ from device import add_device_option, use_device
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
 STEP_SIZE, SOLVED_AT, SPREAD = 0.25, 1e-3, 0.1
-#: Most rows of one uniform sample.
+#: Maximum rows of one uniform sample.
 UNIFORM_ROWS = 4096
 SCHEMA: dict[str, Any] = {
     "shapes": [()] * 5,
@@ -49,12 +49,12 @@ SCHEMA: dict[str, Any] = {
 
 
 def right_action(state: int) -> int:
-    """The action that leads on. It alternates, as in the paper."""
+    """Return the action that leads on. It alternates, as in the paper."""
     return state % 2
 
 
 def all_episodes(n: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """The transitions of all sequences of actions, in random order. Columns as in `SCHEMA`, ``2^(n+1) - 2`` rows."""
+    """Return the transitions of all sequences of actions, shuffled: columns as in `SCHEMA`, ``2^(n+1) - 2`` rows."""
     rows = []
     for actions in itertools.product(range(2), repeat=n):
         for state, action in enumerate(actions):
@@ -80,36 +80,36 @@ class QTable:
         self.updates = 0
 
     def solved(self) -> bool:
-        """Whether the mean squared error of the values is small enough."""
+        """Return True if the mean squared error of the values is small enough."""
         return self.squared_error < SOLVED_AT * 2 * self.n
 
     def td_error(self, state: int, action: int) -> float:
-        """Temporal difference error of this action in this state, whose outcome is always the same."""
+        """Return the temporal difference error of this action in this state, whose outcome is always the same."""
         wanted = 0.0
         if action == right_action(state):
             wanted = 1.0 if state == self.n - 1 else self.gamma * max(self.values[state + 1])
         return wanted - self.values[state][action]
 
     def learn(self, state: int, action: int, reward: float, next_state: int, terminated: bool) -> float:
-        """One update of Q-learning. Gives the temporal difference error that it had before."""
+        """Do one update of Q-learning; return the temporal difference error before it."""
         wanted = reward if terminated else reward + self.gamma * max(self.values[next_state])
         error = wanted - self.values[state][action]
         self.move(state, action, STEP_SIZE * error)
         return error
 
     def move(self, state: int, action: int, step: float) -> None:
-        """Adds a step to a value."""
+        """Add a step to a value."""
         self.squared_error += self.gain(state, action, step)
         self.values[state][action] += step
         self.updates += 1
 
     def gain(self, state: int, action: int, step: float) -> float:
-        """What such a step would add to the squared error."""
+        """Return the change of the squared error by such a step."""
         return step * (step + 2 * (self.values[state][action] - self.true_values[state][action]))
 
 
 def uniform(table: QTable, memory: list[np.ndarray], seed: int) -> None:
-    """Learns from uniform draws. They do not depend on what is learned, so many are taken at once."""
+    """Learn from uniform draws. They do not depend on the values learned, so many are taken at once."""
     rows = len(memory[0])
     buffer = ReplayBuffer(sample_size=min(rows, UNIFORM_ROWS), capacity=rows, seed=seed, **SCHEMA).insert(memory)
     while not table.solved():
@@ -120,7 +120,7 @@ def uniform(table: QTable, memory: list[np.ndarray], seed: int) -> None:
 
 
 def prioritized(table: QTable, memory: list[np.ndarray], seed: int) -> None:
-    """Learns from draws in proportion to the error that each transition had at its last draw."""
+    """Learn from draws in proportion to the error that each transition had at its last draw."""
     buffer = PrioritizedReplayBuffer(sample_size=1, capacity=len(memory[0]), alpha=1.0, seed=seed, **SCHEMA).insert(
         memory
     )
@@ -131,14 +131,14 @@ def prioritized(table: QTable, memory: list[np.ndarray], seed: int) -> None:
 
 
 def prioritized_current(table: QTable, memory: list[np.ndarray], seed: int) -> None:
-    """Learns from draws in proportion to the error that each transition has now."""
+    """Learn from draws in proportion to the current error of each transition."""
     pairs = list(itertools.product(range(table.n), range(2)))
     handles = {pair: np.flatnonzero((memory[0] == pair[0]) & (memory[1] == pair[1])) for pair in pairs}
     errors = np.zeros(len(memory[0]), np.float32)
     for pair in pairs:
         errors[handles[pair]] = abs(table.td_error(*pair))
     buffer = PrioritizedReplayBuffer(sample_size=1, capacity=len(errors), alpha=1.0, seed=seed, **SCHEMA)
-    buffer.insert(memory, priority=errors)  # the rows of an empty buffer get the handles 0, 1, 2 ...
+    buffer.insert(memory, priority=errors)  # the rows of an empty buffer have the handles 0, 1, 2 ...
     while not table.solved():
         _, _, *columns = buffer.sample()
         state, action, *rest = (column.item() for column in columns)
@@ -149,7 +149,7 @@ def prioritized_current(table: QTable, memory: list[np.ndarray], seed: int) -> N
 
 
 def oracle(table: QTable, memory: list[np.ndarray], seed: int) -> None:
-    """Learns from the transition that brings the table nearest to the true values. All are in the memory."""
+    """Learn from the transition that brings the table nearest to the true values. All are in the memory."""
     pairs = list(itertools.product(range(table.n), range(2)))
     while not table.solved():
         steps = {pair: STEP_SIZE * table.td_error(*pair) for pair in pairs}
@@ -166,12 +166,12 @@ METHODS: dict[str, Callable[[QTable, list[np.ndarray], int], None]] = {
 
 
 def memory_size(n: int) -> int:
-    """Transitions in the memory."""
+    """Return the number of transitions in the memory."""
     return 2 ** (n + 1) - 2
 
 
 def updates_needed(method: str, n: int, seed: int) -> int:
-    """Updates of one run. With one seed all methods begin with the same table and memory."""
+    """Return the updates of one run. With one seed all methods begin with the same table and memory."""
     rng = np.random.default_rng([n, seed])
     table = QTable(n, rng)
     METHODS[method](table, all_episodes(n, rng), seed)
@@ -179,13 +179,13 @@ def updates_needed(method: str, n: int, seed: int) -> int:
 
 
 def growth(states: list[int], medians: list[float]) -> float:
-    """Doublings of the number of updates with each further state: the slope over the larger half of the sizes."""
+    """Return the doublings of the updates per additional state: the slope over the larger half of the sizes."""
     half = len(states) // 2
     return float(np.polyfit(states[half:], np.log2(medians[half:]), 1)[0])
 
 
 def run_all(states: list[int], seeds: int) -> dict[str, list[list[int]]]:
-    """Updates of each method, for each n, with each seed. Prints a line of medians for each n."""
+    """Return the updates of each method, for each n and seed. Prints a line of medians for each n."""
     updates: dict[str, list[list[int]]] = {method: [] for method in METHODS}
     print("median updates, and how many times fewer than uniform")
     print(f"  n{'transitions':>12}{'uniform':>9}" + "".join(f"{method:>22}" for method in list(METHODS)[1:]))
@@ -199,7 +199,7 @@ def run_all(states: list[int], seeds: int) -> dict[str, list[list[int]]]:
 
 
 def plot(states: list[int], updates: dict[str, list[list[int]]], path: Path) -> None:
-    """Draws medians, and the range of all runs, against the size of the memory. Both axes are logarithmic."""
+    """Draw medians, and the range of all runs, against the size of the memory. Both axes are logarithmic."""
     import matplotlib
 
     matplotlib.use("Agg")

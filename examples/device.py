@@ -10,7 +10,7 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
 
 
 def use_device(device: str) -> None:
-    """Makes MindSpore compute on a kind of device; ends the program where there is none."""
+    """Select the kind of device that MindSpore computes on; exit if there is none."""
     try:
         ms.set_device(device)
     except (RuntimeError, ValueError) as error:

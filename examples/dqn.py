@@ -4,15 +4,15 @@
     python examples/dqn.py --seed 1 --num-envs 4
     python examples/dqn.py --resume --steps 200000
 
-One call of a compiled graph inserts the newest transitions, samples a batch with the returns of several steps, computes
-double Q-learning's loss and its gradients, and updates the network and its target. A second graph chooses actions.
-Everything is written to ``runs/dqn_cartpole_seed<seed>/``: the learning curve, the history, and checkpoints.
-``--resume`` goes on from there with the network, optimizer, buffer and random states of the last checkpoint; the
-environments start new episodes.
+One call of a compiled graph inserts the newest transitions, samples a batch with n-step returns, computes double
+Q-learning's loss and its gradients, and updates the network and its target. A second graph chooses actions. Everything
+is written to ``runs/dqn_cartpole_seed<seed>/``: the learning curve, the history, and checkpoints. ``--resume``
+continues from there with the network, optimizer, buffer and random states of the last checkpoint; the environments
+start new episodes.
 
-Training goes on until the agent does well while it learns and explores: until the mean return of the last 20 training
-episodes reaches ``stop_at_training_return`` of the configuration. The final evaluation is of the network that training
-ends with. Evaluations on the way only show progress; the network of the best is saved too.
+Training stops when the agent does well while it learns and explores: when the mean return of the last 20 training
+episodes reaches ``stop_at_training_return`` of the configuration. The final evaluation is that of the last network.
+Earlier evaluations only show progress; the network of the best one is saved too.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from tqdm import tqdm
 from mindspore_replay import NStep, TrainingCheckpoint, create_buffer, load_config
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Evaluations take seeds of their own, far from those of training; the last evaluation takes others again.
+#: Evaluations use seeds of their own, far from those of training; the last evaluation uses others again.
 EVALUATION_SEED, FINAL_SEED = 1_000_000, 2_000_000
 
 
@@ -51,7 +51,7 @@ class Scale(nn.Cell):
 def make_network(
     scale: list[float], hidden: list[int], outputs: int, head: Callable[[int, int], nn.Cell] = nn.Dense
 ) -> nn.SequentialCell:
-    """A multilayer perceptron: observations in, one value for each action out. `head` makes its last layer."""
+    """Make a multilayer perceptron from observations to one value per action. `head` makes its last layer."""
     layers: list[nn.Cell] = [Scale(scale)]
     inputs = len(scale)
     for units in hidden:
@@ -61,12 +61,12 @@ def make_network(
 
 
 def value_of(values: Tensor, action: Tensor) -> Tensor:
-    """The value of one action for each row of `values`. Shape ``[B]``."""
+    """Return the value of one action for each row of `values`. Shape ``[B]``."""
     return ops.gather_elements(values, 1, ops.expand_dims(action, 1))[:, 0]
 
 
 class Policy(nn.Cell):
-    """The action of the largest value, for a batch of observations ``[E, 4]``."""
+    """The action with the largest value, for a batch of observations ``[E, 4]``."""
 
     def __init__(self, network: nn.Cell) -> None:
         super().__init__(auto_prefix=False)  # the learner names the network's Parameters
@@ -80,11 +80,11 @@ class Learner(nn.Cell):
     """Network, target, optimizer and buffer. One call stores transitions and learns from a batch.
 
     Args:
-        network (nn.Cell): Gives the value of each action.
-        target (nn.Cell): Its slowly following copy, of the same form.
+        network (nn.Cell): Computes the value of each action.
+        target (nn.Cell): Its slowly following copy, with the same structure.
         buffer (ReplayBuffer): Columns observation, action, reward, next_observation, terminated.
         gamma (float): Discount of one step.
-        tau (float): Share of the network that the target takes over at each call.
+        tau (float): Fraction by which the target moves to the network at each call.
         learning_rate (float, LearningRateSchedule): Of Adam.
         huber_delta (float): Errors above it count linearly in the loss, smaller ones squared.
     """
@@ -119,36 +119,36 @@ class Learner(nn.Cell):
         return loss
 
     def wanted_value(self, reward: Tensor, next_observation: Tensor, terminated: Tensor) -> Tensor:
-        """The reward and the discounted value of what follows."""
-        # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
+        """Return the learning target: the reward and the discounted value of the next observation."""
+        # Only a terminated episode has no future: a truncated one is bootstrapped from its final observation.
         goes_on = 1.0 - terminated.astype(ms.float32)
         return reward + self.gamma * goes_on * self.next_value(next_observation)
 
     def next_value(self, next_observation: Tensor) -> Tensor:
-        """Double Q-learning: the network chooses the next action, the target says what it is worth."""
+        """Double Q-learning: the network chooses the next action, the target values it."""
         action = ops.argmax(self.network(next_observation), 1)
         return value_of(self.target(next_observation), action)
 
     def loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
-        """Huber loss between the values of the actions taken and those wanted."""
+        """Return the Huber loss between the values of the actions taken and their targets."""
         return ops.huber_loss(value_of(self.network(observation), action), wanted, delta=self.huber_delta)
 
     def improve(self, gradients: tuple[Tensor, ...]) -> None:
-        """One step of the optimizer; the target follows."""
+        """Take one step of the optimizer and move the target."""
         self.optimizer(gradients)
         for weight, target_weight in zip(self.weights, self.target_weights):
             ops.assign(target_weight, target_weight + self.tau * (weight - target_weight))
 
 
 class NStepLearner(Learner):
-    """A `Learner` of a buffer with the view `NStep`, which must know where episodes end."""
+    """A `Learner` for a buffer with the view `NStep`, which must know the ends of episodes."""
 
     def construct(
         self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor,
         end: Tensor,
     ) -> Tensor:  # fmt: skip
         self.buffer.insert([observation, action, reward, next_observation, terminated], end=end)
-        # The discount is 0 where a step terminated the episode; at a truncation fewer steps are taken together.
+        # The discount is 0 if a step terminated the episode; before a truncation the return has fewer steps.
         observation, action, reward, next_observation, _, discount = self.buffer.sample()
         wanted = reward + discount * self.next_value(next_observation)
         loss, gradients = self.loss_and_gradients(observation, action, wanted)
@@ -161,7 +161,7 @@ class Run:
 
     head: Callable[[int, int], nn.Cell] = nn.Dense
     learner_class: type[Learner] = Learner
-    #: Whether the script ends with an error unless the final evaluation reaches `solved_at`.
+    #: True if the script exits with an error unless the final evaluation reaches `solved_at`.
     must_solve = False
 
     def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
@@ -179,7 +179,7 @@ class Run:
         self.history: dict[str, Any] = {"episodes": [], "evaluations": [], "final": None}
 
     def make_cells(self, seed: int, backend: str) -> None:
-        """Makes the learner with its buffer, and what acts greedily."""
+        """Make the learner with its buffer, and the greedy policy."""
         config, settings = self.config, self.config["learner"]
         size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
         buffer = self.make_buffer({**config["replay_buffer"], "seed": seed, "backend": backend})
@@ -192,12 +192,12 @@ class Run:
         return create_buffer(settings)
 
     def epsilon(self) -> float:
-        """Probability of a random action now."""
+        """Return the current probability of a random action."""
         plan = self.config["exploration"]
         return plan["start"] + min(self.step / plan["steps"], 1.0) * (plan["end"] - plan["start"])
 
     def act(self) -> np.ndarray:
-        """Epsilon-greedy actions, one for each environment."""
+        """Choose epsilon-greedy actions, one per environment."""
         actions = self.rng.integers(self.envs.single_action_space.n, size=len(self.observation))
         greedy = self.rng.random(len(actions)) >= self.epsilon()
         if greedy.any():
@@ -205,7 +205,7 @@ class Run:
         return actions
 
     def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """Steps the environments and gives their transitions, as the buffer's columns; `returns` adds up rewards."""
+        """Step the environments, return the transitions as the buffer's columns, and add the rewards to `returns`."""
         actions = self.act()
         observation, reward, terminated, truncated, infos = self.envs.step(actions)
         done = terminated | truncated
@@ -223,11 +223,11 @@ class Run:
         return [column.astype(dtype) for column, dtype in zip(transition, types)]
 
     def store(self, transition: list[np.ndarray]) -> None:
-        """Stores transitions without learning."""
+        """Store transitions without learning."""
         self.learner.buffer.insert(transition)
 
     def train(self) -> None:
-        """Acts and learns until the last step, or until it is good enough."""
+        """Act and learn until the last step, or until the agent is good enough."""
         plan = self.config["evaluation"]
         starts = self.config["learner"]["learning_starts"]
         returns = np.zeros(len(self.observation))
@@ -242,7 +242,7 @@ class Run:
             else:
                 self.store(transition)
             bar.update(self.step - before)
-            if passed(500, before, self.step):  # seldom, since reading the loss waits for the graph
+            if passed(500, before, self.step):  # rarely, since reading the loss waits for the graph
                 self.show(bar, loss)
             if passed(plan["every"], before, self.step):
                 self.seconds = time.perf_counter() - start
@@ -253,28 +253,31 @@ class Run:
         bar.close()
 
     def show(self, bar: tqdm, loss: Tensor | None) -> None:
-        """Writes the mean of the last returns, the loss and the best evaluation to the progress bar."""
+        """Show the mean of the last returns, the loss and the best evaluation in the progress bar."""
         loss_text = "-" if loss is None else f"{float(loss):.4f}"
         bar.set_postfix_str(f"return {self.recent_return():.0f}, loss {loss_text}, best {self.best:.0f}")
 
     def recent_return(self) -> float:
-        """Mean return of the last 20 training episodes, of fewer if there are fewer, 0 if there are none."""
+        """Return the mean return of the last 20 training episodes, or of all if fewer; 0 if there are none."""
         return float(np.mean([value for _, value in self.history["episodes"][-20:]] or [0]))
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the result is the network of the best evaluation, not the one that training ends with."""
+        """Return True if the result is the network of the best evaluation instead of the last one."""
         return "stop_at_training_return" not in self.config["evaluation"]
 
     def enough(self, mean: float) -> bool:
-        """Whether to stop training: by the mean of an evaluation, or of the last training episodes."""
+        """Return True if training should stop, by the mean of an evaluation or of the last training episodes."""
         plan = self.config["evaluation"]
         if self.keeps_best:
             return mean >= plan["stop_at_return"]
         return len(self.history["episodes"]) >= 20 and self.recent_return() >= plan["stop_at_training_return"]
 
     def evaluate(self) -> float:
-        """Mean return of greedy episodes. Saves the network if it is the best so far, and writes a checkpoint."""
+        """Return the mean return of greedy episodes.
+
+        Saves the network if it is the best so far, and writes a checkpoint.
+        """
         seed = EVALUATION_SEED + self.step
         mean = float(np.mean(greedy_returns(self.config, self.policy, self.config["evaluation"]["episodes"], seed)))
         self.history["evaluations"].append((self.step, mean))
@@ -285,7 +288,7 @@ class Run:
         return mean
 
     def finish(self) -> float:
-        """Mean return of the final network, the last or the best, in new episodes; also draws the learning curve."""
+        """Return the final network's mean return in new episodes, and draw the learning curve."""
         if not self.history["evaluations"] or self.history["evaluations"][-1][0] != self.step:
             self.evaluate()
         self.save()
@@ -298,24 +301,26 @@ class Run:
         return self.history["final"]
 
     def save(self) -> None:
-        """Writes a checkpoint: the learner with its buffer and optimizer, and all that is not a Parameter."""
+        """Write a checkpoint: the learner with its buffer and optimizer, and all state that is not a Parameter."""
         self.checkpoint.save(
             step=self.step, best=self.best, seconds=self.seconds, history=self.history, config=self.config
         )
 
     def load(self) -> None:
-        """Goes on from the checkpoint in the run's folder; the environments start new episodes."""
+        """Continue from the checkpoint in the run's folder; the environments start new episodes."""
         state = self.checkpoint.load()
         if state is None:
             raise SystemExit(f"{self.folder} has no checkpoint to go on from")
         if {**state["config"], "steps": 0} != {**self.config, "steps": 0}:
             raise SystemExit(f"{self.folder} was made with another configuration: {state['config']}")
         self.step, self.best, self.seconds, self.history = (state[k] for k in ("step", "best", "seconds", "history"))
-        self.observation, _ = self.envs.reset(seed=int(self.rng.integers(EVALUATION_SEED)))  # not the first ones again
+        self.observation, _ = self.envs.reset(
+            seed=int(self.rng.integers(EVALUATION_SEED))
+        )  # other episodes than before
 
 
 class NStepRun(Run):
-    """A `Run` that learns from returns of several steps."""
+    """A `Run` that learns from n-step returns."""
 
     learner_class = NStepLearner
 
@@ -324,7 +329,7 @@ class NStepRun(Run):
         return create_buffer({**settings, "num_envs": self.config["num_envs"], "views": views})
 
     def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """As that of `Run`, with the flags of the rows that end an episode behind the columns."""
+        """The same as in `Run`, followed by the flags of the rows that end an episode."""
         return [*super().advance(returns), self.done]
 
     def store(self, transition: list[np.ndarray]) -> None:
@@ -336,14 +341,14 @@ class NStepRun(Run):
 
 
 def learning_rate(plan: float | dict[str, Any]) -> float | LearningRateSchedule:
-    """A constant, or a schedule that falls linearly from `start` to `end` in `steps` learning steps."""
+    """Return a constant, or a schedule that falls linearly from `start` to `end` in `steps` learning steps."""
     if isinstance(plan, dict):
         return nn.PolynomialDecayLR(plan["start"], plan["end"], plan["steps"], power=1.0)
     return plan
 
 
 def make_envs(config: dict[str, Any], number: int) -> gym.vector.VectorEnv:
-    """Environments that start the next episode in the step that ends one, and give its final observation in `infos`."""
+    """Make environments that start the next episode in the step that ends one; `infos` has its final observation."""
     mode = gym.vector.AutoresetMode.SAME_STEP
     return gym.make_vec(
         config["environment"], number, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
@@ -351,7 +356,7 @@ def make_envs(config: dict[str, Any], number: int) -> gym.vector.VectorEnv:
 
 
 def greedy_returns(config: dict[str, Any], policy: Policy, episodes: int, seed: int) -> np.ndarray:
-    """Returns of the first episode of each of `episodes` environments, without exploration. Shape ``[episodes]``."""
+    """Return the first episode's return in each of `episodes` environments, greedily. Shape ``[episodes]``."""
     envs = make_envs(config, episodes)
     observation, _ = envs.reset(seed=seed)
     returns, running = np.zeros(episodes), np.ones(episodes, bool)
@@ -364,12 +369,12 @@ def greedy_returns(config: dict[str, Any], policy: Policy, episodes: int, seed: 
 
 
 def passed(every: int, before: int, now: int) -> bool:
-    """Whether the step counter went over a multiple of `every`."""
+    """Return True if the step counter passed a multiple of `every`."""
     return now // every > before // every
 
 
 def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
-    """Draws the learning curve of each run in a panel of its own."""
+    """Draw the learning curve of each run in a panel of its own."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -396,7 +401,7 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
 
 
 def draw(axes: Any, history: dict[str, Any], config: dict[str, Any]) -> None:
-    """Draws the return of each training episode, their mean over 20, and the greedy evaluations."""
+    """Draw the return of each training episode, their mean over 20, and the greedy evaluations."""
     steps, values = np.array(history["episodes"] or [(0, 0)], float).T
     mean = [values[max(0, j - 19) : j + 1].mean() for j in range(len(values))]
     axes.plot(steps, values, color="C0", alpha=0.5, linewidth=0.8, label="training episode")
@@ -406,7 +411,7 @@ def draw(axes: Any, history: dict[str, Any], config: dict[str, Any]) -> None:
 
 
 def conclude(run: Run, mean: float, seconds: float) -> None:
-    """Prints what a run came to, and ends the script with an error if it must have solved the environment."""
+    """Print the result of a run, and exit with an error if it had to solve the environment and did not."""
     plan = run.config["evaluation"]
     solved = "solved" if mean >= plan["solved_at"] else "not solved"
     print(f"{run.step} steps, {len(run.history['episodes'])} episodes, {seconds:.0f} s in all")
@@ -431,7 +436,7 @@ def parse_arguments(description: str | None, name: str) -> argparse.Namespace:
 
 
 def main(run_class: type[Run] = NStepRun, description: str | None = __doc__, name: str = "dqn_cartpole") -> None:
-    """Trains as the command line says. `name` is that of the configuration and of the folder of the run."""
+    """Train as the command line says. `name` is that of the configuration and of the run's folder."""
     begin = time.perf_counter()
     arguments = parse_arguments(description, name)
     ms.set_context(mode=ms.GRAPH_MODE if arguments.mode == "graph" else ms.PYNATIVE_MODE)

@@ -1,24 +1,24 @@
-"""Deep Q-learning on Atari's Pong: the buffer stores each frame once and gives stacks of four in its samples.
+"""Deep Q-learning on Atari's Pong: the buffer stores each frame once and samples stacks of four.
 
-    pip install "ale-py>=0.10" "opencv-python-headless<4.12"    # newer releases of OpenCV want NumPy 2
+    pip install "ale-py>=0.10" "opencv-python-headless<4.12"    # newer releases of OpenCV need NumPy 2
     python examples/dqn_atari.py                                # all of configs/dqn_pong.yaml: many hours on a CPU
     python examples/dqn_atari.py --resume                       # after a kill, from the last evaluation
     python examples/dqn_atari.py --max-steps 1600 --learning-starts 1500 --eval-episodes 1 --check
 
 The agent sees the last four frames. `FrameStack` builds these stacks when a batch is drawn, for the observation and for
-the next one, and `NStep` the returns over several steps and the discount of what follows them. One call of a compiled
-graph samples, computes the loss of double Q-learning and its gradients, and updates the network and its target, which
-follows slowly, as in ``dqn.py``, where the paper copies it now and then.
+the next one; `NStep` computes the n-step returns and the bootstrap discounts. One call of a compiled graph samples,
+computes the loss of double Q-learning and its gradients, and updates the network and its target. The target follows
+slowly, as in ``dqn.py``; the paper copies it at intervals.
 
-An episode that terminates ends with its last row, ``insert(row, end=True)``: nothing follows, so no frame is stored
-after it. One that a time limit truncates would have gone on: its last row is no end, and one row more, ``final=True``,
-holds the frame after it, so that the target's value is that of the frames that were really there.
+An episode that terminates ends with its last row, ``insert(row, end=True)``: it needs no bootstrap, so no frame is
+stored after it. One that a time limit truncates is bootstrapped: its last row is no end, and one more row,
+``final=True``, holds the frame after it, so that the target's value is that of the true final frames.
 
 It prints the steps per second, the bytes of the buffer and of one whose rows hold both stacks, and the mean return of
 an evaluation. ``runs/dqn_pong_seed<seed>/`` gets ``result.json``, the network of the best evaluation, ``frames.png``, a
-sampled observation above its next one, and at each evaluation a checkpoint with the whole buffer, from
-which ``--resume`` goes on with a new episode. ``--check`` compares what the buffer samples in the end with
-what the agent saw when it acted; it keeps all that in memory, so take it for short runs.
+sampled observation above its next one, and at each evaluation a checkpoint with the whole buffer. ``--resume``
+continues from it with a new episode. ``--check`` compares the final buffer's samples with the stacks that the agent
+acted on; it keeps them all in memory, so use it for short runs.
 
 References:
     Mnih et al. 2015, Human-level control through deep reinforcement learning, https://doi.org/10.1038/nature14236
@@ -69,12 +69,12 @@ class NatureNetwork(nn.Cell):
 
 
 class AtariLearner(Learner):
-    """A `Learner` that samples what the game has inserted: one call learns from a batch, and the target follows."""
+    """A `Learner` that samples the rows of the game: one call learns from a batch and moves the target."""
 
     def construct(self) -> tuple[Tensor, Tensor]:
         batch = self.buffer.sample()
         observation, action, reward = batch[:3]
-        next_observation, discount = batch[4:]  # batch[3], terminated, is in the discount: 0 where nothing follows
+        next_observation, discount = batch[4:]  # the discount contains batch[3], terminated: 0 without a bootstrap
         next_action = ops.argmax(self.network(next_observation), 1)
         wanted = reward + discount * value_of(self.target(next_observation), next_action)
         loss, gradients = self.loss_and_gradients(observation, action, wanted)
@@ -83,7 +83,7 @@ class AtariLearner(Learner):
 
 
 class Game:
-    """An Atari game and the stack of its last frames, as the buffer will give them: zeros before the first."""
+    """An Atari game and the stack of its last frames, as the buffer samples them: zeros before the first."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         env = gym.make(config["environment"], frameskip=1, **config["environment_options"])
@@ -97,7 +97,7 @@ class Game:
         self.stack[-1] = self.env.reset(seed=seed)[0]
 
     def step(self, action: int) -> tuple[float, bool, bool]:
-        """Reward, terminated, truncated. The stack is a new array with the new frame as its last."""
+        """Return reward, terminated, truncated. The stack is a new array with the new frame as its last."""
         frame, reward, terminated, truncated, _ = self.env.step(action)
         self.stack = np.concatenate([self.stack[1:], frame[None]])
         return float(reward), terminated, truncated
@@ -119,7 +119,7 @@ class Run:
         ms.set_seed(seed)
         self.config, self.settings, self.folder = config, config["learner"], folder
         self.rng = np.random.default_rng(seed)
-        self.game, self.trial = Game(config), Game(config)  # one to learn in, one to be evaluated in
+        self.game, self.trial = Game(config), Game(config)  # one for learning, one for evaluation
         self.game.reset(seed)
         views = [FrameStack(config["stack"]), NStep(config["n_step"], config["gamma"])]
         self.buffer = create_buffer({**config["replay_buffer"], "views": views, "seed": seed, "backend": backend})
@@ -130,30 +130,30 @@ class Run:
         self.seen: list[Seen] | None = [] if check else None
         self.checkpoint = TrainingCheckpoint(folder / "training.safetensors", learner=self.learner, rng=self.rng)
         self.step = self.learned = 0
-        self.seconds = 0.0  # that the steps took, without random steps and evaluations
-        self.recent: tuple[float, float] | None = None  # loss and mean wanted value of the last learning step
+        self.seconds = 0.0  # of the steps, without random steps and evaluations
+        self.recent: tuple[float, float] | None = None  # loss and mean target value of the last learning step
         self.result: dict[str, Any] = {"config": config, "episodes": [], "learning": [], "evaluations": []}
 
     def act(self, game: Game, epsilon: float) -> int:
-        """An epsilon-greedy action."""
+        """Choose an epsilon-greedy action."""
         if self.rng.random() < epsilon:
             return int(self.rng.integers(game.actions))
         return int(self.network(Tensor(game.stack[None])).asnumpy().argmax())
 
     def epsilon(self) -> float:
-        """Probability of a random action now: linear from the first learning step on."""
+        """Return the current probability of a random action: linear from the first learning step on."""
         plan = self.config["exploration"]
         share = max(0, self.step - self.settings["learning_starts"]) / plan["steps"]
         return plan["start"] + min(share, 1.0) * (plan["end"] - plan["start"])
 
     def store(self, stack: np.ndarray, action: int, reward: float, terminated: bool, final: bool = False) -> None:
-        """Inserts a row with the newest frame of a stack."""
+        """Insert a row with the newest frame of a stack."""
         self.buffer.insert([stack[-1], action, reward, terminated], end=terminated, final=final)
         if self.seen is not None:
             self.seen.append(Seen(stack, reward, terminated, final))
 
     def advance(self) -> tuple[float, bool, bool]:
-        """Plays and stores a step; at the end of an episode the next one starts."""
+        """Play and store a step; at the end of an episode start the next one."""
         stack, action = self.game.stack, self.act(self.game, self.epsilon())
         reward, terminated, truncated = self.game.step(action)
         self.store(stack, action, float(np.sign(reward)), terminated)  # the paper clips rewards
@@ -165,7 +165,7 @@ class Run:
         return reward, terminated, truncated
 
     def learn(self) -> None:
-        """One call of the learner, if it is time and there are rows enough."""
+        """Call the learner once if it is due and there are enough rows."""
         due = self.step > self.settings["learning_starts"] and self.step % self.settings["train_every"] == 0
         if due and self.buffer.can_sample():
             loss, wanted = self.learner()
@@ -175,7 +175,7 @@ class Run:
                 self.result["learning"].append([self.step, *self.recent])
 
     def train(self) -> None:
-        """Acts and learns until the last step, and notes how fast."""
+        """Act and learn until the last step, and record the speed."""
         plan, starts, score = self.config["evaluation"], self.settings["learning_starts"], 0.0
         bar = tqdm(total=self.config["steps"], initial=self.step, unit="step", dynamic_ncols=True)
         while self.step < self.config["steps"]:
@@ -199,29 +199,29 @@ class Run:
         self.result |= {"steps": self.step, "learning_steps": self.learned, "steps_per_second": speed}
 
     def save(self) -> None:
-        """Writes a checkpoint."""
+        """Write a checkpoint."""
         self.checkpoint.save(
             step=self.step, learned=self.learned, seconds=self.seconds, result=self.result, stack=self.game.stack
         )
 
     def load(self) -> None:
-        """Goes on from the checkpoint in the run's folder. An episode that had not ended then is truncated."""
+        """Continue from the checkpoint in the run's folder. The episode that was running is truncated."""
         state = self.checkpoint.load()
         if state is None:
             raise SystemExit(f"{self.folder} has no checkpoint to go on from")
         self.step, self.learned, self.seconds = state["step"], state["learned"], state["seconds"]
         self.result = {**state["result"], "config": self.config}
         self.store(state["stack"], 0, 0.0, False, final=True)
-        self.game.reset(int(self.rng.integers(EVALUATION_SEED)))  # not the first episodes again
+        self.game.reset(int(self.rng.integers(EVALUATION_SEED)))  # different episodes than at the start
 
     def show(self, bar: tqdm) -> None:
-        """Writes the mean of the last returns, the loss and the mean wanted value to the progress bar."""
+        """Show the mean of the last returns, the loss and the mean target value in the progress bar."""
         scores = [score for _, score, _ in self.result["episodes"][-20:]]
         text = f"return {np.mean(scores):.1f}" if scores else "return -"
         bar.set_postfix_str(text + (", loss {:.4f}, value {:.2f}".format(*self.recent) if self.recent else ""))
 
     def evaluate(self, seed: int) -> float:
-        """Mean return of nearly greedy episodes. Keeps the network if it is the best so far."""
+        """Return the mean return of nearly greedy episodes. Keeps the network if it is the best so far."""
         plan, scores = self.config["evaluation"], []
         for i in range(plan["episodes"]):
             self.trial.reset(seed + i)
@@ -237,21 +237,21 @@ class Run:
         return mean
 
     def memory(self) -> dict[str, float]:
-        """Bytes of the buffer when it is full, and of one in which a row holds its stack and the next one."""
+        """Return the bytes of the full buffer, and of one whose rows hold their stack and the next one."""
         frames, *frame = self.game.shape
         stacked = self.buffer.nbytes + self.buffer.capacity * (2 * frames - 1) * math.prod(frame)
         ratio = stacked / self.buffer.nbytes
         return {"capacity": self.buffer.capacity, "nbytes": self.buffer.nbytes, "stacked": stacked, "ratio": ratio}
 
     def draw_frames(self) -> None:
-        """Writes a sampled observation above its next one as a picture, the oldest frames on the left."""
+        """Write a picture of a sampled observation above its next one, the oldest frames on the left."""
         batch = self.buffer.sample(as_dict=True)
         stacks = (batch[name].asnumpy()[0] for name in ("observation", "next_observation"))
         rows = [np.hstack([np.pad(frame, 2, constant_values=255) for frame in stack]) for stack in stacks]
         cv2.imwrite(str(self.folder / "frames.png"), np.vstack(rows))
 
     def check(self, batches: int = 100) -> dict[str, int]:
-        """Asserts that samples hold what the agent saw; counts rows by how the steps of their return ended."""
+        """Assert that samples hold the stacks the agent saw; count rows by how the steps of their return ended."""
         n, gamma = self.config["n_step"], self.config["gamma"]
         counts = {"n steps": 0, "terminated": 0, "truncated": 0, "newest": 0}
         for _ in range(batches):
@@ -277,7 +277,7 @@ class Run:
         return counts
 
 
-#: Options of the command line that replace a setting of the configuration.
+#: Command line options that override the configuration.
 OPTIONS = {
     "max-steps": "steps", "max-episode-steps": "max_episode_steps", "n-step": "n_step",
     "capacity": "replay_buffer.capacity", "learning-starts": "learner.learning_starts",
@@ -304,7 +304,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    # Where there is AVX-512, MindSpore 2.10's convolutions run in oneDNN's reference code, 60 times slower than this.
+    # With AVX-512, MindSpore 2.10's convolutions run in oneDNN's reference code, 60 times slower than this.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
     ms.set_context(mode=ms.GRAPH_MODE)
     use_device(arguments.device)

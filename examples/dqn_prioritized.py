@@ -4,9 +4,9 @@
     python examples/dqn_prioritized.py --seed 1 --num-envs 4
     python examples/dqn_prioritized.py --resume --steps 200000
 
-What differs from ``dqn.py``, whose environments, evaluations, files and options this script has: transitions are drawn
-in proportion to a power of their temporal difference error, each of them counts in the loss with its importance weight,
-and the same compiled graph that learns from a batch gives its new errors back to the buffer as priorities.
+Environments, evaluations, files and options are those of ``dqn.py``. The difference: transitions are drawn in
+proportion to a power of their temporal difference error, each counts in the loss with its importance weight, and the
+compiled graph that learns from a batch also writes its new errors to the buffer as priorities.
 
 References:
     Schaul et al. 2016, Prioritized Experience Replay, https://arxiv.org/abs/1511.05952
@@ -21,7 +21,7 @@ from mindspore import Tensor, nn, ops
 
 
 class DuelingHead(nn.Cell):
-    """The value of the state plus the advantage of each action, of which the mean is taken off."""
+    """The value of the state plus the advantage of each action, less the mean advantage."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class DuelingHead(nn.Cell):
 
 
 class PrioritizedLearner(Learner):
-    """A `Learner` with a `PrioritizedReplayBuffer`: its errors are the priorities of the rows it has learned from."""
+    """A `Learner` with a `PrioritizedReplayBuffer`: its errors become the priorities of the rows in the batch."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -54,7 +54,7 @@ class PrioritizedLearner(Learner):
     def weighted_loss(
         self, observation: Tensor, action: Tensor, wanted: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Mean Huber loss, each row with its importance weight, and the temporal difference errors."""
+        """Return the mean Huber loss, each row with its importance weight, and the temporal difference errors."""
         value = value_of(self.network(observation), action)
         losses = ops.huber_loss(value, wanted, reduction="none")
         return ops.mean(weights * losses), wanted - value

@@ -10,12 +10,12 @@ which ends when the state is the goal, or after as many steps as there are bits.
 the goal and -1 for all others. With 15 bits there are 2^15 states: the agent practically never sees a reward but -1.
 
 The same deep Q-network learns with the same settings from the same kind of buffer twice: once from transitions as they
-are, and once with 80 % of each sample relabelled by `HindsightRelabel`. Those get a state that was reached later in the
-episode in the place of the goal, and the reward for that one. One call of a compiled graph inserts the newest
-transitions, samples and relabels a batch, computes loss and gradients, and updates the network and its target.
+are, and once with 80 % of each sample relabelled by `HindsightRelabel`. Relabelled rows get a state reached later in
+the episode as their goal, and the reward for it. One call of a compiled graph inserts the newest transitions, samples
+and relabels a batch, computes loss and gradients, and updates the network and its target.
 
-It prints the success rate of greedy episodes for both, and writes a figure and a .json with all success rates, and
-beside them a checkpoint of each run. ``--resume`` goes on from these, with what the environments were about to do.
+It prints the success rate of greedy episodes for both, and writes a figure, a .json with all success rates, and a
+checkpoint of each run. ``--resume`` continues from the checkpoints, including the state of the environments.
 
 Reference:
     Andrychowicz et al. 2017, Hindsight Experience Replay, https://arxiv.org/abs/1707.01495, section 3.1 and figure 1.
@@ -38,7 +38,7 @@ GAMMA, TAU, LEARNING_RATE, EPSILON = 0.98, 0.01, 1e-3, 0.2
 CAPACITY, BATCH, UNITS = 100_000, 128, 256
 #: Greedy episodes of an evaluation.
 EVALUATION = 500
-#: Share of a sample that gets other goals: four of them for one real one.
+#: Fraction of a sample that gets other goals: four of them for one real one.
 HINDSIGHT = 0.8
 
 
@@ -57,13 +57,13 @@ class BitFlip:
         self.reset(np.ones(num_envs, bool))
 
     def reset(self, which: np.ndarray) -> None:
-        """Starts new episodes in the environments that the mask names."""
+        """Start new episodes in the environments of the mask."""
         shape = which.sum(), self.state.shape[1]
         self.state[which], self.goal[which] = self.rng.integers(2, size=(2, *shape))
         self.steps[which] = 0
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Flips one bit in each. Says which goals are reached, and which episodes are over; `reset` those."""
+        """Flip one bit in each. Return masks of the goals reached and of the episodes to `reset`."""
         rows = np.arange(len(action))
         self.state[rows, action] = 1 - self.state[rows, action]
         self.steps += 1
@@ -72,13 +72,13 @@ class BitFlip:
 
 
 def goal_reward(achieved: Tensor, goal: Tensor) -> Tensor:
-    """0 where the goal is achieved, else -1. Compiled into the graph that samples."""
+    """Return 0 if the goal is achieved, else -1. Compiled into the graph that samples."""
     wrong = ops.reduce_max(ops.abs(achieved - goal), -1)
     return -wrong
 
 
 def make_buffer(bits: int, num_envs: int, hindsight: float, seed: int) -> ReplayBuffer:
-    """A buffer that relabels the share `hindsight` of its samples."""
+    """Make a buffer that relabels the fraction `hindsight` of its samples."""
     columns = {
         "observation": ((bits,), ms.float32),
         "action": ((), ms.int32),
@@ -102,14 +102,14 @@ def make_buffer(bits: int, num_envs: int, hindsight: float, seed: int) -> Replay
 
 
 def make_network(bits: int) -> nn.SequentialCell:
-    """State and goal, side by side, to the value of flipping each bit."""
+    """Make a network from state and goal, side by side, to the value of flipping each bit."""
     return nn.SequentialCell(
         nn.Dense(2 * bits, UNITS), nn.ReLU(), nn.Dense(UNITS, UNITS), nn.ReLU(), nn.Dense(UNITS, bits)
     )
 
 
 class Policy(nn.Cell):
-    """The action of the largest value, for a batch of states and goals."""
+    """The action with the largest value, for a batch of states and goals."""
 
     def __init__(self, network: nn.Cell) -> None:
         super().__init__(auto_prefix=False)  # the learner names the network's Parameters
@@ -139,7 +139,7 @@ class Learner(nn.Cell):
         self.buffer.insert([observation, action, reward, next_observation, goal, achieved], end=end)
         observation, action, reward, next_observation, goal = self.buffer.sample()[:5]
         next_value = ops.reduce_max(self.target(ops.concat((next_observation, goal), 1)), 1)
-        # A goal that is reached has no future. That depends on the goal, so it is no column but seen from the reward.
+        # A reached goal has no future. As it depends on the goal, it is derived from the reward instead of a column.
         wanted = reward + GAMMA * (reward < 0).astype(ms.float32) * next_value
         loss, gradients = self.loss_and_gradients(ops.concat((observation, goal), 1), action, wanted)
         self.optimizer(gradients)
@@ -148,7 +148,7 @@ class Learner(nn.Cell):
         return loss
 
     def loss(self, inputs: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
-        """Huber loss between the values of the actions taken and those wanted."""
+        """Return the Huber loss between the values of the actions taken and their targets."""
         value = ops.gather_elements(self.network(inputs), 1, ops.expand_dims(action, 1))[:, 0]
         return ops.huber_loss(value, wanted)
 
@@ -178,13 +178,13 @@ class Run:
         self.checkpoint.save(update=self.update, episodes=self.episodes, history=self.history, envs=envs)
 
     def load(self) -> None:
-        """Goes on from the checkpoint, if there is one."""
+        """Continue from the checkpoint, if there is one."""
         if state := self.checkpoint.load():
             self.update, self.episodes, self.history = state["update"] + 1, state["episodes"], state["history"]
             self.envs.state, self.envs.goal, self.envs.steps = state["envs"]
 
     def advance(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """Steps the environments. Gives the buffer's rows, and which of them end an episode."""
+        """Step the environments. Return the buffer's rows, and the mask of those that end an episode."""
         state, goal = self.envs.state.copy(), self.envs.goal.copy()
         action = self.policy(Tensor(state), Tensor(goal)).asnumpy().astype(np.int32)
         guess = self.rng.random(len(action)) < EPSILON
@@ -196,7 +196,7 @@ class Run:
         return [state, action, reached.astype(np.float32) - 1, next_state, goal, next_state], end
 
     def train(self) -> dict[str, list[float]]:
-        """Acts and learns, an update after each step of the environments."""
+        """Act and learn, with an update after each step of the environments."""
         start = time.perf_counter() - (self.history["seconds"] or [0.0])[-1]
         while not bool(self.learner.buffer.can_sample()):
             rows, end = self.advance()
@@ -215,7 +215,10 @@ class Run:
         return self.history
 
     def success_rate(self) -> float:
-        """Share of greedy episodes that reach their goal. All runs with one seed get the same states and goals."""
+        """Return the fraction of greedy episodes that reach their goal.
+
+        All runs with one seed get the same states and goals.
+        """
         envs = BitFlip(self.bits, EVALUATION, np.random.default_rng([self.seed, EVALUATION]))
         success = (envs.state == envs.goal).all(1)
         for _ in range(self.bits):
@@ -225,7 +228,7 @@ class Run:
 
 
 def plot(runs: dict[str, list[dict[str, list[float]]]], bits: int, path: Path) -> None:
-    """Draws the mean success rate of all seeds, and the range."""
+    """Draw the mean success rate of all seeds, and the range."""
     import matplotlib
 
     matplotlib.use("Agg")

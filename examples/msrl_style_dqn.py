@@ -3,9 +3,9 @@
     python examples/msrl_style_dqn.py               # one to two minutes on two CPU cores
     python examples/msrl_style_dqn.py --episodes 3
 
-The environment is written in MindSpore's operators, so that the loop of acting, stepping, storing, sampling and
-learning never returns to Python before the episode ends. The trainer takes the buffer's bound methods, as MindSpore
-RL's trainers do, and the configuration of the buffer has MindSpore RL's keys.
+The environment is written in MindSpore's operators, so the loop of acting, stepping, storing, sampling and learning
+never returns to Python before the episode ends. As in MindSpore RL, the trainer takes the buffer's bound methods, and
+the configuration of the buffer has MindSpore RL's keys.
 """
 
 import argparse
@@ -23,9 +23,10 @@ CONFIG = Path(__file__).resolve().parent.parent / "configs" / "msrl_style_dqn.ya
 
 
 def uniform(n: int) -> Tensor:
-    """Uniform random numbers. Shape ``[n]``, float32, in [0, 1].
+    """Return uniform random numbers. Shape ``[n]``, float32, in [0, 1].
 
-    They are made of normal ones: MindSpore 2.10 deprecates ``ops.rand``, and ``mint.rand`` does not run on the CPU.
+    They are computed from normal ones: MindSpore 2.10 deprecates ``ops.rand``, and ``mint.rand`` does not run on the
+    CPU.
     """
     return 0.5 + 0.5 * ops.erf(ops.standard_normal((n,)) * 0.5**0.5)
 
@@ -47,14 +48,14 @@ class CartPole(nn.Cell):
         self.reward = Tensor([1.0], ms.float32)
 
     def reset(self) -> Tensor:
-        """Starts an episode. Gives its first state."""
+        """Start an episode and return its first state."""
         state = 0.1 * uniform(4) - 0.05
         ops.assign(self.state, state)
         ops.assign(self.steps, self.no_steps)
         return state
 
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Pushes the cart to the left (0) or to the right (1). Gives the state, reward, terminated and truncated."""
+        """Push the cart to the left (0) or to the right (1). Return the state, reward, terminated and truncated."""
         speed, angle, spin = self.state[1], self.state[2], self.state[3]
         force = self.force * (2.0 * action[0].astype(ms.float32) - 1.0)
         cos, sin = ops.cos(angle), ops.sin(angle)
@@ -92,7 +93,7 @@ class DQNTrainer(nn.Cell):
 
     Args:
         replay_buffer (ReplayBuffer): Columns state, action, reward, next state, terminated.
-        environment (CartPole): Where to act.
+        environment (CartPole): The environment.
         config (dict): Settings: `gamma`, and `learner` with `hidden`, `learning_rate` and `tau`.
     """
 
@@ -119,7 +120,7 @@ class DQNTrainer(nn.Cell):
 
     @ms.jit
     def collect_episode(self):
-        """An episode of random actions, stored. Returns its length."""
+        """Store an episode of random actions and return its length."""
         state = self.env_reset()
         total, done = self.zero, self.false
         while not done:
@@ -127,13 +128,16 @@ class DQNTrainer(nn.Cell):
             next_state, reward, terminated, truncated = self.env_step(action)
             self.replay_buffer_insert([state, action, reward, next_state, terminated])
             state = next_state
-            total = total + reward[0]  # not +=, which would change the constant self.zero in place
+            total = total + reward[0]  # not +=, which would modify the constant self.zero in place
             done = ops.logical_or(terminated[0], truncated)
         return total
 
     @ms.jit
     def train_episode(self, epsilon):
-        """An episode of epsilon-greedy actions, each followed by a learning step. Returns return and mean loss."""
+        """Run an episode of epsilon-greedy actions with a learning step after each.
+
+        Return its return and the mean loss.
+        """
         state = self.env_reset()
         total, total_loss, done = self.zero, self.zero, self.false
         while not done:
@@ -147,13 +151,13 @@ class DQNTrainer(nn.Cell):
         return total, total_loss / total
 
     def act(self, state, epsilon):
-        """An epsilon-greedy action. Shape ``[1]``, int32."""
+        """Choose an epsilon-greedy action. Shape ``[1]``, int32."""
         draw = uniform(2)
         greedy = ops.argmax(self.network(ops.expand_dims(state, 0)), 1).astype(ms.int32)
         return ops.select(draw[:1] < epsilon, (draw[1:] < 0.5).astype(ms.int32), greedy)
 
     def learn(self, batch):
-        """One step of double Q-learning on a batch, and of the target after the network. Returns the loss."""
+        """Take one step of double Q-learning on a batch and move the target. Return the loss."""
         state, action, reward, next_state, terminated = batch
         next_action = ops.expand_dims(ops.argmax(self.network(next_state), 1), 1)
         next_value = ops.gather_elements(self.target(next_state), 1, next_action)
@@ -165,7 +169,7 @@ class DQNTrainer(nn.Cell):
         return loss
 
     def loss(self, state, action, wanted):
-        """Huber loss between the values of the actions taken and those wanted."""
+        """Return the Huber loss between the values of the actions taken and their targets."""
         return ops.huber_loss(ops.gather_elements(self.network(state), 1, action), wanted)
 
 

@@ -5,17 +5,17 @@
     python examples/offline_cql.py --seed 0 1 2 --out runs/offline_cql
     python examples/offline_cql.py --resume     # after a kill, each learner from its last evaluation
 
-Policies of which none balances the pole for long play some hundred episodes, and Minari's ``DataCollector`` writes them
-down. ``from_minari`` makes a replay buffer of the dataset. From then on no learner acts: one call of a compiled graph
-samples a batch, computes the loss and its gradients, and updates the network and its target.
+Policies that cannot balance the pole for long play some hundred episodes, which Minari's ``DataCollector`` records.
+``from_minari`` makes a replay buffer of the dataset. From then on no learner acts: one call of a compiled graph samples
+a batch, computes the loss and its gradients, and updates the network and its target.
 
-A Q-learner believes too much of actions that the dataset does not have, and offline nothing ever corrects it.
-Conservative Q-learning adds to the loss how far the logarithm of the sum of exponential values of all actions is above
-the value of the action taken. The same learner without this term, a DQN, is trained on the same data for comparison.
+A Q-learner overestimates actions that are not in the dataset, and offline nothing ever corrects it. Conservative
+Q-learning adds to the loss the difference between the log-sum-exp of all action values and the value of the action
+taken. For comparison the same learner without this term, a DQN, is trained on the same data.
 
-Greedy episodes are played only to watch. Nothing is chosen by them: what counts is the last network. The script ends
-with an error unless the mean return of CQL's reaches ``solved_at`` of the configuration. Files go to
-``runs/offline_cql_seed<seed>/``: the dataset, which a later run of the same folder takes again, the learning curve, the
+Greedy episodes are played only to monitor progress; no network is selected by them, and the last one is the result. The
+script exits with an error unless the mean return of CQL's reaches ``solved_at`` of the configuration. Files go to
+``runs/offline_cql_seed<seed>/``: the dataset, which a later run in the same folder reuses, the learning curve, the
 history and the networks, and a checkpoint of each learner.
 
 Reference:
@@ -48,8 +48,8 @@ class OfflineLearner(Learner):
     """A `Learner` that only samples. One call learns from a batch.
 
     Args:
-        network (nn.Cell): Gives the value of each action.
-        target (nn.Cell): Its slowly following copy, of the same form.
+        network (nn.Cell): Computes the value of each action.
+        target (nn.Cell): Its slowly following copy, with the same structure.
         buffer (ReplayBuffer): Columns observation, action, reward, next_observation, terminated, truncated.
         rates (float): As for `Learner`.
         conservatism (float): Weight of the conservative term; 0 is a DQN.
@@ -67,7 +67,7 @@ class OfflineLearner(Learner):
         return loss
 
     def loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
-        """The loss of a DQN, and how far the soft maximum of all values is above the value of the action taken."""
+        """Return the loss of a DQN, and the log-sum-exp of all values less the value of the action taken."""
         values = self.network(observation)
         taken = value_of(values, action)
         gap = ops.mean(ops.logsumexp(values, 1) - taken)
@@ -75,7 +75,7 @@ class OfflineLearner(Learner):
 
 
 class OfflineRun:
-    """One dataset, the learners that learn from it, their history and files."""
+    """One dataset, the learners that use it, their history and files."""
 
     def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class OfflineRun:
         )
 
     def make_learner(self, conservatism: float) -> OfflineLearner:
-        """A new learner with the dataset in its buffer."""
+        """Make a learner with the dataset in its buffer."""
         ms.set_seed(self.seed)
         settings = self.config["learner"]
         own = {"seed": self.seed, "backend": self.backend}
@@ -99,7 +99,7 @@ class OfflineRun:
         return OfflineLearner(make_network(*size), make_network(*size), buffer, *rates, conservatism=conservatism)
 
     def train(self, name: str, conservatism: float, resume: bool) -> float:
-        """The mean return of the last network of a learner, which goes on from its checkpoint if it is to resume."""
+        """Train a learner, from its checkpoint if `resume`; return the mean return of its last network."""
         plan, updates = self.config["evaluation"], self.config["learner"]["updates"]
         learner = self.make_learner(conservatism)
         policy = Policy(learner.network)
@@ -120,15 +120,15 @@ class OfflineRun:
         return mean
 
     def save(self) -> None:
-        """Writes the history and the learning curve."""
+        """Write the history and the learning curve."""
         (self.folder / "history.json").write_text(json.dumps(self.history))
         plot([self.history], self.folder / "learning_curve.png", self.config)
 
 
 def collected(config: dict[str, Any], seed: int, folder: Path) -> minari.MinariDataset:
-    """The dataset in this folder; collects it if there is none."""
+    """Return the dataset in this folder; collect it if there is none."""
     plan = config["dataset"]
-    os.environ["MINARI_DATASETS_PATH"] = str(folder.resolve())  # where Minari has its datasets
+    os.environ["MINARI_DATASETS_PATH"] = str(folder.resolve())  # the folder of Minari's datasets
     folder.mkdir(exist_ok=True)
     if (folder / plan["id"]).exists():
         return minari.load_dataset(plan["id"])
@@ -144,14 +144,14 @@ def collected(config: dict[str, Any], seed: int, folder: Path) -> minari.MinariD
             observation, _, terminated, truncated, _ = env.step(action)
             done = terminated or truncated
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that a dataset of this folder names no author, and the like
+        warnings.simplefilter("ignore", UserWarning)  # about missing metadata of the dataset, such as its author
         dataset = env.create_dataset(plan["id"], algorithm_name="noisy linear policies")
     env.close()
     return dataset
 
 
 def plot(histories: list[dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
-    """Draws the evaluations of each learner, and the returns in the dataset. One line for each seed."""
+    """Draw the evaluations of each learner, and the returns in the dataset. One line for each seed."""
     import matplotlib
 
     matplotlib.use("Agg")

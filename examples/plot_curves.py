@@ -1,10 +1,10 @@
-"""Draws the learning curves of several runs of dqn.py into one picture.
+"""Draws the learning curves of several runs of dqn.py into one figure.
 
-python examples/plot_curves.py runs/dqn_cartpole_seed* --out docs/images/dqn_cartpole.png
-python examples/plot_curves.py runs/r2d2_cartpole_*seed[0-2] --together --out docs/images/r2d2_cartpole.png
+    python examples/plot_curves.py runs/dqn_cartpole_seed* --out docs/images/dqn_cartpole.png
+    python examples/plot_curves.py runs/r2d2_cartpole_*seed[0-2] --together --out docs/images/r2d2_cartpole.png
 
-Each run has a panel of its own. With ``--together`` there is one panel: for each method, of which the runs differ only
-in their seeds, a line for the median of their greedy evaluations and an area from the lowest to the highest. A run that
+Each run has a panel of its own. With ``--together`` there is one panel: for each method, whose runs differ only in
+their seeds, a line for the median of their greedy evaluations and an area from the lowest to the highest. A run that
 has stopped counts with its last evaluation.
 """
 
@@ -18,7 +18,7 @@ from dqn import plot
 
 
 def evaluations(histories: list[dict[str, Any]], every: int) -> tuple[np.ndarray, np.ndarray]:
-    """Steps, multiples of `every`, and the mean return of each run by then. Shapes ``[n]``, ``[runs, n]``."""
+    """Return steps, multiples of `every`, and the mean return of each run by then. Shapes ``[n]``, ``[runs, n]``."""
     last = max(step for history in histories for step, _ in history["evaluations"])
     steps = np.arange(every, last + 1, every)
     curves = []
@@ -29,7 +29,7 @@ def evaluations(histories: list[dict[str, Any]], every: int) -> tuple[np.ndarray
 
 
 def plot_together(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
-    """Draws the median and the range of the evaluations of each method."""
+    """Draw the median and the range of the evaluations of each method."""
     import matplotlib
 
     matplotlib.use("Agg")

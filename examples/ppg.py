@@ -1,20 +1,19 @@
-"""Phasic policy gradient on CartPole: two buffers that let go of a row when it has been used enough.
+"""Phasic policy gradient on CartPole: two buffers that drop a row after a number of uses.
 
     python examples/ppg.py                      # half a minute on two CPU cores
     python examples/ppg.py --seed 1
     python examples/plot_curves.py runs/ppg_cartpole_seed* --out ppg_cartpole.png
 
 Rollouts are cut into segments of some steps, and each segment is a row of both buffers. The policy buffer keeps 100
-rows and gives each of them ten times (``max_use``); the value buffer keeps 1000 and gives each at most a hundred times,
-which here come to about 25. So a *policy phase* needs no count of epochs and no clearing: it goes on while the policy
-buffer can give a sample, one loop in one compiled graph. It improves the policy by the clipped objective of PPO, and a
-value network from the newest rows of the value buffer. After some rollouts, an *auxiliary phase* draws from the whole
-value buffer: a second output of the policy network learns the values too, while a penalty on the divergence from the
-policy before that phase keeps the actions as they are. CartPole is so easy that it does no worse without auxiliary
-phases.
+rows and delivers each ten times (``max_use``); the value buffer keeps 1000 and delivers each at most a hundred times,
+here about 25. So a *policy phase* needs no count of epochs and no clearing: it lasts until the policy buffer has no
+sample left, one loop in one compiled graph. It improves the policy by the clipped objective of PPO, and a value network
+from the newest rows of the value buffer. After some rollouts, an *auxiliary phase* draws from the whole value buffer: a
+second output of the policy network learns the values too, while a penalty on the divergence from the policy before that
+phase preserves the actions. CartPole is so easy that the agent does no worse without auxiliary phases.
 
 Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/ppg_cartpole_seed<seed>/``. The
-script ends with an error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
+script exits with an error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
 
 References:
     Cobbe et al. 2021, Phasic Policy Gradient, https://arxiv.org/abs/2009.04416
@@ -34,7 +33,7 @@ from mindspore_replay import create_buffer
 
 
 class Logits(nn.Cell):
-    """The policy network's outputs but the last, which is its value: logits of the actions ``[E, A]``."""
+    """The policy network's outputs except the last, which is its value: logits of the actions ``[E, A]``."""
 
     def __init__(self, network: nn.Cell) -> None:
         super().__init__(auto_prefix=False)  # the learner names the network's Parameters
@@ -57,8 +56,8 @@ class Learner(nn.Cell):
     Axes: ``B`` rows of a sample times steps of a segment, ``A`` actions.
 
     Args:
-        network (nn.Cell): The policy: logits of the actions, and a value as one output more.
-        former (nn.Cell): Of the same form, for the policy before an auxiliary phase.
+        network (nn.Cell): The policy: logits of the actions, and a value as an additional output.
+        former (nn.Cell): The same structure, for the policy before an auxiliary phase.
         critic (nn.Cell): The value network.
         buffers (dict): ``"policy"``, with columns observation, action, log_probability, advantage, and ``"value"``,
             with columns observation, wanted.
@@ -87,11 +86,11 @@ class Learner(nn.Cell):
         self.zero, self.first = Tensor(0.0, ms.float32), Tensor(0, ms.int32)
 
     def construct(self, auxiliary: bool = False) -> Tensor:
-        """Runs a phase and gives the last loss of the policy network."""
+        """Run a phase and return the last loss of the policy network."""
         return self.auxiliary_phase() if auxiliary else self.policy_phase()
 
     def policy_phase(self) -> Tensor:
-        """Learns from each row of the policy buffer until it is used up."""
+        """Learn from each row of the policy buffer until it is used up."""
         loss = self.zero
         while self.buffer.can_sample():
             observation, action, log_probability, advantage = self.buffer.sample()
@@ -105,7 +104,7 @@ class Learner(nn.Cell):
         return loss
 
     def auxiliary_phase(self) -> Tensor:
-        """Learns values from the whole value buffer, in both networks."""
+        """Learn values from the whole value buffer, in both networks."""
         for weight, former_weight in zip(self.weights, self.former_weights):
             ops.assign(former_weight, weight)
         loss, step = self.zero, self.first
@@ -119,11 +118,11 @@ class Learner(nn.Cell):
         return loss
 
     def flat(self, observation: Tensor) -> Tensor:
-        """The steps of all segments, one after the other. Shape ``[B, 4]``."""
+        """Return the steps of all segments, one after the other. Shape ``[B, 4]``."""
         return ops.reshape(observation, (-1, self.inputs))
 
     def policy_loss(self, observation: Tensor, action: Tensor, log_probability: Tensor, advantage: Tensor) -> Tensor:
-        """PPO's clipped objective, and the entropy, both with the opposite sign."""
+        """Return PPO's clipped objective and the entropy, both negated."""
         log_probabilities = ops.log_softmax(self.network(observation)[:, :-1], 1)
         ratio = ops.exp(value_of(log_probabilities, action) - log_probability)
         clipped = ops.clamp(ratio, 1.0 - self.clip, 1.0 + self.clip)
@@ -132,14 +131,14 @@ class Learner(nn.Cell):
         return -ops.mean(gain + self.entropy * entropy)
 
     def auxiliary_loss(self, observation: Tensor, wanted: Tensor, former_logits: Tensor) -> Tensor:
-        """Half the mean squared error of the policy network's value, and how far its actions leave the former ones."""
+        """Return half the mean squared value error of the policy network, and the divergence from former actions."""
         outputs = self.network(observation)
         log_probabilities, former = ops.log_softmax(outputs[:, :-1], 1), ops.log_softmax(former_logits, 1)
         divergence = ops.reduce_sum(ops.exp(former) * (former - log_probabilities), 1)
         return ops.mean(0.5 * ops.square(outputs[:, -1] - wanted) + self.clone * divergence)
 
     def critic_loss(self, observation: Tensor, wanted: Tensor) -> Tensor:
-        """Half the mean squared error of the value network."""
+        """Return half the mean squared error of the value network."""
         return 0.5 * ops.mean(ops.square(self.critic(observation)[:, 0] - wanted))
 
     def improve_critic(self, observation: Tensor, wanted: Tensor) -> None:
@@ -161,7 +160,7 @@ class PpgRun(Run):
         self.policy, self.logits, self.critic = Policy(network), Logits(network), critic
 
     def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """Fills both buffers with a rollout, after an auxiliary phase if it is time; `returns` adds up rewards."""
+        """Fill both buffers with a rollout, after an auxiliary phase if it is due; adds the rewards to `returns`."""
         rollouts = self.step // (self.config["rollout"] * len(self.observation))
         if rollouts and rollouts % self.config["learner"]["auxiliary_every"] == 0:
             self.learner(True)
@@ -174,7 +173,7 @@ class PpgRun(Run):
         return []  # the learner's call has no arguments
 
     def play(self, returns: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Steps the environments: observation, action, its log probability, reward, next observation, the two ends."""
+        """Step the environments: observation, action, its log probability, reward, next observation, the two ends."""
         logits = self.logits(Tensor(self.observation)).asnumpy()
         log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
         action = (logits + self.rng.gumbel(size=logits.shape)).argmax(1).astype(np.int32)
@@ -195,25 +194,25 @@ class PpgRun(Run):
         self, observation: np.ndarray, reward: np.ndarray, next_observation: np.ndarray, terminated: np.ndarray,
         done: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Generalized advantages, and the values wanted of the value network. All are ``[T, E, ...]``.
+        """Return generalized advantages, and the targets of the value network. All are ``[T, E, ...]``.
 
-        Rewards are scaled to values of at most 1, so that the errors of values do not drown the policy.
+        Rewards are scaled to values of at most 1, so that value errors do not dominate the policy.
         """
         gamma, decay = self.config["gamma"], self.config["gae_lambda"]
         value, next_value = (self.values(seen) for seen in (observation, next_observation))
-        # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
+        # Only a terminated episode has no future: a truncated one is bootstrapped from its final observation.
         advantage = (1 - gamma) * reward + gamma * np.where(terminated, 0, next_value) - value
         for t in range(len(advantage) - 2, -1, -1):
             advantage[t] += gamma * decay * np.where(done[t], 0, advantage[t + 1])
         return advantage, advantage + value
 
     def values(self, observation: np.ndarray) -> np.ndarray:
-        """What the value network thinks of the observations ``[T, E, 4]``. Shape ``[T, E]``."""
+        """Return the value network's output for observations ``[T, E, 4]``. Shape ``[T, E]``."""
         flat = observation.reshape(-1, observation.shape[-1])
         return self.critic(Tensor(flat)).asnumpy().reshape(observation.shape[:-1])
 
     def segments(self, steps: np.ndarray) -> np.ndarray:
-        """A rollout ``[T, E, *F]`` as the buffers' rows, ``[E * T / S, S, *F]`` with ``S`` steps each."""
+        """Reshape a rollout ``[T, E, *F]`` to the buffers' rows, ``[E * T / S, S, *F]`` with ``S`` steps each."""
         return steps.swapaxes(0, 1).reshape(-1, self.config["segment"], *steps.shape[2:])
 
 

@@ -7,25 +7,24 @@
     python examples/r2d2.py --resume --steps 200000
     python examples/plot_curves.py runs/r2d2_cartpole_*seed[0-2] --together --out r2d2_cartpole.png
 
-The agent sees where the cart and the pole are and what it did last, but not how fast they move: it must remember. The
-buffer gives sequences of one episode. The LSTM starts from the state that is stored with a sequence's first row; the
-first steps, the burn-in, only bring that state up to date; where an episode begins or ends within a sequence, a mask
-says so. One call of a compiled graph samples sequences, computes the loss of double Q-learning with their importance
-weights, updates the network and its target, and gives the sequences their new priorities. Rows are stored by eager
-calls, and acting carries the LSTM's state along.
+The agent sees the positions of cart and pole and its last action, but no velocities: it must remember. The buffer
+samples sequences of one episode. The LSTM starts from the state stored with a sequence's first row; the first steps,
+the burn-in, only bring that state up to date; a mask marks the boundary of an episode within a sequence. One call of a
+compiled graph samples sequences, computes the loss of double Q-learning with their importance weights, updates the
+network and its target, and writes the sequences' new priorities. Rows are stored by eager calls, and acting carries the
+LSTM's state along.
 
-A row comes with the state that the actor had before it saw the row's observation, so the state is as old as the row.
-With ``--refresh`` the same graph writes states over it that the network comes to along the sampled sequences, into each
-row at which another sequence can begin, every ``stride`` rows; with ``pad_end`` no other stored state is ever read.
+A row holds the state that the actor had before it saw the row's observation, so the state is as old as the row. With
+``--refresh`` the same graph overwrites it with the state it reaches along the sampled sequences, in each row where
+another sequence can begin, every ``stride`` rows; with ``pad_end`` no other stored state is ever read.
 
-Options, environments, evaluations and files are those of ``dqn.py``. It prints the mean return of
-100 greedy episodes with the best network, and writes the learning curve, history and checkpoints to
-``runs/r2d2_cartpole_seed<seed>/``.
+Options, environments, evaluations and files are those of ``dqn.py``. It prints the mean return of 100 greedy episodes
+with the best network, and writes the learning curve, history and checkpoints to ``runs/r2d2_cartpole_seed<seed>/``.
 
 Reference:
     Kapturowski et al. 2019, Recurrent Experience Replay in Distributed Reinforcement Learning,
-    https://openreview.net/forum?id=r1lyTjAqYX. Not taken over: its actors apart from the learner, and rescaled values.
-    Its stored states are not refreshed.
+    https://openreview.net/forum?id=r1lyTjAqYX. Omitted: actors apart from the learner, and value rescaling. Its stored
+    states are not refreshed.
 """
 
 import argparse
@@ -72,14 +71,14 @@ class RecurrentNetwork(nn.Cell):
     def __init__(self, scale: list[float], hidden: int, outputs: int, memoryless: bool) -> None:
         super().__init__()
         self.encoder = nn.SequentialCell(Scale(scale), nn.Dense(len(scale), hidden), nn.ReLU())
-        # Without a bias, a state of zeros stays as it is while the inputs are zeros.
+        # Without a bias, a zero state stays zero while the inputs are zero.
         self.lstm = nn.LSTM(hidden, hidden, has_bias=False, batch_first=True)
         self.head = nn.Dense(hidden, outputs)
         self.hidden = hidden
         self.memoryless = memoryless
 
     def construct(self, observation: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Values ``[B, T, A]``, and the state of the LSTM after the last step. States are ``[1, B, H]``."""
+        """Return values ``[B, T, A]``, and the state of the LSTM after the last step. States are ``[1, B, H]``."""
         inputs = self.encoder(observation) * ops.expand_dims(mask, 2).astype(ms.float32)
         if self.memoryless:  # each step is a sequence of its own
             steps = ops.reshape(inputs, (-1, 1, self.hidden))
@@ -92,7 +91,7 @@ class RecurrentNetwork(nn.Cell):
 
 
 class Policy(nn.Cell):
-    """The actions of the largest value for the next observations ``[E, F]``, and the new state of the LSTM."""
+    """The actions with the largest value for the next observations ``[E, F]``, and the new state of the LSTM."""
 
     def __init__(self, network: nn.Cell) -> None:
         super().__init__(auto_prefix=False)  # the learner names the network's Parameters
@@ -105,7 +104,7 @@ class Policy(nn.Cell):
 
 
 class Actor:
-    """Acts greedily in environments that are stepped together, and holds the LSTM's state from one step to the next.
+    """Acts greedily in environments that are stepped together, and carries the LSTM's state from step to step.
 
     Attributes:
         before (list[np.ndarray]): The state with which the last call began, h and c. Shape ``[E, H]``.
@@ -117,7 +116,7 @@ class Actor:
         self.state: list[np.ndarray] = []
 
     def __call__(self, observation: Tensor) -> Tensor:
-        """Actions ``[E]``. At the first call all episodes begin."""
+        """Return actions ``[E]``. At the first call all episodes begin."""
         if not self.state:
             self.state = [np.zeros((len(observation), self.policy.network.hidden), np.float32) for _ in range(2)]
         self.before = self.state
@@ -126,7 +125,7 @@ class Actor:
         return action
 
     def forget(self, done: np.ndarray) -> None:
-        """Clears the state of the environments whose episodes are over."""
+        """Clear the state of the environments whose episodes are over."""
         for part in self.state:
             part[done] = 0
 
@@ -134,7 +133,7 @@ class Actor:
 class RecurrentLearner(Learner):
     """Networks, optimizer and buffer. One call learns from a batch of sequences.
 
-    Axes: ``B`` sequences, ``T`` steps, ``L`` steps after the burn-in, ``K`` steps but the first at which another
+    Axes: ``B`` sequences, ``T`` steps, ``L`` steps after the burn-in, ``K`` steps except the first where another
     sequence can begin, ``H`` units.
     """
 
@@ -147,7 +146,7 @@ class RecurrentLearner(Learner):
         self.eta, self.n_step = settings["eta"], settings["n_step"]
         self.burn_in, self.stride, self.hidden = buffer.burn_in, buffer.stride, settings["hidden"]
         steps = self.burn_in + buffer.sequence_length
-        # Sequences begin `stride` steps apart: the first step of another one is 1, 2, ... strides after that of this.
+        # Sequences begin `stride` steps apart: those within this one begin at its steps 1, 2, ... times `stride`.
         firsts = range(self.stride, steps, self.stride)
         self.refresh = config["refresh"] and len(firsts) > 0
         self.ahead = Tensor((np.array(firsts) - self.burn_in) * buffer.num_envs, ms.int64)
@@ -162,9 +161,9 @@ class RecurrentLearner(Learner):
         indices, weights, mask, observation, action, reward, next_observation, terminated, h, c = self.buffer.sample()
         seen, there = self.all_observations(observation, next_observation, mask)
         learned, action, reward = mask[:, self.burn_in :], action[:, self.burn_in :], reward[:, self.burn_in :]
-        # Only a terminated episode has no future: a truncated one would have gone on from its final observation.
+        # Only a terminated episode has no future: a truncated one is bootstrapped from its final observation.
         discount = self.gamma * (1.0 - terminated[:, self.burn_in :].astype(ms.float32))
-        # Where an episode begins within the burn-in, the first row is masked: it and its state are zeros.
+        # If an episode begins within the burn-in, the first row is masked: it and its state are zeros.
         h, c = ops.expand_dims(h[:, 0], 0), ops.expand_dims(c[:, 0], 0)
         (loss, errors, h, c), gradients = self.loss_and_gradients(
             seen, there, h, c, action, reward, discount, learned, weights
@@ -176,7 +175,7 @@ class RecurrentLearner(Learner):
         return loss
 
     def store_states(self, indices: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tensor:
-        """Writes states ``[B, K, H]`` over those of the rows at which other sequences begin, as far as there are such.
+        """Write states ``[B, K, H]`` over those of the rows where other sequences begin, if they are stored.
 
         The handle of a sample is that of the first step after the burn-in; consecutive rows of one environment have
         handles `num_envs` apart.
@@ -187,7 +186,7 @@ class RecurrentLearner(Learner):
         return self.buffer.update(ops.reshape(handles, (-1,)), {"h": h, "c": c})
 
     def all_observations(self, observation: Tensor, next_observation: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of the ``T`` steps and the one after the last, ``[B, T + 1, F]``, and which of them there are."""
+        """Return the observations of the ``T`` steps and the one after the last, ``[B, T + 1, F]``, and their mask."""
         here, before = ops.concat((mask, self.no_step), 1), ops.concat((self.no_step, mask), 1)
         observation = ops.concat((observation, self.no_observation), 1)
         following = ops.concat((self.no_observation, next_observation), 1)
@@ -197,12 +196,13 @@ class RecurrentLearner(Learner):
         self, seen: Tensor, there: Tensor, h: Tensor, c: Tensor, action: Tensor, reward: Tensor, discount: Tensor,
         learned: Tensor, weights: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Mean Huber loss, each sequence with its importance weight, temporal difference errors ``[B, L]``, and states.
+        """Return the mean weighted Huber loss, temporal difference errors ``[B, L]``, and states.
 
-        The states, ``[B, K, H]``, are those before the steps at which other sequences begin.
+        Each sequence counts in the loss with its importance weight. The states, ``[B, K, H]``, are those before the
+        steps where other sequences begin.
         """
         values, new_h, new_c = self.unroll(self.network, seen, there, h, c)
-        # Double Q-learning: the network chooses the next action, the target says what it is worth.
+        # Double Q-learning: the network chooses the next action, the target values it.
         best = ops.argmax(values[:, 1:], 2)
         next_value = values_of(self.unroll(self.target, seen, there, h, c)[0][:, 1:], best)
         wanted = ops.stop_gradient(self.returns(reward, discount, next_value, learned))
@@ -211,7 +211,7 @@ class RecurrentLearner(Learner):
         return ops.mean(weights * ops.mean(losses, 1)), wanted - value, new_h, new_c
 
     def returns(self, reward: Tensor, discount: Tensor, next_value: Tensor, learned: Tensor) -> Tensor:
-        """Returns of `n_step` steps, of fewer where the sequence ends before. All arguments are ``[B, L]``."""
+        """Return the returns of `n_step` steps, of fewer if the sequence ends before. All arguments are ``[B, L]``."""
         followed = ops.concat((learned[:, 1:], self.no_step), 1)
         wanted = reward + discount * next_value
         for _ in range(self.n_step - 1):
@@ -220,13 +220,13 @@ class RecurrentLearner(Learner):
         return wanted
 
     def unroll(self, network: nn.Cell, seen: Tensor, there: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        """Values of the actions at the ``L`` steps and after them, ``[B, L + 1, A]``, and states ``[B, K, H]``."""
+        """Return action values at the ``L`` steps and after them, ``[B, L + 1, A]``, and states ``[B, K, H]``."""
         values, all_h, all_c = (), (), ()
         for first, last in self.sections:
             if first > 0 and first % self.stride == 0:
                 all_h, all_c = (*all_h, h[0]), (*all_c, c[0])
             value, h, c = network(seen[:, first:last], there[:, first:last], h, c)
-            if last <= self.burn_in:  # prepares the state, and nothing is learned from it
+            if last <= self.burn_in:  # prepares the state without learning
                 h, c = ops.stop_gradient(h), ops.stop_gradient(c)
             else:
                 values = (*values, value)
@@ -236,12 +236,12 @@ class RecurrentLearner(Learner):
 
 
 def values_of(values: Tensor, action: Tensor) -> Tensor:
-    """The value of one action at each step of ``[B, L, A]``. Shape ``[B, L]``."""
+    """Return the value of one action at each step of ``[B, L, A]``. Shape ``[B, L]``."""
     return ops.gather_elements(values, 2, ops.expand_dims(action, 2))[:, :, 0]
 
 
 class RecurrentRun(Run):
-    """A `Run` of the recurrent learner. Rows know the end of their episode, and actions need a memory."""
+    """A `Run` of the recurrent learner. Rows know the end of their episode, and acting needs the LSTM's state."""
 
     def make_cells(self, seed: int, backend: str) -> None:
         settings = self.config["learner"]
@@ -256,24 +256,24 @@ class RecurrentRun(Run):
 
     @property
     def policy(self) -> Actor:
-        """An actor that has seen nothing yet; evaluations take one."""
+        """Make an actor with a cleared state; each evaluation uses one."""
         return Actor(self.one_step)
 
     def act(self) -> np.ndarray:
-        """Epsilon-greedy actions, one for each environment."""
-        actions = self.actor(Tensor(self.observation)).asnumpy()  # needed in any case: the LSTM sees each observation
+        """Choose epsilon-greedy actions, one per environment."""
+        actions = self.actor(Tensor(self.observation)).asnumpy()  # always needed: the LSTM must see each observation
         guesses = self.rng.integers(self.envs.single_action_space.n, size=len(actions))
         return np.where(self.rng.random(len(actions)) < self.epsilon(), guesses, actions)
 
     def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """Steps the environments, at first until there is enough to learn from. What they give is stored here."""
+        """Step the environments, at first until there is enough to learn from. The rows are stored here."""
         self.play(returns)
         while self.step <= self.config["learner"]["learning_starts"] or not bool(self.learner.buffer.can_sample()):
             self.play(returns)
         return []  # the learner's call has no arguments
 
     def play(self, returns: np.ndarray) -> None:
-        """Steps the environments and stores their rows, with the end of episodes; `returns` adds up rewards."""
+        """Step the environments and store their rows, with the ends of episodes; adds the rewards to `returns`."""
         actions = self.act()
         result = self.envs.step(actions)
         h, c = self.actor.before
@@ -287,10 +287,10 @@ class RecurrentRun(Run):
         self.actor.forget(done)
 
     def load(self) -> None:
-        """Goes on from the checkpoint in the run's folder. Episodes that had not ended then are cut off."""
+        """Continue from the checkpoint in the run's folder. The episodes that were running are cut off."""
         super().load()
         buffer = self.learner.buffer
-        # Their newest rows are deleted, so that no sequence reaches from them into the new episodes.
+        # Their newest rows are deleted, so that no sequence extends from them into the new episodes.
         buffer.delete(int(buffer.serials[0]) - 1 - np.arange(self.config["num_envs"]))
 
 

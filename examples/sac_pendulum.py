@@ -5,15 +5,15 @@
     python examples/sac_pendulum.py --resume --steps 20000
     python examples/plot_curves.py runs/sac_pendulum_seed* --out sac_pendulum.png
 
-The actor draws an action from a normal distribution and squashes it by a hyperbolic tangent. Two critics say what
-actions are worth, and what entropy is worth, the temperature, is learned too. One call of a compiled graph inserts the
+The actor draws an action from a normal distribution and squashes it by a hyperbolic tangent. Two critics learn the
+value of actions, and the temperature, the value of entropy, is learned too. One call of a compiled graph inserts the
 newest transitions, samples a batch, computes the gradients of critics, actor and temperature, and applies them.
 
-A pendulum never falls: after 200 steps its episode is truncated, not terminated. It would have gone on from its final
-observation, so the last transition of an episode looks ahead like all others.
+A pendulum never falls: after 200 steps its episode is truncated, not terminated. The last transition of an episode is
+therefore bootstrapped like all others, from the final observation.
 
 Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/sac_pendulum_seed<seed>/``. The
-script ends with an error unless the mean return of 100 episodes without exploration reaches ``solved_at`` of the
+script exits with an error unless the mean return of 100 episodes without exploration reaches ``solved_at`` of the
 configuration.
 
 Reference:
@@ -45,19 +45,19 @@ class Actor(nn.Cell):
         self.actions = actions
 
     def construct(self, observation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The actions ``[B, A]`` that standard normal `noise` makes, and the logarithms of their densities ``[B]``."""
+        """Return actions ``[B, A]`` from standard normal `noise`, and the logarithms of their densities ``[B]``."""
         outputs = self.outputs(observation)
         mean, spread = outputs[:, : self.actions], ops.tanh(outputs[:, self.actions :])
         log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (spread + 1.0)
         raw = mean + ops.exp(log_std) * noise
         log_density = -0.5 * noise * noise - log_std - 0.5 * float(np.log(2 * np.pi))
-        # log(1 - tanh(raw)^2), in a form that does not round to the logarithm of 0.
+        # log(1 - tanh(raw)^2), in a form that never takes the logarithm of 0.
         log_slope = 2.0 * (float(np.log(2)) - raw - ops.softplus(-2.0 * raw))
         return ops.tanh(raw), ops.reduce_sum(log_density - log_slope, 1)
 
 
 class Critics(nn.Cell):
-    """What two networks think that an action is worth. Shape ``[B]`` each."""
+    """Two networks' estimates of an action's value. Shape ``[B]`` each."""
 
     def __init__(self, scale: list[float], hidden: list[int]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Critics(nn.Cell):
 
 
 class Policy(nn.Cell):
-    """The middle of the actor's distribution, in the units of the environment. Shape ``[E, A]``."""
+    """The center of the actor's distribution, in the units of the environment. Shape ``[E, A]``."""
 
     def __init__(self, actor: Actor, scale: list[float]) -> None:
         super().__init__(auto_prefix=False)  # the learner names the network's Parameters
@@ -86,7 +86,7 @@ class Learner(nn.Cell):
 
     Args:
         network (Actor): Draws actions.
-        critics (Critics): Say what actions are worth.
+        critics (Critics): Estimate the value of actions.
         targets (Critics): Their slowly following copies.
         buffer (ReplayBuffer): Columns observation, action, reward, next_observation, terminated.
         gamma (float): Discount of one step.
@@ -112,7 +112,7 @@ class Learner(nn.Cell):
         self.actor_gradients = ms.value_and_grad(self.actor_loss, None, actor_weights, has_aux=True)
         self.gamma, self.tau = gamma, settings["tau"]
         self.noise_shape = (2, buffer.sample_size, network.actions)
-        self.least_entropy = -float(network.actions)  # the temperature goes up below, and down above
+        self.least_entropy = -float(network.actions)  # the temperature rises below it and falls above
 
     def construct(
         self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
@@ -123,7 +123,7 @@ class Learner(nn.Cell):
         wanted = self.wanted_value(reward, next_observation, terminated, noise[0], alpha)
         loss, critic_gradients = self.critic_gradients(observation, action, wanted)
         losses, actor_gradients = self.actor_gradients(observation, noise[1], alpha)
-        # The gradient, by the logarithm of alpha, of alpha's loss: what there is too much of entropy, in the mean.
+        # The gradient of alpha's loss with respect to the logarithm of alpha: the mean excess of entropy.
         alpha_gradient = ops.reshape(-ops.mean(losses[1]) - self.least_entropy, (1,))
         self.critic_optimizer(critic_gradients)
         self.actor_optimizer(actor_gradients)
@@ -135,7 +135,7 @@ class Learner(nn.Cell):
     def wanted_value(
         self, reward: Tensor, next_observation: Tensor, terminated: Tensor, noise: Tensor, alpha: Tensor
     ) -> Tensor:
-        """The reward, and what the lower of the targets and the entropy of a new action promise. Shape ``[B]``."""
+        """Return the reward plus the discounted value and entropy of a new action (lower target). Shape ``[B]``."""
         next_action, log_density = self.network(next_observation, noise)
         first, second = self.targets(next_observation, next_action)
         # Only a terminated episode has no future, and here none terminates.
@@ -143,19 +143,19 @@ class Learner(nn.Cell):
         return reward + self.gamma * goes_on * (ops.minimum(first, second) - alpha * log_density)
 
     def critic_loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
-        """Half the mean squared error, of both critics together."""
+        """Return half the mean squared error, summed over both critics."""
         first, second = self.critics(observation, action)
         return 0.5 * ops.mean(ops.square(first - wanted) + ops.square(second - wanted))
 
     def actor_loss(self, observation: Tensor, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """What new actions lack in value and entropy, and the logarithms of their densities ``[B]``."""
+        """Return the negative value and entropy of new actions, and the logarithms of their densities ``[B]``."""
         action, log_density = self.network(observation, noise)
         first, second = self.critics(observation, action)
         return ops.mean(alpha * log_density - ops.minimum(first, second)), log_density
 
 
 class SacRun(Run):
-    """A `Run` of the soft actor-critic. Actions are kept in (-1, 1); the environment gets its own units."""
+    """A `Run` of the soft actor-critic. Actions are kept in (-1, 1) and converted to the environment's units."""
 
     must_solve = True
 
@@ -171,7 +171,7 @@ class SacRun(Run):
         self.policy = Policy(actor, self.units.tolist())
 
     def act(self) -> np.ndarray:
-        """Actions in (-1, 1), one for each environment: uniform at first, then the actor's."""
+        """Choose actions in (-1, 1), one per environment: uniform at first, then the actor's."""
         shape = len(self.observation), len(self.units)
         if self.step < self.config["learner"]["learning_starts"]:
             return self.rng.uniform(-1, 1, shape).astype(np.float32)
@@ -179,7 +179,7 @@ class SacRun(Run):
         return self.learner.network(Tensor(self.observation), Tensor(noise))[0].asnumpy()
 
     def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """Steps the environments and gives their transitions, as the buffer's columns; `returns` adds up rewards."""
+        """Step the environments, return the transitions as the buffer's columns, and add the rewards to `returns`."""
         actions = self.act()
         result = self.envs.step(actions * self.units)
         rows, flags = self.rows.step(self.observation, actions, *result)

@@ -4,16 +4,16 @@
     python examples/sqil.py --seed 1
     python examples/plot_curves.py runs/sqil_cartpole_seed* --out sqil_cartpole.png
 
-The expert is the network of ``dqn.py``: that of ``runs/dqn_cartpole_seed0``, which is trained here if it is not there.
-It shows some greedy episodes. They stay in a buffer of their own, which is as large as they are, so that none of their
-rows is ever replaced; what the agent does goes to another. `MixedReplay` takes half of each batch from either and puts
-rewards in the place of the environment's: 1 for what the expert did, 0 for what the agent did. Soft Q-learning does the
-rest: the agent is drawn to do what the expert did, and back to where the expert has been. With 0 for both, the same
-agent had a mean return of 25 after 8000 steps.
+The expert is the network of ``dqn.py``, from ``runs/dqn_cartpole_seed0``; it is trained here if there is none. It plays
+some greedy episodes, which stay in a buffer of their own with exactly their size, so that none of their rows is ever
+evicted; the agent's rows go to another. `MixedReplay` takes half of each batch from either and replaces the
+environment's rewards: 1 for the expert's rows, 0 for the agent's. Soft Q-learning does the rest: the agent is drawn to
+the actions of the expert, and back to the states of the expert. With 0 for both, the same agent had a mean return of 25
+after 8000 steps.
 
 Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/sqil_cartpole_seed<seed>/``.
 The environment's rewards are used in evaluations only, which choose the network to keep and when to stop. The script
-ends with an error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
+exits with an error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
 
 Reference:
     Reddy et al. 2020, SQIL: Imitation Learning via Reinforcement Learning with Sparse Rewards,
@@ -38,8 +38,8 @@ class SqilLearner(Learner):
     """A `Learner` of soft values, from the agent's rows and the expert's, half and half.
 
     Args:
-        network (nn.Cell): Gives the value of each action.
-        target (nn.Cell): Its slowly following copy, of the same form.
+        network (nn.Cell): Computes the value of each action.
+        target (nn.Cell): Its slowly following copy, with the same structure.
         buffers (dict): ``"agent"`` and ``"expert"``, with the columns of `Learner`.
         rates (float): As for `Learner`.
     """
@@ -61,10 +61,10 @@ class SqilLearner(Learner):
         return loss
 
     def wanted_value(self, reward: Tensor, next_observation: Tensor, terminated: Tensor) -> Tensor:
-        """The reward, and the soft value of what follows, at a temperature of 1.
+        """Return the reward plus the discounted soft value of the next observation, at a temperature of 1.
 
-        What counts is the entropy that random actions have more. So an agent without rewards is indifferent to the end
-        of an episode, and does not learn to balance the pole for the sake of its entropy.
+        Entropy counts relative to that of random actions. So an agent without rewards is indifferent to the end of an
+        episode, and does not learn to balance the pole for the sake of its entropy.
         """
         values = self.target(next_observation)
         soft_value = ops.logsumexp(values, 1) - float(np.log(values.shape[1]))
@@ -88,7 +88,7 @@ class SqilRun(Run):
         print(f"{plan['episodes']} episodes of the expert: {len(rows[0])} rows, mean return {mean:.1f}")
 
     def act(self) -> np.ndarray:
-        """Actions drawn from the soft policy: in proportion to the exponentials of their values."""
+        """Draw actions from the soft policy: in proportion to the exponentials of their values."""
         size = len(self.observation), int(self.envs.single_action_space.n)
         values = np.zeros(size)
         if self.step >= self.config["learner"]["learning_starts"]:
@@ -97,7 +97,7 @@ class SqilRun(Run):
 
 
 def load_expert(folder: Path, backend: str) -> Policy:
-    """The greedy policy of the best network that a run of ``dqn.py`` has kept; makes that run if there is none."""
+    """Load the greedy policy of a ``dqn.py`` run's best network; make that run if there is none."""
     run = NStepRun(load_config(ROOT / "configs" / "dqn_cartpole.yaml"), 0, backend, folder)
     if (folder / "best.ckpt").exists():
         ms.load_checkpoint(str(folder / "best.ckpt"), run.learner.network, strict_load=True)
@@ -110,7 +110,7 @@ def load_expert(folder: Path, backend: str) -> Policy:
 
 
 def demonstrations(config: dict[str, Any], expert: Policy, episodes: int) -> tuple[list[np.ndarray], float]:
-    """Transitions of greedy episodes, as the buffer's columns, and the mean return."""
+    """Return transitions of greedy episodes, as the buffer's columns, and the mean return."""
     envs = make_envs(config, episodes)
     observation, _ = envs.reset(seed=EVALUATION_SEED)
     running, steps = np.ones(episodes, bool), []

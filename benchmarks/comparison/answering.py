@@ -1,4 +1,4 @@
-"""A peer's side: a process that prepares cases and times them when it is asked.
+"""A peer's side: a process that prepares cases and times them on request.
 
 A question is one line of JSON on standard input, an answer one line on standard output:
 
@@ -8,7 +8,7 @@ A question is one line of JSON on standard input, an answer one line on standard
     {"ask": "fact"}                                       {"fact": 28231.0}, for cases that are no timing
     {"ask": "release"}                                    {}
 
-What a library prints goes to standard error.
+Output of libraries goes to standard error.
 """
 
 import ctypes
@@ -29,21 +29,21 @@ from .cases import CASES, Case
 
 
 class NotOfferedError(Exception):
-    """The library has nothing for a case; the text says what is missing."""
+    """The library does not support a case; the text says what is missing."""
 
 
 @dataclass
 class Work:
-    """A case that is ready.
+    """A prepared case.
 
     Args:
-        once (Callable): One operation; for the unit ``"bytes"`` it gives the figure.
-        wait (Callable): Returns when the operations so far are done, where they run behind the call.
-        each (int): Operations that one call of `once` does, for compiled loops.
-        minus (Callable): The same without the operation, whose time is taken off: an empty compiled loop.
-        note (str): What a reader has to know about how this library does it.
-        least (int): Operations that a turn has at least. A library that works ahead needs many, or a turn would find
-            results that were made in those of others.
+        once (Callable): One operation; for the unit ``"bytes"`` it returns the figure.
+        wait (Callable): Returns when the operations so far are done, for asynchronous ones.
+        each (int): Operations per call of `once`, for compiled loops.
+        minus (Callable): The same without the operation, whose time is subtracted: an empty compiled loop.
+        note (str): Facts that a reader needs about this library's method.
+        least (int): Minimum operations of a turn. A library that works ahead needs many, or a turn would find results
+            that were computed during those of others.
     """
 
     once: Callable[[], Any]
@@ -54,7 +54,7 @@ class Work:
     least: int = 1
 
     def seconds(self, repeat: int) -> float:
-        """Seconds that `repeat` calls take together."""
+        """Return the seconds that `repeat` calls take together."""
         taken = _seconds(self.once, self.wait, repeat)
         return taken if self.minus is None else taken - _seconds(self.minus, self.wait, repeat)
 
@@ -68,21 +68,21 @@ def _seconds(function: Callable[[], Any], wait: Callable[[], Any], repeat: int) 
 
 
 class Peer:
-    """A library. A subclass has a method for each `Case.work` that it offers, which takes the case and gives a `Work`.
+    """A library. A subclass has a method for each `Case.work` it supports, which takes the case and returns a `Work`.
 
     A buffer is full when a method returns: `capacity` rows of `batch_of(case.schema, ...)`, or the nearest to it.
     """
 
     #: Packages whose versions are reported.
     packages: tuple[str, ...] = ()
-    #: Whether its operations compile into a loop.
+    #: True if its operations compile into a loop.
     compiles = False
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def prepare(self, case: Case) -> Work:
-        """The case, ready."""
+        """Prepare the case."""
         if case.compiled and not self.compiles:
             raise NotOfferedError("it is called from Python only")
         method = getattr(self, case.work, None)
@@ -92,13 +92,13 @@ class Peer:
 
     @property
     def folder(self) -> Path:
-        """An empty folder for the files of a case, on the disk of the working directory."""
+        """Return an empty folder for the files of a case, on the disk of the working directory."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(dir=Path.cwd())
         return Path(self._folder.name)
 
     def release(self) -> None:
-        """Called after each case; frees what is still held."""
+        """Free all memory still held; called after each case."""
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -109,14 +109,14 @@ def _versions(peer: Peer) -> dict[str, str]:
 
 
 def _free() -> None:
-    """Gives memory back to the system, so that peers do not fill it together."""
+    """Return memory to the system, so that peers do not fill it together."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def answer(peer: Peer) -> None:
-    """Answers until standard input ends."""
+    """Answer until standard input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     cases = {case.name: case for case in CASES}

@@ -1,4 +1,4 @@
-"""What is measured: the cases, their sizes, and the rows that go in. NumPy only; every peer's process reads it."""
+"""The cases, their sizes, and their rows. NumPy only; every peer's process imports it."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ WIDE: Schema = {
     "reward": ((1,), "float32"),
     "next_observation": ((17,), "float32"),
 }
-#: Two stacks of four frames: what a DQN on Atari stores where frames are not shared.
+#: Two stacks of four frames: the rows of a DQN on Atari if frames are not shared.
 ATARI_PAIRS: Schema = {
     "observation": ((84, 84, 4), "uint8"),
     "action": ((), "int32"),
@@ -33,7 +33,7 @@ ATARI_PAIRS: Schema = {
     "next_observation": ((84, 84, 4), "uint8"),
     "terminated": ((), "bool"),
 }
-#: One frame a step; a sample is the same as of ATARI_PAIRS, put together when it is drawn.
+#: One frame a step; a sample equals one of ATARI_PAIRS, assembled when it is drawn.
 ATARI_FRAMES: Schema = {
     "observation": ((84, 84), "uint8"),
     "action": ((), "int32"),
@@ -73,24 +73,24 @@ DQN = {
 
 
 def row_bytes(schema: Schema) -> int:
-    """Bytes of one row's columns."""
+    """Return the bytes of one row's columns."""
     return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in schema.values())
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that is measured.
+    """A measured operation.
 
     Args:
         name (str): Its name on the command line and in the results.
-        title (str): One line for people.
-        work (str): What a peer does; the name of the peer's method.
+        title (str): A one-line title.
+        work (str): The name of the peer's method.
         schema (dict): Columns of a row.
         capacity (int): Rows of the buffer, all of them filled before the timing.
         batch (int): Rows of one insertion or sample.
-        compiled (bool): Whether the operation runs in a compiled loop, so that no call from Python is counted.
+        compiled (bool): True if the operation runs in a compiled loop, so that no call from Python is counted.
         unit (str): ``"s"``, the time of one operation; ``"steps/s"``, its reciprocal; or ``"bytes"`` of a row, which
-            are asked for once.
+            are measured once.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Case:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row's columns."""
+        """Return the bytes of one row's columns."""
         return row_bytes(self.schema)
 
 
 def _both(name: str, title: str, work: str, *args: Any) -> list[Case]:
-    """A case eager, one call from Python, and in a compiled loop."""
+    """Return a case in two forms: eager, one call from Python, and in a compiled loop."""
     return [
         Case(name, title, work, *args),
         Case(f"{name}_compiled", f"{title}, in a compiled loop", work, *args, compiled=True),
@@ -156,7 +156,7 @@ CASES: tuple[Case, ...] = (
 
 
 def batch_of(schema: Schema, rows: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Rows of a schema with random contents ``[rows, *F]``; every `EPISODE`-th is the last of its episode."""
+    """Return rows of a schema with random contents ``[rows, *F]``; every `EPISODE`-th is the last of its episode."""
     rng = np.random.default_rng(seed)
     columns = {}
     for name, (shape, dtype) in schema.items():
@@ -172,14 +172,14 @@ def batch_of(schema: Schema, rows: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def chunks_of(schema: Schema, rows: int) -> Iterator[dict[str, np.ndarray]]:
-    """`rows` rows in batches of whole episodes, at most 256 MB each; a buffer that takes them all is full."""
+    """Yield `rows` rows in batches of whole episodes, at most 256 MB each; a buffer that takes them all is full."""
     most = min(max((1 << 28) // row_bytes(schema) // EPISODE, 1), 500) * EPISODE
     for seed, start in enumerate(range(0, rows, most)):
         yield batch_of(schema, min(most, rows - start), seed)
 
 
 def single_rows(schema: Schema, rows: int = 1000, seed: int = 0) -> list[dict[str, Any]]:
-    """Rows one by one, as an environment gives them: arrays, and Python's own bool, int and float for scalars."""
+    """Return rows one by one, as from an environment: arrays, and Python's own bool, int and float for scalars."""
     columns = batch_of(schema, rows, seed)
     return [
         {k: column[i] if column[i].shape else column[i].item() for k, column in columns.items()} for i in range(rows)
@@ -187,11 +187,11 @@ def single_rows(schema: Schema, rows: int = 1000, seed: int = 0) -> list[dict[st
 
 
 def priorities_of(rows: int, seed: int = 0) -> np.ndarray:
-    """Priorities, float32, in (0, 1]."""
+    """Return priorities, float32, in (0, 1]."""
     return 1 - np.random.default_rng(seed).random(rows, np.float32)
 
 
 def in_turn(function: Callable[[Any], Any], items: list[Any]) -> Callable[[], None]:
-    """Calls a function with the next of some items at each call, and begins again after the last."""
+    """Return a function that calls `function` with the next of some items each time, and restarts after the last."""
     turns = itertools.cycle(items)
     return lambda: function(next(turns))

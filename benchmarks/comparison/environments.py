@@ -1,4 +1,4 @@
-"""The virtual environment of each peer, made when it is first needed."""
+"""The virtual environment of each peer, made on first use."""
 
 import hashlib
 import subprocess
@@ -12,11 +12,11 @@ REQUIREMENTS = HERE / "requirements"
 
 @dataclass(frozen=True)
 class Installation:
-    """Where a peer runs.
+    """The environment of a peer.
 
     Args:
         module (str): Module in `comparison.peers`.
-        arguments (tuple[str, ...]): What the module is called with.
+        arguments (tuple[str, ...]): Arguments of the module.
         requirements (str): Name of the files in `requirements`; empty for the environment that runs the comparison.
         only (tuple[str, ...]): The kinds of work that it is for; empty for all.
     """
@@ -27,13 +27,13 @@ class Installation:
     only: tuple[str, ...] = ()
 
     def python(self, folder: Path) -> Path:
-        """The interpreter, with all that the peer needs.
+        """Return the interpreter, with all packages of the peer.
 
         Args:
-            folder (Path): Where environments are kept. One is used again as long as its requirements are the same.
+            folder (Path): Folder of the environments. One is reused as long as its requirements are the same.
 
         Raises:
-            RuntimeError: If the environment cannot be made; the text is the last of what pip says.
+            RuntimeError: If the environment cannot be made; the text is the end of pip's output.
         """
         if not self.requirements:
             return Path(sys.executable)
@@ -51,7 +51,7 @@ class Installation:
         return python
 
     def files(self) -> list[Path]:
-        """Requirements that pip resolves, and those that it must install as they are."""
+        """Return the requirements that pip resolves, and those that it must install as they are."""
         names = f"{self.requirements}.txt", f"{self.requirements}.no-deps.txt"
         return [path for path in map(REQUIREMENTS.joinpath, names) if path.exists()]
 
@@ -62,7 +62,7 @@ def _run(command: list[str]) -> None:
         raise RuntimeError(f"{' '.join(command)} failed: {result.stderr.strip()[-500:]}")
 
 
-#: Every peer by the name that results show. This project comes first.
+#: Every peer by its name in the results. This project comes first.
 PEERS: dict[str, Installation] = {
     "mindspore_replay": Installation("mindspore_replay"),
     "numpy ring": Installation("numpy_ring"),

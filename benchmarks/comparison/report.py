@@ -1,4 +1,4 @@
-"""Shows results: a table in Markdown, a picture, and all figures as JSON."""
+"""Shows results: a table in Markdown, a figure, and all numbers as JSON."""
 
 import json
 import platform
@@ -22,7 +22,7 @@ CaseResults = dict[str, Result]
 
 
 def machine() -> str:
-    """What it ran on."""
+    """Describe the machine."""
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -32,18 +32,18 @@ def machine() -> str:
 
 
 def middle(result: Result) -> float:
-    """Median of the rounds."""
+    """Return the median of the rounds."""
     return float(np.median(result.values))
 
 
 def best_peer(results: CaseResults) -> str | None:
-    """The fastest peer that is neither this project nor the machine's limit."""
+    """Return the fastest peer that is neither this project nor the machine's limit."""
     peers = [name for name, result in results.items() if result.values and name not in (OURS, LIMIT)]
     return min(peers, key=lambda name: middle(results[name]), default=None)
 
 
 def ratio(results: CaseResults, name: str) -> float | None:
-    """How many times as much the best peer needs as `name`: above 1, `name` is the better one."""
+    """Return the best peer's cost over that of `name`: above 1, `name` is the better one."""
     best = best_peer(results)
     if best is None or not results[name].values:
         return None
@@ -51,7 +51,7 @@ def ratio(results: CaseResults, name: str) -> float | None:
 
 
 def shown(case: Case, seconds: float) -> str:
-    """A figure with its unit."""
+    """Format a figure with its unit."""
     if case.unit == "bytes":
         return f"{seconds:,.0f} bytes"
     if case.unit == "steps/s":
@@ -63,7 +63,7 @@ def shown(case: Case, seconds: float) -> str:
 
 
 def table(case: Case, results: CaseResults) -> str:
-    """One case in Markdown, the best first, and who is missing with the reason."""
+    """Format one case in Markdown, the best first, and the missing peers with the reason."""
     lines = [
         f"### {case.title} (`{case.name}`)",
         "",
@@ -90,7 +90,7 @@ def table(case: Case, results: CaseResults) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """All cases."""
+    """Format all cases."""
     head = [
         f"Run on {report['date']}: {report['machine']}; {report['rounds']} rounds.",
         "",
@@ -105,7 +105,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def measured(report: dict[str, Any]) -> list[tuple[Case, CaseResults]]:
-    """The cases of a report, in the order of `CASES`."""
+    """Return the cases of a report, in the order of `CASES`."""
     found = report["cases"]
     return [
         (case, {name: Result(**values) for name, values in found[case.name].items()})
@@ -115,7 +115,7 @@ def measured(report: dict[str, Any]) -> list[tuple[Case, CaseResults]]:
 
 
 def picture(report: dict[str, Any], path: Path) -> None:
-    """Draws how many times as long as this project each peer needs, a row for each case."""
+    """Draw the ratio of each peer's time to that of this project, a row for each case."""
     rows = [(case, results) for case, results in measured(report) if results.get(OURS, Result()).values][::-1]
     names = [name for name in report["versions"] if name != OURS]
     figure, axes = plt.subplots(figsize=(10, 1.5 + 0.32 * len(rows)), layout="constrained")
@@ -138,15 +138,15 @@ def picture(report: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-#: What stands in a page before the results.
+#: Marks the place of the results in a page.
 MARK = "<!-- last run -->"
 
 
 class Report:
-    """Collects results and writes them after each case, so that a run that is cut off leaves what it measured.
+    """Collects results and writes them after each case, so an interrupted run keeps its measurements.
 
     Args:
-        folder (Path): Where ``comparison.json``, ``comparison.md`` and ``comparison.png`` go.
+        folder (Path): Folder of ``comparison.json``, ``comparison.md`` and ``comparison.png``.
         rounds (int): Rounds of a case.
         versions (dict): Versions of every peer.
     """
@@ -162,14 +162,14 @@ class Report:
         }
 
     def add(self, case: Case, results: CaseResults) -> None:
-        """Takes the results of a case, and writes the files anew."""
+        """Add the results of a case, and write the files anew."""
         self.data["cases"][case.name] = {name: asdict(result) for name, result in results.items()}
         (self._folder / "comparison.json").write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
         (self._folder / "comparison.md").write_text(markdown(self.data), encoding="utf-8")
         picture(self.data, self._folder / "comparison.png")
 
     def put_into(self, page: Path) -> None:
-        """Replaces what follows the mark in a page by these results, and the picture beside it.
+        """Replace the text after the mark in a page by these results, and the figure beside it.
 
         Raises:
             ValueError: If the page has no mark.

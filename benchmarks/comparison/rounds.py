@@ -15,13 +15,13 @@ from typing import Any
 from .cases import Case
 from .environments import HERE, Installation
 
-#: Seconds after which a question counts as not answered.
+#: Seconds before a question counts as unanswered.
 PATIENCE = 900.0
-#: A turn repeats an operation until it takes this many seconds.
+#: Minimum seconds of a turn, which repeats an operation until then.
 TURN = 0.05
-#: Seconds for which all wait after the turn of a peer that works ahead, while it gets ready for its next.
+#: Seconds to rest after the turn of a peer that works ahead, while it prepares for its next.
 REST = 0.5
-#: Seconds of a peer's turns together, in one case; one whose turns take longer is timed in fewer rounds, but in some.
+#: Total seconds of a peer's turns in one case; a peer with longer turns gets fewer rounds, but at least this many.
 BUDGET, FEWEST = 20.0, 3
 
 
@@ -31,12 +31,12 @@ class PeerError(Exception):
 
 @dataclass
 class Result:
-    """What one peer did in one case.
+    """The result of one peer in one case.
 
     Args:
         values (list[float]): Seconds of one operation in each round, or the one figure of a case that is no timing.
-        note (str): How the peer did it.
-        missing (str): Why there are no values; empty if there are.
+        note (str): The peer's method.
+        missing (str): The reason why there are no values; empty if there are.
     """
 
     values: list[float] = field(default_factory=list)
@@ -49,8 +49,8 @@ class PeerProcess:
 
     Args:
         name (str): Name of the peer.
-        installation (Installation): Where it runs.
-        environments (Path): Where environments are kept.
+        installation (Installation): Its environment.
+        environments (Path): Folder of the environments.
         files (Path): Its working directory, on the disk that is measured.
     """
 
@@ -64,12 +64,12 @@ class PeerProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=files,
-            # Threads that spin while they wait would take the time of the peer whose turn it is.
+            # Threads that spin while they wait would take time from the peer whose turn it is.
             env={**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_WAIT_POLICY": "PASSIVE", "GLOG_v": "3"},
         )
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """The answer to a question.
+        """Return the answer to a question.
 
         Raises:
             PeerError: If there is none, or it is an error.
@@ -99,7 +99,7 @@ class PeerProcess:
         return f"its process ended with {code}: {lines[-1] if lines else 'it wrote nothing'}"
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
@@ -113,8 +113,8 @@ class Runner:
 
     Args:
         installations (dict): The peers by name.
-        environments (Path): Where environments are kept.
-        files (Path): Where peers work.
+        environments (Path): Folder of the environments.
+        files (Path): Working directory of the peers.
     """
 
     def __init__(self, installations: dict[str, Installation], environments: Path, files: Path) -> None:
@@ -122,7 +122,7 @@ class Runner:
         self._places = environments, files
         self._processes: dict[str, PeerProcess] = {}
         self.versions: dict[str, dict[str, str]] = {}
-        #: Peers that cannot be had at all, and why.
+        #: Peers that cannot be installed or started, with the reason.
         self.missing: dict[str, str] = {}
 
     def __enter__(self) -> "Runner":
@@ -148,7 +148,7 @@ class Runner:
             self.missing[name] = str(error)
 
     def run(self, case: Case, rounds: int) -> dict[str, Result]:
-        """What every peer did in a case."""
+        """Return the result of every peer in a case."""
         names = [name for name, place in self._installations.items() if not place.only or case.work in place.only]
         results = {name: Result(missing=self.missing.get(name, "")) for name in names}
         ready: dict[str, tuple[int, int]] = {}
@@ -177,13 +177,13 @@ class Runner:
         return results
 
     def _seconds(self, name: str, repeat: int) -> float:
-        if repeat > 1:  # memory that lay idle through the turns of others is slow at first
+        if repeat > 1:  # memory that was idle during the turns of others is slow at first
             self._processes[name].ask(ask="time", repeat=repeat)
         answer = self._processes[name].ask(ask="time", repeat=repeat)
         return answer["seconds"] / repeat / answer["each"]
 
     def _turns(self, name: str, rounds: int, least: int) -> tuple[int, int]:
-        """How many turns a peer has, and how often each does the operation; finding out also warms it up."""
+        """Return the turns of a peer, and the operations of each turn; measuring them also warms up."""
         self._processes[name].ask(ask="time", repeat=least)  # the first operations may be slow
         repeat = least
         while True:
@@ -195,7 +195,7 @@ class Runner:
             repeat = max(repeat + 1, min(int(repeat * TURN / taken * 1.2), repeat * 10))
 
     def _release(self) -> None:
-        """Frees what the case held; a process that is gone is started again for the next."""
+        """Free the memory of the case; restart a process that is gone, for the next case."""
         for name in list(self._processes):
             try:
                 self._processes[name].ask(ask="release")
@@ -206,7 +206,7 @@ class Runner:
 
 @contextlib.contextmanager
 def _told(result: Result) -> Iterator[None]:
-    """Makes an error of a peer the reason why its result is missing."""
+    """Store an error of a peer as the reason why its result is missing."""
     try:
         yield
     except PeerError as error:

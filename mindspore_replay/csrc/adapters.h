@@ -1,4 +1,4 @@
-// What the adapters of all kernels share: their C interface, and the copying of rows.
+// Shared by all CPU adapters: the C interface of a kernel, and row copies.
 #ifndef MINDSPORE_REPLAY_ADAPTERS_H_
 #define MINDSPORE_REPLAY_ADAPTERS_H_
 
@@ -15,7 +15,7 @@
 
 #define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
 
-// A kernel: the function body that follows takes `args`, which fit the operator's signature.
+// Defines a kernel: the function body that follows takes `args`, already bound to the operator's signature.
 #define MINDSPORE_REPLAY_KERNEL(name)                                                                                \
   static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args);                         \
   MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,                 \
@@ -27,8 +27,8 @@
 
 namespace replay {
 
-// Calls a kernel while no other runs on the same buffer, which its head tells. What it is given in its own state it gets
-// as copies.
+// Runs a kernel under the lock of its buffer, which the address of `head` selects. Inputs that overlap the buffer's own
+// state are copied first.
 template <int kOperator>
 Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args) {
   Binding binding;
@@ -48,15 +48,14 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args) {
   return kernel(Bound<kOperator>(copied, binding));
 }
 
-// Rows of a column, and where those of a batch go.
+// A column and the destination of its gathered rows.
 struct Gathered {
   const char *column;
   char *rows;
   int64_t row_bytes;
 };
 
-// Copies the rows [from, to) of those at `slots` to their batches, a few at a time: while those are copied, the memory of
-// the next ones is on its way.
+// Gathers the rows at slots [from, to) in blocks; the next block is prefetched while one is copied.
 inline void GatherPart(const std::vector<Gathered> &gathered, const int64_t *slots, int64_t from, int64_t to) {
   constexpr int64_t kRowsAtOnce = 32;
   auto prefetch = [&](int64_t begin) {
@@ -73,7 +72,7 @@ inline void GatherPart(const std::vector<Gathered> &gathered, const int64_t *slo
   }
 }
 
-// Copies the rows at n slots to their batches.
+// Gathers the rows at n slots, in parallel if they are large.
 inline void Gather(const std::vector<Gathered> &gathered, const int64_t *slots, int64_t n) {
   int64_t row_bytes = 0;
   for (const Gathered &one : gathered) row_bytes += one.row_bytes;

@@ -1,4 +1,4 @@
-// The arguments of a custom operator, as MindSpore hands them over.
+// The arguments of a custom operator, in the form MindSpore passes them.
 #ifndef MINDSPORE_REPLAY_ARGUMENTS_H_
 #define MINDSPORE_REPLAY_ARGUMENTS_H_
 
@@ -8,7 +8,7 @@
 
 namespace replay {
 
-// A dtype that a column may have, in the words of MindSpore; a GPU knows it by its number.
+// A dtype allowed for columns, by its MindSpore name; a GPU uses its number.
 struct DtypeName {
   const char *name;
   int64_t bytes;
@@ -17,7 +17,7 @@ constexpr DtypeName kDtypes[] = {
     {"float32", 4}, {"int32", 4},  {"uint8", 1},   {"bool", 1},    {"int64", 8},   {"float64", 8},  {"float16", 2},
     {"int8", 1},    {"int16", 2},  {"uint16", 2},  {"uint32", 4},  {"uint64", 8},  {"bfloat16", 2}};
 
-// Numbers of dtypes, in the order of kDtypes.
+// Dtype numbers, in the order of kDtypes.
 enum Dtype : int32_t {
   kNoDtype = -1,
   kFloat32 = 0,
@@ -35,7 +35,7 @@ enum Dtype : int32_t {
   kBfloat16 = 12,
 };
 
-// Whether a name begins with `start`, without the zero at its end, from which `rest` goes on then.
+// True if `name` begins with `start`, its closing zero not counted; `rest` then points behind it.
 template <size_t kSize>
 bool Takes(const char *name, const char (&start)[kSize], const char **rest) {
   for (size_t i = 0; i + 1 < kSize; ++i) {
@@ -45,14 +45,14 @@ bool Takes(const char *name, const char (&start)[kSize], const char **rest) {
   return true;
 }
 
-// Whether a name is this one and nothing else.
+// True if the two names are equal.
 template <size_t kSize>
 bool IsName(const char *name, const char (&wanted)[kSize]) {
   const char *rest;
   return Takes(name, wanted, &rest) && *rest == 0;
 }
 
-// The dtype whose name ends with these digits, of those with 8, 16, 32 and 64 bits.
+// Returns the dtype whose name ends with these digits, out of those with 8, 16, 32 and 64 bits.
 inline Dtype DtypeOfBits(const char *digits, Dtype bits8, Dtype bits16, Dtype bits32, Dtype bits64) {
   switch (digits[0]) {
     case '8': return digits[1] == 0 ? bits8 : kNoDtype;
@@ -74,7 +74,7 @@ inline Dtype DtypeOf(const char *dtype) {
   }
 }
 
-// Bytes of one element, 0 for a dtype that no column may have.
+// Returns the bytes of one element, 0 for a dtype that no column may have.
 inline int64_t ElementBytes(const char *dtype) {
   const Dtype number = DtypeOf(dtype);
   return number == kNoDtype ? 0 : kDtypes[number].bytes;
@@ -85,7 +85,7 @@ class Arguments {
   Arguments(int size, void **params, int *ndims, int64_t **shapes, const char **dtypes)
       : size_(size), params_(params), ndims_(ndims), shapes_(shapes), dtypes_(dtypes) {}
 
-  // The same in other memory.
+  // The same arguments at other addresses.
   Arguments In(void **params) const { return {size_, params, ndims_, shapes_, dtypes_}; }
 
   int size() const { return size_; }
@@ -106,22 +106,22 @@ class Arguments {
     return n;
   }
 
-  // How many elements a row of a column has.
+  // Returns the elements of one row of a column.
   int64_t RowElements(int column) const {
     int64_t n = 1;
     for (int axis = 1; axis < ndims_[column]; ++axis) n *= shapes_[column][axis];
     return n;
   }
 
-  // How many arguments with an axis come first: those of a buffer's columns.
+  // Returns the number of leading arguments that have an axis: the columns of the buffer.
   int LeadingColumns() const {
     int k = 0;
     while (k < size_ && ndims_[k] > 0) ++k;
     return k;
   }
 
-  // How many rows of a column argument i holds: 1 for the column's shape without its capacity axis, n with one more
-  // axis, -1 if the shape does not fit.
+  // Returns the rows of a column that argument i holds: 1 for the column's shape without its capacity axis, n with one
+  // more axis, -1 if the shape does not fit.
   int64_t RowsOf(int i, int column) const {
     const int extra = ndims_[i] - ndims_[column] + 1;
     if (extra != 0 && extra != 1) return -1;
@@ -131,7 +131,7 @@ class Arguments {
     return extra == 0 ? 1 : dim(i, 0);
   }
 
-  // Number j of argument i, which holds integers of a dtype.
+  // Element j of argument i, which holds integers of this dtype.
   int64_t Integer(int i, Dtype dtype, int64_t j) const {
     const bool is_signed = kDtypes[dtype].name[0] == 'i';
     switch (kDtypes[dtype].bytes) {
@@ -150,7 +150,7 @@ class Arguments {
   const char **dtypes_;
 };
 
-// A bool column is kept as uint8, so each stands for the other.
+// A bool column is stored as uint8, so the two count as equal.
 REPLAY_BOTH inline bool SameDtype(Dtype a, Dtype b) { return a == b || ((a == kBool || a == kUint8) && (b == kBool || b == kUint8)); }
 
 REPLAY_BOTH inline bool IsFloat(Dtype dtype) {

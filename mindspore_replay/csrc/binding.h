@@ -1,5 +1,5 @@
-// Binds the arguments of a call to the items of its operator's signature, and refuses those that do not fit. A kernel
-// then takes its arguments by name.
+// Binds the arguments of a call to the items of its operator's signature and rejects a call that does not match.
+// Kernels then take arguments by name.
 #ifndef MINDSPORE_REPLAY_BINDING_H_
 #define MINDSPORE_REPLAY_BINDING_H_
 
@@ -16,8 +16,8 @@
 
 namespace replay {
 
-// Where the items of a signature are among the arguments of a call: the first argument of each, -1 for those that are
-// not there, and the elements of each that is one array.
+// Maps the items of a signature to the arguments of a call: the first argument of each item (-1 if absent), and the
+// element count of each single-array item.
 struct Binding {
   int at[Signature::kMostItems];
   int64_t elements[Signature::kMostItems];
@@ -27,7 +27,7 @@ struct Binding {
   bool groups[kNumberOfGroups] = {};
 };
 
-// Whether a name is that of a dtype, compared character by character, with the zero at its end.
+// True if a name is that of the dtype; compares character by character, with the closing zero.
 template <Dtype kDtype, size_t... i>
 bool IsNamed(const char *name, std::index_sequence<i...>) {
   return ((name[i] == kDtypes[kDtype].name[i]) && ...);
@@ -38,8 +38,7 @@ bool IsNamed(const char *name) {
   return IsNamed<kDtype>(name, std::make_index_sequence<std::string_view(kDtypes[kDtype].name).size() + 1>());
 }
 
-// The signature is known when this is compiled, so that little is left to do for each item: a call of a small kernel takes
-// no longer than what is around it.
+// The signature is a compile-time constant, so binding adds little to the call of a small kernel.
 template <int kOperator>
 class Binder {
  public:
@@ -80,19 +79,19 @@ class Binder {
       return HasExtents<i>(first);
     } else {
       if (!IsNamed<item.dtype>(args_.dtype(first)) || !HasExtents<i>(first)) return false;
-      // The outputs come last, and the item that says how many comes before those of optional groups.
+      // The outputs come last; the item that counts them comes before those of optional groups.
       constexpr bool counts_outputs = kSignature<kOperator>.by_outputs > 0 && item.extents[0].variable == kOutputsGiven;
       return !counts_outputs || ChooseGroups(bound_.variables[kOutputsGiven]);
     }
   }
 
-  // How many more arguments there are than those that come always, with so many outputs.
+  // Returns the number of arguments beyond those that are always present, for this number of outputs.
   int64_t Beyond(int64_t outputs) const {
     constexpr const Signature &signature = kSignature<kOperator>;
     return args_.size() - signature.always - signature.by_columns * bound_.k - signature.by_outputs * outputs;
   }
 
-  // Finds the groups of the state that are there by the number of arguments: no two choices have the same.
+  // Deduces the optional state groups from the number of arguments: no two choices have the same number.
   bool ChooseGroups(int64_t outputs) {
     constexpr const Signature &signature = kSignature<kOperator>;
     const int64_t more = Beyond(outputs);
@@ -133,7 +132,7 @@ class Binder {
     return true;
   }
 
-  // Whether argument `rows` holds rows of a column behind the two axes of an item.
+  // True if argument `rows` holds rows of a column behind the two axes of an item.
   template <size_t i>
   bool HaveLead(int rows, int column) const {
     constexpr Item item = kSignature<kOperator>.items[i];
@@ -157,7 +156,7 @@ class Binder {
     }
   }
 
-  // Whether a number of elements is that of the signature; sets a variable that is not known yet.
+  // True if the element count matches the signature; sets a variable that is not yet known.
   template <size_t i, int kAxis>
   bool Matches(int64_t elements) {
     constexpr Extent extent = kSignature<kOperator>.items[i].extents[kAxis];
@@ -186,7 +185,7 @@ class Binder {
   int next_ = 0;
 };
 
-// Addresses from `begin` up to `end`.
+// The address range [begin, end).
 struct Addresses {
   uintptr_t begin;
   uintptr_t end;
@@ -194,9 +193,9 @@ struct Addresses {
   bool Meet(const Addresses &other) const { return begin < other.end && other.begin < end; }
 };
 
-// What a kernel is given may lie in the state that it writes: rows of the buffer itself, its priorities. The kernel would
-// overwrite what it has yet to read, so it is called with copies of what lies there. Arrays of fixed size are read before
-// anything is written. Where nothing meets the state, that takes a comparison of addresses.
+// Finds inputs that overlap the state the kernel writes, such as rows or priorities of the buffer itself. The kernel
+// would overwrite them before it has read them, so it gets copies. Arrays of fixed size are read before anything is
+// written. Without an overlap this costs one comparison of addresses.
 template <int kOperator>
 class Overlaps {
  public:
@@ -204,9 +203,9 @@ class Overlaps {
 
   int64_t Bytes(int i) const { return args_.elements(i) * ElementBytes(args_.dtype(i)); }
 
-  // The inputs that share memory with the state.
+  // Returns the inputs that share memory with the state.
   std::vector<int> Find() const {
-    if constexpr (kOperator == OperatorNumber("read") || kOperator == OperatorNumber("info")) return {};  // they only read
+    if constexpr (kOperator == OperatorNumber("read") || kOperator == OperatorNumber("info")) return {};  // read-only
     Addresses all{UINTPTR_MAX, 0};
     ForInputs([&](int, const Addresses &addresses) {
       all = {std::min(all.begin, addresses.begin), std::max(all.end, addresses.end)};
@@ -299,10 +298,10 @@ constexpr int ItemOfHash(uint64_t hash) {
   return -1;
 }
 
-// A name of an item, for functions that look it up when they are compiled.
+// The name of an item, resolved at compile time.
 #define NAMED(name) (std::integral_constant<uint64_t, replay::HashOf(name)>{})
 
-// The arguments of a call that fit the signature of their operator, by name.
+// The bound arguments of a call, by name.
 template <int kOperator>
 class Bound {
  public:
@@ -318,7 +317,7 @@ class Bound {
   }
   bool HasGroup(int group) const { return kSignature<kOperator>.required[group] || binding_.groups[group]; }
 
-  // The first argument of an item.
+  // Index of an item's first argument.
   template <uint64_t kHash>
   int at(std::integral_constant<uint64_t, kHash>) const {
     constexpr int i = ItemOfHash<kOperator>(kHash);
@@ -331,7 +330,7 @@ class Bound {
     return raw_.data<T>(at(name));
   }
 
-  // Null for an array that the operator does not take, or the buffer does not have.
+  // Null if the operator does not take the array or the buffer does not have it.
   template <typename T, uint64_t kHash>
   T *data_or_null(std::integral_constant<uint64_t, kHash>) const {
     constexpr int i = ItemOfHash<kOperator>(kHash);

@@ -1,4 +1,4 @@
-// A buffer's state among the arguments of a kernel.
+// Reads a buffer's state from the arguments of a kernel.
 #ifndef MINDSPORE_REPLAY_BUFFER_H_
 #define MINDSPORE_REPLAY_BUFFER_H_
 
@@ -12,7 +12,7 @@
 
 namespace replay {
 
-// What an operator does not touch of it is null.
+// Arrays that the operator does not touch are null.
 template <int kOperator>
 RowState RowStateOf(const Bound<kOperator> &args) {
   return {SumTree(args.template data_or_null<double>(NAMED("weights")), args.capacity()),
@@ -53,11 +53,11 @@ Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
       return places.Sound(places.base) ? use(places) : kBadArguments;
     }
   }
-  const Cursors places = CursorsOf(args);  // nothing is known of rows by their serial numbers, which may be others
+  const Cursors places = CursorsOf(args);  // serials are not checked: without row state no row is identified by its serial number
   return AreCursors(places.head, places.count, places.capacity) ? use(places) : kBadArguments;
 }
 
-// Calls use(reach) with the rows of a buffer with row state, if its numbers are sound.
+// Calls use(reach) with the rows of a buffer with row state, if its cursors are sound.
 template <int kOperator, typename Use>
 Status WithRows(const Bound<kOperator> &args, const Use &use) {
   const int64_t fresh = args.template data<Clock>(NAMED("clock"))->fresh;

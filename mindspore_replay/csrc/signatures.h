@@ -1,16 +1,16 @@
-// What each operator takes and gives: one line for each, which the adapters and Python read. From left to right:
+// The signatures of all operators, one line each; the adapters and Python read them. From left to right:
 //
-//   columns            the columns of the buffer, or some of them; their number is k
-//   ring, ?row_state   a group of the buffer's state; with ? it is there only in buffers that have it
-//   row_state(a,...)   these of its arrays, where an operator touches no others: MindSpore takes its time for each
-//   name:f32[n]        an array; of one axis or none only the number of elements counts: a number, n (any, the same
-//                      wherever it stands), C (the capacity), T (numbers of a sum tree), alternatives as in [1|n], and
-//                      sums as in [8+7m]; of two axes each counts
-//   row_state?name:... an array that is there only together with a group
-//   name=other:...     an array that may be that array of the state itself
-//   rows[n]            one array for each column, of its dtype, with these axes before those of a row
-//   outputs[m]         m arrays of whatever dtype and shape the kernel says itself
-//   ->                 what comes after it is given, all before it is taken, and state is changed in place
+//   columns            the buffer's columns, or some of them; their number is k
+//   ring, ?row_state   a group of the buffer's state; with ? only in buffers that have it
+//   row_state(a,...)   only these of its arrays, since each argument costs MindSpore time
+//   name:f32[n]        an array. With one axis or none only the element count matters: a number, n (any, but the same
+//                      everywhere), C (the capacity), T (the size of a sum tree), alternatives as in [1|n], and sums
+//                      as in [8+7m]. With two axes each counts
+//   row_state?name:... an array that is present only together with a group
+//   name=other:...     an array that may alias that state array
+//   rows[n]            one array per column, of its dtype, with these axes in front of those of a row
+//   outputs[m]         m arrays of any dtype and shape, which the kernel determines
+//   ->                 separates inputs from outputs; state is modified in place
 #ifndef MINDSPORE_REPLAY_SIGNATURES_H_
 #define MINDSPORE_REPLAY_SIGNATURES_H_
 
@@ -57,11 +57,11 @@ constexpr std::string_view kOperators[] = {
 };
 constexpr int kNumberOfOperators = sizeof(kOperators) / sizeof(kOperators[0]);
 
-// The names of variables that stand for numbers of elements.
+// Variables that stand for element counts.
 constexpr std::string_view kVariables = "CTnmpGL";
 constexpr int kCapacity = 0, kTreeSize = 1, kRowsGiven = 2, kOutputsGiven = 3;
 
-// A number of elements: `plus` and `times` times a variable.
+// An element count: `plus` + `times` * variable.
 struct Extent {
   int64_t plus = 0;
   int64_t times = 0;
@@ -73,24 +73,24 @@ enum class Span : int8_t { kOne, kColumns, kRows, kOutputs };
 
 constexpr Dtype kOfAnyDtype = static_cast<Dtype>(-2);
 
-// An array, or those for all columns, of a signature.
+// An array of a signature, or one for each column.
 struct Item {
   std::string_view name{};
   Role role = Role::kInput;
   Span span = Span::kOne;
   Dtype dtype = kNoDtype;
   Extent extents[2]{};
-  int axes = 0;          // 2 where each counts
-  bool or_one = false;   // one element will do as well
-  int needs = -1;        // the group that it is there with
-  int may_be = -1;       // the item of the state that it may be itself
+  int axes = 0;          // 2 if each axis counts
+  bool or_one = false;   // one element is accepted too
+  int needs = -1;        // the group it depends on
+  int may_be = -1;       // the state item it may alias
 };
 
 namespace parsing {
 
 constexpr bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// Takes what comes before the separator, and the separator, from the front of a text.
+// Removes the text before the separator, and the separator, from the front of a text and returns it.
 constexpr std::string_view Take(std::string_view *text, char separator) {
   const size_t end = text->find(separator);
   const std::string_view taken = text->substr(0, end);
@@ -168,12 +168,12 @@ constexpr Item ItemOf(std::string_view text) {
 
 }  // namespace parsing
 
-// Which group of the state is which.
+// Indices of the groups of state.
 constexpr int kReservoirGroup = parsing::NumberOfGroup("reservoir");
 constexpr int kRowStateGroup = parsing::NumberOfGroup("row_state");
 constexpr int kEpisodesGroup = parsing::NumberOfGroup("episodes");
 
-// Whether there are buffers with these groups of state. Windows are drawn by their weights, and rows of a reservoir have no
+// True if buffers with these groups of state exist. Windows are drawn by their weights, and rows of a reservoir have no
 // neighbours.
 constexpr bool AreOfABuffer(const bool (&groups)[kNumberOfGroups]) {
   return !groups[kEpisodesGroup] || (groups[kRowStateGroup] && !groups[kReservoirGroup]);
@@ -186,14 +186,14 @@ struct Signature {
   std::string_view name{};
   Item items[kMostItems]{};
   int size = 0;
-  bool optional[kNumberOfGroups]{};  // groups that may be there or not
-  bool required[kNumberOfGroups]{};  // groups that are always there
-  // How many arguments there are always: some, so many times k, and so many times m.
+  bool optional[kNumberOfGroups]{};  // groups that may be absent
+  bool required[kNumberOfGroups]{};  // groups that are always present
+  // Arguments that are always present: a constant, a multiple of k and a multiple of m.
   int always = 0;
   int by_columns = 0;
   int by_outputs = 0;
-  int with_group[kNumberOfGroups]{};  // how many more with an optional group
-  // Which optional groups are there, as bits, by how many more arguments there are; -1 for a number that none have.
+  int with_group[kNumberOfGroups]{};  // additional arguments of an optional group
+  // Optional groups, as bits, by the number of additional arguments; -1 for a number that none have.
   int8_t choices[kMostItems]{};
 
   constexpr int Find(std::string_view wanted) const {
@@ -203,7 +203,7 @@ struct Signature {
     return -1;
   }
 
-  // The place of an item that must be there.
+  // Returns the index of an item that must exist.
   constexpr int At(std::string_view wanted) const {
     return Find(wanted) >= 0 ? Find(wanted) : throw "a name that the signature does not have";
   }
@@ -211,7 +211,7 @@ struct Signature {
 
 namespace parsing {
 
-// Whether a list with commas has a word; an empty one has all.
+// True if a comma-separated list contains a word; an empty list contains all.
 constexpr bool Lists(std::string_view list, std::string_view word) {
   if (list.empty()) return true;
   while (!list.empty()) {
@@ -220,7 +220,7 @@ constexpr bool Lists(std::string_view list, std::string_view word) {
   return false;
 }
 
-// Adds those of a group's arrays that are listed, but no array that another group has added.
+// Adds the listed arrays of a group, except arrays that another group has added.
 constexpr void AddGroup(int group, bool optional, std::string_view listed, Signature *signature) {
   std::string_view text = kGroups[group];
   Take(&text, '=');
@@ -302,7 +302,7 @@ constexpr Signature SignatureOf(std::string_view text) {
 
 }  // namespace parsing
 
-// The number of an operator in the table.
+// Returns the number of an operator in the table.
 constexpr int OperatorNumber(std::string_view name) {
   for (int i = 0; i < kNumberOfOperators; ++i) {
     if (parsing::StartsWith(kOperators[i], name) && kOperators[i][name.size()] == ':') return i;
@@ -310,7 +310,7 @@ constexpr int OperatorNumber(std::string_view name) {
   throw "an operator without a signature";
 }
 
-// Line i of the table, the groups of state first; null after the last.
+// Returns line i of the table, the groups of state first; null after the last.
 constexpr const char *LineOfTable(int i) {
   if (i < kNumberOfGroups) return kGroups[i].data();
   i -= kNumberOfGroups;

@@ -1,4 +1,4 @@
-"""The check of the kernels' instructions, on figures made up: what it takes and what it refuses."""
+"""The check of the instruction counts, on made-up figures: accepted and rejected ones."""
 
 import importlib.util
 import json
@@ -62,7 +62,7 @@ def test_a_kernel_without_a_workload(script: ModuleType) -> None:
 
 
 def test_the_profile_is_read(script: ModuleType) -> None:
-    """The file that callgrind writes has a part for each workload, and one for the end."""
+    """Callgrind's file has a part for each workload, and one for the end."""
     parts = [("Client Request: replay_insert: 1 row", 1000), ("Client Request: replay_sample: by a, b", 77)]
     text = "# callgrind format\nversion: 1\n"
     for number, (trigger, total) in enumerate([*parts, ("Program termination", 0)]):
@@ -73,7 +73,7 @@ def test_the_profile_is_read(script: ModuleType) -> None:
 
 @pytest.fixture
 def run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """The exit code of the script with these figures in place of what it would build and count."""
+    """Return the exit code of the script with these figures in place of a build and a count."""
     monkeypatch.setattr(script, "BUDGET", tmp_path / "budget.json")
     script.BUDGET.write_text(json.dumps({"tools": TOOLS, "instructions": COUNTS}), encoding="utf-8")
     monkeypatch.setattr(script, "build", lambda folder: folder / "_kernels.so")

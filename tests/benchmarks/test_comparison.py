@@ -1,4 +1,4 @@
-"""The side-by-side benchmark: processes, turns, missing peers, and what is reported."""
+"""The side-by-side benchmark: processes, turns, missing peers, and the report."""
 
 import json
 import subprocess
@@ -135,7 +135,7 @@ def test_peers_are_timed_in_turns_and_missing_ones_are_named(fakes: dict[str, In
         assert sampled["fast"].missing == "no sampling"
         assert sampled["slow"].missing.startswith("failed: its process ended with 3")
         assert "lost" in sampled["broken"].missing
-        again = runner.run(case_named("frames_bytes"), 5)  # the process that ended was started again
+        again = runner.run(case_named("frames_bytes"), 5)  # the process that ended was restarted
         assert [again[name].values for name in ("fast", "slow", "broken")] == [[123.0]] * 3
 
 

@@ -1,4 +1,4 @@
-"""The soak script, in short; and that it finds what it looks for."""
+"""The soak script, in short runs, and its detection of faults."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ SCRIPT = ROOT / "benchmarks" / "soak.py"
 
 @pytest.fixture
 def soak(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The script as a module."""
+    """Import the script as a module."""
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     import soak
 
@@ -24,7 +24,7 @@ def soak(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(*arguments: str, before: str = "") -> subprocess.CompletedProcess:
-    """A run of the script in a process of its own, after some Python code that may change it."""
+    """Run the script in a process of its own, after Python code that may modify it."""
     code = f"import sys\nsys.path.insert(0, {str(SCRIPT.parent)!r})\nimport soak\n{before}\nsys.exit(soak.main())"
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
@@ -60,7 +60,7 @@ soak.make_buffer = without
 
 def test_a_buffer_without_its_lock_is_found_out():
     ended = run("--seconds", "20", "--buffer", "uniform", before=WITHOUT_LOCK)
-    assert ended.returncode not in (0, 3), ended.stdout  # a fault ends it at once, if the process does not die of it
+    assert ended.returncode not in (0, 3), ended.stdout  # ends at the first fault, unless the process crashes
     if ended.returncode == 1:
         assert "FAULT" in ended.stdout, ended.stderr[-4000:]
 
@@ -82,7 +82,7 @@ def test_a_thread_that_hangs_is_found_out():
     ended = run("--seconds", "100", "--actors", "2", "--buffer", "uniform", before=HANGING)
     assert ended.returncode == 3, ended.stdout + ended.stderr[-4000:]
     assert "made no progress for 1 s" in ended.stderr
-    assert "in learn_and_hang" in ended.stderr  # the stacks say where
+    assert "in learn_and_hang" in ended.stderr  # the stacks show the place
 
 
 def state_of(soak: Any, rows: list[list[np.ndarray]], kind: str = "uniform") -> dict[str, np.ndarray]:
@@ -102,7 +102,7 @@ def test_whole_rows_pass(soak: Any, kind: str):
 def test_a_torn_row_is_found(soak: Any, field: int):
     rows = [soak.make_row(1, step) for step in range(4)]
     rows[2][field] = soak.make_row(2, 7)[field]
-    if field == soak.NAMES.index("frame"):  # only a part of it
+    if field == soak.NAMES.index("frame"):  # only part of a frame
         rows[2][field] = np.concatenate([soak.make_row(1, 2)[0][:83], rows[2][field][83:]])
     elif field in (soak.NAMES.index("flag"), soak.NAMES.index("end")):
         rows[2][field] = ~soak.make_row(1, 2)[field]
@@ -129,7 +129,7 @@ def test_a_lost_row_is_found(soak: Any, steps: list[int], next_steps: list[int],
 
 
 def test_a_wrong_window_is_found(soak: Any):
-    columns = [np.stack([column]) for column in soak.make_rows(1, 6, 5)]  # its third step ends an episode
+    columns = [np.stack([column]) for column in soak.make_rows(1, 6, 5)]  # the third step ends an episode
     mask = np.array([[True, True, True, False, False]])
     blank = [np.where(mask.reshape(1, 5, *[1] * (c.ndim - 2)), c, np.zeros((), c.dtype)) for c in columns]
     assert soak.check_windows(mask, blank) == 3

@@ -1,4 +1,4 @@
-"""The benchmark of two wheels: each runs by itself, in turns; and figures that are chosen."""
+"""The benchmark of two wheels: each runs in isolation, in turns; and the selection of figures."""
 
 import importlib
 import zipfile
@@ -22,13 +22,13 @@ with open(options["--json"], "w") as file:
 
 @pytest.fixture
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports a benchmark by name."""
+    """Import a benchmark by name."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return importlib.import_module
 
 
 def wheel(folder: Path, speed: float) -> Path:
-    """A wheel of a package that knows nothing but its speed."""
+    """Make a wheel of a package that contains only its speed."""
     folder.mkdir()
     path = folder / "mindspore_replay-0.1.0-py3-none-any.whl"
     about = "mindspore_replay-0.1.0.dist-info"

@@ -1,7 +1,7 @@
-"""Native operators where memory is not the host's, as on a GPU: calls from Python go through compiled graphs.
+"""Native operators on memory that is not the host's, as on a GPU: calls from Python go through compiled graphs.
 
-The CPU stands in for such a device: a buffer is told that its memory is elsewhere. Whatever it is called with, it gives
-and becomes the same as a buffer whose kernels are called directly, bit for bit, and raises the same errors.
+The CPU stands in for such a device: a buffer is told that its memory is elsewhere. Its results, state and errors must
+equal those of a buffer whose kernels are called directly, bit for bit.
 """
 
 import ctypes
@@ -73,7 +73,7 @@ KINDS: dict[str, tuple[type[Any], tuple[Any, ...], dict[str, Any]]] = {
 
 
 def elsewhere() -> Any:
-    """While it lasts, the package takes the memory of Parameters for a device's."""
+    """Make the package treat the memory of Parameters as a device's, within the context."""
     return mock.patch.object(native, "on_cpu", return_value=False)
 
 
@@ -102,7 +102,7 @@ class Twins:
             self.compiled = make_one()
 
     def both(self, call: Callable[[Any], Any]) -> Any:
-        """What a call gives, or the error that it raises: the same from both."""
+        """Return the result of a call, or the error that it raises: the same from both."""
         expected = outcome(call, self.direct)
         with elsewhere():
             got = outcome(call, self.compiled)
@@ -110,7 +110,7 @@ class Twins:
         return expected
 
     def compare(self) -> None:
-        """The whole state is equal bit for bit."""
+        """Check that the whole state is equal bit for bit."""
         with elsewhere():
             state = self.compiled.state_dict()
             self.compiled.check_valid()
@@ -133,7 +133,7 @@ def plain(result: Any) -> Any:
 
 
 def rows(buffer: Any, n: int | None, first: int) -> list[np.ndarray]:
-    """n rows, or one without a leading axis."""
+    """Return n rows, or one without a leading axis."""
     numbers = np.arange(first, first + (n or 1))
     batch = []
     for i, (shape, dtype) in enumerate(zip(buffer.columns.shapes, buffer.columns.numpy_types)):
@@ -144,7 +144,7 @@ def rows(buffer: Any, n: int | None, first: int) -> list[np.ndarray]:
 
 
 def operations(buffer: Any, rng: np.random.Generator) -> Iterator[Callable[[Any], Any]]:
-    """Calls of all methods in random order, some of which fail. They depend on what the buffer holds by then."""
+    """Yield calls of all methods in random order, some of which fail. They depend on the buffer's rows at that time."""
     for _ in range(90):
         yield from operation(buffer, int(buffer.serials.asnumpy()[0]), rng)
 
@@ -350,11 +350,11 @@ def test_bfloat16():
     assert buffer.get_item(1)[0].astype(ms.float32).asnumpy().tolist() == [1.0, 1.0]
 
 
-# Failures that a device finds after the call.
+# Failures that a device detects after the call.
 
 
 class FailingLibrary:
-    """Stands in for the CUDA library: gives each failure once."""
+    """Stands in for the CUDA library: reports each failure once."""
 
     def __init__(self, *failures: tuple[int, bytes]) -> None:
         self.failures = list(failures)
@@ -403,7 +403,7 @@ def test_kernels_on_the_cpu_fail_at_once():
 @pytest.mark.usefixtures("away")
 @pytest.mark.parametrize("kind", ["uniform", "weighted", "prioritized", "sequences, prioritized"])
 def test_a_sample_that_fails_on_the_device_is_told_of_at_once(kind: str):
-    """And with no look at the rows before it."""
+    """Also without a look at the rows before it."""
     with on_device(FailingLibrary()):
         buffer = make(kind).insert(rows(make(kind), 12, 0))
         buffer._need_rows = None  # type: ignore[assignment]

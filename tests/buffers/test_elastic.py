@@ -1,4 +1,4 @@
-"""Only the newest `window` rows are drawn, and the window changes. And `rows()`: everything, oldest first."""
+"""Only the newest `window` rows are drawn, and the window changes. Also `rows()`: all rows, oldest first."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ class JitStep(Kept):
 
 
 def calls(combination: Combination, buffer: ElasticReplayBuffer) -> Callable[[int], tuple[list[int], bool]]:
-    """How the window is set and a sample taken."""
+    """Return the calls that set the window and draw a sample."""
     if combination.call == "eager":
 
         def step(window: int) -> Any:
@@ -83,7 +83,7 @@ def test_what_is_drawn_with_weights(backend: str):
 
 
 def draws_as_from_a_range(buffer: ElasticReplayBuffer, step: Callable[[int], tuple[list[int], bool]]) -> None:
-    """Rows come from the window, and are those that `ReplayBuffer` draws from that range."""
+    """Check that rows come from the window and equal the draws of `ReplayBuffer` from that range."""
     plain = ReplayBuffer(
         sample_size=3, capacity=8, shapes=[()], types=[ms.int64], seed=3, weighted=buffer.weighted, backend="native"
     )
@@ -120,7 +120,7 @@ def test_can_sample_counts_the_window(backend: str):
 
 
 class Constant(nn.Cell):
-    """Sets a window that is known when the graph is made."""
+    """Sets a window that is constant in the graph."""
 
     def __init__(self, buffer: ElasticReplayBuffer, window: Any) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def test_a_window_that_is_a_constant_of_a_graph():
 
 
 def test_with_a_view(backend: str):
-    """Steps are drawn that begin in the window; the newest has no next observation yet."""
+    """Steps that begin in the window are drawn; the newest has no next observation yet."""
     names = ["observation", "reward", "terminated"]
     types = [ms.int64, ms.float32, ms.bool_]
 
@@ -192,7 +192,7 @@ def test_a_window_outside_its_range(backend: str, window: int):
     for value in (window, Tensor(window)):
         with pytest.raises(ValueError, match=f"but got {window}"):
             buffer.set_window(value)
-    if window == 9:  # one is enough: each graph that fails must be made anew
+    if window == 9:  # one is enough: each failed graph has to be compiled again
         with pytest.raises(RuntimeError):
             JitStep(buffer)(Tensor(window, ms.int64))[0].asnumpy()
     assert buffer.window.asnumpy().tolist() == [4]
@@ -207,7 +207,7 @@ def test_a_window_that_is_no_int(window: Any):
 
 
 class Learner(nn.Cell):
-    """Reads everything, in time order, and forgets it."""
+    """Reads all rows in time order and resets the buffer."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class Learner(nn.Cell):
 
 
 class JitLearner(Kept):
-    """Reads everything, in time order, and forgets it."""
+    """Reads all rows in time order and resets the buffer."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         self.buffer = buffer

@@ -44,7 +44,7 @@ class Calls(Kept):
 
 
 class Pair:
-    """A buffer and its twin, which every operation reaches alike."""
+    """A buffer and its twin; every operation goes to both."""
 
     def __init__(self, buffer: Any, compiled: bool = False, **options: Any) -> None:
         self.buffer, self.calls = buffer, Calls(buffer) if compiled else None
@@ -166,20 +166,20 @@ def test_a_window_of_all_rows_draws_as_a_prioritized_buffer(backend: str, ordere
             assert ours.asnumpy().tolist() == theirs.asnumpy().tolist()
 
 
-# How often rows come, and with which importance weights.
+# Frequencies and importance weights of rows.
 
 WINDOW = 7
 WEIGHTS = np.array([2.0**i for i in range(10, 0, -1)] + [3.0, 1.0, 2.0, 0.0, 5.0, 4.0, 8.0])  # of the rows
 
 
 def shares(first: int) -> dict[int, float]:
-    """How often each of the rows from one on comes."""
+    """Return the probability of each row from row `first` on."""
     weights = WEIGHTS[first:]
     return {first + i: w / weights.sum() for i, w in enumerate(weights.tolist()) if w > 0}
 
 
 def assert_importance(found: dict[int, float], probabilities: dict[int, float], beta: float) -> None:
-    """They are (N * P(i))^-beta over the largest, with N and P of the rows drawn from."""
+    """Check importance weights: (N * P(i))^-beta over the largest, with N and P of the rows drawn from."""
     n = len(probabilities)
     raw = {row: (n * p) ** -beta for row, p in probabilities.items()}
     expected = {row: weight / max(raw.values()) for row, weight in raw.items()}
@@ -188,7 +188,7 @@ def assert_importance(found: dict[int, float], probabilities: dict[int, float], 
 
 
 def wrong_draws(name: str, n: int) -> list[int]:
-    """Draws of a sampler that is wrong."""
+    """Return draws of a wrong sampler."""
     rng, rows = np.random.default_rng(0), np.arange(len(WEIGHTS))
     first = len(WEIGHTS) - WINDOW
     whole = rng.choice(rows, n, p=WEIGHTS / WEIGHTS.sum())
@@ -213,7 +213,7 @@ def test_frequencies_and_importance(backend: str):
         weights.update(zip(rows, importance))
     assert_frequencies(drawn, shares(first))
     assert_importance(weights, shares(first), beta)
-    with pytest.raises(AssertionError):  # as if measured by the smallest weight of the whole tree
+    with pytest.raises(AssertionError):  # as if normalized by the smallest weight of the whole tree
         assert_importance(weights, shares(0), beta)
     for name in ("ignores the window", "the total of the whole tree", "ignores weights"):
         with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Whole episodes: which are drawn, what samples hold, how often each comes, and the longest that there may be."""
+"""Whole episodes: which are drawn, the content of samples, frequencies, and the maximum length."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -42,15 +42,15 @@ def test_the_twin_by_hand():
     assert twin.legal() == [0, 2]
     twin.insert([(5,)])
     assert (twin.legal(), twin.fits([False]), twin.fits([False, False])) == ([0, 2], True, False)
-    twin.insert([(6,)], finals=[True])  # overwrites row 0; a final row is the last step of an episode
+    twin.insert([(6,)], finals=[True])  # evicts row 0; a final row is the last step of an episode
     assert twin.legal() == [2, 5]
     assert twin.window(5, 0, 3) == [(5,), (6,), None]
-    twin.insert([(7,)], finals=[True])  # an episode that is nothing else is not drawn
+    twin.insert([(7,)], finals=[True])  # an episode of a final row alone is not drawn
     assert twin.legal() == [2, 5]
     assert (twin.delete([3]), twin.legal()) == (1, [5])
 
 
-# By hand, by the buffer and its twin. Handles are numbers of rows; `steps(n, *ends)` inserts n rows one by one.
+# Hand-worked cases, for the buffer and its twin. Handles are row numbers; `steps(n, *ends)` inserts n rows one by one.
 
 
 def test_an_unfinished_episode_is_not_drawn():
@@ -152,7 +152,7 @@ def test_environments_whose_number_does_not_divide_the_capacity():
         pair.insert(ends)
     # Environment 0 has rows 0, 3, 6 and then 9; environment 1 row 1 and 4, 7, 10; environment 2 rows 2, 5 and 8, 11.
     assert pair.legal() == [0, 1, 2, 4]
-    pair.insert([1, 0, 1])  # overwrites rows 0 and 1
+    pair.insert([1, 0, 1])  # evicts rows 0 and 1
     assert pair.legal() == [2, 4, 8, 9]
     pair.insert([1, 1, 1])  # rows 5 to 17 are stored
     assert pair.legal() == [8, 9, 13, 15, 17]
@@ -164,7 +164,7 @@ def test_reset_forgets_episodes_too():
     pair = episodes(12, 4).steps(6, 3)
     pair.reset()
     assert pair.legal() == []
-    assert pair.steps(3).legal() == []  # the first row since then begins an episode: this is no fifth step
+    assert pair.steps(3).legal() == []  # the first row after the reset begins an episode: this is no fifth step
     pair.insert([True])
     assert pair.legal() == [6]
 
@@ -193,11 +193,11 @@ def test_episodes_of_one_step():
         pair.insert([True])
     assert pair.legal() == [2, 3, 4, 5, 6]
     pair.sample()
-    pair.insert([False])  # refused
+    pair.insert([False])  # rejected
     assert pair.legal() == [2, 3, 4, 5, 6]
 
 
-# The longest episode.
+# The maximum length.
 
 TOO_LONG = (
     "For 'EpisodeReplayBuffer', no episode may have more than max_episode_length=3 rows: the last of them must come "
@@ -207,7 +207,7 @@ TOO_LONG = (
 
 @pytest.fixture(params=[NATIVE, COMPOSITE], ids=str)
 def long_pair(request: pytest.FixtureRequest) -> Pair:
-    """A buffer of two environments, episodes of at most three steps, and its twin."""
+    """Return a buffer of two environments with episodes of at most three steps, and its twin."""
     return make_pair(request.param, EpisodeReplayBuffer, 2, 13, 3, num_envs=2)
 
 
@@ -232,7 +232,7 @@ def test_a_batch_with_an_episode_that_is_too_long_is_refused_whole():
     for ends, fits in ((good, True), (late, False), ([0, 0, 0], False), ([1, 0, 0, 0, 1], False), ([1, 0, 0, 1], True)):
         pair = episodes(13, 3)
         pair.insert([True])
-        pair.insert(ends)  # compares state_dict before and after, if it does not fit
+        pair.insert(ends)  # compares state_dict before and after a rejected insertion
         assert pair.twin.inserted == 1 + fits * len(ends)
         pair.compare()
     pair = episodes(13, 3, num_envs=2)
@@ -249,7 +249,7 @@ def test_a_batch_with_an_episode_that_is_too_long_is_refused_whole():
 
 def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_before_it():
     pair = episodes(5, 3)
-    pair.insert([0, 0, 0, 0, 1, 0, 1, 0, 0, 1])  # the row that is too long would be overwritten at once
+    pair.insert([0, 0, 0, 0, 1, 0, 1, 0, 0, 1])  # the row that is too long would be evicted at once
     assert pair.twin.rows == []
     pair.insert([0, 0, 1, 0, 1, 0, 1, 0, 0, 1])
     assert pair.legal() == [5, 7]
@@ -268,7 +268,7 @@ class LongCalls(Kept):
 
 
 def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph():
-    """MindSpore waits three seconds before it tells, so this runs in one mode."""
+    """MindSpore takes three seconds to report, so this runs in one mode."""
     buffer = EpisodeReplayBuffer(
         sample_size=1, capacity=6, shapes=SHAPES, types=TYPES, max_episode_length=3, seed=0, backend="native"
     )
@@ -281,27 +281,27 @@ def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph():
     with pytest.raises(RuntimeError):
         calls.insert(x, y, no).asnumpy()
     assert same_states(before, buffer)
-    LongCalls(buffer).insert(x, y, yes).asnumpy()  # MindSpore cannot call a graph again in which an operator failed
+    LongCalls(buffer).insert(x, y, yes).asnumpy()  # MindSpore cannot call a graph again after an operator failed in it
     assert legal_handles(buffer) == [0]
     buffer.check_valid()
 
 
-# How often each episode comes.
+# Frequencies of episodes.
 
 
 def assert_episodes(handles: Sequence[int], twin: TimedTwin) -> None:
-    """Every finished episode comes, each equally often, and no other."""
+    """Check that finished episodes are equally frequent, and that no other is drawn."""
     assert_frequencies(handles, uniform(twin.legal()))
 
 
 @pytest.fixture
 def filled() -> Pair:
-    """A buffer that has wrapped, with episodes of different lengths, one of which is not finished, and one deleted."""
+    """Return a wrapped buffer with episodes of different lengths, one unfinished and one deleted."""
     pair = episodes(40, 9, 2, seed=3)
     for length in (4, 9, 3, 1, 9, 2, 1, 7, 2, 1, 9, 3):
         pair.steps(length, length - 1)
     pair.steps(4)
-    pair.delete(pair.twin.inserted - 4 - 2)  # of the episode of three steps
+    pair.delete(pair.twin.inserted - 4 - 2)  # part of the episode of three steps
     return pair
 
 
@@ -324,7 +324,7 @@ def test_the_check_of_episodes_rejects_wrong_samplers(filled: Pair):
     firsts = [record.serial for record in rows if record.key[2] == 0]
     wrong = {
         "by length": rng.choice(legal, 2000, p=lengths / lengths.sum()),
-        "any first row": rng.choice(firsts, 2000),  # unfinished and deleted episodes too
+        "any first row": rng.choice(firsts, 2000),  # including unfinished and deleted episodes
         "any row": rng.choice([record.serial for record in rows], 2000),
         "none of the oldest": rng.choice(legal[1:], 2000),
         "none of the newest": rng.choice(legal[:-1], 2000),
@@ -369,7 +369,7 @@ ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
 def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: list[tuple[Any, ...]]):
     longest, options = arguments
     pair = episodes(13, longest, 2, **options)
-    run(pair, operations[:12])  # rows that make an episode too long are tried and refused
+    run(pair, operations[:12])  # rows that make an episode too long are tried and rejected
     run(pair, operations[12:], refuse=False)
 
 

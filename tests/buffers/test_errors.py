@@ -1,4 +1,4 @@
-"""The text of every error, and that nothing is stored, drawn or moved by a call that fails."""
+"""The text of every error; a failed call stores, draws and moves nothing."""
 
 import functools
 import re
@@ -235,7 +235,7 @@ def _shared(backend: str, **options: Any) -> tuple[ReplayBuffer, dict[str, np.nd
 
 
 def make_shared(backend: str, **options: Any) -> ReplayBuffer:
-    """A buffer with two rows of six, shared with its compiled graphs."""
+    """Return a buffer with two rows of six, shared with its compiled graphs."""
     buffer, state = _shared(backend, **options)
     buffer.load_state_dict(state)
     return buffer
@@ -469,7 +469,7 @@ def test_no_dict_in_a_graph(buffer: ReplayBuffer):
         AsDict(buffer)()
 
 
-# A failed operator. MindSpore waits three seconds before it tells, and the graph cannot be called again.
+# A failed operator. MindSpore takes three seconds to report, and the graph cannot be called again.
 FAILED = {
     ("native", "get_item"): r"function\(replay_read\) is 3",
     ("native", "sample"): r"function\(replay_sample\) is 2",
@@ -494,7 +494,7 @@ def test_an_operator_fails_in_a_graph(mode: str, backend: str, operation: str):
     driver.insert([np.stack([X, X + 1]), np.array([1, 2], np.int32)])
     fail = {"get_item": lambda: driver.get_item(2), "sample": lambda: driver.sample()}[operation]
     assert_unchanged(driver.buffer, fail, RuntimeError, FAILED[backend, operation])
-    # Other calls of the buffer go on, from Python and in other graphs.
+    # Other calls of the buffer still work, from Python and in other graphs.
     driver.insert([np.stack([X, X + 1]), np.array([3, 4], np.int32)])
     assert driver.status() == (4, False, True)
     assert int(driver.buffer.get_item(-1)[1]) == 4

@@ -1,4 +1,4 @@
-"""What an insertion takes and a sample gives: arrays, scalars and Tensors, names and dicts, every dtype."""
+"""Inputs of insertions and outputs of samples: arrays, scalars and Tensors, names and dicts, every dtype."""
 
 import functools
 from typing import Any
@@ -32,7 +32,7 @@ def _shared(backend: str) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
 
 @pytest.fixture
 def buffer(backend: str) -> ReplayBuffer:
-    """An empty buffer, shared with its compiled graphs."""
+    """Return an empty buffer, shared with its compiled graphs."""
     buffer, empty = _shared(backend)
     buffer.load_state_dict(empty)
     return buffer

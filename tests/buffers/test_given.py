@@ -1,4 +1,4 @@
-"""What a buffer is given may lie in the buffer itself: its own rows, priorities and handles."""
+"""Inputs that lie in the buffer itself: its own rows, priorities and handles."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +42,7 @@ def rows(numbers: Any) -> list[np.ndarray]:
 
 
 def fill(buffer: Any) -> None:
-    """Eight rows, so that in a ring the newest two lie before the others."""
+    """Insert eight rows, so that in a ring the newest two lie before the others."""
     for first in (0, 4):
         ends = {"end": [False, False, False, True]} if buffer.has_episodes else {}
         buffer.insert(rows(range(first, first + 4)), **ends)
@@ -86,7 +86,7 @@ ENDS = [False, True, False, False, False, True]
 @pytest.mark.cpu_only("views of the buffer's memory")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
-    """Rows that the insertion itself moves on to: it stores them as they were before it."""
+    """Rows that the insertion itself overwrites: it stores their earlier values."""
     buffer, other = filled(KINDS[kind], backend, fill), filled(KINDS[kind], "native", fill)
     before = numbers_of(buffer)
     flags = {"end": ENDS[:4]} if buffer.has_episodes else {}
@@ -128,7 +128,7 @@ def test_the_buffers_own_priorities(kind: str, backend: str, call: str):
         dead = buffer.update_priorities(handles, buffer.priorities)
     else:
         dead = Inserts(buffer).own_priorities(Tensor(handles))
-    assert int(dead) == (1 if buffer.has_episodes else 0)  # the newest row is no start of a sequence of two
+    assert int(dead) == (1 if buffer.has_episodes else 0)  # no sequence of two starts at the newest row
     assert buffer.priorities.asnumpy().tolist() == [6, 5, 4, 3, 2, 6 if buffer.has_episodes else 1]
     buffer.check_valid()
 
@@ -147,7 +147,7 @@ def test_priorities_of_an_insertion_that_are_the_buffers(backend: str):
 @pytest.mark.cpu_only("views of the buffer's memory")
 @pytest.mark.parametrize("kind", ["limits", "sequences"])
 def test_handles_that_lie_in_the_buffer(kind: str):
-    """The counts, which a deletion moves: 1 row was deleted and 2 handles were dead, so row 2 is to go."""
+    """The counts, which a deletion changes: 1 row was deleted and 2 handles were invalid, so row 2 is deleted."""
     buffer, other = (filled(KINDS[kind], "native", fill) for _ in range(2))
     for each in (buffer, other):
         each.delete(np.array([3, 0, 1]))

@@ -68,7 +68,7 @@ def test_conditions(mode: str, backend: str):
 
 
 class UnlessNone(Body):
-    """The buffer itself as a condition, as where a trainer may have none."""
+    """The buffer itself as a condition, for trainers where it may be None."""
 
     def construct(self, x, y):
         if self.buffer:
@@ -104,7 +104,7 @@ def test_conditions_in_python(mode: str, backend: str):
 
 
 class Loss(Body):
-    """Twice the weight times the sum of a sample's numbers; the row that it inserts is in the range."""
+    """Twice the weight times the sum of a sample's numbers; the inserted row is in the range."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         super().__init__(buffer)
@@ -150,7 +150,7 @@ def test_a_gradient_from_python(mode: str, backend: str):
 
 
 def make_wrapped(backend: str, **options: Any) -> ReplayBuffer:
-    """A buffer with rows 2 to 7, whose head is slot 2."""
+    """Return a buffer with rows 2 to 7, whose head is slot 2."""
 
     def fill(buffer: ReplayBuffer) -> None:
         for number in range(8):
@@ -220,7 +220,7 @@ def test_numbers_take_the_dtype_of_their_column(mode: str, backend: str):
 
 
 class Several(nn.Cell):
-    """Buffers in a CellList, of which each takes the rows in turn."""
+    """Buffers in a CellList that take the rows in turn."""
 
     def __init__(self, buffers: list[ReplayBuffer]) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ def test_a_list_of_buffers(mode: str, backend: str):
 
 
 class Indexed(Several):
-    """The buffers by constants, and by the number of a loop."""
+    """Buffers selected by constants, and by the counter of a loop."""
 
     def construct(self, x, y):
         self.memories[0].insert([x, y])

@@ -1,4 +1,4 @@
-"""Kernels that fail in a graph: MindSpore names kernel and status, and docs/mindspore.md says what they mean."""
+"""Kernels that fail in a graph: MindSpore names kernel and status, and docs/mindspore.md explains them."""
 
 import re
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from mindspore_replay.store import library
 SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
 MESSAGE = re.compile(r"function\((\w+)\) is (\d+)")
 
-#: Statuses that a kernel may give for its data, beside those of its arguments.
+#: Statuses that a kernel may return for its data, besides those of its arguments.
 STATUSES = {"kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5}
 
 
 def table() -> dict[tuple[str, int], str]:
-    """Meaning of each kernel and status, as the documentation has it."""
+    """Return the meaning of each kernel and status in the documentation."""
     lines = (ROOT / "docs" / "mindspore.md").read_text(encoding="utf-8").splitlines()
     rows = [line.split("|") for line in lines if line.startswith("| native |")]
     return {(kernel, int(status)): cells[3].strip() for cells in rows for kernel, status in MESSAGE.findall(cells[2])}
 
 
 def parts_of(path: Path) -> dict[str, str]:
-    """The text of each kernel, function and struct of a source, by its name."""
+    """Return the text of each kernel, function and struct of a source, by name."""
     found = {}
     for part in re.split(r"^};?$", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
         kernel = re.search(r"^MINDSPORE_REPLAY_KERNEL\((\w+)\) {(.*)", part, re.DOTALL | re.MULTILINE)
@@ -44,7 +44,7 @@ def parts_of(path: Path) -> dict[str, str]:
 
 
 def reachable(name: str, parts: dict[str, str], seen: set[str]) -> set[int]:
-    """The statuses in a part and in all that it mentions."""
+    """Return the statuses in a part and in all parts that it mentions."""
     seen.add(name)
     words = set(re.findall(r"\w+", parts[name]))
     found = {number for status, number in STATUSES.items() if status in words}
@@ -54,7 +54,7 @@ def reachable(name: str, parts: dict[str, str], seen: set[str]) -> set[int]:
 
 
 def failures_of_kernels() -> set[tuple[str, int]]:
-    """What the kernels return, by their sources and the header of draws, the only one that gives a status."""
+    """Return the statuses of kernels by their sources and draws.h, the only header that returns one."""
     giving = [
         path.name for path in SOURCES.rglob("*.h") if re.search(rf"return ({'|'.join(STATUSES)});", path.read_text())
     ]
@@ -129,7 +129,7 @@ def group(buffer: Any) -> Callable[[Tensor], Any]:
     return lambda value: buffer.sample_groups("y", 2, 2)
 
 
-#: By name: kernel and status, the buffer, what is done in a graph, and the number that it is given.
+#: By name: kernel and status, the buffer, the operation in a graph, and its argument.
 CASES: dict[str, tuple[tuple[str, int], Callable[[], Any], Callable[[Any], Callable[[Tensor], Any]], float]] = {
     "uniform": (("replay_sample", 2), lambda: make_buffer("native"), draw, 0.0),
     "position": (("replay_read", 3), lambda: make_buffer("native"), read, 0.0),
@@ -152,7 +152,7 @@ def test_every_failure_of_a_buffer_is_provoked():
 
 
 def finished(result: Any) -> list[np.ndarray]:
-    """What a graph gives, read: a call may return before its kernels are done."""
+    """Read the result of a graph: a call may return before its kernels are done."""
     return [part.asnumpy() for part in (result if isinstance(result, tuple) else (result,))]
 
 

@@ -51,7 +51,7 @@ def call(cell: nn.Cell, mode: str) -> Any:
 
 
 class Twin:
-    """Every row ever inserted, with its episode; groups by scanning."""
+    """Every row ever inserted, with its episode; finds groups by a scan."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int]] = []  # color, episode
@@ -73,7 +73,7 @@ class Twin:
         return [np.array(colors, np.int16), np.stack([rows, -rows], 1)]
 
     def groups(self) -> list[list[int]]:
-        """Serials of rows of whole finished episodes, by color."""
+        """Return the serials of rows of whole finished episodes, by color."""
         stored = range(max(0, len(self.rows) - CAPACITY), len(self.rows))
         kept: dict[int, int] = {}
         for serial in stored:
@@ -104,7 +104,7 @@ _cases: dict[Any, Any] = {}
 
 
 def case(combination: Combination) -> tuple[EpisodeReplayBuffer, Any, Any]:
-    """A buffer without rows, and its two calls, in this combination; compiled once."""
+    """Return an empty buffer and its two calls in this combination; compiled once."""
     place = combination[1:] if combination.call == "eager" else combination
     if place not in _cases:
         buffer = make_buffer(combination.backend)
@@ -126,7 +126,7 @@ def test_groups_are_those_of_the_twin(combination: Combination):
     twin, rng = Twin(), np.random.default_rng(3)
     steps, drawn = np.zeros(ENVS, int), 0
     draws = [(ordered, True), (shuffled, False)]
-    if combination[1:] == ("composite", "compiled"):  # these graphs take longest: each is compiled in one of the modes
+    if combination[1:] == ("composite", "compiled"):  # the slowest graphs: each is compiled in one of the modes
         draws = [draws[combination.mode == "graph"]] * 2
     for i in range(40):
         ends = (rng.random(ENVS) < 0.4) | (steps == 3)
@@ -149,7 +149,7 @@ def test_groups_are_those_of_the_twin(combination: Combination):
 
 
 def group_draws(draws: int, ordered: bool) -> list[tuple[int, ...]]:
-    """Rows of one group of five, drawn many times."""
+    """Draw many batches of rows of one group of five."""
     buffer = make_buffer("native", num_envs=1)
     for row, end in enumerate([0, 1, 0, 0, 1]):
         buffer.insert([np.int16(7), np.array([row, 0], np.float32)], end=bool(end))
@@ -192,7 +192,7 @@ GROUP_ERRORS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @functools.cache
 def _one_group(backend: str) -> EpisodeReplayBuffer:
-    """One finished episode and one that goes on, which no test changes."""
+    """Return a buffer with one finished and one running episode, which no test changes."""
     rows = [np.array([1, 1], np.int16), np.zeros((2, 2), np.float32)]
     return filled(make_buffer, backend, lambda buffer: buffer.insert(rows, end=[True, False]))
 
@@ -211,7 +211,7 @@ def test_what_groups_cannot_be(backend: str, changed: dict[str, Any], error: typ
 
 
 def starts(buffer: Any) -> list[int]:
-    """Slots with a weight."""
+    """Return the slots with a weight."""
     return np.flatnonzero(buffer.weights.asnumpy()[: buffer.capacity]).tolist()
 
 
@@ -220,7 +220,7 @@ def starts(buffer: Any) -> list[int]:
     ("mode", "backend"), [("pynative", "native"), ("graph", "native"), ("graph", "composite")], indirect=["mode"]
 )
 def test_episodes_that_are_broken_off(mode: str, backend: str):
-    """Three rows of two environments, of which the first is at an end."""
+    """Three rows of two environments; the first one's episode has ended."""
     buffer = SequenceReplayBuffer(
         sample_size=1,
         capacity=20,
@@ -279,7 +279,7 @@ def test_a_plain_buffer_has_no_episodes():
 
 
 def test_priorities_of_sequences(mode: str):
-    """By hand: 0.9 of the largest, 0.1 of the mean, over the steps that the mask keeps."""
+    """Hand-worked: 0.9 of the largest, 0.1 of the mean, over the steps that the mask keeps."""
     errors = Tensor([[1.0, -4.0, 2.0, 9.0], [0.5, 0.5, 0.5, 0.5], [3.0, 3.0, 3.0, 3.0]], ms.float32)
     mask = Tensor([[True, True, False, False], [True] * 4, [False] * 4])
     expected = np.array([0.9 * 4 + 0.1 * 2.5, 0.5, 0.0], np.float32)

@@ -1,6 +1,6 @@
 """Use limits, staleness and deletion, alone and together, on uniform and prioritized buffers.
 
-In {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}, unless what is tested is the same for all.
+In {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}, unless the tested behaviour is the same for all.
 """
 
 import functools
@@ -29,13 +29,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def limited(make: Make, kind: str) -> Any:
-    """A buffer of six rows and samples of two, each row delivered six times and stale after five steps."""
+    """Make a buffer of six rows and samples of two; a row has six deliveries at most and is stale after five steps."""
     return make(2, CAPACITY, SHAPES, TYPES, **LIMITED[kind])
 
 
 @pytest.fixture
 def build(kind: str) -> Callable[..., Any]:
-    """Makes a native driver from Python: no time goes into graphs. The twins' tests hold the rest to the same state."""
+    """Make a native driver from Python: this spends no time on graphs.
+
+    The twins' tests hold the rest to the same state.
+    """
 
     def get(draws: int, capacity: int, **options: Any) -> Any:
         where = Combination("pynative", "native", "eager")
@@ -45,25 +48,25 @@ def build(kind: str) -> Callable[..., Any]:
 
 
 def rows(*serials: int) -> tuple[np.ndarray, ...]:
-    """Rows with these numbers in every field."""
+    """Return rows with these numbers in every field."""
     return stack([(np.array([n, -n], np.float32), np.array(n, np.int32)) for n in serials])
 
 
 def insert_pairs(driver: Any, first: int, last: int) -> None:
-    """Inserts rows `first` to `last`, two at a time."""
+    """Insert rows `first` to `last`, two at a time."""
     for serial in range(first, last, 2):
         driver.insert(rows(serial, serial + 1))
 
 
 def drawn(driver: Any) -> list[int]:
-    """The handles of a sample, after a check that handles and rows belong together."""
+    """Return the handles of a sample; check that handles and rows belong together."""
     handles, *batch = driver.draw()
     assert_rows(batch, rows(*handles.tolist()))
     return handles.tolist()
 
 
 def eligible(driver: Any) -> list[int]:
-    """Handles of the rows with positive weight, by the state alone."""
+    """Return the handles of the rows with positive weight, from the state alone."""
     driver.buffer.check_valid()
     state = driver.buffer.state_dict()
     head, count, inserted = int(state["head"]), int(state["count"]), int(state["serials"][0])
@@ -72,7 +75,7 @@ def eligible(driver: Any) -> list[int]:
 
 
 def uses(driver: Any, handles: list[int]) -> list[int]:
-    """Use counts, asked for four at a time: a graph is compiled for each number."""
+    """Return use counts, read four at a time: a graph is compiled for each number."""
     counts: list[int] = []
     for first in range(0, len(handles), 4):
         some = handles[first : first + 4]
@@ -81,14 +84,14 @@ def uses(driver: Any, handles: list[int]) -> list[int]:
 
 
 def empty_out(driver: Any) -> list[int]:
-    """The handles that come until there are no more."""
+    """Return the handles drawn until no row is left."""
     seen: list[int] = []
     while driver.status()[2]:
         seen += drawn(driver)
     return seen
 
 
-# One limit alone.
+# Single limits.
 
 
 @pytest.mark.slow
@@ -102,7 +105,7 @@ def test_each_row_is_delivered_as_often_as_max_use_says(build: Callable[..., Any
 
 
 def test_a_batch_may_exceed_max_use_and_the_row_goes_after_it(build: Callable[..., Any]):
-    """A row that comes twice in a batch is counted twice."""
+    """A row drawn twice in a batch counts twice."""
     driver = build(2, 6, max_use=3)
     insert_pairs(driver, 0, 2)
     counts = {0: 0, 1: 0}
@@ -153,20 +156,20 @@ def test_without_a_limit_the_clock_removes_nothing(build: Callable[..., Any]):
 
 
 def test_deletion_alone(combination: Combination, limited: Any):
-    """A row counts once; dead handles are skipped; `size` and `get_item` still see the row."""
+    """A row counts once; invalid handles are skipped; `size` and `get_item` still see the row."""
     insert_pairs(limited, 0, 6)
     assert limited.delete([1, 4, 1, 4]) == 2
     assert limited.delete([1, 4, 6, -1]) == 0
     assert (eligible(limited), limited.status()) == ([0, 2, 3, 5], (6, True, True))
     assert {handle for _ in range(4) for handle in drawn(limited)} <= {0, 2, 3, 5}
-    if combination.call == "eager":  # this is a call from Python in any combination
+    if combination.call == "eager":  # a call from Python in any combination
         assert_rows(limited.buffer.get_item([1, 4]), rows(1, 4))
     assert limited.delete([0, 2, 3, 3]) == 3
     assert limited.status() == (6, True, False)
 
 
 def test_every_limit_together(limited: Any):
-    """Rows go by deletion, by use and by age; the rest are drawn, and what comes into their slots starts anew."""
+    """Rows leave by deletion, use and age; the rest are drawn, and rows inserted into their slots start anew."""
     insert_pairs(limited, 0, 4)
     assert limited.delete([0, 0, 9, 9]) == 1
     limited.advance(3)
@@ -181,15 +184,15 @@ def test_every_limit_together(limited: Any):
     assert limited.info([6, 7, 8, 9])[0][1:] == (0, 0)
 
 
-# Where libraries with one middleware a limit have failed.
+# Known failures of libraries with one middleware per limit.
 
 
 def test_a_deletion_orphans_no_live_row(limited: Any):
-    """Rows deleted in the middle and at both ends; all others are drawn, also once the ring has wrapped."""
+    """Rows are deleted in the middle and at both ends; all others are drawn, also after the ring has wrapped."""
     insert_pairs(limited, 0, 6)
     assert limited.delete([0, 3, 5, 5]) == 3
     assert {handle for _ in range(3) for handle in drawn(limited)} <= {1, 2, 4}
-    insert_pairs(limited, 6, 8)  # over rows 0 and 1: one of them was deleted
+    insert_pairs(limited, 6, 8)  # evicts rows 0 and 1: one of them was deleted
     left = [handle for handle, times in zip((2, 4), uses(limited, [2, 4]), strict=True) if times < MAX_USE]
     assert eligible(limited) == [*left, 6, 7]
     assert limited.delete([2, 4, 0, 1]) == len(left)
@@ -210,7 +213,7 @@ def test_a_row_that_was_deleted_makes_room_for_one_that_lives(limited: Any):
 
 
 def test_use_counts_do_not_leak_to_the_row_that_takes_the_slot(limited: Any):
-    """Rows used up, used in part, and never: each of those that follow in their slots can be used as often as any."""
+    """Rows used up, used in part, and never: the rows that follow in their slots have the full number of uses."""
     insert_pairs(limited, 0, 6)
     while len(eligible(limited)) > 4:
         drawn(limited)
@@ -235,14 +238,14 @@ def test_use_counts_do_not_leak_over_a_reset(limited: Any):
 
 
 def test_a_staleness_check_removes_every_stale_row(limited: Any):
-    """Some of them were deleted, used up, or overwritten before; the clock jumps over several insertions."""
+    """Some of them were deleted, used up, or evicted before; the clock jumps over several insertions."""
     insert_pairs(limited, 0, 2)
     limited.advance(1)
     insert_pairs(limited, 2, 4)
     limited.advance(1)
     insert_pairs(limited, 4, 6)
     assert limited.delete([0, 2, 0, 2]) == 2
-    insert_pairs(limited, 6, 8)  # over rows 0 and 1
+    insert_pairs(limited, 6, 8)  # evicts rows 0 and 1
     limited.advance(2)
     assert eligible(limited) == [3, 4, 5, 6, 7]
     limited.advance(4)
@@ -256,9 +259,9 @@ def test_a_staleness_check_removes_every_stale_row(limited: Any):
 
 
 def test_any_number_of_rows_go_stale_at_once(backend: str):
-    """Some of them were deleted before, and the ring wraps: none is left, and none that is not stale goes.
+    """Some of them were deleted before, and the ring wraps: all stale rows are removed, and no others.
 
-    The rows come from a native buffer, so that a composite one makes no graphs but those of the clock.
+    The rows come from a native buffer, so that a composite one compiles only the graphs of the clock.
     """
     capacity = 130
     native, driver = (
@@ -282,7 +285,7 @@ def test_any_number_of_rows_go_stale_at_once(backend: str):
 
 
 def test_priorities_are_written_for_their_rows_alone(make: Make):
-    """Updates of rows that were deleted, used up, stale, overwritten or never inserted are skipped and counted."""
+    """Updates of rows that were deleted, used up, stale, evicted or never inserted are skipped and counted."""
     driver = make(2, CAPACITY, SHAPES, TYPES, **LIMITED["prioritized"])
     insert_pairs(driver, 0, 2)
     driver.advance(3)
@@ -295,7 +298,7 @@ def test_priorities_are_written_for_their_rows_alone(make: Make):
     assert [fact[0] for fact in driver.info([0, 1, 2, 3])] == [1, 1, 1, 1]
     assert [fact[0] for fact in driver.info([4, 5, 6, -1])] == [3, 1, 0, 0]
     assert eligible(driver) == [2, 4, 5]
-    insert_pairs(driver, 6, 8)  # over rows 0 and 1, with the largest priority that a live row was given
+    insert_pairs(driver, 6, 8)  # evicts rows 0 and 1, with the largest priority that a valid row was given
     assert driver.update([0, 1, 0, 1], [50.0] * 4) == 4
     assert [fact[0] for fact in driver.info([6, 7, 4, 5])] == [3, 3, 3, 1]
 
@@ -312,7 +315,7 @@ def test_an_update_does_not_bring_a_row_back(make: Make):
 
 
 def test_a_row_is_removed_once(limited: Any):
-    """Used up or deleted, then stale, then deleted again: its use count is what it was."""
+    """Used up or deleted, then stale, then deleted again: the use count stays."""
     insert_pairs(limited, 0, 4)
     while len(eligible(limited)) > 3:
         drawn(limited)
@@ -325,7 +328,7 @@ def test_a_row_is_removed_once(limited: Any):
     assert eligible(limited) == []
 
 
-# What is drawn.
+# The rows drawn.
 
 
 @functools.cache
@@ -354,7 +357,7 @@ def test_a_uniform_draw_goes_over_the_eligible_rows(deleted: Any):
 
 
 def make_distinct(backend: str, ordered: bool) -> Any:
-    """Rows 3 to 9 without 4 and 8, to be drawn without replacement; those of a composite buffer come from a native."""
+    """Return a buffer with rows 3 to 9 less 4 and 8, drawn without replacement; a composite one copies a native one."""
     where = Combination("pynative", backend, "eager")
     driver = make_driver(where, 3, 7, SHAPES, TYPES, seed=0, replace=False, ordered=ordered, weighted=True)
     if backend == "composite":
@@ -374,7 +377,7 @@ def test_draws_without_replacement_are_of_eligible_rows(ordered: bool):
 
 
 def test_draws_without_replacement_are_the_same_from_both_backends():
-    """Bit for bit, so the frequencies above are those of the composite backend too."""
+    """Bit for bit, so the frequencies above hold for the composite backend too."""
     native, composite = make_distinct("native", True), make_distinct("composite", True)
     for _ in range(60):
         assert drawn(composite) == drawn(native)
@@ -382,7 +385,7 @@ def test_draws_without_replacement_are_the_same_from_both_backends():
 
 
 def test_a_range_counts_logical_rows(deleted: Any):
-    """Removed rows have their places in it, but are not drawn from it."""
+    """Removed rows count in its bounds, but are not drawn."""
     for sample_range, expected in [((0, 3), {3, 5}), ((-3, 6), {6, 8}), ((1, 5), {5, 6}), ((0, 6), {3, 5, 6, 8})]:
         seen = set()
         for _ in range(12):
@@ -454,7 +457,7 @@ PLAIN_CALLS: dict[str, Callable[[ReplayBuffer], Any]] = {
 
 @functools.cache
 def _plain(backend: str) -> ReplayBuffer:
-    """Three rows, which no test changes."""
+    """Return a buffer with three rows, which no test changes."""
     return ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=0, backend=backend).insert(
         rows(0, 1, 2)
     )

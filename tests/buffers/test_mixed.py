@@ -29,7 +29,7 @@ from mindspore_replay.ops.mixture import PickRows, exact_counts
 
 NAMES = ["observation", "reward", "terminated"]
 COLUMNS: dict[str, Any] = {"shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"]}
-#: Where the numbers of a source's rows begin.
+#: First row number of each source.
 FIRST = (0, 1000)
 
 KINDS: dict[str, Callable[..., ReplayBuffer]] = {
@@ -49,9 +49,9 @@ KINDS: dict[str, Callable[..., ReplayBuffer]] = {
 
 
 def make(kind: str, n: int, source: int, backend: str = "native") -> ReplayBuffer:
-    """A buffer with thirty rows, which bear the numbers of the source.
+    """Return a buffer with thirty rows, which carry the numbers of the source.
 
-    A composite one takes over the state of a native one: mixtures insert nothing, so no graph is made for that.
+    A composite one takes over the state of a native one: mixtures insert nothing, so no graph is compiled for that.
     """
     buffer = KINDS[kind](n, names=NAMES, seed=source, backend=backend)
     if backend == "composite":
@@ -65,7 +65,7 @@ def make(kind: str, n: int, source: int, backend: str = "native") -> ReplayBuffe
 
 
 class Step(nn.Cell):
-    """Samples, and gives every row drawn the priority 2."""
+    """Samples, and sets the priority of every drawn row to 2."""
 
     def __init__(self, mixed: MixedReplay) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Step(nn.Cell):
 
 
 class JitStep(Kept):
-    """Samples, and gives every row drawn the priority 2."""
+    """Samples, and sets the priority of every drawn row to 2."""
 
     def __init__(self, mixed: MixedReplay) -> None:
         self.mixed = mixed
@@ -93,7 +93,7 @@ class JitStep(Kept):
 
 
 def calls(combination: Combination, mixed: MixedReplay) -> Callable[[], tuple[Any, ...]]:
-    """A step in this combination."""
+    """Return a step in this combination."""
     if combination.call == "compiled":
         return Step(mixed) if combination.mode == "graph" else JitStep(mixed)
 
@@ -109,7 +109,7 @@ def lists(columns: Any) -> list[Any]:
 
 
 def alone(buffer: Any) -> list[Any]:
-    """Handles, importance weights and the rest of a sample of the buffer itself."""
+    """Return handles, importance weights and the rest of a sample of the buffer itself."""
     keeps, always = buffer.has_handles, buffer.sample_schema.always_handles
     batch = lists(buffer.sample() if always or not keeps else buffer.sample(with_indices=True))
     n = buffer.sample_size
@@ -118,7 +118,7 @@ def alone(buffer: Any) -> list[Any]:
 
 
 def check_against_the_buffers(step: Callable[[], tuple[Any, ...]], kinds: tuple[str, ...]) -> None:
-    """A batch of 5 holds what each buffer alone would have given, made for so many rows; priorities come back alike."""
+    """Check that a batch of 5 equals the samples of each buffer alone with that share, and so do new priorities."""
     one, other = make(kinds[0], 4, 0), make(kinds[1], 1, 1)
     for _ in range(3):
         dead, can_sample, source, *batch = step()
@@ -137,7 +137,7 @@ def mix(kinds: tuple[str, ...], backend: str) -> MixedReplay:
     return MixedReplay([(sources[0], 0.7), (sources[1], 0.3)], 5)
 
 
-#: From Python both modes run the same graphs, so they share what is made for a backend.
+#: From Python both modes run the same graphs, so they share the buffers of a backend.
 _eager: dict[str, MixedReplay] = {}
 
 
@@ -209,7 +209,7 @@ def test_priorities_go_back_to_the_right_buffer(call: str):
 
 
 class Update(nn.Cell):
-    """Gives rows other priorities."""
+    """Sets priorities of rows."""
 
     def __init__(self, mixed: MixedReplay) -> None:
         super().__init__()
@@ -248,11 +248,11 @@ def test_rewards_take_the_place_of_those_stored(kind: str, backend: str):
         there = batch["mask"].asnumpy()[3:] if "mask" in batch else np.ones(3, bool)
         np.testing.assert_array_equal(reward[3:], np.where(there, np.float32(1.5), 0))
         assert reward.dtype == np.float32
-    assert sources[1].get_item(0)[1].asnumpy() == 1000  # what is stored stays
+    assert sources[1].get_item(0)[1].asnumpy() == 1000  # stored rows stay
 
 
 class Constant(nn.Cell):
-    """Sets ratios that are known when the graph is made, then samples."""
+    """Sets ratios that are constant in the graph, then samples."""
 
     def __init__(self, mixed: MixedReplay, ratios: Any) -> None:
         super().__init__()
@@ -305,7 +305,7 @@ def test_ratios_change_while_training(backend: str, compiled: bool):
 
 
 def test_kept_rows_are_as_likely_as_before():
-    """Four of eight strata are kept; each row still comes in proportion to its priority."""
+    """Four of eight strata are kept; each row is still drawn in proportion to its priority."""
     priorities = np.arange(1, 7)
     buffer = PrioritizedReplayBuffer(
         sample_size=1, capacity=6, shapes=[()], types=["int64"], alpha=1.0, epsilon=0.0, seed=0
@@ -325,7 +325,7 @@ def test_kept_rows_are_as_likely_as_before():
 
 
 def strata(buffer: PrioritizedReplayBuffer) -> list[int]:
-    """Rows drawn from six strata in order, by the twin."""
+    """Draw rows from six strata in order, by the twin."""
     twin = PrioritizedTwin(6, 6, alpha=1.0, epsilon=0.0)
     twin.insert(list(range(6)), list(range(1, 7)))
     twin.counter = int(buffer.random_state.asnumpy()[1])
@@ -500,7 +500,7 @@ class Two(Kept):
 
 
 def test_a_buffer_may_be_in_two_mixtures(tmp_path: Any):
-    """Also in different places. The names of its Parameters stay those that its owner gave."""
+    """Also at different positions. The names of its Parameters stay those of its owner."""
 
     class Trainer(nn.Cell):
         def __init__(self) -> None:
@@ -523,7 +523,7 @@ def test_two_in_one_graph():
 
 
 class CanSample(nn.Cell):
-    """Whether a batch can be had."""
+    """Evaluates `can_sample`."""
 
     def __init__(self, mixed: MixedReplay) -> None:
         super().__init__()
@@ -544,7 +544,7 @@ def test_each_source_must_have_its_rows():
 
 
 class Pick(Kept):
-    """Which rows of two batches of four are kept."""
+    """Selects the rows to keep of two batches of four."""
 
     def __init__(self) -> None:
         self.pick = PickRows(4, 2)

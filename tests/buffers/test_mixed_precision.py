@@ -46,7 +46,7 @@ class Step(nn.Cell):
 
 
 class PrioritizedStep(Step):
-    """Gives priorities back too."""
+    """Updates priorities too."""
 
     def construct(self, observation, reward, terminated):
         self.store(observation, reward, terminated)
@@ -56,7 +56,7 @@ class PrioritizedStep(Step):
 
 
 class Passing(nn.Cell):
-    """Inserts what it takes, which mixed precision casts."""
+    """Inserts its inputs, which mixed precision casts."""
 
     def __init__(self, buffer: Any) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def assert_same(batch: Any, expected: Any) -> None:
 
 
 def assert_step_is_exact(kind: str, backend: str, level: str, dtype: str) -> None:
-    """One compiled step under mixed precision does what native calls from Python do."""
+    """Check that one compiled step under mixed precision equals native calls from Python."""
     plain, mixed = made(kind, "native"), made(kind, backend)
     given = numbers(plain.num_envs)
     step = (PrioritizedStep if plain.prioritized else Step)(mixed)
@@ -165,7 +165,7 @@ def test_a_column_keeps_its_own_half_precision() -> None:
 
 
 def test_networks_beside_the_buffer_are_cast() -> None:
-    """The wrong way to spare the buffer would spare them too."""
+    """A wrong way to exclude the buffer would exclude them too."""
     step = Passing(PrioritizedReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["float32"]))
     step.dense = nn.Dense(2, 2)
     step.to_float(ms.float16)

@@ -1,4 +1,4 @@
-"""What trainers written for MindSpore RL do with a buffer: keyword arguments, bound methods, loops in `jit` methods."""
+"""Habits of trainers written for MindSpore RL: keyword arguments, bound methods, loops in `jit` methods."""
 
 import functools
 from typing import Any
@@ -24,7 +24,7 @@ def _made(backend: str, number: int, capacity: int, shapes: tuple[tuple[int, ...
 
 
 def make_buffer(backend: str, number: int = 0, capacity: int = 5, shapes: Any = ((1, 4), (1,))) -> Any:
-    """In the words of a MindSpore RL configuration. Tests share buffers, emptied: both modes run the same graphs."""
+    """Make a buffer from a MindSpore RL configuration. Tests share buffers, emptied: both modes run the same graphs."""
     buffer, empty = _made(backend, number, capacity, shapes)
     buffer.load_state_dict(empty)
     return buffer
@@ -46,7 +46,7 @@ class Trainer(Kept):
 
     @ms.jit
     def fill(self, state, action):
-        """Inserts until the buffer is full; gives the steps taken."""
+        """Insert until the buffer is full; return the steps taken."""
         steps = self.zero
         while not self.replay_buffer_full():
             self.replay_buffer_insert([state + steps, action + steps])
@@ -55,7 +55,7 @@ class Trainer(Kept):
 
     @ms.jit
     def train_one_episode(self, state, action, length):
-        """Inserts and, once there is enough, samples in each step; gives the numbers drawn and the rows stored."""
+        """Insert in each step, and sample if there are enough rows; return the numbers drawn and the rows stored."""
         done = self.false
         total = self.zero
         steps = self.zero
@@ -69,7 +69,7 @@ class Trainer(Kept):
 
     @ms.jit
     def all_rows(self):
-        """On-policy learners read every row and start anew."""
+        """Return every row and reset, as on-policy learners do."""
         states, actions = self.buffer.buffer
         returns = states.sum(), actions.sum(), self.buffer.count + self.zero
         self.replay_buffer_reset()
@@ -90,7 +90,7 @@ def test_an_episode_in_a_loop(backend: str):
 
 
 def test_fill_read_all_and_reset(backend: str):
-    """Rows of an emptied buffer lie in time order from slot 0."""
+    """Rows of an emptied buffer are stored in time order from slot 0."""
     buffer = make_buffer(backend)
     trainer = Trainer(buffer)
     for round_ in range(3):
@@ -114,7 +114,7 @@ def test_a_leading_axis_of_one_in_the_shape(backend: str):
 
 
 def test_an_environment_axis_in_the_shape(backend: str):
-    """30 environments of 17 numbers are one row, as on-policy trainers have it."""
+    """30 environments of 17 numbers are one row, as in on-policy trainers."""
     buffer = make_buffer(backend, capacity=3, shapes=((30, 17),))
     steps = [np.random.default_rng(i).random((30, 17), np.float32) for i in range(5)]
     for step in steps:
@@ -140,7 +140,7 @@ def test_get_item_with_a_tensor_and_insert_of_what_it_gave(backend: str):
 
 
 class Copies(nn.Cell):
-    """Takes a row from one buffer and puts it into another, in a graph."""
+    """Reads a row from one buffer and inserts it into another, in a graph."""
 
     def __init__(self, source: Any, target: Any) -> None:
         super().__init__()

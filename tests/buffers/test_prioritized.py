@@ -18,12 +18,12 @@ from mindspore_replay import PrioritizedReplayBuffer
 
 Make = Callable[..., Any]
 
-#: What most tests take: limits that they do not reach, since other files share the compiled graphs.
+#: The arguments of most tests: limits that are never reached, since other files share the compiled graphs.
 USUAL = LIMITED["prioritized"]
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
-    """The row with this serial number: its number in every field."""
+    """Return the row with this serial number: its number in every field."""
     return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
 
 
@@ -32,7 +32,7 @@ def rows(*serials: int) -> tuple[np.ndarray, ...]:
 
 
 def leaves(buffer: Any) -> list[float]:
-    """The weight of each slot."""
+    """Return the weight of each slot."""
     return buffer.state_dict()["weights"][: buffer.capacity].tolist()
 
 
@@ -41,7 +41,7 @@ def value(buffer: Any, name: str) -> Any:
 
 
 def drawn(driver: Any, beta: float | None = None) -> tuple[list[int], list[float]]:
-    """Handles and importance weights of a sample, after a check that handles and rows belong together."""
+    """Return handles and importance weights of a sample; check that handles and rows belong together."""
     handles, importance, *batch = driver.sample_weighted(beta)
     assert (handles.dtype, importance.dtype) == (np.int64, np.float32)
     assert_rows(batch, rows(*handles.tolist()))
@@ -56,14 +56,14 @@ def _from_python(backend: str, **options: Any) -> tuple[Any, dict[str, np.ndarra
 
 
 def from_python(backend: str, **options: Any) -> Any:
-    """A driver from Python, emptied; those with equal arguments share one, and so its compiled graphs."""
+    """Return an emptied driver from Python; equal arguments share one, and so its compiled graphs."""
     driver, empty = _from_python(backend, **options)
     driver.buffer.load_state_dict(empty)
     return driver
 
 
 def test_priorities_at_insertion(make: Make):
-    """One for all rows, one for each, or none: then it is the largest so far, which is 1 at first."""
+    """One for all rows, one for each, or none: the default is the largest so far, initially 1."""
     driver = make(2, 6, SHAPES, TYPES, **USUAL)
     driver.insert(rows(0, 1))
     assert (leaves(driver.buffer), value(driver.buffer, "max_priority")) == ([1, 1, 0, 0, 0, 0], 1)
@@ -78,7 +78,7 @@ def test_priorities_at_insertion(make: Make):
 
 
 def test_updates_raise_the_largest_priority(make: Make):
-    """Only those of live rows do, and it never falls."""
+    """Only those of valid rows do, and it never falls."""
     driver = make(2, 6, SHAPES, TYPES, **USUAL)
     driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
     assert driver.update([0, 1, 7, -1], [0.25, 4, 100, 100]) == 2
@@ -92,7 +92,7 @@ def test_updates_raise_the_largest_priority(make: Make):
 def test_importance_weights_by_hand(make: Make):
     """With weights 1, 1 and 2 the second draw is always the last row, and the first one of the others.
 
-    Beta is 0.5, 0.625, 0.75, 0.875 and then 1. One that is given serves its call alone, which moves beta as others do.
+    Beta is 0.5, 0.625, 0.75, 0.875 and then 1. A given beta applies to its call alone, which advances beta as usual.
     """
     driver = make(2, 6, SHAPES, TYPES, **USUAL)
     driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
@@ -107,11 +107,11 @@ def test_importance_weights_by_hand(make: Make):
 
 
 def test_importance_weights_measured_by_the_buffer(backend: str):
-    """With weights 1, 3 and 4 the smallest is 1, whichever row comes first; a row of priority 0 counts for nothing."""
+    """With weights 1, 3 and 4 the smallest is 1, whichever row is drawn first; a row of priority 0 does not count."""
     native, driver = (from_python(name, normalize="buffer") for name in ("native", backend))
     native.insert(rows(0, 1, 2), np.array([1, 9, 16], np.float32))
     native.insert(rows(3, 4, 5), np.array([0, 0, 0], np.float32))
-    driver.buffer.load_state_dict(native.buffer.state_dict())  # no graph is made for the insertions
+    driver.buffer.load_state_dict(native.buffer.state_dict())  # no graph is compiled for the insertions
     seen = set()
     for _ in range(12):
         handles, importance = drawn(driver, 0.5)
@@ -132,7 +132,7 @@ def test_importance_weights_measured_by_the_batch(make: Make):
 
 
 def test_handles_over_a_wrap(make: Make):
-    """Handles drawn before the ring wrapped are dead where their rows are gone: no other row is touched."""
+    """Handles drawn before the ring wrapped are invalid if their rows are gone: no other row is touched."""
     driver = make(2, 6, SHAPES, TYPES, **USUAL)
     driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
     driver.insert(rows(3, 4, 5), np.array([1, 1, 1], np.float32))
@@ -152,14 +152,14 @@ def test_handles_over_a_wrap(make: Make):
 
 
 def test_the_last_duplicate_wins(make: Make):
-    """Each dead handle counts, duplicates too."""
+    """Each invalid handle counts, duplicates too."""
     driver = make(2, 6, SHAPES, TYPES, **USUAL)
     driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
     assert driver.update([1, 0, 1, 1], [4.0, 9.0, 16.0, 25.0]) == 0
     assert leaves(driver.buffer)[:3] == [3, 5, 1]
     assert driver.update([1, 3, 1, 3], [25.0, 1.0, 4.0, 1.0]) == 2
     assert leaves(driver.buffer)[:3] == [3, 2, 1]
-    assert value(driver.buffer, "max_priority") == 25  # given, though another came after it
+    assert value(driver.buffer, "max_priority") == 25  # given, though another one followed
     driver.buffer.check_valid()
 
 
@@ -186,14 +186,14 @@ def test_a_batch_beyond_the_capacity(backend: str):
     """The newest rows stay, with the priorities that were given for them; the largest counts though its row is gone."""
     driver = from_python(backend)
     driver.insert(rows(*range(9)), np.array([100, 81, 64, 49, 36, 25, 16, 9, 4], np.float32))
-    assert leaves(driver.buffer) == [4, 3, 2, 7, 6, 5]  # rows 3 to 8, of which the oldest lies in slot 3
+    assert leaves(driver.buffer) == [4, 3, 2, 7, 6, 5]  # rows 3 to 8; the oldest is in slot 3
     assert (value(driver.buffer, "serials"), value(driver.buffer, "max_priority")) == ([9, 0], 100)
     assert driver.update([0, 2, 3, 8], [1.0, 1.0, 64.0, 1.0]) == 2
     assert leaves(driver.buffer) == [4, 3, 1, 8, 6, 5]
 
 
 def test_info(make: Make):
-    """Priority, deliveries, and steps of the clock since insertion; ones below zero for rows that are gone."""
+    """Priority, deliveries, and clock steps since insertion; negative for rows that are gone."""
     driver = make(2, 6, SHAPES, TYPES, **USUAL)
     driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
     for _ in range(3):
@@ -212,7 +212,7 @@ DRAWS = 2000
 
 
 def strata(weights: np.ndarray, draws: int) -> np.ndarray:
-    """How likely the draw from stratum i takes slot j, from how far the two lie over each other. Shape [draws, C]."""
+    """Return the probability that the draw from stratum i takes slot j, by their overlap. Shape [draws, C]."""
     ends = np.cumsum(weights)
     borders = np.arange(draws + 1) * (ends[-1] / draws)
     upper = np.minimum.outer(borders[1:], ends)
@@ -221,7 +221,7 @@ def strata(weights: np.ndarray, draws: int) -> np.ndarray:
 
 
 def assert_by_weight(batches: np.ndarray, weights: np.ndarray) -> None:
-    """Each slot, and all of one weight, came as often as they must, within five sigma of a stratified draw."""
+    """Check the frequency of each slot, and of all of one weight, within five sigma of a stratified draw."""
     draws = batches.size
     probability = weights / weights.sum()
     assert (draws * probability).min() >= 25
@@ -240,7 +240,7 @@ def assert_by_weight(batches: np.ndarray, weights: np.ndarray) -> None:
 
 
 def assert_stratified(batches: np.ndarray, weights: np.ndarray) -> None:
-    """Draw i came from the i-th of equal parts of the total weight, so each part gave one row."""
+    """Check that draw i fell into the i-th of equal parts of the total weight."""
     likely = strata(weights, batches.shape[1])
     for batch in batches:
         outside = np.flatnonzero(likely[np.arange(len(batch)), batch] == 0)
@@ -248,7 +248,7 @@ def assert_stratified(batches: np.ndarray, weights: np.ndarray) -> None:
 
 
 def frequency_weights() -> np.ndarray:
-    """Weights 1 to 4 in some order."""
+    """Return weights 1 to 4 in some order."""
     return np.random.default_rng(5).integers(1, 5, DRAWS).astype(np.float64)
 
 
@@ -261,7 +261,7 @@ def frequency_driver(backend: str) -> Any:
 
 
 def test_rows_come_by_weight_and_one_from_each_stratum():
-    """200,000 draws follow p^alpha / sum; the same check refuses what another alpha would give."""
+    """200,000 draws follow p^alpha / sum; the same check rejects another alpha."""
     weights, driver = frequency_weights(), frequency_driver("native")
     batches = np.stack([driver.sample_weighted()[0] for _ in range(100)])
     assert batches.size >= 200_000
@@ -275,7 +275,7 @@ def test_rows_come_by_weight_and_one_from_each_stratum():
 
 
 def test_the_same_rows_come_from_both_backends():
-    """From a tree of three levels, bit for bit; so the frequencies above are those of the composite backend too."""
+    """From a tree of three levels, bit for bit; so the frequencies above hold for the composite backend too."""
     native, composite = frequency_driver("native"), frequency_driver("composite")
     for _ in range(10):
         assert_rows(composite.sample_weighted(), native.sample_weighted())
@@ -306,7 +306,7 @@ def test_the_checks_take_a_right_sampler():
 
 
 def sweep(driver: Any, twin: PrioritizedTwin, batch: int) -> None:
-    """Fills the ring three times over, and samples and updates on the way."""
+    """Fill the ring three times over, with samples and updates in between."""
     while twin.inserted < 3 * twin.capacity + 2 * batch:
         new = [row(twin.inserted + i) for i in range(batch)]
         priorities = [((twin.inserted + i) % 5 + 0.5) ** 2 for i in range(batch)]
@@ -384,7 +384,7 @@ def test_subnormal_priorities_count_as_zero(backend: str):
 
 
 def test_bfloat16_errors_are_priorities(backend: str):
-    """As they come from networks with mixed precision."""
+    """Networks with mixed precision produce them."""
     buffer = from_python(backend, alpha=1.0).buffer
     buffer.insert(rows(0, 1, 2))
 
@@ -400,7 +400,7 @@ def test_bfloat16_errors_are_priorities(backend: str):
 
 
 def test_beta_as_a_parameter(backend: str):
-    """What `beta` holds, and other Tensors with one number."""
+    """The Tensor `beta`, and other Tensors with one number."""
     driver = from_python(backend)
     driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
     for beta in (driver.buffer.beta, ms.Tensor([0.5], ms.float64), ms.Tensor(0.5)):
@@ -424,7 +424,7 @@ def test_handles_in_any_form(backend: str):
 
 
 def test_priorities_in_any_form(backend: str):
-    """What a kernel reads where it lies, and what has to be brought into order first."""
+    """Priorities that a kernel reads in place, and those that are converted first."""
     buffer = from_python(backend, alpha=1.0).buffer
     buffer.insert(rows(0, 1, 2))
     numbers = np.arange(6, dtype=np.float32)
@@ -433,7 +433,7 @@ def test_priorities_in_any_form(backend: str):
     forms: list[tuple[Any, Any, list[float]]] = [
         (np.array([0, 2, 1]), numbers[:3].copy(), [0, 2, 1]),
         (ms.Tensor([2, 0, 1]), ms.Tensor([1.5, 2.5, 3.5], ms.float32), [2.5, 3.5, 1.5]),
-        (ms.Tensor([0, 1, 2]), tensor[2:5], [2, 3, 4]),  # a part of a Tensor's memory
+        (ms.Tensor([0, 1, 2]), tensor[2:5], [2, 3, 4]),  # part of a Tensor's memory
         (ms.Tensor(handles)[::2], tensor[::2], [2, 0, 4]),  # with gaps
         (handles[::2], numbers[::-2], [3, 5, 1]),
         (ms.Tensor([0, 1, 2], ms.int32), ms.Tensor([7, 8, 9]), [7, 8, 9]),

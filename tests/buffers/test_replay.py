@@ -19,7 +19,7 @@ SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
-    """The row with this serial number: its number in every field."""
+    """Return the row with this serial number: its number in every field."""
     return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
 
 
@@ -28,14 +28,14 @@ def rows(*serials: int) -> tuple[np.ndarray, ...]:
 
 
 def serials_of(batch: tuple[np.ndarray, ...]) -> list[int]:
-    """The serials of rows, after a check that their fields belong together."""
+    """Return the serials of rows; check that their fields belong together."""
     serials = np.atleast_1d(batch[1]).tolist()
     assert_rows(batch, rows(*serials) if batch[1].ndim else row(serials[0]))
     return serials
 
 
 def test_the_picture_of_four_steps(make: Make):
-    """Capacity 6: insert 2, insert 4, insert 2; the last two take the place of the two oldest."""
+    """Capacity 6: insert 2, insert 4, insert 2; the last two evict the two oldest."""
     driver = make(2, 6, SHAPES, TYPES)
     assert (cursors(driver.buffer), driver.status()) == ((0, 0, 0, 0), (0, False, False))
     driver.insert(rows(0, 1))
@@ -135,7 +135,7 @@ def test_samples_are_copies(make: Make):
     assert_rows([*one, *drawn], before)
 
 
-#: Draws, capacity, rows of an insertion, options. Tests share graphs, those of the default ones with most others.
+#: Draws, capacity, rows of an insertion, options. Tests share graphs; most use the default ones.
 CASES: dict[str, tuple[int, int, int, dict[str, bool]]] = {
     "default": (2, 6, 4, {}),
     "ordered": (3, 6, 4, {"ordered": True}),
@@ -177,7 +177,7 @@ def test_draws_equal_the_twin(make: Make, case: tuple[int, int, int, dict[str, b
 
 
 def test_a_range_survives_the_wrap(make: Make):
-    """With head 2, logical rows 1 to 3 lie in slots 3, 0 and 1."""
+    """With head 2, logical rows 1 to 3 are in slots 3, 0 and 1."""
     driver = make(3, 4, SHAPES, TYPES, replace=False)
     driver.insert(rows(0, 1, 2))
     driver.insert(rows(3, 4, 5))

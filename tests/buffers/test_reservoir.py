@@ -1,6 +1,6 @@
-"""Algorithm R: each row of the stream is equally likely to be kept, whatever the batches, also after a resume.
+"""Algorithm R: each row of the stream is equally likely to be kept, for any batch sizes, also after a resume.
 
-What rows do then is compared with a slow twin in `test_weighted_twin.py`.
+`test_weighted_twin.py` compares the state of the rows with a slow twin.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from scipy.stats import chi2
 
 from mindspore_replay import ReservoirReplayBuffer
 
-#: A reservoir of this capacity, filled from a stream of this length, this often.
+#: Capacity of the reservoir, length of the stream, and number of streams.
 CASES = {"10": (10, 400, 300), "1000": (1000, 40_000, 12)}
 
 
@@ -32,13 +32,13 @@ def make(backend: str, capacity: int = 5, sample_size: int = 3, **options: Any) 
 
 
 def rows(first: int, n: int) -> list[np.ndarray]:
-    """Rows of a stream from `first` on."""
+    """Return rows of a stream from `first` on."""
     steps = np.arange(first, first + n)
     return [np.stack([steps, -steps], 1).astype(np.float32), steps, steps % 2 == 0]
 
 
 def batches(length: int) -> Iterator[tuple[int, int]]:
-    """Where batches of many sizes begin, and their sizes."""
+    """Yield the begins and sizes of batches of many sizes."""
     first = 0
     for n in [1, 1, 3, 64, 2, 7] * length:
         yield first, min(n, length - first)
@@ -48,7 +48,7 @@ def batches(length: int) -> Iterator[tuple[int, int]]:
 
 
 def kept(capacity: int, length: int, times: int, resume: bool) -> np.ndarray:
-    """Positions in the stream of the rows kept, stream after stream. Shape ``[times, capacity]``."""
+    """Return the positions in the stream of the rows kept, for each stream. Shape ``[times, capacity]``."""
     buffer = ReservoirReplayBuffer(
         sample_size=1, capacity=capacity, shapes=[()], types=[ms.int64], seed=1, backend="native"
     )
@@ -69,7 +69,7 @@ def kept(capacity: int, length: int, times: int, resume: bool) -> np.ndarray:
 
 
 def kept_of_accepted(capacity: int, length: int, times: int) -> np.ndarray:
-    """As `kept`, of a wrong reservoir: the place of a row is drawn among the rows accepted before it, not among all."""
+    """Simulate a wrong reservoir: a row's place is drawn among the rows accepted before it, not among all."""
     generator = np.random.default_rng(0)
     found = []
     for _ in range(times):
@@ -84,7 +84,7 @@ def kept_of_accepted(capacity: int, length: int, times: int) -> np.ndarray:
 
 
 def assert_quarters(positions: np.ndarray, length: int) -> None:
-    """By chi-square, each quarter of the stream has its share of the rows kept."""
+    """Check by chi-square that each quarter of the stream has its share of the rows kept."""
     counts = np.histogram(positions, bins=4, range=(0, length))[0]
     expected = positions.size / 4
     # Rows are kept without replacement, so counts vary less than those of independent draws.
@@ -106,7 +106,7 @@ def test_a_reservoir_that_counts_only_accepted_rows_is_rejected(capacity: int, l
 
 
 def test_each_row_of_the_stream():
-    """At the places where something could be off by one, too: the last row that fills, the first that replaces."""
+    """Includes the boundary cases: the last row that fills, the first that replaces."""
     assert_frequencies(kept(4, 9, 3000, False).ravel().tolist(), uniform(range(9)))
 
 
@@ -144,7 +144,7 @@ class JitStep(Kept):
 
 
 def calls(combination: Combination, buffer: ReservoirReplayBuffer) -> Callable[..., Any]:
-    """How a batch is inserted and a sample taken."""
+    """Return the calls that insert a batch and draw a sample."""
     if combination.call == "eager":
         return lambda *batch: buffer.insert(list(batch)).sample(with_indices=True)
     step = Step(buffer) if combination.mode == "graph" else JitStep(buffer)
@@ -178,14 +178,14 @@ def test_without_weights_as_the_twin(combination: Combination):
         stored = twin.slots[: twin.size]
         assert buffer.row_serials.asnumpy()[: twin.size].tolist() == stored
         assert buffer.buffer[1].asnumpy()[: twin.size].tolist() == stored
-        if combination.call == "eager":  # this is a call from Python in any combination
+        if combination.call == "eager":  # a call from Python in any combination
             assert buffer.get_item(np.arange(twin.size))[1].asnumpy().tolist() == stored
     buffer.reset()
     assert (int(buffer.size()), buffer.serials.asnumpy().tolist()) == (0, [first, first])
 
 
 def test_a_long_stream(backend: str):
-    """Serial numbers beyond 32 bits: places are drawn of all rows that ever came."""
+    """Serial numbers beyond 32 bits: places are drawn among all rows of the stream."""
     buffer = make(backend)
     state = make("native").insert(rows(0, 5)).state_dict()
     state["serials"] = np.array([2**40, 0])
@@ -212,7 +212,7 @@ def test_the_same_goes_on_after_loading(backend: str, weighted: bool):
 
 
 def test_handles_are_never_misdirected():
-    """A slot is used again at random; the old row's handle is dead, the new row's names it."""
+    """A slot is reused at random; the old row's handle is invalid, the new row's is valid."""
     buffer = make("native", weighted=True)
     buffer.insert(rows(0, 5))
     while 2 in buffer.row_serials.asnumpy():
@@ -235,7 +235,7 @@ def test_a_dict():
 
 
 def test_too_few_rows_with_weights(backend: str):
-    """Nothing is drawn, and what comes next is not disturbed."""
+    """Nothing is drawn, and later draws are not affected."""
     buffer = make(backend, max_use=1)
     with pytest.raises(RuntimeError, match="sample_size=3 eligible rows, but got 0"):
         buffer.sample()
@@ -295,7 +295,7 @@ def test_a_weighted_state_that_contradicts_itself_is_refused(key: str, value: An
 
 
 class DeleteThenInsert(nn.Cell):
-    """Deletes rows, and inserts others after that."""
+    """Deletes rows, then inserts others."""
 
     def __init__(self, buffer: ReservoirReplayBuffer) -> None:
         super().__init__()

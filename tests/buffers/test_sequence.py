@@ -1,4 +1,4 @@
-"""Sequences of steps: which starts are legal, what samples hold, and how often each start comes.
+"""Sequences of steps: valid starts, the content of samples, and the frequency of each start.
 
 The sweeps run on the native kernels from Python; twins hold the other combinations to the same state and draws.
 """
@@ -49,11 +49,11 @@ def test_the_twin_by_hand():
     assert twin.legal() == [0, 2]
     twin.insert([(6,)])
     assert twin.legal() == [0, 2]
-    twin.insert([(7,)], finals=[True])  # three steps, the last of which only closes the episode
+    twin.insert([(7,)], finals=[True])  # three steps; the last one only closes the episode
     assert twin.legal() == [0, 2, 5]
-    twin.insert([(8,)])  # overwrites row 0, which is not the burn-in of row 2
+    twin.insert([(8,)])  # evicts row 0, which is not the burn-in of row 2
     assert twin.legal() == [2, 5]
-    twin.insert([(9,)])  # overwrites row 1, which is
+    twin.insert([(9,)])  # evicts row 1, which is
     assert twin.legal() == [5]
     assert twin.window(5, -1, 4) == [None, (5,), (6,), (7,)]
     assert twin.state()["steps"] == [0, 1, 2, 3, 4, 0, 1, 2]
@@ -63,8 +63,8 @@ def test_the_twin_by_hand():
     assert (twin.legal(), twin.state()["steps"], twin.state()["flags"]) == ([], [0] * 8, [0] * 8)
 
 
-# Which starts are legal, by hand, by the buffer and by its twin. Handles are numbers of rows; `steps(n, *ends)` inserts
-# n rows one by one.
+# Valid starts, hand-worked, for the buffer and its twin. Handles are row numbers; `steps(n, *ends)` inserts n rows one
+# by one.
 
 
 @KIND
@@ -87,7 +87,7 @@ def test_a_sequence_may_end_with_the_episode_and_not_cross_its_end(kind: dict[st
 @KIND
 def test_a_padded_sequence_reaches_beyond_the_end_of_a_finished_episode(kind: dict[str, Any]):
     pair = sequences(16, 4, pad_end=True, **kind).steps(9, 5)
-    assert pair.legal() == [0, 1, 2, 3, 4, 5]  # rows 6 to 8 go on, and are too few yet
+    assert pair.legal() == [0, 1, 2, 3, 4, 5]  # rows 6 to 8 are running, and still too few
     pair.insert([True])
     assert pair.legal() == list(range(10))
     pair.insert([True])  # an episode of one step
@@ -122,7 +122,7 @@ def test_an_episode_that_is_too_short_is_reached_only_with_padding():
 def test_strides_in_an_episode_of_eight_steps(length: int, stride: int, pad_end: bool, starts: list[int]):
     options = {"stride": stride, "pad_end": pad_end}
     assert sequences(16, length, **options).steps(8, 7).legal() == starts
-    # The same in the middle of a ring, after an episode of three steps and before one that goes on.
+    # The same in the middle of a ring, after an episode of three steps and before a running one.
     pair = sequences(16, length, **options).steps(19, 2, 10)
     inside = [handle - 3 for handle in pair.legal() if 3 <= handle < 11]
     assert inside == starts
@@ -143,7 +143,7 @@ def test_steps_before_an_episode_are_padding_of_the_burn_in_and_overwritten_ones
     assert pair.steps(1).legal() == [4, 5, 6, 7]  # row 1 is the oldest: row 3 would burn in from row 0
     assert pair.steps(1).legal() == [5, 6, 7, 8]
     pair = sequences(8, 2, burn_in=3).steps(13, 7)
-    assert pair.legal() == [8, 9, 10, 11]  # rows 5 to 7 are left of the first episode, and the second is whole
+    assert pair.legal() == [8, 9, 10, 11]  # rows 5 to 7 are left of the first episode, and the second is complete
     assert pair.steps(3).legal() == [8, 9, 10, 11, 12, 13, 14]
     assert pair.steps(1).legal() == [12, 13, 14, 15]
 
@@ -208,7 +208,7 @@ def test_a_final_row_is_the_last_step_of_sequences_and_no_start():
     assert pair.legal() == [0, 1]
     pair = sequences(16, 3, pad_end=True).steps(3)
     pair.insert([False], [True])
-    pair.insert([False], [True])  # an episode that is nothing but a final row
+    pair.insert([False], [True])  # an episode of a final row alone
     assert pair.legal() == [0, 1, 2]
     pair = sequences(16, 1).steps(2)
     pair.insert([False], [True])
@@ -227,7 +227,7 @@ def test_a_used_up_start_takes_only_itself(kind: dict[str, Any]):
         assert pair.legal() == [handle for handle in counts if counts[handle] < 2]
     assert pair.update([3, 3], [1.0, 2.0]) == 2 if pair.prioritized else True
     pair.info([2, 3, 4, 9])
-    # Rows that come now make starts as ever, whatever was used up before.
+    # Rows inserted now become starts as usual, even if earlier rows were used up.
     pair.steps(2)
     assert pair.legal() == [handle for handle in (*counts, 6, 7) if counts.get(handle, 0) < 2]
 
@@ -273,7 +273,7 @@ def test_priorities_of_starts_that_became_illegal_are_skipped_and_counted():
     pair = sequences(8, 3, burn_in=1, **PLAIN).steps(8)
     assert pair.legal() == [0, 1, 2, 3, 4, 5]
     assert pair.update([0, 1, 5, 6, 7, 8, -1], [2.0, 3.0, 4.0, 50.0, 50.0, 50.0, 50.0]) == 4  # 6 and 7 are not complete
-    pair.steps(1)  # overwrites row 0: row 1 has no burn-in any more
+    pair.steps(1)  # evicts row 0: row 1 has no burn-in any more
     assert pair.legal() == [2, 3, 4, 5, 6]
     pair.delete(4)  # in the windows of 2, 3, 4 and 5
     assert pair.legal() == [6]
@@ -282,7 +282,7 @@ def test_priorities_of_starts_that_became_illegal_are_skipped_and_counted():
     state = pair.buffer.state_dict()
     assert float(state["max_priority"]) == 9
     assert state["weights"][:8].tolist() == [0, 0, 0, 0, 0, 0, 9, 0]
-    assert state["priorities"].tolist() == [4, 3, 1, 1, 1, 4, 9, 1]  # row 8 has the largest priority of its time
+    assert state["priorities"].tolist() == [4, 3, 1, 1, 1, 4, 9, 1]  # row 8 has the largest priority of that time
 
 
 def test_priorities_of_rows_that_are_no_start_are_skipped_and_counted():
@@ -305,7 +305,7 @@ def test_a_start_gets_the_priority_that_its_row_was_inserted_with_once_it_is_com
     pair.insert([True])  # with the largest priority so far
     assert pair.buffer.state_dict()["weights"][:8].tolist() == [5, 6, 7, 8, 1, 2, 0, 0]
     pair.compare()
-    pair.insert([False] * 3, priority=0.0)  # weighs nothing, and is a legal start that can be brought back
+    pair.insert([False] * 3, priority=0.0)  # has weight zero, and is a valid start that can get a weight again
     assert pair.twin.legal() == [3, 4, 5, 8]
     assert legal_handles(pair.buffer) == [3, 4, 5]
     assert pair.update([8, 9], [4.0, 4.0]) == 1
@@ -342,7 +342,7 @@ def test_reset_forgets_episodes_too():
     state = pair.buffer.state_dict()
     assert not state["steps"].any()
     assert not state["flags"].any()
-    assert pair.steps(3).legal() == [11]  # the first row since then is the first of an episode
+    assert pair.steps(3).legal() == [11]  # the first row after the reset is the first of an episode
     assert pair.steps(4).legal() == [11, 13, 15]
 
 
@@ -388,7 +388,7 @@ def test_a_window_as_long_as_the_ring():
     pair.sample()
 
 
-# The sweep: all combinations of sizes, with rows that tell where they come from.
+# The sweep: all combinations of sizes, with rows that identify their origin.
 
 COLUMNS = ["time", "stream", "episode", "step"]
 ADD = (1, 4, 9, 13)
@@ -396,7 +396,7 @@ STRIDES, CAPACITIES = (1, 2, 3, 4, 5), (13, 16, 26, 39)
 
 
 def sweep() -> Iterator[tuple[int, int, int, int, bool, bool]]:
-    """All strides, capacities and numbers of environments, each with burn-in and without, padded and not."""
+    """Yield all strides, capacities and numbers of environments, each with burn-in and without, padded and not."""
     for (i, stride), (j, capacity), (k, envs) in itertools.product(*map(enumerate, (STRIDES, CAPACITIES, (1, 3)))):
         for burn_in in (0, 2):
             pad_end = (i + j + k + burn_in // 2) % 2 == 0
@@ -419,7 +419,7 @@ class Story:
         return [self.episodes, 0, int(self.rng.choice(self.choices))]
 
     def rows(self, steps: int) -> tuple[list[tuple[int, ...]], list[bool], list[bool]]:
-        """Some steps of each environment, and the flags: an episode ends with a step, or with a final row."""
+        """Return some steps of each environment, and the flags: an episode ends with a step, or with a final row."""
         batch, ends, finals = [], [], []
         for _ in range(steps):
             self.time += 1
@@ -438,7 +438,7 @@ class Story:
 
 
 def assert_windows(sample: Sequence[np.ndarray], story: Story, burn_in: int, pad_end: bool) -> None:
-    """By the rows alone: windows go on from step to step of one episode and stream, and pads are where they may be."""
+    """Check by the rows alone that windows hold consecutive steps of one episode and stream, and pads only if valid."""
     mask, time, stream, episode, step = sample
     assert mask[:, burn_in].all()
     for column in (time, stream, episode, step):
@@ -468,7 +468,7 @@ def feed(buffer: Any, twin: TimedTwin, story: Story, steps: int, judge: bool = T
 def story_buffer(
     length: int, stride: int, capacity: int, envs: int, burn_in: int, pad_end: bool, prioritized: bool, draws: int = 2
 ) -> Any:
-    """A native buffer for rows of a `Story`, and its twin."""
+    """Return a native buffer for rows of a `Story`, and its twin."""
     options = {"burn_in": burn_in, "stride": stride, "pad_end": pad_end, "prioritized": prioritized, "num_envs": envs}
     types = [ms.int64, ms.int32, ms.int32, ms.int32]
     buffer = SequenceReplayBuffer(
@@ -502,7 +502,7 @@ def check_story(buffer: Any, twin: TimedTwin, story: Story) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 3, 4, 9, 13])
 def test_sweep(length: int):
-    """Legal starts are those of the twin, and windows those of one episode, whatever the sizes, wraps included."""
+    """Valid starts are those of the twin, and each window is within one episode, for all sizes, wraps included."""
     rng = np.random.default_rng(length)
     ran = 0
     for stride, capacity, envs, burn_in, pad_end, prioritized in sweep():
@@ -512,7 +512,7 @@ def test_sweep(length: int):
             ):
                 story_buffer(length, stride, capacity, envs, burn_in, pad_end, False)
             continue
-        starts = capacity if pad_end else capacity - (length - 1) * envs  # as many as there can be
+        starts = capacity if pad_end else capacity - (length - 1) * envs  # the maximum
         draws = min(2, starts)
         buffer, twin = story_buffer(length, stride, capacity, envs, burn_in, pad_end, prioritized, draws)
         for steps in ADD:
@@ -521,7 +521,7 @@ def test_sweep(length: int):
             story = Story(rng, envs)
             total = -(-capacity // envs) * 9 // 5
             for place in range(-(-total // steps)):
-                check, delete = place * steps % 13 < steps, rng.random() < 0.5 * steps / 13  # every 13 steps or more
+                check, delete = place * steps % 13 < steps, rng.random() < 0.5 * steps / 13  # at least every 13 steps
                 feed(buffer, twin, story, steps, judge=check or delete)
                 if check:
                     check_story(buffer, twin, story)
@@ -538,7 +538,7 @@ def test_sweep(length: int):
 
 @pytest.mark.parametrize("length", [17, 20, 33])
 def test_long_windows(length: int):
-    """Episodes that are longer than the windows and shorter, in rings that are hardly longer, and in longer ones."""
+    """Episodes longer and shorter than the windows, in rings hardly longer than a window and in longer ones."""
     rng = np.random.default_rng(length)
     for capacity, burn_in, pad_end in itertools.product((length + 9, 3 * length - 2), (0, 9), (False, True)):
         buffer, twin = story_buffer(length, 3, capacity, 1, burn_in, pad_end, pad_end)
@@ -552,11 +552,11 @@ def test_long_windows(length: int):
                 check_story(buffer, twin, story)
 
 
-# How often each start comes.
+# Frequencies of starts.
 
 
 def filled(length: int, capacity: int, envs: int, prioritized: bool, **options: Any) -> Any:
-    """A buffer that has wrapped, its twin and its story."""
+    """Return a wrapped buffer, its twin and its story."""
     options = {"stride": 1, "burn_in": 0, "pad_end": False} | options
     buffer, twin = story_buffer(length, capacity=capacity, envs=envs, prioritized=prioritized, **options)
     story = Story(
@@ -570,13 +570,13 @@ def filled(length: int, capacity: int, envs: int, prioritized: bool, **options: 
 
 
 def shares(twin: TimedTwin) -> dict[int, float]:
-    """How often each legal start must come."""
+    """Return the probability of each valid start."""
     weights = {handle: twin.record_of(handle).weight for handle in twin.legal()}
     return {handle: weight / sum(weights.values()) for handle, weight in weights.items()}
 
 
 def assert_starts(handles: Sequence[int], twin: TimedTwin) -> None:
-    """Every legal start comes, each as often as it must, and no other."""
+    """Check that each valid start has its frequency, and that no other is drawn."""
     assert_frequencies(handles, shares(twin))
 
 
@@ -616,12 +616,12 @@ WRONG = [
 
 
 def wrong_starts(twin: TimedTwin) -> dict[str, Callable[[np.random.Generator], int]]:
-    """Samplers that look right at a glance."""
+    """Return samplers that look right at a glance."""
     stored = [twin.records[slot].serial for slot in twin.order()]
     by_episode = {}
     for handle in twin.legal():
         by_episode.setdefault(twin.record_of(handle).key[:2], []).append(handle)
-    # Legal but for the cursor: rows of a window are neighbours in the ring, and no end is inside.
+    # Valid but for the cursor: rows of a window are neighbours in the ring, and no end is inside.
     around = [
         handle
         for i, handle in enumerate(stored)
@@ -679,14 +679,14 @@ def test_the_check_of_windows_rejects_wrong_windows():
         changed(1, (padded, -1), 5),  # a pad that is not zero
         changed(4, (begins, 0), 5),
         [*changed(0, (whole, 2), False)],  # the start is masked
-        [*changed(0, (whole, 0), False)],  # a burn-in masked where there is one
+        [*changed(0, (whole, 0), False)],  # a burn-in masked where it exists
     ]
     for wrong in wrong_ones:
         with pytest.raises(AssertionError):
             assert_windows(wrong, story, 2, True)
     with pytest.raises(AssertionError):
         assert_windows(sample, story, 2, False)
-    with pytest.raises(AssertionError):  # windows of all rows as they lie
+    with pytest.raises(AssertionError):  # windows of all rows in slot order
         assert_windows([np.ones_like(sample[0]), *sample[1:]], story, 2, True)
 
 
@@ -721,7 +721,7 @@ def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: li
     run(sequences(13, length, 2, **options), operations)
 
 
-#: One that takes most ways through the operators, for the combinations where something is compiled.
+#: One that covers most paths through the operators, for the combinations that compile.
 ELSEWHERE: dict[str, Any] = ARGUMENTS["prioritized, everything"][1] | {"num_envs": 2, "max_staleness": 5, "max_use": 4}
 
 
@@ -744,7 +744,7 @@ def test_random_operations_of_every_kind_on_composite(operations: list[tuple[Any
 
 
 def test_native_and_composite_insert_alike_where_sequences_are_padded():
-    """What makes starts legal is then another way through the composite operators. Samples are tested elsewhere."""
+    """Valid starts then take another path through the composite operators. Other tests cover samples."""
     options = {"stride": 2, "burn_in": 1, "pad_end": True, "num_envs": 2}
     rng = np.random.default_rng(3)
     pairs = [make_pair(place, SequenceReplayBuffer, 4, 17, 4, **options) for place in (NATIVE, COMPOSITE)]
@@ -756,7 +756,7 @@ def test_native_and_composite_insert_alike_where_sequences_are_padded():
         assert same_states(pairs[0].buffer, pairs[1].buffer)
 
 
-# Saving, and states that cannot be.
+# Saving, and invalid states.
 
 
 @KIND
@@ -796,7 +796,7 @@ def tampered(state: dict[str, Any], key: str, place: Any, value: Any) -> dict[st
 
 
 def fitting(buffer: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """The state with the weights that would be right for such rows."""
+    """Return the state with the weights that such rows imply."""
     state["weights"] = build_weights(np.where(eligible(buffer.options, state), 1.0, 0.0))
     return state
 
@@ -841,7 +841,7 @@ def test_a_state_of_other_windows_is_refused():
             other.buffer.load_state_dict(state)
 
 
-# Flags and samples as they are given.
+# Flags and samples, by input form.
 
 
 class FlagCalls(Kept):
@@ -1043,7 +1043,7 @@ def test_names_that_a_dict_has_anyway():
 
 
 class WrongCalls(Kept):
-    """Calls of a buffer that is not prioritized inside compiled functions."""
+    """Calls of a buffer without priorities inside compiled functions."""
 
     def __init__(self, buffer: Any) -> None:
         self.buffer = buffer

@@ -1,4 +1,4 @@
-"""Saving and loading: checkpoints of MindSpore, `state_dict`, and the same draws afterwards."""
+"""Saving and loading: checkpoints of MindSpore, `state_dict`, and identical draws afterwards."""
 
 import functools
 from typing import Any
@@ -28,13 +28,13 @@ def rows(*numbers: int) -> list[np.ndarray]:
 @functools.cache
 def _filled(backend: str, seed: int) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
     buffer = make_buffer(backend, seed)
-    if backend == "composite":  # no graph is made for rows that only have to be there
+    if backend == "composite":  # no graph is compiled for these rows
         return buffer, _filled("native", seed)[1]
     return buffer, fill(buffer).state_dict()
 
 
 def make_filled(backend: str, seed: int = 0) -> ReplayBuffer:
-    """A buffer as `fill` leaves it; shared, with its compiled graphs, by tests that change its values alone."""
+    """Return a buffer in the state of `fill`; shared, with its graphs, by tests that change its values alone."""
     buffer, state = _filled(backend, seed)
     buffer.load_state_dict(state)
     return buffer
@@ -47,14 +47,14 @@ def _other(backend: str) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
 
 
 def make_other(backend: str) -> ReplayBuffer:
-    """An empty buffer with another seed; shared, with its compiled graphs."""
+    """Return an empty buffer with another seed; shared, with its compiled graphs."""
     buffer, state = _other(backend)
     buffer.load_state_dict(state)
     return buffer
 
 
 def fill(buffer: ReplayBuffer) -> ReplayBuffer:
-    """Eight rows, of which six are left, and a sample taken."""
+    """Insert eight rows, of which six stay, and draw a sample."""
     buffer.insert(rows(0, 1, 2, 3, 4, 5, 6, 7))
     buffer.sample()
     return buffer
@@ -100,7 +100,7 @@ class Calls(Kept):
 
 
 def assert_resumed(buffer: ReplayBuffer, saved: ReplayBuffer) -> None:
-    """Cursors, rows and every later draw are those of the buffer that was saved."""
+    """Check that cursors, rows and every later draw equal those of the saved buffer."""
     buffer.check_valid()
     assert cursors(buffer) == cursors(saved) == (2, 6, 8, 0)
     assert_rows(buffer.get_item(range(6)), [a.asnumpy() for a in saved.get_item(range(6))])
@@ -157,7 +157,7 @@ def _with_calls(backend: str, mode: str) -> tuple[ReplayBuffer, Calls, dict[str,
 
 @pytest.mark.parametrize("load", [load_from_checkpoint, load_from_state_dict])
 def test_loading_after_graphs_were_compiled(backend: str, mode: str, load: Any):
-    """Eager and compiled calls see what was loaded, insert behind it, and go on with the same draws."""
+    """Eager and compiled calls see the loaded rows, insert behind them, and continue with the same draws."""
     buffer, calls, empty = _with_calls(backend, mode)
     buffer.load_state_dict(empty)
     one = [Tensor(a) for a in rows(50)]

@@ -1,4 +1,4 @@
-"""The statement `buffer.insert(...)` in compiled bodies: reads in order, through any name, beside real lists."""
+"""The statement `buffer.insert(...)` in compiled bodies: reads in order, by any name, beside real lists."""
 
 import mindspore as ms
 import pytest
@@ -132,7 +132,7 @@ def test_two_buffers_side_by_side(mode: str, backend: str):
 
 
 class BesideLists(Body):
-    """A real list that grows in the body in which buffers have a method of a list's name."""
+    """A real list that grows in a body, where buffers have a method of a list's name."""
 
     def construct(self, x, y):
         names = [x]
@@ -156,7 +156,7 @@ def test_a_list_in_the_same_body(mode: str, backend: str):
 
 
 class BesideListMethods(Body):
-    """Real lists that are changed in place; their `insert` takes two arguments."""
+    """Real lists that are modified in place; their `insert` takes two arguments."""
 
     def construct(self, x, y):
         names = [x]
@@ -184,8 +184,8 @@ def test_list_methods_in_the_same_body(mode: str):
     check_list_methods("composite", mode)
 
 
-# MindSpore evaluates a graph that changes a list or an attribute in place a second time, and has lost the Python
-# part of every `ops.Custom` by then.
+# MindSpore evaluates a graph that modifies a list or an attribute in place a second time, and has lost the Python part
+# of every `ops.Custom` by then.
 LOST = pytest.mark.xfail(raises=RuntimeError, strict=True, reason="The prim is not a PrimitivePy. Prim name: Custom")
 
 
@@ -196,14 +196,14 @@ def test_list_methods_in_the_same_body_with_native_kernels(mode: str):
 
 
 def test_list_methods_with_native_kernels_in_a_full_graph():
-    """The way out that the documentation names."""
+    """The workaround of the documentation."""
     cell = BesideListMethods(make_buffer("native"))
     assert ints(ms.jit(cell.construct, fullgraph=True)(*row(10))) == [3, 4, 9, 11, 15, 13, 19, 3]
     assert cell.buffer.buffer[1].asnumpy()[:3].tolist() == [10, 15, 19]
 
 
 class SetsAttribute(Body):
-    """Keeps a Tensor as an attribute, beside an insertion."""
+    """Sets a Tensor as an attribute, beside an insertion."""
 
     def construct(self, x, y):
         self.zero = y

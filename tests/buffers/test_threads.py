@@ -22,7 +22,7 @@ WIDTH = 200
 
 
 def row(actor: int, step: int) -> list[np.ndarray]:
-    """The same number in every field."""
+    """Return a row with one number in every field."""
     number = actor * 100_000 + step
     return [np.full(WIDTH, number, np.float32), np.array(number, np.int32)]
 
@@ -40,7 +40,7 @@ def test_two_actors_and_a_learner(backend: str, steps: int):
     for _ in range(16):
         buffer.insert(row(0, 0))
     buffer.insert([np.stack([part] * 2) for part in row(0, 0)])
-    assert_whole(buffer.sample())  # the graphs are compiled
+    assert_whole(buffer.sample())  # compiles the graphs
 
     def act(actor: int) -> None:
         for step in range(steps):
@@ -106,7 +106,7 @@ CAPACITY, DRAWN = 512, 8
 
 
 class Alternate(Kept):
-    """The compiled operations, of one kernel each, and all of them in one graph."""
+    """The compiled operations: a graph per kernel, and one with all of them."""
 
     def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
         self.buffer = buffer
@@ -142,11 +142,11 @@ class Alternate(Kept):
 
 
 class Cycles:
-    """Compiled and eager operations in turn, nothing between them that waits, and what each must have found.
+    """Compiled and eager operations in turn, with no wait in between, and the results that each must have.
 
     Args:
         buffer (PrioritizedReplayBuffer): The buffer, empty.
-        by_fives (bool): Whether there are five compiled ones, in one graph, and then five eager ones.
+        by_fives (bool): True for five compiled operations in one graph, followed by five eager ones.
     """
 
     def __init__(self, buffer: PrioritizedReplayBuffer, by_fives: bool) -> None:
@@ -157,7 +157,7 @@ class Cycles:
         self.found: list[tuple[int, list[Any]]] = []
 
     def turn(self) -> None:
-        """Ten operations, of which half are compiled; nobody looks at their results yet.
+        """Run ten operations, half of them compiled, without a look at their results.
 
         Cycle c inserts rows 2 c and 2 c + 1, which hold these numbers.
         """
@@ -184,7 +184,7 @@ class Cycles:
         self.cycle += 1
 
     def check(self) -> None:
-        """Raises an AssertionError unless every operation found every write before it."""
+        """Raises an AssertionError unless every operation saw every write before it."""
         for cycle, found in self.found:
             newest, same, info, sample, later, sample_later = ([p.asnumpy() for p in parts] for parts in found)
             pair, first = [2 * cycle, 2 * cycle + 1], 2 * cycle % 7 + 1
@@ -205,7 +205,7 @@ class Cycles:
 
 
 def alternating(cls: type[PrioritizedReplayBuffer] = PrioritizedReplayBuffer, by_fives: bool = True) -> Cycles:
-    """A few rows are there, so that samples can be drawn."""
+    """Return cycles on a buffer with a few rows, so that samples can be drawn."""
     buffer = cls(DRAWN, CAPACITY, [(), (3,)], ["int64", "float32"], alpha=1.0, seed=0, backend="native")
     cycles = Cycles(buffer, by_fives)
     for _ in range(DRAWN):
@@ -219,7 +219,7 @@ def alternating(cls: type[PrioritizedReplayBuffer] = PrioritizedReplayBuffer, by
 
 @pytest.mark.parametrize(("by_fives", "turns"), [(True, 10_000), (False, 500)])
 def test_100000_operations_compiled_and_eager_in_turn(by_fives: bool, turns: int):
-    """By fives: a graph of five for each compiled one costs a fifth; and some that come one by one."""
+    """By fives: one graph of five costs a fifth per compiled operation; and some one by one."""
     cycles = alternating(by_fives=by_fives)
     for _ in range(turns // 500):
         for _ in range(500):
@@ -234,7 +234,7 @@ def test_100000_operations_compiled_and_eager_in_turn(by_fives: bool, turns: int
 
 
 class LosesAnInsertion(PrioritizedReplayBuffer):
-    """Forgets one insertion from Python: what a graph wrote then stands where it should not."""
+    """Loses one insertion from Python: rows written by a graph are then in the wrong place."""
 
     def insert(self, exp: Any, **options: Any) -> Any:
         before = self.head.asnumpy().copy(), self.count.asnumpy().copy(), self.serials.asnumpy().copy()
@@ -248,7 +248,7 @@ class LosesAnInsertion(PrioritizedReplayBuffer):
 
 
 class LosesAPriority(PrioritizedReplayBuffer):
-    """Forgets one priority given from Python."""
+    """Loses one priority set from Python."""
 
     def update_priorities(self, indices: Any, priorities: Any) -> Any:
         if indices[0] != 2 * DRAWN + 4:
@@ -270,14 +270,14 @@ def test_a_lost_write_is_found(cls: type[PrioritizedReplayBuffer], message: str)
 
 
 def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    """Operators of PyNative mode are in flight when a call returns; a graph that writes has ended, on the CPU."""
+    """In PyNative mode operators are in flight when a call returns; on the CPU, a graph that writes has ended."""
     matrix = Tensor(np.eye(1000, dtype=np.float32))
     buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["float32"], seed=0, backend="native")
     column = buffer.buffer[0]
 
     def insert_behind_a_late_write(value: float) -> bool:
         product = matrix
-        for _ in range(int(value)):  # longer at each try: on a busy machine this thread may be the late one
+        for _ in range(int(value)):  # longer at each try: on a busy machine this thread may be late itself
             product = ops.matmul(product, matrix)
         ops.assign(column, ops.zeros_like(column) * ops.reduce_max(product))
         buffer.insert([value])
@@ -301,7 +301,7 @@ class Priorities(Kept):
 
 
 def torn_states(looks: int) -> int:
-    """How often a buffer's state contradicts itself when it is looked at beside a learner's graph that changes it."""
+    """Count inconsistent states seen while a learner's graph changes the buffer."""
     buffer = PrioritizedReplayBuffer(
         sample_size=512, capacity=16384, shapes=[()], types=["int32"], seed=0, backend="native"
     )

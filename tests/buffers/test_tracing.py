@@ -1,4 +1,4 @@
-"""``ms.jit(capture_mode="trace")`` is refused, and leaves nothing behind."""
+"""``ms.jit(capture_mode="trace")`` is rejected without side effects."""
 
 import importlib
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from mindspore_replay import MixedReplay, mindspore_api
 
 jit_trace = importlib.import_module(mindspore_api.jit_contexts.__name__.replace("jit_context", "jit_trace"))
 
-#: Every method that acts on rows, as it is called in a function that is traced.
+#: Every method that acts on rows, as called in a traced function.
 CALLS: dict[str, Callable[[Any], Any]] = {
     "insert": lambda buffer: buffer.insert(rows(90, buffer.num_envs)),
     "add": lambda buffer: buffer.add(rows(90, buffer.num_envs)),
@@ -38,7 +38,7 @@ WEIGHTED: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture(autouse=True)
 def _frames_without_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MindSpore notes the source of each frame when it traces, and fails where there is none, as below pytest-xdist."""
+    """MindSpore records the source of each frame when it traces, and fails if there is none, as below pytest-xdist."""
     monkeypatch.setattr(jit_trace, "_get_caller_lines", lambda: ([__file__], [1]))
 
 
@@ -90,7 +90,7 @@ def test_functions_without_buffers_are_still_traced() -> None:
 
 
 def test_another_thread_may_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a trace is going on MindSpore keeps for the process; this thread's stack says whose it is."""
+    """MindSpore's flag for a running trace is global to the process; the stack tells which thread traces."""
     buffer = BUFFERS["uniform"]()
     with monkeypatch.context() as patch:
         patch.setattr(mindspore_api.jit_contexts, "_jit_context", object())

@@ -1,4 +1,4 @@
-"""`update`: columns of stored rows are written over by handle, in every kind of buffer, from Python and in a graph."""
+"""`update`: overwrites columns of stored rows by handle, in every kind of buffer, from Python and in a graph."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ _mixtures: dict[Any, MixedReplay] = {}
 
 
 def make(kind: str, backend: str) -> Any:
-    """A buffer into which 12 rows were inserted, that tell their serial numbers; in episodes of 3.
+    """Return a buffer after 12 insertions of rows with their serial numbers; in episodes of 3.
 
     Tests share one of each kind, with its graphs.
     """
@@ -76,7 +76,7 @@ def fill(buffer: Any) -> None:
 
 
 def stored(buffer: Any) -> dict[int, list[Any]]:
-    """The rows by handle, which the column `number` of an untouched buffer tells."""
+    """Return the rows by handle, which the column `number` of an untouched buffer contains."""
     columns = [column.asnumpy().tolist() for column in buffer.rows()]
     handles = buffer.row_serials.asnumpy() if hasattr(buffer, "row_serials") else np.arange(4, 12)
     return {int(handle): list(row) for handle, *row in zip(handles, *columns)}
@@ -87,7 +87,7 @@ def new_rows(n: int) -> dict[str, np.ndarray]:
 
 
 def expected(before: dict[int, list[Any]], handles: list[int], live: set[int]) -> tuple[dict[int, list[Any]], int]:
-    """What is stored when columns 0 and 2 were written, by a plain loop; and how many handles were dead."""
+    """Return the rows after columns 0 and 2 were written, by a plain loop; and the number of invalid handles."""
     after, values = {handle: list(row) for handle, row in before.items()}, new_rows(len(handles))
     for i, handle in enumerate(handles):
         if handle in live:
@@ -96,7 +96,7 @@ def expected(before: dict[int, list[Any]], handles: list[int], live: set[int]) -
 
 
 class Update(nn.Cell):
-    """Writes some columns, and then reads all rows."""
+    """Overwrites some columns, and then reads all rows."""
 
     def __init__(self, buffer: Any) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Update(nn.Cell):
 
 
 class Statement(nn.Cell):
-    """Writes all columns by a statement that uses nothing of what it gives."""
+    """Overwrites all columns by a statement that uses no result."""
 
     def __init__(self, buffer: Any) -> None:
         super().__init__()
@@ -120,14 +120,14 @@ class Statement(nn.Cell):
 
 
 def graph(cell: nn.Cell) -> Callable[..., Any]:
-    """The Cell as a compiled graph, whatever the context mode."""
+    """Return the Cell as a compiled graph in any context mode."""
     return ms.jit(cell.construct)
 
 
 @pytest.mark.parametrize("way", ["python", "graph"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_written_by_handle(kind: str, backend: str, way: str):
-    """Dead handles are skipped and counted, of several for one row the last counts, and nothing else changes."""
+    """Invalid handles are skipped and counted, the last of repeated handles counts, and nothing else changes."""
     buffer = make(kind, backend)
     before, state = stored(buffer), buffer.state_dict()
     some = list(before)
@@ -228,7 +228,7 @@ def test_a_buffer_without_handles_has_no_update():
 
 
 class UpdateMixed(nn.Cell):
-    """Writes some columns of rows of several buffers."""
+    """Overwrites some columns of rows of several buffers."""
 
     def __init__(self, mixed: MixedReplay) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class UpdateMixed(nn.Cell):
 
 
 class SampleAndWrite(nn.Cell):
-    """Samples from several buffers, and writes all columns of the rows drawn, by a statement."""
+    """Samples from several buffers, and overwrites all columns of the drawn rows, by a statement."""
 
     def __init__(self, mixed: MixedReplay) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ class SampleAndWrite(nn.Cell):
 
 
 def mix(backend: str, kinds: tuple[str, ...] = ("weighted", "prioritized")) -> MixedReplay:
-    """Buffers of these kinds whose rows have the same handles; one after the first tells numbers from 1000 on."""
+    """Mix buffers of these kinds whose rows have the same handles; from the second on numbers start at 1000."""
     sources = [make(kind, backend) for kind in kinds]
     for i, source in enumerate(sources):
         state = source.state_dict()
@@ -356,7 +356,7 @@ def test_what_does_not_fit_in_a_mixed_graph_is_refused(backend: str):
 
 
 def test_a_sequence_s_rows_have_handles_num_envs_apart(backend: str):
-    """Each step of a sample is written into its own row, and steps that are masked into none."""
+    """Each step of a sample is written to its own row, and masked steps to none."""
     buffer = SequenceReplayBuffer(
         16, 40, [()], ["int32"], 4, burn_in=3, stride=2, pad_end=True, num_envs=2, seed=0, backend=backend
     )

@@ -1,4 +1,4 @@
-"""The text of the errors of buffers with weights, and that a call that fails changes nothing."""
+"""The text of the errors of buffers with weights; a failed call changes nothing."""
 
 import functools
 import re
@@ -68,7 +68,7 @@ def test_the_least_epsilon():
 
 
 def on(backend: str, native: Any, **options: Any) -> Any:
-    """A native buffer, or one of the other backend in its state: rows that only have to be there make no graph."""
+    """Return a native buffer, or one of the other backend in its state: this compiles no graph for rows."""
     if backend == "native":
         return native
     buffer = make_buffer(backend, type(native), **options)
@@ -85,7 +85,7 @@ def _shared(backend: str, cls: Any, **options: Any) -> tuple[Any, dict[str, np.n
 
 @pytest.fixture
 def buffer(backend: str) -> PrioritizedReplayBuffer:
-    """Four rows of six; shared with its compiled graphs."""
+    """Return a buffer with four rows of six; shared with its compiled graphs."""
     buffer, state = _shared(backend, PrioritizedReplayBuffer)
     buffer.load_state_dict(state)
     return buffer
@@ -110,7 +110,7 @@ BAD_LISTS = [[1.0, -1.0], [NAN, 1.0], np.array([1, INF], np.float32), Tensor([1.
 
 @pytest.mark.parametrize("priority", [*BAD_VALUES, *BAD_LISTS], ids=str)
 def test_a_bad_priority(buffer: PrioritizedReplayBuffer, priority: Any):
-    """Also one that is too large for float32."""
+    """Also one too large for float32."""
     message = named("priorit.*(negative|finite)")
     assert_unchanged(buffer, lambda: buffer.insert(PAIR, priority=priority), ValueError, message)
     assert_unchanged(buffer, lambda: buffer.update_priorities([0, 1], priority), ValueError, message)
@@ -173,7 +173,7 @@ def test_bad_steps(buffer: PrioritizedReplayBuffer, steps: Any):
 
 
 def test_a_sample_of_too_few_eligible_rows(buffer: PrioritizedReplayBuffer):
-    """The text has the rows it needs, those it can draw, and how to know."""
+    """The text has the rows needed, the eligible rows, and the way to find out."""
     assert int(buffer.delete([1, 2])) == 2
     for number in (r"sample_size=3", r"\b2\b.*eligible|eligible.*\b2\b", r"can_sample\(\)"):
         assert_unchanged(buffer, buffer.sample, RuntimeError, named(number))
@@ -295,7 +295,7 @@ def test_a_priority_of_another_length_in_a_graph(buffer: PrioritizedReplayBuffer
     assert_unchanged(buffer, lambda: update(Tensor([0, 1]), Tensor([1.0, 2.0, 3.0])), ValueError, named("priorit"))
 
 
-# A failed operator. MindSpore waits three seconds before it tells, and the graph cannot be called again.
+# A failed operator. MindSpore takes three seconds to report, and the graph cannot be called again.
 FAILING: dict[str, Callable[[Any], Any]] = {
     "insert": lambda driver: driver.insert(PAIR, np.array([5, NAN], np.float32)),
     "update": lambda driver: driver.update([0, 1], [5.0, -1.0]),
@@ -315,7 +315,7 @@ FAILING: dict[str, Callable[[Any], Any]] = {
     indirect=["mode"],
 )
 def test_an_operator_fails_in_a_graph(mode: str, backend: str, operation: str):
-    # The cases share a buffer, so that from Python its graphs are made once; each has its own compiled bodies.
+    # The cases share a buffer, so that from Python its graphs are compiled once; each has its own compiled bodies.
     buffer, state = _shared(backend, PrioritizedReplayBuffer)
     buffer.load_state_dict(state)
     if operation == "sample":
@@ -323,7 +323,7 @@ def test_an_operator_fails_in_a_graph(mode: str, backend: str, operation: str):
     driver = CompiledWeighted(buffer)
     message = r"function\(replay_insert\) is 4" if backend == "native" else "assert failed"
     assert_unchanged(buffer, lambda: FAILING[operation](driver), RuntimeError, message)
-    # Other calls of the buffer go on, from Python and in other graphs.
+    # Other calls of the buffer still work, from Python and in other graphs.
     buffer.insert(PAIR)
     assert driver.status()[2] is True
     assert buffer.sample()[0].shape == (3,)

@@ -26,7 +26,7 @@ PLACES = pytest.mark.parametrize(
 
 
 def make_buffer(backend: str, draws: int = 2, **options: Any) -> PrioritizedReplayBuffer:
-    """Rows of two fields, both the row's number."""
+    """Make a buffer for rows of two fields, both the row's number."""
     return PrioritizedReplayBuffer(
         sample_size=draws, capacity=6, shapes=SHAPES, types=TYPES, backend=backend, **(OPTIONS | options)
     )
@@ -37,7 +37,7 @@ def make_twin(draws: int = 2, **options: Any) -> PrioritizedTwin:
 
 
 def record(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The row of `bodies.row`, for a twin."""
+    """Return the row of `bodies.row`, for a twin."""
     return np.array([number, number], np.float32), np.array(number, np.int32)
 
 
@@ -46,12 +46,12 @@ def lists(values: Any) -> list[Any]:
 
 
 def priorities_of(handles: list[int]) -> list[float]:
-    """The priorities that the steps below write."""
+    """Return the priorities that the steps below write."""
     return [float(handle % 4 + 1) for handle in handles]
 
 
 class Learn(Body):
-    """A training step: a row comes, a batch is drawn, and gets other priorities."""
+    """A training step: inserts a row, draws a batch, and updates its priorities."""
 
     def construct(self, x, y, given):
         self.buffer.insert([x, y], priority=given)
@@ -63,7 +63,7 @@ class Learn(Body):
 
 
 def learn(twin: PrioritizedTwin, number: int, priority: float) -> list[Any]:
-    """The same step of the twin."""
+    """Run the same step on the twin."""
     twin.insert([record(number)], priority)
     twin.insert([record(number + 1)])
     handles, importance, rows = twin.sample()
@@ -72,7 +72,7 @@ def learn(twin: PrioritizedTwin, number: int, priority: float) -> list[Any]:
 
 
 def in_a_thread(work: Callable[[], None]) -> None:
-    """Runs to the end in another thread; its error is raised here."""
+    """Run to the end in another thread; raise its error here."""
     errors: list[BaseException] = []
 
     def guarded() -> None:
@@ -91,7 +91,7 @@ def in_a_thread(work: Callable[[], None]) -> None:
 
 @PLACES
 def test_training_steps_and_calls_between_them(mode: str, backend: str):
-    """Each operator of a step sees what those before it did; another thread changes the buffer between two steps."""
+    """Each operator of a step sees the effects of those before it; a thread changes the buffer between two steps."""
     buffer, twin = make_buffer(backend), make_twin()
     step = compiled(Learn(buffer), mode)
     handles: list[int] = []
@@ -114,7 +114,7 @@ def test_training_steps_and_calls_between_them(mode: str, backend: str):
 
 
 class Anneal(Body):
-    """Several samples, each of which moves beta."""
+    """Several samples, each of which advances beta."""
 
     def construct(self):
         first = self.buffer.sample()
@@ -146,7 +146,7 @@ def test_beta_is_not_rounded_between_the_samples_of_a_graph(mode: str, backend: 
 
 
 class InControlFlow(Body):
-    """A loop whose body samples if it can, and clears what it drew of rows with even numbers."""
+    """A loop whose body samples if possible, and sets drawn rows with even numbers to zero."""
 
     def construct(self, x, y, steps):
         step = self.zero
@@ -188,7 +188,7 @@ def test_control_flow(mode: str, backend: str):
 
 
 class Loss(Body):
-    """The weighted sum of a sample's numbers, times a weight; priorities are written on the way."""
+    """The weighted sum of a sample's numbers, times a weight; priorities are updated on the way."""
 
     def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
         super().__init__(buffer)
@@ -215,7 +215,7 @@ class Gradient(nn.Cell):
 
 @PLACES
 def test_gradients(mode: str, backend: str):
-    """The forward pass runs once: the buffer is then where its twin is."""
+    """The forward pass runs once: the buffer then equals its twin."""
     buffer, twin = make_buffer(backend), make_twin()
     call = compiled(Gradient(Loss(buffer)), mode)
     for _ in range(2):
@@ -230,7 +230,7 @@ def test_gradients(mode: str, backend: str):
 
 
 def test_an_actor_beside_a_learner_in_a_graph():
-    """Rows carry their serial numbers, so a row that is not its handle's would show."""
+    """Rows carry their serial numbers, so a mismatch of row and handle would show."""
     buffer = PrioritizedReplayBuffer(
         sample_size=16, capacity=64, shapes=SHAPES, types=TYPES, seed=0, backend="native", max_use=1000
     )
@@ -320,7 +320,7 @@ EVERYTHING: dict[str, Any] = {"max_use": 9, "max_staleness": 6}
 
 
 def fill(buffer: PrioritizedReplayBuffer) -> PrioritizedReplayBuffer:
-    """Nine rows of which six are stored, some with other priorities, used, aged and deleted."""
+    """Insert nine rows, of which six stay, some with other priorities, used, aged and deleted."""
     for number in range(9):
         buffer.insert(row(number), priority=float(number % 4) + 0.3)
         buffer.advance(number % 2)
@@ -334,20 +334,20 @@ def fill(buffer: PrioritizedReplayBuffer) -> PrioritizedReplayBuffer:
 @functools.cache
 def _saved(backend: str) -> tuple[PrioritizedReplayBuffer, dict[str, np.ndarray]]:
     buffer = make_buffer(backend, **EVERYTHING)
-    if backend == "composite":  # no graph is made for what only has to be there
+    if backend == "composite":  # no graph is compiled for these rows
         return buffer, _saved("native")[1]
     return buffer, fill(buffer).state_dict()
 
 
 def make_saved(backend: str) -> PrioritizedReplayBuffer:
-    """A buffer as `fill` leaves it; shared, with its compiled graphs."""
+    """Return a buffer in the state of `fill`; shared, with its compiled graphs."""
     buffer, state = _saved(backend)
     buffer.load_state_dict(state)
     return buffer
 
 
 def future(buffer: PrioritizedReplayBuffer) -> list[Any]:
-    """What the buffer does from here on: draws, weights, and where updates lead."""
+    """Return the future behaviour of the buffer: draws, weights, and the effects of updates."""
     events = []
     for number in range(4):
         indices, weights, *_ = buffer.sample()
@@ -359,9 +359,9 @@ def future(buffer: PrioritizedReplayBuffer) -> list[Any]:
 
 
 def assert_resumed(buffer: PrioritizedReplayBuffer, saved: PrioritizedReplayBuffer) -> None:
-    """State, every later draw and every later weight are those of the buffer that was saved.
+    """Check that state, every later draw and every later weight equal those of the saved buffer.
 
-    What would have come from it is what comes from the native one in the same state.
+    Its future is that of the native one in the same state.
     """
     buffer.check_valid()
     native = make_saved("native")
@@ -382,7 +382,7 @@ _others: dict[str, PrioritizedReplayBuffer] = {}
 
 
 def other(backend: str) -> PrioritizedReplayBuffer:
-    """A buffer that was somewhere else, with compiled graphs."""
+    """Return a buffer in a different state, with compiled graphs."""
     if backend not in _others:
         _others[backend] = make_buffer(backend, seed=9, **EVERYTHING)
         future(_others[backend].insert(row(100)).insert(row(101)))

@@ -1,4 +1,4 @@
-"""Random operations on buffers with weights against their slow twins: after each, all state is equal bit for bit."""
+"""Random operations on buffers with weights against their slow twins: all state is equal bit for bit after each."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from mindspore_replay import PrioritizedReplayBuffer, ReservoirReplayBuffer
 
 Make = Callable[..., Any]
 
-HANDLES = 4  # of a call, some of them dead
+HANDLES = 4  # of a call, some of them invalid
 
 PRIORITIZED = {"cls": PrioritizedReplayBuffer}
 RESERVOIR: dict[str, Any] = {"cls": ReservoirReplayBuffer, "weighted": True}
@@ -34,14 +34,14 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "prioritized, stale": PRIORITIZED | {"alpha": 0.0, "max_staleness": 2, "beta": 0.0, "beta_steps": 2},
     "prioritized, everything": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4},
 }
-#: Those that take other ways through the operators than `LIMITED`, for the composite backend too.
+#: Those that take other paths through the operators than `LIMITED`, for the composite backend too.
 OTHER_WAYS: dict[str, dict[str, Any]] = {
     "reservoir": RESERVOIR | {"max_use": 6},
     "prioritized": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "ordered": True, "normalize": "buffer", "max_use": 2},
 }
 
 PRIORITY = st.sampled_from([0.0, 1e-6, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
-#: How far a handle is behind the newest row; a negative one has not been given yet.
+#: Distance of a handle behind the newest row; negative for one not yet given.
 BEHIND = st.lists(st.integers(-2, 9), min_size=HANDLES, max_size=HANDLES)
 SOME = [
     st.tuples(st.just("insert"), st.just(2)),
@@ -56,7 +56,7 @@ SOME = [
     st.tuples(st.just("info"), BEHIND),
     st.tuples(st.just("reset")),
 ]
-#: Compiled graphs are made for each number of rows, so these numbers come where nothing is compiled.
+#: Graphs are compiled for each number of rows, so these numbers are used only where nothing is compiled.
 MORE = [
     st.tuples(st.just("insert"), st.sampled_from([None, 5, 6, 7])),
     st.tuples(st.just("insert"), st.just(None), PRIORITY),
@@ -83,7 +83,7 @@ def make_twin(options: dict[str, Any]) -> UniformTwin:
 
 
 class Pair:
-    """A buffer and its twin, which every operation reaches alike; what they give is compared."""
+    """A buffer and its twin; every operation goes to both, and the results are compared."""
 
     def __init__(self, driver: Any, twin: UniformTwin) -> None:
         self.driver, self.twin = driver, twin
@@ -157,7 +157,7 @@ _elsewhere: dict[str, Any] = {}
 
 
 def from_python(backend: str, options: dict[str, Any]) -> Any:
-    """A driver from Python, emptied; those with equal arguments share one."""
+    """Return an emptied driver from Python; equal arguments share one."""
     key = f"{backend} {options}"
     if key not in _elsewhere:
         where = Combination("pynative", backend, "eager")
@@ -192,7 +192,7 @@ def test_the_uniform_twin_by_hand():
     assert (twin.eligible(), twin.can_sample()) == ([0], False)
     assert twin.info([1, 2, 3, 4, 0]) == [(1.0, 2, 0), (1.0, 0, 0), (1.0, 0, 0), (0.0, -1, -1), (0.0, -1, -1)]
     twin.advance(1)
-    twin.insert([14])  # in the place of row 11, serial 1
+    twin.insert([14])  # replaces row 11, serial 1
     assert twin.state()["use_counts"] == [0, 0, ~0]
     twin.advance(1)
     assert (twin.eligible(), twin.oldest_fresh(), twin.state()["clock"]) == ([1], 4, [2, 4])

@@ -1,4 +1,4 @@
-"""Buffers into files and out of them: all state, other capacities, several buffers, and errors."""
+"""Saving buffers to files and loading them: all state, other capacities, several buffers, and errors."""
 
 import json
 import re
@@ -43,7 +43,7 @@ PATH = "buffer.safetensors"
 
 @pytest.mark.parametrize("name", BUFFERS)
 def test_a_buffer_is_what_was_saved(name: str):
-    """State and draws, by a new buffer and into one that is there."""
+    """State and draws, in a new buffer and in an existing one."""
     buffer = filled(BUFFERS[name])
     save(buffer, PATH)
     new, given = load(PATH), filled(BUFFERS[name], 40, seed=9)
@@ -60,7 +60,7 @@ def test_a_buffer_is_what_was_saved(name: str):
 
 @pytest.mark.parametrize("name", ["uniform", "views"])
 def test_a_limiter(name: str):
-    """Its rule and counts are those that were saved, also where it has no end and in another capacity."""
+    """Rule and counts are those that were saved, also for a limiter without an end and in another capacity."""
     buffer = RINGS[name](seed=0)
     buffer.limiter = RateLimiter((1, float("inf")), 4, 50, timeout=3)
     insert(buffer, 12)
@@ -94,7 +94,7 @@ def test_an_empty_buffer_and_one_that_was_reset(name: str):
 
 
 def test_constructor_arguments():
-    """Everything that was given comes back, however it was given, and what the caller changes later does not count."""
+    """Every argument comes back, in any form of input, and later changes by the caller have no effect."""
     names = list(NAMES)
     view = NStep(2, gamma=0.5)
     buffer = PrioritizedReplayBuffer(
@@ -140,7 +140,7 @@ EVERY_TYPE = ["bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in 
 
 
 def test_every_dtype_and_the_safetensors_library():
-    """That library reads the file, and finds each array aligned to its elements."""
+    """That library reads the file, with each array aligned to its elements."""
     buffer = ReplayBuffer(sample_size=2, capacity=5, shapes=[(3,)] * len(EVERY_TYPE), types=EVERY_TYPE, seed=0)
     columns = [(np.arange(21).reshape(7, 3) % 5).astype(dtype) for dtype in buffer.columns.numpy_types]
     buffer.insert(columns)
@@ -173,7 +173,7 @@ def test_the_file_holds_rows_from_the_oldest_to_the_newest():
 
 
 def test_a_capacity_of_one_or_two():
-    """Arrays that are as long as the buffer only by chance are not taken for rows."""
+    """Arrays that have the buffer's length only by chance are not taken for rows."""
     for capacity in (1, 2):
         for make in (PrioritizedReplayBuffer, ReservoirReplayBuffer):
             buffer = make(1, capacity, [(2,)], ["int32"], seed=0)
@@ -187,7 +187,7 @@ def test_a_capacity_of_one_or_two():
 
 @pytest.mark.parametrize("name", RINGS)
 def test_a_smaller_capacity_is_as_if_rows_had_been_overwritten(name: str):
-    """The state is that of a buffer with this capacity to which the same was done."""
+    """The state is that of a buffer with this capacity after the same operations."""
     capacity = 14
     for seed in range(4):
         generators = [np.random.default_rng(seed) for _ in range(2)]
@@ -199,7 +199,7 @@ def test_a_smaller_capacity_is_as_if_rows_had_been_overwritten(name: str):
         loaded = load(PATH, capacity=capacity)
         loaded.check_valid()
         assert loaded.capacity == capacity
-        assert_same_state(loaded, small, apart_from=("counts",))  # they tell what happened in the large one
+        assert_same_state(loaded, small, apart_from=("counts",))  # they count the events in the large one
         insert(loaded, 3)
         insert(small, 3)
         assert_same_state(loaded, small, apart_from=("counts",))
@@ -233,7 +233,7 @@ def test_a_larger_capacity_holds_the_same_rows(name: str):
 
 
 def test_the_window_of_an_elastic_buffer():
-    """It becomes no larger than the buffer, and one of all rows stays one of all rows."""
+    """It becomes no larger than the buffer, and a window of all rows remains one of all rows."""
     buffer = filled(RINGS["elastic"])
     for window, capacity, expected in ((20, 10, 10), (20, 40, 20), (24, 40, 40), (4, 10, 4), (4, 5, 4)):
         buffer.set_window(window)
@@ -319,7 +319,7 @@ def test_several_buffers_errors():
             save(wrong, PATH)
 
 
-# Buffers that a file cannot make, and other errors.
+# Buffers that a file cannot create, and other errors.
 
 
 def relabelled(**other: Any) -> ReplayBuffer:
@@ -331,7 +331,7 @@ def relabelled(**other: Any) -> ReplayBuffer:
 
 
 class OwnBuffer(ReplayBuffer):
-    """A class that mindspore_replay does not know."""
+    """A class unknown to mindspore_replay."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(2, 10, [()] * 3, ["float32"] * 3, seed=seed)
@@ -360,7 +360,7 @@ def test_buffers_that_a_file_cannot_make(make: Any, reason: str):
 
 
 def test_buffers_that_do_not_fit():
-    """Errors say what is wrong, and the buffer is as it was."""
+    """Errors state the cause, and the buffer is unchanged."""
     saved = filled(RINGS["prioritized"])
     saved.update_priorities(saved.sample()[0], 2.0)
     save(saved, PATH)
@@ -445,7 +445,7 @@ def test_progress_needs_tqdm(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_buffer_that_was_loaded_works_in_graphs():
-    """Graphs that were compiled before see what was loaded."""
+    """Graphs compiled before see the loaded state."""
     buffer = filled(RINGS["uniform"])
 
     class Body(nn.Cell):

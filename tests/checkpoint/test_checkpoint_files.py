@@ -1,4 +1,4 @@
-"""Files that are damaged, disks that are full, processes that are killed, and memory."""
+"""Damaged files, full disks, killed processes, and memory."""
 
 import errno
 import gc
@@ -32,7 +32,7 @@ START = b'{"__metadata__":{"header_crc32":"'
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Any, Any]:
-    """A file, the buffer in it, and another of its kind."""
+    """Return a file, the buffer in it, and another of its kind."""
     path = tmp_path_factory.mktemp("saved") / PATH
     buffer = filled(RINGS["views"], 30)
     save(buffer, path)
@@ -40,7 +40,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Any, Any]:
 
 
 def refused(content: bytes, given: Any) -> str:
-    """The error for a file with this content, which must be a ValueError that names it."""
+    """Return the error for a file with this content, which must be a ValueError that names the file."""
     Path(PATH).write_bytes(content)
     before = given.serials.asnumpy().tolist(), given.random_state.asnumpy().tolist()
     with pytest.raises(ValueError, match=r"^For 'load'") as error:
@@ -84,7 +84,7 @@ def remove_some(content: bytes, generator: np.random.Generator) -> bytes:
 
 
 def zero_some(content: bytes, generator: np.random.Generator) -> bytes:
-    """What a disk does that lost a block."""
+    """Zero some bytes, like a disk that lost a block."""
     at = generator.integers(len(content))
     return content[:at] + bytes(len(content[at : at + 512])) + content[at + 512 :]
 
@@ -97,7 +97,7 @@ def exchange_blocks(content: bytes, generator: np.random.Generator) -> bytes:
 
 
 def other_length(content: bytes, generator: np.random.Generator) -> bytes:
-    """A header that is said to be longer, shorter or huge."""
+    """Change the length of the header: longer, shorter or huge."""
     length = [0, 1, 8, 2**31, 2**63, 2**64 - 1, int(generator.integers(2**40))][generator.integers(7)]
     return length.to_bytes(8, "little") + content[8:]
 
@@ -157,7 +157,7 @@ def test_what_errors_say(saved: tuple[bytes, Any, Any]):
 
 
 def test_other_files_of_safetensors(saved: tuple[bytes, Any, Any]):
-    """Also those that hold the same arrays and say that they are of this format."""
+    """Also those that hold the same arrays and claim to be of this format."""
     _, buffer, given = saved
     state = {key: np.asarray(array) for key, array in buffer.state_dict().items()}
     for metadata in (None, {"format": "mindspore_replay", "format_version": "1"}):
@@ -169,7 +169,7 @@ def test_other_files_of_safetensors(saved: tuple[bytes, Any, Any]):
     refused(Path("buffer.ckpt").read_bytes(), given)
 
 
-# Files that were made wrong, with right checksums.
+# Malformed files with valid checksums.
 
 
 def opened(content: bytes) -> tuple[dict[str, Any], dict[str, bytearray]]:
@@ -180,7 +180,7 @@ def opened(content: bytes) -> tuple[dict[str, Any], dict[str, bytearray]]:
 
 
 def sealed(header: dict[str, Any], arrays: dict[str, bytearray], moved: bool = True) -> bytes:
-    """A file with right checksums, and, if arrays have `moved`, right places of them."""
+    """Return a file with valid checksums, and, if arrays have `moved`, correct offsets."""
     data = b"".join(arrays.values())
     at = 0
     for key, array in arrays.items():
@@ -194,7 +194,7 @@ def sealed(header: dict[str, Any], arrays: dict[str, bytearray], moved: bool = T
 
 
 def sealed_text(text: bytes) -> bytes:
-    """The length and a header with the right checksum of its own."""
+    """Return the length and a header with its own valid checksum."""
     checked = text[len(START) + 8 :]
     return len(text).to_bytes(8, "little") + START + f"{zlib.crc32(checked):08x}".encode() + checked
 
@@ -307,7 +307,7 @@ def test_files_with_right_checksums_and_wrong_content(saved: tuple[bytes, Any, A
 
 
 def test_sealing_keeps_a_right_file_right(saved: tuple[bytes, Any, Any]):
-    """Else the tests above would say nothing."""
+    """Otherwise the tests above would prove nothing."""
     content, buffer, given = saved
     Path(PATH).write_bytes(sealed(*opened(content)))
     assert_same_state(load(PATH, buffer=given), buffer)
@@ -318,7 +318,7 @@ def test_sealing_keeps_a_right_file_right(saved: tuple[bytes, Any, Any]):
 
 
 def test_a_header_in_which_an_array_comes_twice(saved: tuple[bytes, Any, Any]):
-    """Readers would differ on which of them counts."""
+    """Readers would differ on which one counts."""
     content, _, given = saved
     length = 8 + int.from_bytes(content[:8], "little")
     text = content[8:length].replace(b',"serials":', b',"serials":{},"serials":', 1)
@@ -343,7 +343,7 @@ def test_headers_with_right_checksums(saved: tuple[bytes, Any, Any], text: bytes
 
 
 def test_arguments_in_a_file_that_no_constructor_takes(saved: tuple[bytes, Any, Any]):
-    """Nothing is made from a file but the buffers and views of this library, by their constructors' checks."""
+    """A file creates only buffers and views of this library, through the checks of their constructors."""
     content, _, _ = saved
     right = json.loads(opened(content)[0]["__metadata__"]["description"])["arguments"]
     for change in (
@@ -374,7 +374,7 @@ def test_arguments_in_a_file_that_no_constructor_takes(saved: tuple[bytes, Any, 
 
 
 def test_random_state_of_rows_with_right_checksums(saved: tuple[bytes, Any, Any]):
-    """What is not refused is a buffer that holds together."""
+    """A state that is accepted is consistent."""
     content, _, given = saved
     generator = np.random.default_rng(1)
     outcomes = set()
@@ -405,7 +405,7 @@ def test_random_state_of_rows_with_right_checksums(saved: tuple[bytes, Any, Any]
 
 @pytest.fixture
 def small_disk() -> Iterator[None]:
-    """The system refuses to write files beyond 16 KiB."""
+    """Make the system refuse to write files beyond 16 KiB."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
     yield
@@ -435,7 +435,7 @@ def test_a_disk_that_is_full(incremental: bool, request: pytest.FixtureRequest):
 
 
 def on_chunk(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], Any]) -> None:
-    """Does something once while a file is written."""
+    """Call `do` once while a file is written."""
 
     class WriteAll(saving.WriteAll):
         calls = 0
@@ -465,7 +465,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_buffer_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPatch, change: str):
-    """As a compiled graph of another thread can do, which holds no lock."""
+    """A compiled graph of another thread can do this, as it holds no lock."""
     buffer = filled(RINGS["views"])
     save(buffer, PATH)
     content = Path(PATH).read_bytes()
@@ -497,7 +497,7 @@ def test_calls_from_python_wait(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_two_saves_to_one_path_at_once(monkeypatch: pytest.MonkeyPatch):
-    """The file is that of the second; the first says that it has none."""
+    """The file is that of the second; the first raises that it has none."""
     first, second = filled(RINGS["uniform"]), filled(RINGS["uniform"], 40, seed=1)
     real = saving.WriteAll
 
@@ -513,7 +513,7 @@ def test_two_saves_to_one_path_at_once(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("incremental", [False, True])
 def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPatch, incremental: bool):
-    """What is loaded is one state that was saved, the new one."""
+    """The loaded state is one that was saved, the new one."""
     old, new = large(50), large(60)
     save(old, PATH)
     old.insert([np.ones((1, 500), np.float32)])
@@ -537,7 +537,7 @@ def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The power may fail at any moment: first the file, then its name, then the folder that holds the name."""
+    """The power may fail at any moment: first the file is synced, then its name, then the folder of the name."""
     buffer, path, calls = filled(RINGS["uniform"]), tmp_path / "buffer.safetensors", []
     fsync, replace = os.fsync, os.replace
 
@@ -560,7 +560,7 @@ def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkey
 
 @pytest.mark.slow
 def test_killed_at_any_moment(tmp_path: Path):
-    """The file loads after each kill, and its rows fit together; a save that is not atomic does not pass."""
+    """The file loads after each kill, and its rows are consistent; a save that is not atomic fails this test."""
     script = TESTS / "support" / "killed_savers.py"
     ran = subprocess.run(
         [sys.executable, script, tmp_path, "save", "incremental", "in-place", "removing"],
@@ -574,7 +574,7 @@ def test_killed_at_any_moment(tmp_path: Path):
     for how in ("save", "incremental"):
         result = results[how]
         assert result["rounds"] == result["killed"] == result["old"] + result["new"] > 40, how
-        # Some were killed before the file was there, some while it was written, and some when it had its name.
+        # Some were killed before the file existed, some while it was written, and some after it got its name.
         assert min(result["old"] - result["in the middle"], result["in the middle"], result["new"]) >= 1, how
     assert results["in-place"]["damaged"] == results["removing"]["damaged"] == 1
 
@@ -591,7 +591,7 @@ def resident(field: str) -> int:
 
 
 def peak(call: Callable[[], Any]) -> int:
-    """Bytes by which the resident set grew at most."""
+    """Return the maximum growth of the resident set, in bytes."""
     gc.collect()
     before = resident("VmRSS")
     CLEAR.write_text("5")
@@ -612,7 +612,7 @@ def can_measure() -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not can_measure(), reason="/proc/self/clear_refs cannot be written here")
 def test_memory(monkeypatch: pytest.MonkeyPatch):
-    """Saving needs no second copy, and loading one; the check finds a save that copies."""
+    """Saving needs no second copy, and loading one; the check detects a save that copies."""
     n = MEGABYTES << 10
     buffer = PrioritizedReplayBuffer(sample_size=4, capacity=n, shapes=[(1020,), ()], types=["uint8", "int32"], seed=0)
     for begin in range(0, n, 1 << 12):

@@ -1,4 +1,4 @@
-"""Files of format version 1, as they were first written: they load, and the samples that follow are the same."""
+"""Files of format version 1, as first written: they load, and the samples that follow are the same."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def test_every_file_is_tested():
     assert names == {f"{name}.safetensors" for name in DRAWS} | {"incremental.safetensors.1"}
 
 
-#: The backends are compared elsewhere, and graphs take long to compile.
+#: Other tests compare the backends, and graphs take long to compile.
 CASES = [*((name, "native") for name in DRAWS), ("uniform", "composite")]
 
 

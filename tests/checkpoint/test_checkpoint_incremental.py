@@ -1,4 +1,4 @@
-"""Incremental files: only new rows are written, and together with the first file they are the buffer."""
+"""Incremental files: only new rows are written, and together with the first file they restore the buffer."""
 
 import re
 from pathlib import Path
@@ -16,12 +16,12 @@ PATH = "buffer.safetensors"
 
 
 def files() -> list[str]:
-    """What lies there, as endings of the path."""
+    """Return the files in the folder, as suffixes of the path."""
     return sorted(entry.name.removeprefix(PATH) for entry in Path().iterdir())
 
 
 def wide(capacity: int = 50, **other: Any) -> PrioritizedReplayBuffer:
-    """A buffer of long rows, so that a file is hardly more than its rows."""
+    """Return a buffer of long rows, so that a file is hardly larger than its rows."""
     return PrioritizedReplayBuffer(
         sample_size=2, capacity=capacity, shapes=[(500,), ()], types=["float32", "int32"], seed=0, **other
     )
@@ -37,11 +37,11 @@ def save_more(buffer: Any, path: str = PATH) -> None:
     save(buffer, path, incremental=True)
 
 
-# A reservoir with weights compiles a graph for every size of an insertion, and adds nothing to one without them.
+# A weighted reservoir compiles a graph for every insertion size, and covers no more than one without weights.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*RINGS, "reservoir"])
 def test_random_operations(name: str):
-    """After each save the files together are the buffer, in its capacity and another."""
+    """After each save the files together restore the buffer, in its capacity and another."""
     generator = np.random.default_rng(5)
     buffer = BUFFERS[name](60, seed=0)
     chains = set()
@@ -90,7 +90,7 @@ def test_only_new_rows_are_written():
 
 
 def test_rows_of_a_reservoir():
-    """Of a reservoir the rows in slots that changed."""
+    """For a reservoir, the rows in slots that changed."""
     buffer = BUFFERS["reservoir"](60, seed=0)
     insert(buffer, 80)
     save_more(buffer)
@@ -103,7 +103,7 @@ def test_rows_of_a_reservoir():
 
 
 def test_a_new_file_with_all_rows():
-    """When the incremental ones would become larger, or nothing of the old one is left."""
+    """If the incremental files would become larger, or no row of the old one is left."""
     buffer = wide()
     add(buffer, 30)
     save_more(buffer)
@@ -219,7 +219,7 @@ def test_several_buffers(name: str):
 
 
 def test_a_part_that_is_saved_elsewhere_or_takes_another_place():
-    """Then nobody knows what the files lack of it."""
+    """Nothing then tells which of its rows the files lack."""
     first, second = filled(RINGS["uniform"], seed=1), filled(RINGS["uniform"], 40, seed=2)
     both = {"one": first, "other": second}
     save_more(both)
@@ -233,11 +233,11 @@ def test_a_part_that_is_saved_elsewhere_or_takes_another_place():
     assert ".1" not in files()
 
 
-# Files that are not what they should be.
+# Invalid files.
 
 
 def chain(count: int = 3, first: int = 45) -> PrioritizedReplayBuffer:
-    """A buffer, saved to as many files."""
+    """Return a buffer, saved to this number of files."""
     buffer = wide()
     add(buffer, first)
     save_more(buffer)
@@ -279,7 +279,7 @@ def test_files_that_were_exchanged():
 
 
 def test_a_file_that_was_written_after_another_state():
-    """Two processes that go on from one file: the second finds other files there than it wrote, and writes all."""
+    """Two processes continue from one file: the second finds files that it has not written, and writes all rows."""
     first = chain(1)
     record = first.last_saved
     add(first, 2)
@@ -301,7 +301,7 @@ def test_a_file_that_was_written_after_another_state():
 
 
 def test_a_last_file_that_another_wrote():
-    """Of two processes that go on from one file, the second finds that the last file is not its own."""
+    """Two processes continue from one file: the second finds that the last file is not its own."""
     buffer = chain(1)
     record = buffer.last_saved
     add(buffer, 2)
@@ -318,7 +318,7 @@ def test_a_last_file_that_another_wrote():
 
 
 def test_a_first_file_that_another_wrote():
-    """And that was killed before it could remove what is left over."""
+    """And that was killed before it could remove the old files."""
     buffer = chain(2)
     leftover = Path(f"{PATH}.1").read_bytes()
     save(wide(), PATH)
@@ -339,7 +339,7 @@ def test_an_altered_file():
 
 
 def test_leftovers_of_an_older_file():
-    """They are not read, and the next save removes them, as it does what a killed one left."""
+    """They are not read, and the next save removes them, as it does the leftovers of a killed one."""
     chain(3)
     old = {name: Path(f"{PATH}{name}").read_bytes() for name in (".1", ".2")}
     buffer = chain(1)
@@ -357,7 +357,7 @@ def test_leftovers_of_an_older_file():
 
 
 def test_files_of_other_kinds_with_such_names():
-    """Those of this format that hold all rows are left alone; others are no incremental files for sure."""
+    """Files of this format that hold all rows are left alone; others are certainly no incremental files."""
     buffer, other = (
         chain(1),
         ReplayBuffer(sample_size=3, capacity=24, shapes=[(40,), (), ()], types=["float32", "float32", "bool"], seed=1),

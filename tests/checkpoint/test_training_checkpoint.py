@@ -1,4 +1,4 @@
-"""Training runs in files: nothing is left out, a run that goes on is the same run, and errors change nothing."""
+"""Training runs in files: no state is left out, a resumed run is the same run, and errors change nothing."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class Learner(nn.Cell):
 
 
 class Training:
-    """A loop as a user writes it, with random numbers of every kind."""
+    """A user's loop, with random numbers of every kind."""
 
     def __init__(self, seed: int) -> None:
         self.learner = Learner(seed)
@@ -62,7 +62,7 @@ class Training:
         self.checkpoint = TrainingCheckpoint(PATH, learner=self.learner, rng=self.rng)
 
     def go_on(self, steps: int) -> list[Any]:
-        """What happened in these steps."""
+        """Run some steps and return their results."""
         losses = []
         for _ in range(steps):
             self.step += 1
@@ -86,7 +86,7 @@ class Training:
 
 @pytest.mark.parametrize("ran_before", [False, True])
 def test_a_run_that_goes_on_is_the_same_run(ran_before: bool):
-    """Also into Cells whose graphs were compiled already; with other random states it would not be."""
+    """Also in Cells whose graphs were compiled already; with other random states it would differ."""
     other = Training(5)
     if ran_before:
         other.go_on(2)
@@ -112,7 +112,7 @@ def test_random_states_of_the_process():
     own["generator"] = ms.Generator().manual_seed(6)
 
     def drawn() -> list[Any]:
-        ms.default_generator._step(Tensor(12))  # as an operator does that takes numbers from it
+        ms.default_generator._step(Tensor(12))  # an operator that draws random numbers does this
         own["generator"]._step(Tensor(4))
         normal, uniform = ops.standard_normal((3,)), ops.uniform((2,), Tensor(0.0), Tensor(1.0))
         return [
@@ -204,7 +204,7 @@ def mixed(buffers: dict[str, Any], seed: int) -> MixedReplay:
     return MixedReplay([(buffers["agent"], 0.75), (buffers["expert"], 0.25)], 8, adjustable=True, seed=seed)
 
 
-#: Ways to give buffers, alone, in Cells and in both.
+#: Ways to pass buffers: alone, in Cells and in both.
 GIVEN: dict[str, Callable[[dict[str, Any], Any], dict[str, Any]]] = {
     "each": lambda buffers, _: buffers,
     "dict": lambda buffers, _: {"buffers": buffers},
@@ -219,7 +219,7 @@ GIVEN: dict[str, Callable[[dict[str, Any], Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("how", GIVEN)
 def test_buffers_wherever_they_are(how: str):
-    """Each is written once, incrementally, and as `save` does: only the rows that are stored."""
+    """Each is written once, incrementally, and as `save` writes it: only the stored rows."""
     old, new = sources(0), sources(7)
     old_mixed, new_mixed = mixed(old, 1), mixed(new, 3)
     first = TrainingCheckpoint(PATH, **GIVEN[how](old, old_mixed))
@@ -247,7 +247,7 @@ def test_only_new_rows_are_written():
     sizes = [Path(name).stat().st_size for name in (PATH, f"{PATH}.1")]
     assert sizes[0] > 900 * 41 * 4
     assert sizes[1] < 20_000
-    TrainingCheckpoint(PATH, network=network, buffer=buffer).save()  # of another object: all rows
+    TrainingCheckpoint(PATH, network=network, buffer=buffer).save()  # by another object: all rows
     assert [entry.name for entry in Path().iterdir()] == [PATH]
 
 
@@ -267,7 +267,7 @@ def test_parameters_that_several_have_are_written_once():
     assert 3 * 40_000 < Path(PATH).stat().st_size < 4 * 40_000  # the weights and two moments
 
 
-# What does not fit.
+# Mismatches.
 
 
 def parts_of_a_run(**other: Any) -> dict[str, Any]:
@@ -340,7 +340,7 @@ def test_a_file_of_save():
 
 
 class ShardedReplay:
-    """As its name is what matters here, no Ray is needed."""
+    """Only its name matters here, so Ray is not needed."""
 
 
 def test_parts_that_are_none():
@@ -358,7 +358,7 @@ def test_parts_that_are_none():
 
 @pytest.mark.parametrize("file", [PATH, f"{PATH}.1"])
 def test_damage_anywhere_is_found_and_changes_nothing(file: str):
-    """A bit in each 1000 bytes, and a file that is cut off."""
+    """A bit in each 1000 bytes, and a truncated file."""
     parts = parts_of_a_run()
     checkpoint = TrainingCheckpoint(PATH, **parts)
     insert(parts["buffer"], 30)
@@ -399,7 +399,7 @@ def test_a_network_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPa
 
 
 def test_killed_at_every_point_of_a_save(tmp_path: Path):
-    """After each there is the run before or the new one, whole; a save that is not atomic does not pass."""
+    """After each there is the previous run or the new one, whole; a save that is not atomic fails this test."""
     script = TESTS / "support" / "killed_training.py"
     ran = subprocess.run(
         [sys.executable, script, tmp_path, "whole", "incremental", "in-place"],
@@ -417,12 +417,12 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path):
         assert len(found) > 20, how
         assert found == [2] * found.count(2) + [3] * found.count(3), how
         assert found.count(2) > 20, how
-        assert found.count(3) > 2, how  # a kill after the new file is there, but before the folder is on the disk
+        assert found.count(3) > 2, how  # a kill after the new file exists, but before the folder is synced
     assert "ValueError" in results["in-place"]["found"]
 
 
 def test_the_loop_of_the_page_goes_on_after_a_kill(tmp_path: Path):
-    """It is killed between two saves, and gives the same losses and weights as one that was not."""
+    """It is killed between two saves, and yields the losses and weights of an uninterrupted run."""
     page = ROOT / "docs" / "training_checkpoints.md"
     loop = page.read_text().split("```python\n")[1].split("```")[0]
     for long, short in (("step < 100", "step < 20"), ("step % 50", "step % 10")):

@@ -1,4 +1,4 @@
-"""The operators on a buffer that an integer names, called as MindSpore RL calls them."""
+"""The operators on a buffer identified by an integer, called as MindSpore RL calls them."""
 
 import mindspore as ms
 import numpy as np
@@ -27,7 +27,7 @@ PLACES = pytest.mark.parametrize(
 
 
 class Priority(nn.Cell):
-    """Prioritized replay on the operators, as MindSpore RL has it."""
+    """Prioritized replay on the operators, as in MindSpore RL."""
 
     def __init__(
         self, backend: str, capacity: int = 4, sample_size: int = 2, alpha: float = 1.0, seed: int = 5
@@ -54,7 +54,7 @@ class Priority(nn.Cell):
 
 
 class Reservoir(nn.Cell):
-    """A reservoir on the operators, as MindSpore RL has it."""
+    """A reservoir on the operators, as in MindSpore RL."""
 
     def __init__(self, backend: str, capacity: int = 4, sample_size: int = 3, seed: int = 5) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Reservoir(nn.Cell):
 
 
 class Everything(nn.Cell):
-    """Pushes a row, lowers the priority of the rows that it draws, and draws again."""
+    """Pushes a row, lowers the priority of the rows it draws, and draws again."""
 
     def __init__(self, buffer: Priority) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Everything(nn.Cell):
 
 
 class Stream(nn.Cell):
-    """Offers as many rows as it is told and draws from what is kept."""
+    """Offers a given number of rows and draws from those kept."""
 
     def __init__(self, buffer: Reservoir) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def row_of(number: int) -> tuple[Tensor, Tensor]:
 
 
 def check_rows(indices: Tensor, states: Tensor, actions: Tensor) -> list[int]:
-    """The rows' numbers, which are their handles in a buffer that was never emptied."""
+    """Return the rows' numbers, which are their handles in a buffer that was never emptied."""
     numbers = indices.asnumpy().tolist()
     assert actions.asnumpy().ravel().tolist() == numbers
     assert states.asnumpy().tolist() == [[n, n] for n in numbers]
@@ -116,7 +116,7 @@ def check_rows(indices: Tensor, states: Tensor, actions: Tensor) -> list[int]:
 
 
 def test_push_beyond_the_capacity(backend: str):
-    """The old kernel wrote a row past the end of its memory. The oldest row goes, and its handle is dead."""
+    """The old kernel wrote a row past the end of its memory. The oldest row is evicted, and its handle is invalid."""
     buffer = Priority(backend, sample_size=4)
     for number in range(4):
         assert buffer.insert(*row_of(number)).asnumpy().tolist() == [buffer.handle]
@@ -147,7 +147,7 @@ def test_everything_in_one_graph(backend: str, mode: str):
 
 
 def test_python_graphs_and_backends_draw_alike():
-    """A seed says what is drawn, wherever the draw is called from."""
+    """The seed determines the draws, wherever the draw is called from."""
     buffers = [Priority(backend, seed=3) for backend in ("native", "native", "composite")]
     for buffer in buffers:
         for number in range(3):
@@ -169,7 +169,7 @@ def test_priorities_set_how_often_a_row_is_drawn():
 
 
 def fits(counts: np.ndarray, shares: np.ndarray) -> bool:
-    """Whether each count is within 5 sigma of its expectation."""
+    """Return True if each count is within 5 sigma of its expectation."""
     n, p = counts.sum(), shares / shares.sum()
     return bool((np.abs(counts - n * p) < 5 * np.sqrt(n * p * (1 - p))).all())
 
@@ -221,7 +221,7 @@ def test_seeds():
 
 
 def test_a_reservoir_keeps_each_row_of_the_stream_equally_often():
-    """The old kernel counted the rows that it kept, not those that came, and so kept the newest too often."""
+    """The old kernel counted the rows it kept, not those of the stream, and so kept the newest too often."""
     rows, runs, capacity = 30, 120, 4
     buffer = Reservoir("native", capacity=capacity, sample_size=1, seed=9)
     stream = ms.jit(Stream(buffer).construct)
@@ -238,7 +238,7 @@ def test_a_reservoir_keeps_each_row_of_the_stream_equally_often():
 
 
 def old_reservoir(capacity: int, rows: int, seed: int) -> np.ndarray:
-    """Which rows the removed kernel keeps: it compares with how many rows it accepted."""
+    """Return the rows that the removed kernel keeps: it counts the rows it accepted."""
     rng = np.random.default_rng(seed)
     slots, accepted = list(range(capacity)), capacity
     for row in range(capacity, rows):

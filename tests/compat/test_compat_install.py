@@ -1,4 +1,4 @@
-"""What `install` changes, that it is undone, and that a package written for MindSpore's old operators runs on it."""
+"""The patches of `install` and their removal; a package written for MindSpore's old operators runs on it."""
 
 import importlib
 import pkgutil
@@ -25,11 +25,11 @@ REMOVED += [f"TensorsQueue{what}" for what in QUEUES]
 REMOVED = [name for name in REMOVED if not hasattr(importlib.import_module(f"{OPERATIONS}._rl_inner_ops"), name)]
 PARSER = find_parser()
 SWITCHES = importlib.import_module(f"{PARSER.__name__}.compile_config")
-#: Whether this MindSpore adds in place where compiled code says +=.
+#: True if this MindSpore adds in place for += in compiled code.
 IN_PLACE = SWITCHES.JIT_ENABLE_AUGASSIGN_INPLACE == "1"
 
-#: A package in the manner of MindSpore RL: it imports the operators by their old names, makes its buffers on them from
-#: a configuration, keeps them as `self.buffers`, and runs episodes in compiled methods that count with `+=`.
+#: A package in the style of MindSpore RL: it imports the operators by their old names, makes its buffers on them from a
+#: configuration, keeps them as `self.buffers`, and runs episodes in compiled methods that count with `+=`.
 PACKAGE = {
     "buffers": """
 import mindspore as ms
@@ -241,7 +241,7 @@ class PriorityTrainer(nn.Cell):
 
 @pytest.fixture
 def patches() -> Iterator[tuple[Patch, ...]]:
-    """MindSpore with the patches, and without them afterwards."""
+    """Patch MindSpore, and restore it afterwards."""
     try:
         yield install()
     finally:
@@ -282,11 +282,11 @@ STATE = Tensor([0.0, 0.0], ms.float32)
 
 
 def namespaces() -> list[dict[str, Any]]:
-    """Everything that `install` may touch."""
+    """Return all namespaces that `install` may touch."""
     owners = [importlib.import_module(name) for name in (OPERATIONS, f"{OPERATIONS}._rl_inner_ops")]
     found = [dict(vars(owner)) for owner in [*owners, PARSER, SWITCHES, nn.Cell]]
     for names in found:
-        names.pop("total_instance_count", None)  # of Cells that live, which the garbage collector changes at any time
+        names.pop("total_instance_count", None)  # number of Cells, which the garbage collector changes at any time
     return found
 
 
@@ -392,7 +392,7 @@ def test_graph_kernels_that_were_on_are_off_until_uninstall():
 
 
 class LogSumExp(nn.Cell):
-    """Each way to call it: MindSpore RL's and today's."""
+    """Each way to call it: MindSpore RL's and the current one."""
 
     def construct(self, x):
         old = ops.logsumexp(x, axis=1), ops.logsumexp(x, axis=1, keep_dims=True)
@@ -408,7 +408,7 @@ def test_logsumexp_takes_an_axis(mode: str):
 
 
 class TensorCheck(nn.Cell):
-    """In the manner of MindSpore RL's GRU."""
+    """In the style of MindSpore RL's GRU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -471,7 +471,7 @@ class Counter(nn.Cell):
 
 
 def test_augmented_assignment_leaves_constants_alone(patches: Any):
-    """It works whenever it is installed, also after other graphs were compiled, and ends with `uninstall`."""
+    """It works at any time of installation, also after other graphs were compiled, and ends with `uninstall`."""
     for installed in (True, False, True):
         (install if installed else uninstall)()
         counter = Counter()

@@ -1,4 +1,4 @@
-"""The replay buffers with MindSpore RL's constructors, in trainers of its manner."""
+"""The replay buffers with MindSpore RL's constructors, in trainers of its style."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ PLACES = pytest.mark.parametrize(
 
 
 def config(cls: Any, **params: Any) -> dict[str, Any]:
-    """The part of a configuration that describes the buffer."""
+    """Return the part of a configuration that describes the buffer."""
     return {"number": 1, "type": cls, "params": params, "data_shape": list(SHAPES), "data_type": list(TYPES)}
 
 
 def create(settings: dict[str, Any], types: str = "types") -> Any:
-    """Makes a buffer out of a configuration, by keywords."""
+    """Make a buffer from a configuration, by keywords."""
     params = dict(settings["params"])
     params["shapes"] = tuple(settings["data_shape"])
     params[types] = tuple(settings["data_type"])
@@ -36,7 +36,7 @@ def row_of(number: int) -> list[Tensor]:
 
 
 def check_rows(states: Tensor, actions: Tensor, dones: Tensor) -> list[int]:
-    """The rows' numbers, each row checked to be whole."""
+    """Return the rows' numbers; check that each row is whole."""
     numbers = actions.asnumpy().ravel().tolist()
     assert states.asnumpy().tolist() == [[n, n] for n in numbers]
     assert dones.asnumpy().ravel().tolist() == [n % 2 == 0 for n in numbers]
@@ -44,7 +44,7 @@ def check_rows(states: Tensor, actions: Tensor, dones: Tensor) -> list[int]:
 
 
 class GatedBuffer(UniformReplayBuffer):
-    """A buffer that stores on command, by the operator, as the one for several agents does."""
+    """A buffer that stores on command, by the operator, like the one for several agents."""
 
     def __init__(self, sample_size: int, capacity: int, shapes: Any, types: Any, backend: str = "auto") -> None:
         super().__init__(sample_size, capacity, shapes, types, backend=backend)
@@ -56,7 +56,7 @@ class GatedBuffer(UniformReplayBuffer):
 
 
 class Agent(nn.Cell):
-    """Hands on the methods of its buffer."""
+    """Forwards the methods of its buffer."""
 
     def __init__(self, settings: dict[str, Any], types: str = "types") -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Agent(nn.Cell):
 
 
 class UniformTrainer(Kept):
-    """Fills the buffer in a loop, learns from what it holds, and starts anew."""
+    """Fills the buffer in a loop, learns from its rows, and resets it."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -128,7 +128,7 @@ def test_a_uniform_buffer_fills_and_empties(backend: str, mode: str):
 
 @PLACES
 def test_the_operators_of_a_uniform_buffer(backend: str, mode: str):
-    """They act on the buffer as its methods do, and a saved state stays whole."""
+    """They act on the buffer like its methods, and a saved state stays whole."""
     buffer = GatedBuffer(2, 4, SHAPES, TYPES, backend)
     store = compiled(buffer, mode)
     for number in range(6):
@@ -159,7 +159,7 @@ def test_a_prioritized_buffer(backend: str, mode: str):
     for _ in range(3):
         again, weights, *_ = agent.replay.sample(1.0)
         assert not set(indices.asnumpy()) & set(again.asnumpy())
-        assert (weights.asnumpy() < 1e-4).all()  # over the buffer's largest, which is that of the lowered rows
+        assert (weights.asnumpy() < 1e-4).all()  # over the buffer's largest, that of the lowered rows
     assert int(agent.replay.destroy().size()) == 0
 
 

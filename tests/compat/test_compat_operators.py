@@ -19,7 +19,7 @@ PLACES = pytest.mark.parametrize(
 
 
 class Ring(nn.Cell):
-    """A ring that owns its columns and cursors, as MindSpore RL's uniform buffer does."""
+    """A ring that owns its columns and cursors, like MindSpore RL's uniform buffer."""
 
     def __init__(
         self, backend: str, capacity: int = 5, batch_size: int = 2, types: Any = TYPES, **options: Any
@@ -52,7 +52,7 @@ class Ring(nn.Cell):
         return self.assign(self.count, self.zero)
 
     def rows(self) -> list[int]:
-        """The rows' numbers, the oldest first, each checked to be whole."""
+        """Return the rows' numbers, oldest first; check that each row is whole."""
         numbers = []
         for i in range(int(self.count)):
             state, action = self.get_item(i)
@@ -151,7 +151,7 @@ def test_get_item(backend: str, mode: str):
 
 @pytest.mark.cpu_only("on a GPU the next call reports the failure of a kernel")
 def test_get_item_outside_is_an_error(backend: str):
-    """The old kernel logged it and read outside of the rows."""
+    """The old kernel logged it and read out of bounds."""
     ring = Ring(backend)
     with pytest.raises(IndexError, match=r"must be in \[-0, 0\), since 0 rows are stored, but got 0"):
         ring.get_item(0)
@@ -159,7 +159,7 @@ def test_get_item_outside_is_an_error(backend: str):
     for index in (3, -4):
         with pytest.raises(IndexError, match=rf"must be in \[-3, 3\), since 3 rows are stored, but got {index}\."):
             ring.get_item(index)
-    if backend == "native":  # a graph that fails takes seconds
+    if backend == "native":  # a failing graph takes seconds
         with pytest.raises(RuntimeError, match=r"replay_read\) is 3"):
             ms.jit(Get(ring).construct)(Tensor(3, ms.int32))[0][1].asnumpy()
     assert ring.rows() == [0, 1, 2]
@@ -172,7 +172,7 @@ def test_samples_hold_stored_rows_only_each_equally_often(backend: str, mode: st
     sample = compiled(Sample(ring), mode)
     counts = counted(sample, 500)
     assert uniform(counts)
-    assert not uniform(counted(lambda: rows_of([0, 0, 1, 2]), 500))  # a sampler that is wrong
+    assert not uniform(counted(lambda: rows_of([0, 0, 1, 2]), 500))  # a wrong sampler
 
 
 def counted(sample: Any, times: int) -> np.ndarray:
@@ -185,13 +185,13 @@ def counted(sample: Any, times: int) -> np.ndarray:
 
 
 def uniform(counts: np.ndarray) -> bool:
-    """Whether each count is within 5 sigma of its expectation."""
+    """Return True if each count is within 5 sigma of its expectation."""
     n, p = counts.sum(), 1 / len(counts)
     return bool((np.abs(counts - n * p) < 5 * np.sqrt(n * p * (1 - p))).all())
 
 
 def test_seeds(backend: str):
-    """Equal seeds draw equally; 0 asks for any seed; a seed's state moves with each sample."""
+    """Equal seeds draw equally; 0 means any seed; a seed's state advances with each sample."""
 
     def drawn(**options: Any) -> list[list[int]]:
         ring = Ring(backend, capacity=50, batch_size=20, **options)
@@ -211,18 +211,18 @@ def test_unique(backend: str):
 
 
 def test_too_few_rows_is_an_error(backend: str):
-    """The old kernel logged it and gave what lay in memory."""
+    """The old kernel logged it and returned uninitialized memory."""
     ring = Ring(backend, batch_size=3)
     ring.insert(list(rows_of([0, 1])))
     with pytest.raises(RuntimeError, match="a sample needs batch_size=3 rows, but 2 are stored"):
         ring.sample()
-    if backend == "composite":  # a graph that fails takes seconds
+    if backend == "composite":  # a failing graph takes seconds
         with pytest.raises(RuntimeError, match="assert failed"):
             ms.jit(Sample(ring).construct)()[1].asnumpy()
 
 
 def test_bool_columns(mode: str):
-    """The native backend writes them as they are; MindSpore's operators cannot, and that is said."""
+    """The native backend stores them unchanged; MindSpore's operators cannot, which raises an error."""
     types = [ms.float32, ms.bool_]
     ring = Ring("native", types=types)
     put, sample = compiled(Append(ring), mode), compiled(Sample(ring), mode)

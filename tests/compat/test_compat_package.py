@@ -1,4 +1,4 @@
-"""MindSpore RL 0.7 itself, where it is installed: its source unchanged, its DQN runs and its buffer is whole."""
+"""MindSpore RL 0.7 itself, if installed: its source unchanged, its DQN runs and its buffer is whole."""
 
 import re
 import subprocess

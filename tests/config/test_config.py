@@ -1,6 +1,6 @@
 """Buffers from configurations: a dict in MindSpore RL's keys, or a YAML file.
 
-`test_di_engine.py` has those in DI-engine's.
+`test_di_engine.py` covers DI-engine's keys.
 """
 
 import re
@@ -37,7 +37,7 @@ class FreeBuffer(ReplayBuffer):
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    """The configuration with these keys, less those that are None."""
+    """Return the configuration with these keys, without those that are None."""
     return {key: value for key, value in (CONFIG | changes).items() if value is not None}
 
 

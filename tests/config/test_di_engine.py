@@ -34,7 +34,7 @@ PPG_TYPES = {"policy": {"type": "priority"}, "value": {"type": "priority"}}
 
 
 def refused(config: dict[str, Any], create_config: Any = None, error: type[Exception] = ValueError) -> str:
-    """The message of the error, less its beginning."""
+    """Return the message of the error, without its beginning."""
     with pytest.raises(error) as caught:
         create_buffer(config, create_config)
     start = "For 'create_buffer', "
@@ -50,11 +50,11 @@ def test_the_two_buffers_of_ppg(types: Any, cls: type):
     buffers = create_buffer(COLUMNS | PPG, types)
     assert {name: type(buffer) for name, buffer in buffers.items()} == {"policy": cls, "value": cls}
     assert [(buffer.capacity, buffer.max_use) for buffer in buffers.values()] == [(100, 10), (1000, 100)]
-    assert PPG["policy"] == {"replay_buffer_size": 100, "max_use": 10}  # what is given stays as it is
+    assert PPG["policy"] == {"replay_buffer_size": 100, "max_use": 10}  # the inputs are unchanged
 
 
 def test_rows_of_ppg_are_used_up():
-    """100 rows that are delivered 10 times each, a whole buffer at a time."""
+    """100 rows, each delivered 10 times, a whole buffer at a time."""
     config = COLUMNS | PPG | {"sample_size": 100, "replace": False}
     policy = create_buffer(config)["policy"]
     policy.insert([np.arange(100, dtype=np.int32)])
@@ -66,7 +66,7 @@ def test_rows_of_ppg_are_used_up():
 
 
 def test_common_keys():
-    """A key beside multi_buffer counts for all that have no key of that meaning; seeds go up."""
+    """A key beside multi_buffer applies to all without a key of that meaning; seeds count up."""
     config = COLUMNS | {
         "multi_buffer": True,
         "capacity": 50,
@@ -229,7 +229,7 @@ def test_priority_of_sequences():
 
 
 def test_configurations_with_all_defaults():
-    """What DI-engine's classes give as their defaults, less the keys of logs."""
+    """The defaults of DI-engine's classes, without the keys of logs."""
     deque = {
         "type": "deque", "replay_buffer_size": 10000, "max_use": math.inf, "priority": False,
         "priority_IS_weight": False, "priority_power_factor": 0.6, "IS_weight_power_factor": 0.4,
@@ -397,7 +397,7 @@ def test_unknown_keys(key: str, nearest: str):
     assert refused(ONE | {key: 1}) == f"the configuration has unknown keys: {key!r} (the nearest is {nearest!r})."
 
 
-# Classes of the users.
+# Classes of users.
 
 
 class Tagged(PrioritizedReplayBuffer):
@@ -420,7 +420,7 @@ def test_a_class_with_keys_of_its_own():
 
 
 def tables(heading: str) -> list[list[list[str]]]:
-    """Rows of the tables of a section, without their heads."""
+    """Return the rows of the tables of a section, without their heads."""
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     found = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
     return [[[cell.strip() for cell in row[1:-1].split("|")] for row in table.splitlines()[2:]] for table in found]

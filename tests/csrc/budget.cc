@@ -1,6 +1,6 @@
-// Calls every kernel of the library, on sizes as they occur, for benchmarks/budget.py: callgrind counts instructions of
-// each call and writes them down under the names of the kernel and of what it does. Only the kernel's own are counted.
-// Single-threaded, and the same in every run: sizes, random numbers and places in memory are fixed.
+// Calls every kernel of the library with realistic sizes, for benchmarks/budget.py: callgrind counts the instructions
+// of each call and dumps them under the names of kernel and case. Only the kernel's own instructions are counted.
+// Single-threaded and the same in every run: sizes, random numbers and addresses are fixed.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// --- the state of buffers ---
+// --- state of buffers ---
 
 struct Column {
   const char *dtype;
@@ -25,7 +25,7 @@ const Columns kAtari = {{"uint8", {84, 84}}, {"int32", {}}, {"float32", {}}, {"u
 const Columns kGoals = {{"float32", {10}}, {"float32", {3}}, {"float32", {3}}, {"float32", {4}}, {"float32", {}}};
 const Columns kOne = {{"float32", {4}}};  // for operators that take no columns
 
-// Zeros of the columns' shapes with other axes before them.
+// Zeros of the columns' shapes with `lead` axes in front.
 Item Rows(const Columns &columns, const Shape &lead) {
   Item rows;
   for (const Column &column : columns) {
@@ -36,7 +36,7 @@ Item Rows(const Columns &columns, const Shape &lead) {
   return rows;
 }
 
-// A full ring, in which rows have been overwritten as often as the head says.
+// A full ring that has overwritten `head` rows.
 Arguments Ring(const Columns &columns, int64_t capacity, int64_t head) {
   return {{"columns", Rows(columns, {capacity})},
           {"head", Int32(static_cast<int32_t>(head))},
@@ -45,7 +45,7 @@ Arguments Ring(const Columns &columns, int64_t capacity, int64_t head) {
           {"random_state", Int64({1, 0})}};
 }
 
-// A full buffer with weights; as many rows again have been overwritten. Rows came one at each tick of the clock.
+// A full weighted buffer that has overwritten `capacity` rows. Each row came at its own tick of the clock.
 Arguments Weighted(const Columns &columns, std::vector<double> weights) {
   const auto capacity = static_cast<int64_t>(weights.size());
   std::vector<int64_t> clocks(weights.size());
@@ -62,21 +62,21 @@ Arguments Weighted(const Columns &columns, std::vector<double> weights) {
              {"weighting", Doubles({0.6, 1e-6})}});
 }
 
-// Which starts a window may have, and how many rows an episode.
+// The window rule.
 struct Rule {
   int64_t past, future, stride, pad_end, streams;
 };
 
 constexpr int64_t kEpisode = 200;
 
-// The end flags of n rows after `before` others, in episodes of one length.
+// The end flags of n rows after `before` others; all episodes have the same length.
 Argument Ends(int64_t before, int64_t n) {
   std::vector<uint8_t> ends;
   for (int64_t row = before; row < before + n; ++row) ends.push_back(row % kEpisode == kEpisode - 1);
   return Flags(std::move(ends));
 }
 
-// A full buffer of episodes; a part of the rows has been overwritten.
+// A full buffer of episodes; part of the rows have been overwritten.
 Arguments WithEpisodes(const Columns &columns, int64_t capacity, const Rule &rule) {
   const auto empty = std::vector<double>(static_cast<size_t>(capacity), 0.0);
   Arguments state =
@@ -99,14 +99,14 @@ Arguments WithEpisodes(const Columns &columns, int64_t capacity, const Rule &rul
   return state;
 }
 
-// Numbers from first on, in steps.
+// n numbers from `first` on, `step` apart.
 std::vector<int64_t> Range(int64_t first, int64_t n, int64_t step) {
   std::vector<int64_t> numbers;
   for (int64_t i = 0; i < n; ++i) numbers.push_back(first + i * step);
   return numbers;
 }
 
-// Weights that differ, a quarter of them zero.
+// Different weights, a quarter of them zero.
 std::vector<double> MixedWeights(int64_t capacity) {
   std::vector<double> weights;
   for (int64_t slot = 0; slot < capacity; ++slot) {
@@ -117,20 +117,20 @@ std::vector<double> MixedWeights(int64_t capacity) {
 
 std::vector<double> Ones(int64_t capacity) { return std::vector<double>(static_cast<size_t>(capacity), 1.0); }
 
-// --- what is counted ---
+// --- workloads ---
 
 constexpr int64_t kLarge = 1 << 20;
 constexpr int64_t kSmall = 1 << 14;
 
 std::string Replacement(int64_t replace) { return replace ? "with replacement" : "without replacement"; }
 
-// How many samples a call draws, how, and what it gives; a plan is as in csrc/outputs.h.
+// Size, draw and outputs of a sample; a plan as in csrc/outputs.h.
 struct Sampling {
   int64_t n, draw, replace, ordered, max_use, by_buffer, chain, strategy;
   double beta_step;
 };
 
-// One output of a sample, as csrc/windows.h has it, and where it goes.
+// One output of a sample, as in csrc/windows.h, and its array.
 struct Output {
   std::vector<int64_t> numbers;  // kind, column, other, anchor, first, runs, length
   Argument to;
@@ -139,7 +139,7 @@ struct Output {
 Output Handles(int64_t n) { return {{9, 0, 0, 0, 0, 1, 1}, Zeros("int64", {n})}; }
 Output ImportanceWeights(int64_t n) { return {{10, 0, 0, 0, 0, 1, 1}, Zeros("float32", {n})}; }
 
-// The outputs that are the rows of all columns.
+// Row outputs for all columns.
 std::vector<Output> RowOutputs(const Columns &columns, int64_t n) {
   std::vector<Output> outputs;
   const Item rows = Rows(columns, {n});
@@ -214,7 +214,7 @@ void CountWeighted() {
   const auto handles = [](int64_t n) { return Int64(Range(kLarge + 7, n, 4000)); };
   CountGiving(0, "dead", "update_priorities", "256 of 2^20",
               one.With({{"handles", handles(256)}, {"priority", Floats(std::vector<float>(256, 0.7f))}}));
-  CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // of rows that weigh something
+  CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // eligible
   CountGiving(0, "dead", "update", "64 of 2^20",
               one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}}));
   Count("info", "64 of 2^20",
@@ -283,7 +283,7 @@ void CountSequences() {
               one.With({{"handles", handles}, {"priority", Floats(std::vector<float>(64, 0.7f))}}));
   CountGiving(64, "removed", "delete", "64 rows, with episodes", one.With({{"handles", handles}}));
   CountGiving(1, "ended", "end_episodes", "1 that goes on", one.With({{"flag", Flags({1})}}));
-  Count("advance", "64 rows go stale, with episodes",  // the clock, and the first row that was not found stale
+  Count("advance", "64 rows go stale, with episodes",  // the clock, and the first row not found stale
         one.With({{"clock", Int64({0, kSmall + kSmall / 2 - 64})},
                   {"ticks", Int64({1})},
                   {"max_staleness", Int64({0})},
@@ -324,7 +324,7 @@ void CountViews() {
 }
 
 void CountReservoirs() {
-  const auto insert = [](const std::string &what, const Arguments &state) {  // twice as many rows have come as are kept
+  const auto insert = [](const std::string &what, const Arguments &state) {  // twice the capacity has been inserted
     Count("insert", what,
           state.With({{"row_serials", Int64(Range(0, kSmall, 2))},
                       {"serials", Int64({2 * kSmall, 0})},

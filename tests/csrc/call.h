@@ -1,6 +1,5 @@
-// Kernels as MindSpore calls them: arguments by the names of the table of signatures, in memory of their own that is just
-// large enough. With MINDSPORE_REPLAY_ON_CUDA that is memory of the GPU, to which they are copied for a call and from
-// which they return.
+// Calls kernels as MindSpore does: arguments by their names in the signature table, each in memory of its own and exact
+// size. With MINDSPORE_REPLAY_ON_CUDA that is GPU memory: arguments are copied there for a call and back afterwards.
 #ifndef MINDSPORE_REPLAY_TESTS_CALL_H_
 #define MINDSPORE_REPLAY_TESTS_CALL_H_
 
@@ -31,7 +30,7 @@ using KernelFunction = int(int, void **, int *, int64_t **, const char **, void 
 using Kernel = KernelFunction *;
 using Shape = std::vector<int64_t>;
 
-// The kernel of an operator, null if there is none. Each program says where its kernels are.
+// Returns the kernel of an operator, null if there is none. Each program defines it for its kernels.
 Kernel KernelOf(const std::string &name);
 
 [[noreturn]] inline void Fail(const std::string &what, const std::string &why) {
@@ -43,7 +42,7 @@ inline int64_t Elements(const Shape &shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-// One argument of a kernel, in memory of its own that is just large enough.
+// One argument of a kernel, in memory of its own and exact size.
 struct Argument {
   std::string dtype;
   Shape shape;
@@ -79,7 +78,7 @@ inline Argument Doubles(std::vector<double> values) {
   return Make<double>("float64", {n}, std::move(values));
 }
 
-// The bits of a number, as a plan holds it.
+// The bits of a number, as stored in a plan.
 inline int64_t BitsOf(double number) {
   int64_t bits;
   std::memcpy(&bits, &number, sizeof(bits));
@@ -120,7 +119,7 @@ inline const replay::Signature &SignatureOf(const std::string &name) {
   Fail(name, "not in the table of signatures");
 }
 
-// One array, or those of an item that stands for several: columns, rows and outputs.
+// One array, or those of an item that stands for several: columns, rows or outputs.
 struct Item : std::vector<Argument> {
   Item() = default;
   Item(Argument argument) : std::vector<Argument>{std::move(argument)} {}
@@ -128,7 +127,7 @@ struct Item : std::vector<Argument> {
   Item(std::initializer_list<Argument> arguments) : std::vector<Argument>(arguments) {}
 };
 
-// Arguments by the names of the signatures. A call takes of them what its operator knows.
+// Arguments by name. A call takes those in its operator's signature.
 class Arguments {
  public:
   Arguments(std::initializer_list<std::pair<const std::string, Item>> items) : items_(items) {
@@ -149,7 +148,8 @@ class Arguments {
   }
 
   bool Has(const std::string &name) const { return items_.count(name) > 0; }
-  // Whether a call takes an item of these: all have a random state, which some operators take only of a reservoir.
+  // True if a call takes an item of these arguments: all have a random state, which some operators take only for a
+  // reservoir.
   bool Has(const replay::Item &item) const {
     return Has(std::string(item.name)) && (item.needs != replay::kReservoirGroup || Has("row_serials"));
   }
@@ -161,14 +161,14 @@ class Arguments {
     return names;
   }
 
-  // These and others, of which those with the same name come in their place.
+  // Returns these arguments, replaced or extended by others.
   Arguments With(const Arguments &others) const {
     Arguments both = *this;
     for (const auto &[name, item] : others.items_) both.items_[name] = item;
     return both;
   }
 
-  // The arrays that an operator takes, in the order of its signature, with those that it gives or without.
+  // Returns the arrays that an operator takes, in the order of its signature, with or without its outputs.
   std::vector<Argument *> For(const replay::Signature &signature, bool outputs = true) {
     std::vector<Argument *> arrays;
     for (int i = 0; i < signature.size; ++i) {
@@ -192,7 +192,7 @@ class Arguments {
   std::map<std::string, Item> items_;
 };
 
-// A tree made at once from these leaves.
+// A tree built at once from these leaves.
 inline std::vector<double> FreshTree(const std::vector<double> &leaves) {
   const auto capacity = static_cast<int64_t>(leaves.size());
   std::vector<double> data(static_cast<size_t>(replay::SumTree::Size(capacity)));
@@ -217,7 +217,7 @@ inline void MustSucceed(cudaError_t error) {
   std::exit(1);
 }
 
-// Copies of arguments in memory of the GPU. One that lies in another before it here does so there.
+// Copies of arguments in GPU memory. An argument that lies within an earlier one does so there too.
 class DeviceCopies {
  public:
   DeviceCopies(const std::vector<void *> &params, const std::vector<size_t> &sizes) {
@@ -232,7 +232,7 @@ class DeviceCopies {
   DeviceCopies(const DeviceCopies &) = delete;
   DeviceCopies &operator=(const DeviceCopies &) = delete;
 
-  // Gives the arguments what the kernel wrote.
+  // Copies the results of the kernel back to the arguments.
   void Read() const {
     for (const auto &[argument, copy] : copies_) {
       MustSucceed(cudaMemcpy(argument, copy.data, copy.bytes, cudaMemcpyDeviceToHost));
@@ -265,7 +265,7 @@ class DeviceCopies {
 
 #endif  // MINDSPORE_REPLAY_ON_CUDA
 
-// The arguments as a kernel takes them; they must outlive it.
+// The arguments in the form a kernel takes; they must outlive it.
 class Arrays {
  public:
   explicit Arrays(const std::vector<Argument *> &arguments) {
@@ -314,8 +314,8 @@ inline int Call(const std::string &name, Arguments *arguments) {
   return Arrays(arguments->For(SignatureOf(name))).Call(KernelOf(name));
 }
 
-// The operator refuses these arrays with this status and leaves every byte as it was; on a GPU, where it may see too late
-// that it has to, those of the first few, which it is only given.
+// Checks that the operator rejects these arrays with this status and leaves every byte unchanged; on a GPU, which may
+// detect the error too late, only those of the first `given` arrays, its inputs.
 inline void RefusesArrays(const std::string &name, const std::vector<Argument *> &arrays, size_t given, int status,
                           int line) {
   std::vector<std::vector<char>> before;

@@ -1,4 +1,4 @@
-// Counts what was checked.
+// Counts checks.
 #ifndef MINDSPORE_REPLAY_TESTS_CHECK_H_
 #define MINDSPORE_REPLAY_TESTS_CHECK_H_
 

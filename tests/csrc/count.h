@@ -1,4 +1,4 @@
-// Counts the instructions of one call of a kernel, under valgrind's callgrind.
+// Counts the instructions of one kernel call, under valgrind's callgrind.
 #ifndef MINDSPORE_REPLAY_TESTS_COUNT_H_
 #define MINDSPORE_REPLAY_TESTS_COUNT_H_
 
@@ -14,7 +14,7 @@
 
 #include "call.h"
 
-inline void *library = nullptr;  // of the kernels
+inline void *library = nullptr;  // the kernels
 
 template <typename Function>
 Function Find(const std::string &name) {
@@ -33,8 +33,8 @@ void Measure(const std::string &name, const Body &body) {
   CALLGRIND_DUMP_STATS_AT(name.c_str());
 }
 
-// The arguments in one piece of memory, each on a cache line of its own, and so is its dtype: functions that copy and
-// compare look at addresses.
+// The arguments in one block of memory, each on a cache line of its own, as is its dtype: functions that copy and
+// compare depend on addresses.
 class Placed {
  public:
   explicit Placed(const std::vector<Argument *> &arguments) : arguments_(arguments), arrays_(arguments) {
@@ -56,7 +56,7 @@ class Placed {
 
   int Call(Kernel kernel) { return arrays_.Call(kernel); }
 
-  // Puts the arguments there.
+  // Copies the arguments into the block.
   void Write() {
     for (size_t i = 0; i < arguments_.size(); ++i) {
       const std::vector<char> &bytes = arguments_[i]->bytes;
@@ -64,7 +64,7 @@ class Placed {
     }
   }
 
-  // Gives the arguments what the kernel wrote.
+  // Copies the results of the kernel back to the arguments.
   void Read() {
     for (size_t i = 0; i < arguments_.size(); ++i) {
       std::vector<char> &bytes = arguments_[i]->bytes;
@@ -82,8 +82,8 @@ class Placed {
   char *memory_;
 };
 
-// Counts a call of an operator with these arguments, the second one, which finds the memory that the first one gave back.
-// Returns them as the kernel leaves them.
+// Counts a call of an operator with these arguments: the second one, which reuses the memory that the first one freed.
+// Returns the arguments as the kernel leaves them.
 inline Arguments Count(const std::string &name, const std::string &what, Arguments arguments) {
   const Kernel kernel = KernelOf(name);
   const std::string workload = "replay_" + name + ": " + what;
@@ -96,7 +96,7 @@ inline Arguments Count(const std::string &name, const std::string &what, Argumen
   return arguments;
 }
 
-// The same of an operator that gives one int32 of this name, which must be this.
+// The same for an operator with an int32 output of this name, which must equal `expected`.
 inline void CountGiving(int32_t expected, const std::string &result, const std::string &name, const std::string &what,
                         Arguments arguments) {
   arguments[result] = Int32(0);

@@ -1,9 +1,9 @@
-// What .cu files need of CUDA, on the host, for tests where there is no GPU: g++ compiles them with -x c++ -include and
-// this file, and a launch runs one block after another. The threads of a block are fibers, which run until a barrier or
-// their end. Unless the environment variable EMULATED_CUDA_SEED is 0, as it is by default, it draws the order of blocks
-// and threads at random, and threads also have to wait at atomic operations now and then: what one order makes right
-// goes wrong in others. Under the address sanitizer the host may touch memory of the device by cudaMemcpy and the like
-// alone. Not here: dynamic shared memory, warps, threads that wait for another block, and work beside the host's.
+// Emulates on the host the part of CUDA that the .cu files need, for tests without a GPU: g++ compiles them with -x c++
+// and -include of this file, and a launch runs one block after another. The threads of a block are fibers, which run
+// until a barrier or their end. If the environment variable EMULATED_CUDA_SEED is not 0, its default, the order of
+// blocks and threads is random and threads also pause at some atomic operations: code that depends on one order fails
+// in others. Under the address sanitizer the host may access device memory by cudaMemcpy and the like alone. Not
+// emulated: dynamic shared memory, warps, threads that wait for another block, and work concurrent with the host.
 #ifndef MINDSPORE_REPLAY_TESTS_EMULATED_CUDA_H_
 #define MINDSPORE_REPLAY_TESTS_EMULATED_CUDA_H_
 
@@ -80,11 +80,11 @@ namespace emulated_cuda {
 
 enum class Barrier { kPlain, kOr, kAnd, kCount };
 
-// A thread of a block. It is made once and runs that thread of every block: when one ends, it waits for the next.
+// A thread of a block. One fiber runs the same thread of every block in turn.
 struct Fiber {
   enum State { kReady, kAtBarrier, kEnded };
 
-  static constexpr size_t kStackBytes = 256 << 10;  // the system gives only the pages that are used
+  static constexpr size_t kStackBytes = 256 << 10;  // the system allocates only the pages that are used
 
   Fiber() : stack(mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     if (stack == MAP_FAILED || mprotect(stack, 4096, PROT_NONE) != 0) std::abort();  // a guard: stacks grow downwards
@@ -92,14 +92,14 @@ struct Fiber {
 
   void *stack;
   ucontext_t context{};
-  void *fake_stack = nullptr;  // of the address sanitizer
+  void *fake_stack = nullptr;  // for the address sanitizer
   uint3 index;
   State state = kEnded;
   Barrier barrier = Barrier::kPlain;
-  int value = 0;  // what it brings to the barrier
+  int value = 0;  // its argument to the barrier
 };
 
-// The device. It lives until the process ends, since others' destructors may still free memory.
+// The device. It lives until the process ends, since destructors elsewhere may still free memory.
 class Device {
  public:
   static Device &Get() {
@@ -107,7 +107,7 @@ class Device {
     return device;
   }
 
-  // Chooses another order than EMULATED_CUDA_SEED does.
+  // Overrides EMULATED_CUDA_SEED.
   void Seed(uint64_t seed) { seed_ = random_ = seed; }
 
   // Runs `thread` as each thread of a grid.
@@ -130,7 +130,7 @@ class Device {
     return cudaSuccess;
   }
 
-  // The running thread waits for the others of its block that have not ended. Gives how many of them bring true.
+  // Blocks the running thread until the others of its block have arrived or ended. Returns how many brought true.
   int Wait(Barrier barrier, int value) {
     current_->barrier = barrier;
     current_->value = value;
@@ -138,10 +138,10 @@ class Device {
     return count_;
   }
 
-  // How many threads waited at the last barrier.
+  // Threads that waited at the last barrier.
   int live() const { return live_; }
 
-  // Now and then lets other threads of the block run, if the order is random.
+  // Sometimes lets other threads of the block run, if the order is random.
   void MayPause() {
     if (seed_ != 0 && current_ != nullptr && Random() % 8 == 0) Leave(Fiber::kReady);
   }
@@ -150,7 +150,7 @@ class Device {
     *memory = nullptr;
     if (bytes == 0) return cudaSuccess;
     if (posix_memalign(memory, 256, bytes) != 0) return error_ = cudaErrorMemoryAllocation;
-    std::memset(*memory, 0xCB, bytes);  // so that it shows where nothing was written before it is read
+    std::memset(*memory, 0xCB, bytes);  // makes reads of uninitialized memory visible
     const std::lock_guard<std::mutex> guard(lock_);
     memory_[*memory] = bytes;
     Allow(*memory, bytes, false);
@@ -168,7 +168,7 @@ class Device {
     return cudaSuccess;
   }
 
-  // Keeps other threads of the host out, and the device's memory open, for as long as it lives.
+  // While it lives, locks out other host threads and makes device memory accessible.
   class Access {
    public:
     explicit Access(Device *device) : device_(device), guard_(device->lock_) { Set(true); }
@@ -232,7 +232,7 @@ class Device {
     }
   }
 
-  // Lets the threads go on that wait at the barrier, which are all that have not ended.
+  // Releases the threads at the barrier: all that have not ended.
   void OpenBarrier(uint64_t threads) {
     const Fiber *first = nullptr;
     count_ = live_ = 0;
@@ -256,7 +256,7 @@ class Device {
     fiber->context.uc_stack.ss_sp = fiber->stack;
     fiber->context.uc_stack.ss_size = Fiber::kStackBytes;
     makecontext(&fiber->context, Main, 0);
-    fiber->context.uc_stack.ss_size = 0;  // or the address sanitizer forgets the stack at each switch to it
+    fiber->context.uc_stack.ss_size = 0;  // else the address sanitizer forgets the stack at each switch to it
     return fiber;
   }
 
@@ -269,7 +269,7 @@ class Device {
     }
   }
 
-  // From the host to a thread, until that leaves.
+  // Switches from the host to a thread, until that leaves.
   void Enter(Fiber *fiber) {
     current_ = fiber;
     threadIdx = fiber->index;
@@ -284,7 +284,7 @@ class Device {
     current_ = nullptr;
   }
 
-  // From the running thread to the host, until that enters it again.
+  // Switches from the running thread to the host, until the host enters it again.
   void Leave(Fiber::State state) {
     Fiber *fiber = current_;
     fiber->state = state;

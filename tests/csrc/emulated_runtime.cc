@@ -1,7 +1,7 @@
-// What MindSpore's GPU back end asks of CUDA, on a machine without a GPU, for tests: a device whose memory is the host's,
-// with streams on which everything is done at once. MindSpore's own kernels do not run on it. The kernels of the emulated
-// device do, so that MindSpore calls them on its "GPU" as it would on one. Of the other libraries of CUDA there is nothing
-// but names, which emulated_gpu.py adds.
+// The CUDA runtime that MindSpore's GPU back end needs, for tests without a GPU: device memory is host memory, and all
+// work on streams is done at once. MindSpore's own kernels do not run on it. The kernels of the emulated device do, so
+// MindSpore calls them on its "GPU" as on a real one. The other CUDA libraries are mere names, which emulated_gpu.py
+// adds.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,7 +16,7 @@ constexpr int kOutOfMemory = 2;
 constexpr size_t kMemory = size_t{8} << 30;
 constexpr size_t kAlignment = 512;
 
-// The beginning of CUDA 11's cudaDeviceProp.
+// The first fields of CUDA 11's cudaDeviceProp.
 struct DeviceProperties {
   char name[256];
   char ids[32];
@@ -50,7 +50,7 @@ int Set(void *memory, int value, size_t bytes) {
   return kSuccess;
 }
 
-// Streams and events are names.
+// Streams and events are opaque values.
 int Name(void **name) {
   static char names[1 << 16];
   static size_t next = 0;

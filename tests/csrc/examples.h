@@ -1,4 +1,4 @@
-// A call of every operator of the table on every kind of buffer, with arguments that are right.
+// A valid call of every operator of the table, for every kind of buffer.
 #ifndef MINDSPORE_REPLAY_TESTS_EXAMPLES_H_
 #define MINDSPORE_REPLAY_TESTS_EXAMPLES_H_
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Which groups of state a buffer has, by their numbers in the table.
+// The groups of state that a buffer has, by their numbers in the table.
 struct Groups {
   bool there[replay::kNumberOfGroups] = {};
 
@@ -23,7 +23,7 @@ struct Groups {
   bool Time() const { return there[replay::kEpisodesGroup]; }
 };
 
-// All groups that an operator may have, whether there are such buffers or not.
+// All combinations of groups that a signature allows, even if there are no such buffers.
 std::vector<Groups> GroupsOf(const replay::Signature &signature) {
   std::vector<Groups> all;
   for (int choice = 0; choice < 1 << replay::kNumberOfGroups; ++choice) {
@@ -38,8 +38,8 @@ std::vector<Groups> GroupsOf(const replay::Signature &signature) {
   return all;
 }
 
-// Four rows with serials 6 to 9 of 10, from the first on in slots 2, 3, 0, 1, in a reservoir in slots 0 to 3. In time they
-// are the first of an episode that goes on; a window starts at all but the last.
+// Four rows with serials 6 to 9 of 10, in order in slots 2, 3, 0, 1, in a reservoir in slots 0 to 3. In time they are
+// the first of a running episode; windows start at all but the last.
 Arguments StateOf(const Groups &groups) {
   Arguments state = {
       {"columns",
@@ -70,7 +70,7 @@ Item ThreeRows() { return {Make<float>("float32", {3, 2}, {5, 5, 4, 4, 3, 3}), M
 
 using Example = std::function<Arguments(const Groups &)>;
 
-// What each operator takes beside the state, and what it gives.
+// Inputs and outputs of each operator, without the state.
 const std::map<std::string, Example> &Examples() {
   static const std::map<std::string, Example> examples = {
       {"insert",

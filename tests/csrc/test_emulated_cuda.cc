@@ -1,5 +1,5 @@
-// Tests of emulated_cuda.h, with which this is compiled as the .cu files are: kernels give what they give on a GPU in
-// every order of their threads, and races show.
+// Tests of emulated_cuda.h; compiled with it, as the .cu files are. Kernels give the results of a GPU in every order of
+// their threads, and races become visible.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ constexpr uint64_t kSeeds = 20;
 
 __device__ unsigned tickets;
 
-// Sums each block's numbers in shared memory; the block that ends last sums those of all. Threads beyond n leave early.
+// Sums each block's numbers in shared memory; the last block to end sums those of all. Threads beyond n return early.
 __global__ void __launch_bounds__(kThreads) Sum(const int *numbers, int n, int *partial, int *total, int *votes) {
   __shared__ int sums[kThreads];
   __shared__ bool last;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) Sum(const int *numbers, int n, int *
   tickets = 0;
 }
 
-// Gives each thread its left neighbour's number; with `race`, before all have put theirs there.
+// Gives each thread its left neighbour's number; with `race`, before all have stored theirs.
 __global__ void Shift(const int *numbers, bool race, int *shifted) {
   __shared__ int line[kThreads];
   const unsigned i = threadIdx.x;
@@ -56,13 +56,13 @@ __global__ void Shift(const int *numbers, bool race, int *shifted) {
   if (!race) __syncthreads();
   shifted[i] = i == 0 ? numbers[0] : line[i - 1];
   __syncthreads();
-  line[i] = -1;  // the next launch finds nothing of this one
+  line[i] = -1;  // the next launch must not find values of this one
 }
 
-// Blocks that take what the block before them gives, which only their order makes right.
+// Each block uses the result of the one before: only their order makes it right.
 __global__ void Chain(int *numbers) { numbers[blockIdx.x + 1] = numbers[blockIdx.x] + 1; }
 
-// Counts threads; with `race`, one may count between another's look and its count.
+// Counts threads; with `race`, by a read and a write that are not atomic.
 __global__ void CountThreads(bool race, int *count) {
   if (!race) {
     atomicAdd(count, 1);
@@ -99,7 +99,7 @@ cudaError_t Launch(void (*kernel)(P...), dim3 grid, dim3 block, A... values) {
       copies);
 }
 
-// Memory of the device with these numbers.
+// Device memory with these numbers.
 template <typename T>
 class Numbers {
  public:
@@ -140,7 +140,7 @@ void TestSum() {
   }
 }
 
-// How many seeds give the numbers that the order of threads and blocks gives.
+// Returns the number of seeds that give the result of sequential threads and blocks.
 template <typename Run>
 uint64_t SeedsInOrder(const Run &run) {
   emulated_cuda::Device::Get().Seed(0);
@@ -223,7 +223,7 @@ void TestMemory() {
   CHECK(cudaGetSymbolAddress(&address, tickets) == cudaSuccess && address == &tickets);
 }
 
-void TestAtomics() {  // without a kernel, as where a header is for both
+void TestAtomics() {  // outside a kernel, as for a header that serves host and device
   int i = 5;
   CHECK(atomicMax(&i, 7) == 5 && atomicMin(&i, 6) == 7 && atomicExch(&i, 12) == 6 && atomicAnd(&i, 10) == 12);
   CHECK(atomicOr(&i, 1) == 8 && atomicCAS(&i, 9, 3) == 9 && atomicCAS(&i, 9, 4) == 3 && i == 3);

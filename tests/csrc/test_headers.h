@@ -1,4 +1,4 @@
-// Tests of the algorithms: exhaustive for small rings, against models written the plainest way.
+// Tests of the algorithms: exhaustive for small rings, against naive models.
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_
 
@@ -23,7 +23,7 @@ namespace {
 
 // --- ring.h ---
 
-// Rows as a list, oldest first, and what lies in each slot: written one row at a time.
+// Rows as a list, oldest first, and the content of each slot; written one row at a time.
 struct NaiveRing {
   explicit NaiveRing(int64_t size) : capacity(size), slots(static_cast<size_t>(size), -1) {}
 
@@ -43,7 +43,7 @@ struct NaiveRing {
   std::list<int64_t> rows;
 };
 
-// Every capacity to 6, every number of rows before, every batch to 3 times the capacity.
+// Every capacity to 6, every number of rows before, every batch size to 3 times the capacity.
 void TestRingWrite() {
   for (int64_t capacity = 1; capacity <= 6; ++capacity) {
     for (int64_t before = 0; before <= 2 * capacity; ++before) {
@@ -70,7 +70,7 @@ void TestRingWrite() {
   }
 }
 
-// The four steps of the picture: capacity 6, batches of 2, 4 and 2.
+// The four steps of the illustration: capacity 6, batches of 2, 4 and 2.
 void TestRingByHand() {
   replay::RingWrite plan = replay::PlanWrite(2, 0, 0, 6);
   CHECK(plan.slot == 0 && plan.head == 0 && plan.count == 2);
@@ -78,7 +78,7 @@ void TestRingByHand() {
   CHECK(plan.slot == 2 && plan.head == 0 && plan.count == 6);
   plan = replay::PlanWrite(2, 0, 6, 6);
   CHECK(plan.slot == 0 && plan.head == 2 && plan.count == 6);
-  plan = replay::PlanWrite(15, 1, 6, 6);  // 9 rows are skipped; the other 6 end where 15 rows would have ended
+  plan = replay::PlanWrite(15, 1, 6, 6);  // 9 rows are skipped; the other 6 end at the slot where 15 rows would have ended
   CHECK(plan.skipped == 9 && plan.written == 6 && plan.slot == 4 && plan.head == 4 && plan.count == 6);
   constexpr int64_t kMax = 2147483647;
   plan = replay::PlanWrite(3, kMax - 1, kMax, kMax);
@@ -128,7 +128,7 @@ void TestBelow() {
 
 // --- draw.h ---
 
-// Python's slice, position by position: which of `count` rows have start <= row < stop after negatives are counted.
+// Python's slice, position by position: the rows of `count` with start <= row < stop, negative bounds resolved.
 void TestSliceRows() {
   constexpr int64_t kMin = INT64_MIN;
   constexpr int64_t kMax = INT64_MAX;
@@ -161,7 +161,7 @@ void TestDraws() {
         CHECK(static_cast<int64_t>(std::set<int64_t>(rows.begin(), rows.end()).size()) == draws);
         CHECK(*std::min_element(rows.begin(), rows.end()) >= 1000);
         CHECK(*std::max_element(rows.begin(), rows.end()) < 1000 + size);
-        // The textbook shuffle of the whole range.
+        // A plain shuffle of the whole range.
         std::vector<int64_t> cells(static_cast<size_t>(size));
         std::iota(cells.begin(), cells.end(), 1000);
         for (int64_t i = 0; i < draws; ++i) {
@@ -194,7 +194,7 @@ void TestElementBytes() {
 
 // --- parallel.h ---
 
-// Every index is worked on once, by several threads only where there are many bytes.
+// Each index is processed once, by several threads only if there are many bytes.
 void TestInParallel() {
   const size_t processors = std::thread::hardware_concurrency();
   for (int64_t bytes : {int64_t{0}, int64_t{1} << 20, int64_t{1} << 22, int64_t{1} << 30}) {

@@ -1,6 +1,6 @@
-// Tests of the headers and of the kernels, without Python or MindSpore. Meant to run under the address and
-// undefined-behaviour sanitizers: every buffer is exactly as large as the arguments say. With MINDSPORE_REPLAY_ON_CUDA
-// the kernels are those for GPUs: this and csrc/*.cu are compiled and linked by nvcc, or by g++ with emulated_cuda.h.
+// Tests of the headers and the kernels, without Python or MindSpore. Meant for the address and undefined-behaviour
+// sanitizers: every array is exactly as large as the arguments say. With MINDSPORE_REPLAY_ON_CUDA it tests the GPU
+// kernels: this and csrc/*.cu are compiled and linked by nvcc, or by g++ with emulated_cuda.h.
 #ifndef MINDSPORE_REPLAY_ON_CUDA
 #include "cpu/kernels.cc"
 #include "cpu/sample_kernels.cc"
@@ -55,7 +55,7 @@ Kernel KernelOf(const std::string &name) {
 
 namespace {
 
-// Two columns, float32 [4, 2] and a bool one kept as uint8 [4], with rows 1, 2, 3, 4 and head 1.
+// Two columns, float32 [4, 2] and a bool one stored as uint8 [4], with rows 1, 2, 3, 4 and head 1.
 Arguments Ring() {
   return {{"columns",
            {Make<float>("float32", {4, 2}, {4, 4, 1, 1, 2, 2, 3, 3}), Make<uint8_t>("uint8", {4}, {0, 1, 0, 1})}},
@@ -74,7 +74,7 @@ Arguments Reading() {
   return Ring().With({{"index", Int64({0, -1, 2})}, {"rows", {Zeros("float32", {3, 2}), Zeros("bool", {3})}}});
 }
 
-// What a uniform sample of a ring without row state takes beside its state, and the rows of its columns.
+// The inputs of a uniform sample of a ring without row state, and its row outputs.
 Arguments Uniformly(int64_t replace, int64_t ordered, int64_t columns, Item rows) {
   const int64_t n = rows.front().shape[0];
   Item outputs = {Zeros("int64", {n}), Zeros("float32", {n})};
@@ -109,7 +109,7 @@ void TestRingsByHand() {
   CHECK(read["rows"].bytes == Make<float>("float32", {3, 2}, {1, 1, 4, 4, 3, 3}).bytes);
   CHECK(read.All("rows")[1].bytes == Make<uint8_t>("bool", {3}, {1, 0, 1}).bytes);
 
-  // Bits 0.883, 0.431, 0.026, 0.971 of 2^64 shuffle rows 0 1 2 3 to 3 2 1 0, which lie in slots 0 3 2 1.
+  // Bits 0.883, 0.431, 0.026, 0.971 of 2^64 shuffle rows 0 1 2 3 to 3 2 1 0, which are in slots 0 3 2 1.
   Arguments ordered = SamplingUniformly(1);
   CHECK(Call("sample", &ordered) == replay::kOk);
   CHECK(ordered["outputs"].bytes == Int64({8, 7, 6, 5}).bytes);
@@ -117,7 +117,7 @@ void TestRingsByHand() {
   CHECK(ordered.All("outputs")[2].bytes == Make<float>("float32", {4, 2}, {4, 4, 3, 3, 2, 2, 1, 1}).bytes);
   CHECK(ordered.All("outputs")[3].bytes == Make<uint8_t>("bool", {4}, {0, 1, 0, 1}).bytes);
   CHECK(ordered["random_state"].bytes == Int64({0, 4}).bytes);
-  Arguments unordered = SamplingUniformly(0);  // the draw names slots 3 2 1 0
+  Arguments unordered = SamplingUniformly(0);  // the draw yields slots 3 2 1 0
   CHECK(Call("sample", &unordered) == replay::kOk);
   CHECK(unordered["outputs"].bytes == Int64({7, 6, 5, 8}).bytes);
 
@@ -127,7 +127,7 @@ void TestRingsByHand() {
   CHECK(reset["serials"].bytes == Int64({9, 9}).bytes && reset["random_state"].bytes == Int64({0, 0}).bytes);
 }
 
-// More rows than the kernels copy at once.
+// More rows than the kernels copy in one block.
 void TestManyRowsRead() {
   constexpr int64_t kRows = 100;
   std::vector<float> values(kRows);
@@ -147,7 +147,7 @@ void TestManyRowsRead() {
   }
 }
 
-// Insertions of so many rows that several blocks of a GPU share them.
+// Enough rows that several GPU blocks share an insertion.
 void TestManyRowsInserted() {
   constexpr int64_t kRows = 130;
   Arguments ring = {{"columns", Zeros("float32", {kRows})},
@@ -164,13 +164,13 @@ void TestManyRowsInserted() {
     const auto stored = static_cast<int64_t>(std::min<float>(written, kRows));
     const int64_t head = *ring["head"].as<int32_t>();
     CHECK(*ring["count"].as<int32_t>() == stored && *after["stored"].as<int32_t>() == stored);
-    for (int64_t i = 0; i < stored; ++i) {  // from the newest
+    for (int64_t i = 0; i < stored; ++i) {  // newest first
       CHECK(ring["columns"].as<float>()[(head + stored - 1 - i) % kRows] == written - static_cast<float>(i));
     }
   }
 }
 
-// Draws that blocks of a GPU share, and more than one block has memory for: a shuffle's first steps, and all of them.
+// Draws that GPU blocks share, and more than a block has memory for: the first steps of a shuffle, and all of them.
 void TestManyDraws() {
   constexpr int64_t kRows = 5000;
   for (int64_t n : {65, 1000, 2049, 5000}) {
@@ -220,7 +220,7 @@ void TestWideRows() {
   }
 }
 
-// Faults that a ring's columns and cursors may have, for every kernel that takes them.
+// Faults in a ring's columns and cursors, for every kernel that takes them.
 void RefusesBadRing(const std::string &name, const Arguments &arguments) {
   REFUSES(name, arguments, kBadArguments, a["columns"].dtype = "complex64");
   REFUSES(name, arguments, kBadArguments, a["columns"].shape = {});
@@ -261,16 +261,16 @@ void TestRingRefusals() {
   REFUSES("sample", sample, kTooFewRows, (a["head"] = Int32(0), a["count"] = Int32(3)));
   REFUSES("sample", sample, kTooFewRows, (a["head"] = Int32(0), a["count"] = Int32(0)));
   REFUSES("sample", sample, kBadArguments, a.All("outputs")[3] = Zeros("bool", {3}));
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 1);  // by rank, of weights that there are not
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 1);  // by rank, without weights
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 2);
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[3] = 1);  // a limit of uses that nobody counts
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 1);  // a mask: nothing but the row of the start
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[28] = 1);  // the row after it
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[3] = 1);  // a use limit without use counts
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 1);  // a mask: only the start row is allowed
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[28] = 1);  // the row after the start
 }
 
 #ifndef MINDSPORE_REPLAY_ON_CUDA
 
-// Threads that insert rows of one number while another samples: no row is torn and none is lost.
+// Threads insert rows of one repeated number while another samples: no row is torn and none is lost.
 void TestThreads() {
   constexpr int64_t kCapacity = 8;
   constexpr int64_t kWidth = 512;

@@ -1,5 +1,5 @@
-// Tests of every operator of the table, on every kind of buffer that it may be called for: it takes arguments that are
-// right, and refuses them where one is wrong before it changes anything.
+// Tests of every operator of the table, on every kind of buffer that it supports: it accepts valid arguments and
+// rejects a wrong one before it changes anything.
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_OPERATORS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_OPERATORS_H_
 
@@ -24,7 +24,7 @@ const char *OtherDtype(const std::string &dtype) {
   return "int8";
 }
 
-// The same argument with other rows or elements in front.
+// The argument with more (or fewer) rows or elements.
 Argument Resized(const Argument &argument, int64_t more) {
   Shape shape = argument.shape.empty() ? Shape{1} : argument.shape;
   shape[0] += more;
@@ -33,7 +33,7 @@ Argument Resized(const Argument &argument, int64_t more) {
   return resized;
 }
 
-// One operator on one kind of buffer, and what it may be given instead of the right arguments.
+// One operator on one kind of buffer, and wrong values for its arguments.
 class WrongArguments {
  public:
   WrongArguments(const replay::Signature &signature, const Groups &groups, Arguments right)
@@ -68,7 +68,7 @@ class WrongArguments {
     }
   }
 
-  // Whether nothing says how many elements an item has.
+  // True if no other item determines the element count of an item.
   bool HasAnySize(const replay::Item &item) {
     const auto variable = static_cast<size_t>(item.extents[0].variable);
     if (item.span != replay::Span::kOne || item.extents[0].variable < 0 || replay::kVariables[variable] == 'p') return false;
@@ -76,7 +76,7 @@ class WrongArguments {
     for (int i = 0; i < signature_.size; ++i) {
       const replay::Item &other = signature_.items[i];
       if (!right_.Has(std::string(other.name)) || other.name == item.name) continue;
-      others += other.extents[0].variable == item.extents[0].variable;  // trees of some capacities have one size
+      others += other.extents[0].variable == item.extents[0].variable;  // trees of several capacities have the same size
     }
     return others == 0;
   }
@@ -95,7 +95,7 @@ class WrongArguments {
     }
   }
 
-  // The argument that an optional group has alone may be missing: then the buffer has no such group.
+  // If the only argument of an optional group is missing, the buffer does not have that group.
   void TestMissing(const replay::Item &item) {
     const std::string name(item.name);
     if (item.needs >= 0 && signature_.with_group[item.needs] == 1) return;
@@ -106,7 +106,7 @@ class WrongArguments {
     }
   }
 
-  // Too many arguments, one alone, and none.
+  // One argument too many, a single one, and none.
   void TestNumbers() {
     const std::vector<Argument *> right = right_.For(signature_);
     const size_t given = right_.For(signature_, false).size();
@@ -136,7 +136,7 @@ void TestOperator(const replay::Signature &signature) {
   for (const Groups &groups : GroupsOf(signature)) {
     const Arguments right = StateOf(groups).With(example->second(groups));
     Arguments arguments = right;
-    if (!replay::AreOfABuffer(groups.there)) {  // there are no such buffers
+    if (!replay::AreOfABuffer(groups.there)) {  // no such buffers
       Refuses(name, right, [](Arguments &) {}, replay::kBadArguments, __LINE__);
       continue;
     }
@@ -147,7 +147,7 @@ void TestOperator(const replay::Signature &signature) {
 
 void TestOperators() {
   for (const replay::Signature &signature : Signatures()) {
-    if (signature.name == "update" && KernelOf("update") == nullptr) continue;  // there is none on the CPU yet
+    if (signature.name == "update" && KernelOf("update") == nullptr) continue;  // not yet on the CPU
     TestOperator(signature);
   }
   Check(Examples().size() == Signatures().size(), "examples of operators in the table", __LINE__);

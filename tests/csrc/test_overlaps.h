@@ -1,4 +1,4 @@
-// Tests of every operator of the table with what it is given in the state of the buffer.
+// Tests of every operator of the table with inputs that lie in the state of the buffer.
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_OVERLAPS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_OVERLAPS_H_
 
@@ -13,8 +13,8 @@
 
 namespace {
 
-// A place of the state as an argument: where it would lie, and the same in memory of its own. Arguments are named by where
-// they are in the call.
+// Compares an input that lies in the state with a copy in memory of its own. `given` and `state` are positions in the
+// call.
 void TestPlace(const replay::Signature &signature, const Arguments &arguments, size_t given, size_t state, size_t offset) {
   const Kernel kernel = KernelOf(std::string(signature.name));
   Arguments inside = arguments, apart = arguments;
@@ -39,7 +39,7 @@ void TestGiven(const replay::Signature &signature, Arguments arguments) {
     if (!arguments.Has(item)) continue;
     const size_t size = arguments.All(std::string(item.name)).size();
     for (size_t end = next + size; next < end; ++next) {
-      if (item.role == replay::Role::kInput && item.name != "beta") inputs.push_back(next);  // which is changed in place
+      if (item.role == replay::Role::kInput && item.name != "beta") inputs.push_back(next);  // beta is modified in place
       if (item.role == replay::Role::kState) states.push_back(next);
     }
   }

@@ -13,7 +13,7 @@
 
 namespace {
 
-// Three slots, of a stream that begins with serial number 10. Two rows are stored, so two of these three fit at once.
+// Three slots, two of them occupied, of a stream that begins with serial number 10.
 Arguments Reservoir() {
   return {{"columns", {Make<float>("float32", {3, 2}, {1, 1, 2, 2, 0, 0}), Make<uint8_t>("uint8", {3}, {1, 0, 0})}},
           {"head", Int32(0)},
@@ -23,7 +23,7 @@ Arguments Reservoir() {
           {"row_serials", Int64({10, 11, 0})}};
 }
 
-// The same with row state, by which the second row was removed after its only delivery; the learner's clock is 9.
+// The same with row state: the second row was removed after its only delivery; the learner's clock is 9.
 Arguments WeightedReservoir() {
   return Reservoir().With({{"priorities", Floats({1, 1, 0})},
                            {"use_counts", Ints({4, ~1, 0})},
@@ -42,7 +42,7 @@ Arguments InsertingInto(const Arguments &reservoir) {
   return reservoir.Has("weights") ? arguments.With({{"priority", Floats({2, 3, 4})}}) : arguments;
 }
 
-// As `WeightedReservoir` after the insertion, with all rows weighing their priorities.
+// `WeightedReservoir` after the insertion, with each row's priority as its weight.
 Arguments FullReservoir() {
   Arguments full = InsertingInto(WeightedReservoir());
   CHECK(Call("insert", &full) == replay::kOk);
@@ -57,12 +57,12 @@ void TestReservoirSlots() {
   for (int64_t key = 0; key < kStreams; ++key) ++counts[replay::ReservoirSlot(key * 1000003, 19, 10, 3) + 1];
   CHECK(counts[0] > kStreams * 0.68 && counts[0] < kStreams * 0.72);
   for (int slot = 0; slot < 3; ++slot) CHECK(counts[slot + 1] > kStreams * 0.09 && counts[slot + 1] < kStreams * 0.11);
-  // As far as serial numbers go, nothing overflows.
+  // No overflow up to the largest serial number.
   const int64_t last = replay::ReservoirSlot(77, INT64_MAX - 1, 0, 3);
   CHECK(last >= -1 && last < 3);
 }
 
-// What the three rows must have done, one by one.
+// Expected results of three rows, one by one.
 struct Kept {
   std::vector<float> column = {1, 1, 2, 2, 0, 0};
   std::vector<int64_t> row_serials = {10, 11, 0};
@@ -105,7 +105,7 @@ void TestReservoirInsert() {
   }
 }
 
-// Rows are named by their serial numbers, of which those that the reservoir no longer holds are dead.
+// Handles are serial numbers; those of evicted rows are invalid.
 void TestReservoirHandles() {
   const Kept kept;
   const std::vector<int64_t> stored = kept.row_serials;
@@ -178,7 +178,7 @@ void TestReservoirRefusals() {
   for (const Arguments &reservoir : {Reservoir(), WeightedReservoir()}) {
     const Arguments insert = InsertingInto(reservoir);
     REFUSES("insert", insert, kBadArguments, a["count"] = Int32(4));
-    REFUSES("insert", insert, kBadArguments, a["count"] = Int32(1));  // two rows have come
+    REFUSES("insert", insert, kBadArguments, a["count"] = Int32(1));  // two rows have been inserted
     REFUSES("insert", insert, kBadArguments, a["head"] = Int32(1));
     REFUSES("insert", insert, kBadArguments, a["serials"] = Int64({9, 10}));
     REFUSES("insert", insert, kBadArguments, a["serials"] = Int64({1, -1}));
@@ -188,7 +188,7 @@ void TestReservoirRefusals() {
   const Arguments insert = InsertingInto(WeightedReservoir());
   REFUSES("insert", insert, kBadArguments, a["clock"] = Int64({9, 11}));
   REFUSES("insert", insert, kBadWeight, a["priority"] = Floats({-1}));
-  // Rows of a reservoir do not go stale in the order in which they lie.
+  // Rows of a reservoir go stale in the order of insertion, not of slots.
   const Arguments advance = WeightedReservoir().With(
       {{"ticks", Int64({1})}, {"max_staleness", Int64({4})}, {"now", One("int64")}});
   REFUSES("advance", advance, kBadArguments, );

@@ -1,5 +1,5 @@
-// Tests of the kernels on buffers with row state: results by hand, refusals, and many operations in a row whose state must stay
-// consistent; each for samples that are rows and for samples that are windows, which here reach over one row.
+// Tests of the kernels on buffers with row state: hand-worked results, rejected arguments, and long runs of operations
+// that must keep the state consistent; for samples of rows, and of windows, here of length one.
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_MARKS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_MARKS_H_
 
@@ -67,7 +67,8 @@ Arguments Summing(Reach reach) {
 }
 Arguments Summarizing(Reach reach) { return Buffer(reach).With({{"summary", Doubles({0, 0, 0})}}); }
 
-// A plan whose outputs are the handles, the importance weights and the rows of each column; see outputs.h for the numbers.
+// A plan whose outputs are the handles, the importance weights and the rows of each column; outputs.h describes the
+// numbers.
 Argument PlanOf(std::vector<int64_t> plan, int64_t columns, double beta_step = 0) {
   plan.insert(plan.end(), {BitsOf(beta_step), 0, 9, 0, 0, 0, 0, 1, 1, 10, 0, 0, 0, 0, 1, 1});
   for (int64_t i = 0; i < columns; ++i) plan.insert(plan.end(), {0, i, 0, 0, 0, 1, 1});
@@ -91,13 +92,13 @@ Arguments SamplingByRank(Reach reach) {
 }
 Arguments SamplingByPriority(Reach reach) { return Sampling(reach, {2, 0, 0, 0, 0, 0, 0, 0}, 0.25); }
 
-// The tree of a buffer's arguments is that of these leaves.
+// True if the tree of the arguments has these leaves.
 bool HasLeaves(Arguments &arguments, const std::vector<double> &leaves) {
   const std::vector<double> tree = FreshTree(leaves);
   return std::equal(tree.begin(), tree.end(), arguments["weights"].as<double>());
 }
 
-// The counts of a buffer's arguments are those of `Buffer` and these.
+// True if the counts of the arguments are those of `Buffer` plus these.
 bool HasCounted(Arguments &arguments, const std::vector<int64_t> &more) {
   std::vector<int64_t> counts = {100, 10, 20, 30, 40};
   std::transform(more.begin(), more.end(), counts.begin(), counts.begin(), std::plus<int64_t>());
@@ -118,7 +119,7 @@ void TestRowsByHand(Reach reach) {
 
   Arguments update = UpdatingPriorities(reach);
   CHECK(Call("update_priorities", &update) == replay::kOk);
-  CHECK(*update["dead"].as<int32_t>() == 3);  // overwritten, removed, not yet inserted
+  CHECK(*update["dead"].as<int32_t>() == 3);  // evicted, removed, not yet inserted
   CHECK(HasLeaves(update, {5, 1, 2, 0}) && *update["max_priority"].as<float>() == 9);
   CHECK(HasCounted(update, {0, 0, 0, 0, 3}));
 
@@ -132,7 +133,7 @@ void TestRowsByHand(Reach reach) {
   CHECK(HasLeaves(advance, {3, 1, 0, 0}) && *advance["now"].as<int64_t>() == 7);
   CHECK(advance["clock"].as<int64_t>()[0] == 7 && advance["clock"].as<int64_t>()[1] == 8);
   CHECK(advance["use_counts"].as<int32_t>()[2] == ~0 && advance["use_counts"].as<int32_t>()[3] == ~2);
-  CHECK(HasCounted(advance, {0, 0, 1, 0, 0}));  // serial 7 had been removed before
+  CHECK(HasCounted(advance, {0, 0, 1, 0, 0}));  // serial 7 was removed before
 
   Arguments info = Informing(reach);
   CHECK(Call("info", &info) == replay::kOk);
@@ -161,7 +162,7 @@ void TestRowsByHand(Reach reach) {
 
 void TestSamplesByHand(Reach reach) {
   Arguments sample = SamplingByRank(reach);  // all three rows, without replacement
-  sample["plan"].as<int64_t>()[3] = 2;       // max_use: serial 9 has had one delivery
+  sample["plan"].as<int64_t>()[3] = 2;       // max_use 2: serial 9 has been delivered once
   CHECK(Call("sample", &sample) == replay::kOk);
   const int64_t *drawn = sample["outputs"].as<int64_t>();
   std::vector<int64_t> handles(drawn, drawn + 3);
@@ -182,10 +183,10 @@ void TestSamplesByHand(Reach reach) {
   const float *weights = by_priority.All("outputs")[1].as<float>();
   CHECK(serials[1] == 9 ? weights[1] == 1 && weights[2] == 0.5f : weights[1] == weights[0] && weights[2] == 1);
   CHECK(*by_priority["beta"].as<double>() == 0.75 && HasCounted(by_priority, {3, 0, 0, 0, 0}));
-  by_priority["plan"].as<double>()[8] = 0.5;  // beta moves up to 1
+  by_priority["plan"].as<double>()[8] = 0.5;  // beta advances, up to 1
   CHECK(Call("sample", &by_priority) == replay::kOk && *by_priority["beta"].as<double>() == 1);
 
-  Arguments apart = SamplingByPriority(reach);  // beta is given by itself: the draw is as with its value before
+  Arguments apart = SamplingByPriority(reach);  // beta itself is the input: the draw uses its value before the update
   apart["given_beta"] = Doubles({0.5});
   CHECK(Call("sample", &apart) == replay::kOk);
   Arguments shared = SamplingByPriority(reach);
@@ -199,7 +200,7 @@ void TestSamplesByHand(Reach reach) {
   for (size_t i = 0; i < 3; ++i) CHECK(shared.All("outputs")[i].bytes == apart.All("outputs")[i].bytes);
 }
 
-// An empty buffer of so many rows, of samples that reach over one row.
+// An empty buffer of this capacity, with windows of length one.
 Arguments Empty(Reach reach, int64_t capacity) {
   Arguments buffer = {{"columns", Zeros("float32", {capacity})},
                       {"head", Int32(0)},
@@ -220,7 +221,7 @@ Arguments Empty(Reach reach, int64_t capacity) {
                       {"window_rule", Int64({0, 1, 1, 1, 1, 0})}});
 }
 
-// Calls an operator on a buffer and other arguments; the buffer keeps what it changed.
+// Calls an operator on a buffer with other arguments; the buffer keeps the changes.
 int On(Arguments *buffer, const std::string &name, const Arguments &more, Arguments *after = nullptr) {
   Arguments arguments = buffer->With(more);
   const int status = Call(name, &arguments);
@@ -230,7 +231,8 @@ int On(Arguments *buffer, const std::string &name, const Arguments &more, Argume
   return status;
 }
 
-// Operations drawn at random on a buffer of 37 rows: the tree stays that of its leaves, and removed rows weigh nothing.
+// Random operations on a buffer of 37 rows: the tree stays consistent with its leaves, and removed rows have weight
+// zero.
 void TestManyOperations(Reach reach) {
   constexpr int64_t kCapacity = 37;
   Arguments buffer = Empty(reach, kCapacity);
@@ -285,7 +287,7 @@ void TestManyOperations(Reach reach) {
   CHECK(buffer["serials"].as<int64_t>()[0] > 1000);
 }
 
-// Rules that no windows may have; those of the arguments may have up to 8 slots.
+// Invalid window rules; the arguments may have up to 8 slots.
 void RefusesBadRule(const std::string &name, const Arguments &arguments) {
   REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 1, 1, 1, 0, 0}));
   REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 1, 1, 1, 9, 0}));
@@ -294,7 +296,7 @@ void RefusesBadRule(const std::string &name, const Arguments &arguments) {
   REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({-1, 1, 1, 1, 1, 0}));
 }
 
-// Cursors that no ring of four slots has.
+// Invalid cursors for a ring of four slots.
 void RefusesBadCursors(const std::string &name, const Arguments &arguments) {
   REFUSES(name, arguments, kBadArguments, a["head"] = Int32(4));
   REFUSES(name, arguments, kBadArguments, a["head"] = Int32(-1));
@@ -302,13 +304,13 @@ void RefusesBadCursors(const std::string &name, const Arguments &arguments) {
   REFUSES(name, arguments, kBadArguments, a["count"] = Int32(-1));
 }
 
-// Numbers that the state of a buffer with row state may not have.
+// Invalid state of a buffer with row state.
 void RefusesBadBuffer(const std::string &name, const Arguments &arguments) {
   RefusesBadCursors(name, arguments);
-  REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({3, 0}));  // fewer than are stored
+  REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({3, 0}));  // fewer than stored
   REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({10, -1}));
-  REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({10, 7}));  // a row from before the last reset
-  REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 5}));     // a row that was overwritten
+  REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({10, 7}));  // a row inserted before the last reset
+  REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 5}));     // an evicted row
   REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 11}));
   if (SignatureOf(name).Find("weights") >= 0) {
     REFUSES(name, arguments, kBadArguments, a["weights"] = Zeros("float64", {18}));
@@ -341,7 +343,7 @@ void TestRowStateRefusals(Reach reach) {
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({NAN}));
   for (const Arguments &sample : {by_rank, by_priority}) {
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 0);   // the draw of a ring without row state
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 3);   // no draw
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 3);   // no such draw
     if (sample.Has("powers")) REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = 1);  // a chain without powers of gamma
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = -1);
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 11);  // the kind of the third output
@@ -354,7 +356,7 @@ void TestRowStateRefusals(Reach reach) {
   }
 
   const Arguments update = UpdatingPriorities(reach);
-  REFUSES("update_priorities", update, kBadWeight, a["priority"].as<float>()[1] = NAN);  // also that of a dead handle
+  REFUSES("update_priorities", update, kBadWeight, a["priority"].as<float>()[1] = NAN);  // also for an invalid handle
   REFUSES("update_priorities", update, kBadWeight, a["priority"].as<float>()[3] = -1);
   REFUSES("update_priorities", update, kBadWeight, a["priority"] = Floats({-1}));
   REFUSES("advance", Advancing(reach), kBadArguments, a["ticks"] = Int64({-1}));

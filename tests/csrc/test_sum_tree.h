@@ -17,7 +17,7 @@
 
 namespace {
 
-// Weights of very different sizes, of which a third is zero; their sums are rounded.
+// Weights of very different magnitude, a third of them zero; their sums are rounded.
 double RandomWeight(uint64_t bits) {
   if (bits % 3 == 0) return 0;
   return std::ldexp(1.0 + static_cast<double>(bits >> 40) / 1e8, static_cast<int>(bits % 97) - 48);
@@ -50,7 +50,7 @@ void CheckDescent(const replay::SumTree &tree, const std::vector<double> &leaves
   CHECK(alone);
 }
 
-// What is drawn from a range lies in it, at any place of the ring, though the weights around it are far larger or smaller.
+// Draws from a range stay in it, at any place of the ring, even if the weights around it are far larger or smaller.
 void CheckRange(const replay::SumTree &tree, const std::vector<double> &leaves, int64_t head, replay::RowRange rows) {
   const auto capacity = static_cast<int64_t>(leaves.size());
   const replay::Cursors ring{capacity, head, capacity, capacity, 0};
@@ -75,8 +75,8 @@ void CheckRange(const replay::SumTree &tree, const std::vector<double> &leaves, 
   CHECK(inside);
 }
 
-// Points of the total weight stay within it, also where the weights in front of `slot` sum to more than the total, which
-// is summed in another order.
+// Points of the total weight stay within it, even if the weights in front of `slot` sum to more than the total because
+// of another order of summation.
 void CheckRotation(const replay::SumTree &tree, int64_t capacity) {
   bool inside = true;
   for (int64_t slot = 0; slot < capacity; ++slot) {
@@ -135,7 +135,7 @@ void TestTreeByHand() {
   CHECK(found[0] == 0 && found[1] == 1 && found[2] == 2);
   CHECK(replay::SumRows(tree, {0, 3}, 2, 4) == 5);  // from slot 2: weights 2, 0, 3, 1
   CHECK(replay::SumRows(tree, {3, 1}, 2, 4) == 1 && replay::SumRows(tree, {1, 0}, 2, 4) == 0);
-  std::vector<int64_t> slots = {1, 3, 1};  // the last weight of several for one slot
+  std::vector<int64_t> slots = {1, 3, 1};  // the last weight for a slot counts
   const double weights[] = {9, 5, 4};
   for (size_t i = 0; i < 3; ++i) tree.SetLeaf(slots[i], weights[i]);
   tree.Refresh(&slots);

@@ -1,5 +1,5 @@
-// Tests of the kernels on buffers whose rows know their episode: a slow twin under random operations, windows by hand, and
-// refusals.
+// Tests of the kernels on buffers whose rows know their episode: a slow twin under random operations, hand-worked
+// windows, and rejected arguments.
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_TIMELINE_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_TIMELINE_H_
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kPast = 2, kFuture = 3, kStride = 2;
 
-// An empty buffer of one column, in which every window weighs 1.
+// An empty buffer of one column, in which every window has weight 1.
 Arguments EmptyTimeline(int64_t capacity, int64_t pad_end, int64_t streams, int64_t max_length = 0) {
   return Empty(Reach::kWindows, capacity)
       .With({{"columns", Zeros("int64", {capacity})},
@@ -32,7 +32,7 @@ int InsertRows(Arguments *buffer, std::vector<int64_t> rows, std::vector<uint8_t
              {"stored", One("int32")}});
 }
 
-// The twin: every row ever inserted, and what was done to it.
+// The twin: every row ever inserted, and its history.
 struct TwinRow {
   int64_t step;
   bool end, final, deleted;
@@ -112,7 +112,7 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams) {
       dead += deleted || serial < 0 ? 0 : 2;
       same = same && HasLeaves(buffer, twin.Leaves());
     }
-    // A start that may not be drawn takes no priority; one that may takes it.
+    // An ineligible start ignores a new priority; an eligible one takes it.
     const int64_t serial = twin.Oldest() + random(capacity);
     Arguments after = buffer;
     const Arguments update = {{"handles", Int64({serial})}, {"priority", Floats({1})}, {"dead", One("int32")}};
@@ -125,7 +125,7 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams) {
   CHECK(std::equal(counts, counts + 5, buffer["counts"].as<int64_t>()));
 }
 
-// Rows 0 to 6 of episodes {0, 1, 2}, {3, 4} and {5, 6, ...}; starts may be padded.
+// Rows 0 to 6 of episodes {0, 1, 2}, {3, 4} and {5, 6, ...}; windows may be padded.
 Arguments SevenRows() {
   Arguments buffer = EmptyTimeline(8, 1, 1);
   CHECK(InsertRows(&buffer, {10, 11, 12, 13, 14, 15, 16}, {0, 0, 1, 0, 1, 0, 0}) == replay::kOk);
@@ -135,7 +135,7 @@ Arguments SevenRows() {
 
 // Samples of three: handles, weights, a mask and a window of five rows, the length, and the rows of chains of two.
 Arguments SamplingWindows() {
-  std::vector<int64_t> plan = {1, 0, 0, 0, 0, 2, 0, 0, 0, 0};  // without replacement, so that all starts come
+  std::vector<int64_t> plan = {1, 0, 0, 0, 0, 2, 0, 0, 0, 0};  // without replacement, so each start appears
   for (const std::vector<int64_t> &output : std::vector<std::vector<int64_t>>{{9, 0, 0, 0, 0, 1, 1},
                                                                               {10, 0, 0, 0, 0, 1, 1},
                                                                               {1, 0, 0, 0, -2, 1, 5},
@@ -174,7 +174,7 @@ void TestWindowsByHand() {
     CHECK(start == 0 || start == 2 || start == 3);
     seen[start & 3] = true;
   }
-  CHECK(seen[0] && seen[2] && seen[3]);  // a use limit of none: the rows stay
+  CHECK(seen[0] && seen[2] && seen[3]);  // no use limit: the rows stay
   CHECK(sample["counts"].as<int64_t>()[0] == 3 && sample["counts"].as<int64_t>()[1] == 0);
 }
 
@@ -209,7 +209,7 @@ void TestStaleRows() {
   CHECK(InsertRows(&buffer, {17}, {1}) == replay::kOk);  // at clock 2
   CHECK(HasLeaves(buffer, {1, 0, 1, 1, 0, 1, 0, 1}));
   CHECK(advance(4) == replay::kOk);
-  CHECK(HasLeaves(buffer, {0, 0, 0, 0, 0, 0, 0, 0}));  // the last row's past is stale
+  CHECK(HasLeaves(buffer, {0, 0, 0, 0, 0, 0, 0, 0}));  // the past of the last row is stale
   CHECK(buffer["counts"].as<int64_t>()[2] == 7 && buffer["counts"].as<int64_t>()[3] == 0);
   CHECK(On(&buffer, "reset", {{"stored", One("int32")}}) == replay::kOk);
   CHECK(*buffer["count"].as<int32_t>() == 0 && buffer["serials"].as<int64_t>()[1] == 8);
@@ -243,7 +243,7 @@ Arguments SamplingGroups(int64_t groups) {
 }
 
 void TestGroupsByHand() {
-  Arguments sample = SamplingGroups(2);  // each row is a group; those of the unfinished episode do not count
+  Arguments sample = SamplingGroups(2);  // each row is a group; the unfinished episode is excluded
   CHECK(Call("sample_groups", &sample) == replay::kOk);
   const int64_t *rows = sample["rows"].as<int64_t>();
   CHECK(rows[0] != rows[1] && rows[0] >= 10 && rows[0] <= 14 && rows[1] >= 10 && rows[1] <= 14);

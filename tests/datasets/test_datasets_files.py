@@ -20,7 +20,7 @@ from mindspore_replay import (
 )
 from mindspore_replay.datasets import EpisodeTable, from_hdf5, from_npz, hdf5, npz, steps, to_npz
 
-#: Three episodes: one terminates, one meets a time limit, one breaks off.
+#: Three episodes: one terminates, one reaches a time limit, one breaks off.
 D4RL = {
     "observations": np.arange(9, dtype=np.float32)[:, None] * [1, 10],
     "actions": np.arange(9, dtype=np.float32)[:, None] / 8,
@@ -41,7 +41,7 @@ def write_hdf5(path: Path, arrays: dict[str, np.ndarray]) -> Path:
 
 @pytest.fixture(params=["hdf5", "npz"])
 def write(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Writes arrays to a file, and returns a function that reads it into a buffer."""
+    """Return a function that writes arrays to a file and reads it into a buffer."""
 
     def write_file(arrays: dict[str, np.ndarray], name: str = "file") -> Any:
         path = tmp_path / f"{name}.{request.param}"
@@ -55,7 +55,7 @@ def write(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def rows(buffer: Any) -> dict[str, np.ndarray]:
-    """All rows that a buffer holds, by column."""
+    """Return all rows of a buffer, by column."""
     got = buffer.get_item(np.arange(int(buffer.size())))
     return dict(zip(buffer.columns.names, (part.asnumpy() for part in got)))
 
@@ -66,12 +66,12 @@ def warned(caplog: pytest.LogCaptureFixture) -> str:
 
 @pytest.fixture
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read, and buffers filled, two rows at a time."""
+    """Read files and fill buffers two rows at a time."""
     monkeypatch.setattr(steps, "CHUNK_ROWS", 2)
 
 
 def qlearning_dataset(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What D4RL's function of this name makes of a file without a limit on steps, in its own words."""
+    """Apply D4RL's function of this name to a file without a limit on steps, in its own words."""
     kept = []
     for i in range(len(arrays["rewards"]) - 1):
         if not arrays["timeouts"][i]:
@@ -98,7 +98,7 @@ def test_d4rl_without_next_observations_is_what_qlearning_dataset_gives(write: A
         where = goes_on if name == "next_observation" else slice(None)
         np.testing.assert_array_equal(got[name][where], array[where])
         assert got[name].dtype == array.dtype
-    # D4RL has the first observation of the next episode there; a target uses neither.
+    # D4RL has the first observation of the next episode there; neither is used in a target.
     np.testing.assert_array_equal(got["next_observation"][2], got["observation"][2])
     assert not got["truncated"].any()
 
@@ -136,7 +136,7 @@ def test_rows_that_know_their_episode_store_observations_once(write: Any, caplog
 
 
 def test_a_given_buffer_ends_before_a_step_that_is_dropped(write: Any):
-    """With next observations stored and the last step dropped, n-step returns must not go on into the next episode."""
+    """With next observations stored and the last step dropped, n-step returns must not enter the next episode."""
     types = ["float32", "float32", "float32", "float32", "bool"]
     for size in (1, 2, 3, 100):
         with pytest.MonkeyPatch.context() as patch:
@@ -155,7 +155,7 @@ def test_a_given_buffer_ends_before_a_step_that_is_dropped(write: Any):
                 [D4RL[key][:1] for key in ("observations", "actions", "rewards", "observations", "terminals")]
             )
             write(D4RL, f"file{size}")(buffer=buffer)
-        assert buffer.flags.asnumpy()[:8].tolist() == [1, 0, 0, 1, 0, 0, 1, 1]  # the row that was there before ends too
+        assert buffer.flags.asnumpy()[:8].tolist() == [1, 0, 0, 1, 0, 0, 1, 1]  # the row inserted before ends too
         assert rows(buffer)["reward"].tolist() == [0, 0, 1, 2, 3, 4, 5, 7]
 
 
@@ -206,7 +206,7 @@ def test_groups_are_columns_by_name(tmp_path: Path):
     ]
     types = [str(dtype).lower() for dtype in buffer.types]
     assert types == ["float32", "float32", "int64", "float16", "float32", "float32", "bool", "bool"]
-    names = ["goal", "next_goal"]  # as VectorRows names them
+    names = ["goal", "next_goal"]  # the names of VectorRows
     given = ReplayBuffer(sample_size=1, capacity=9, shapes=[(), ()], types=["float64"] * 2, names=names)
     from_hdf5(tmp_path / "x.hdf5", buffer=given)
     assert rows(given)["next_goal"].tolist() == [1, 2, 3, 3]
@@ -298,12 +298,12 @@ def test_rows_that_find_no_place_are_counted(write: Any, caplog: pytest.LogCaptu
     assert rows(read(capacity=3))["reward"].tolist() == [4, 5, 7]
     assert "4 of 9 rows overwritten: the buffer's capacity is 3" in warned(caplog)
     caplog.clear()
-    read(capacity=3, buffer_cls=ReservoirReplayBuffer)  # which forgets rows by design
+    read(capacity=3, buffer_cls=ReservoirReplayBuffer)  # a reservoir drops rows by design
     assert "overwritten" not in warned(caplog)
 
 
 def full_of(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Rows of any bits that this dtype can have."""
+    """Return rows of arbitrary bits that this dtype can have."""
     if dtype == "bool":
         return rng.random((37, *shape)) < 0.5
     size = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
@@ -359,7 +359,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_npz_keeps_the_flags_of_rows(maker: str, tmp_path: Path):
-    """A full ring of two environments: rows come one environment after the other."""
+    """A full ring of two environments: rows are written one environment after the other."""
     names = ["observation", "reward", "terminated"]
     types = {"shapes": [(), (), ()], "types": ["float32", "float32", "bool"], "names": names}
     buffer = MAKERS[maker](capacity=20, num_envs=2, **types)
@@ -406,7 +406,7 @@ def test_npz_of_any_order(order: str, byte_order: str, tmp_path: Path, monkeypat
 
 
 class Boom:
-    """Whoever unpickles it fails."""
+    """Fails when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return eval, ("1 / 0",)
@@ -440,7 +440,7 @@ def test_npz_that_is_none(tmp_path: Path):
         names=["reward", "end", "terminated"],
     )
     buffer.insert([1.0, 2.0, False])
-    to_npz(buffer, tmp_path / "u.npz")  # without views it is a column like others
+    to_npz(buffer, tmp_path / "u.npz")  # without views it is an ordinary column
     assert rows(from_npz(tmp_path / "u.npz"))["end"].tolist() == [2]
     timed = SequenceReplayBuffer(
         sample_size=1, capacity=9, shapes=[()], types=["float32"], sequence_length=2, names=["end"]
@@ -450,7 +450,7 @@ def test_npz_that_is_none(tmp_path: Path):
 
 
 def test_files_larger_than_memory_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of a file of 32 MB no more than a few MB are there at once, and no read is of more rows than a piece has."""
+    """At most a few MB of a 32 MB file are in memory at once, and no read has more rows than a piece."""
     n, width = 16_384, 512
     rng = np.random.default_rng(0)
     arrays = {

@@ -30,7 +30,7 @@ FIELDS = "observations", "actions", "rewards", "terminations", "truncations"
 
 
 class Nested(gym.Env):
-    """An environment with all kinds of spaces, whose numbers are those of the step."""
+    """An environment with all kinds of spaces, whose values contain the step number."""
 
     observation_space = spaces.Dict(
         {
@@ -58,14 +58,14 @@ class Nested(gym.Env):
 
 @pytest.fixture(scope="module", autouse=True)
 def _folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A place for local datasets."""
+    """Provide a folder for local datasets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("minari")))
         yield
 
 
 def clean_up(collector: minari.DataCollector) -> None:
-    """Removes the folder that it would leave to the end of its life, which Python warns of."""
+    """Remove the folder that the collector would leave until the end of its life, which Python warns of."""
     collector._tmp_dir.cleanup()
 
 
@@ -87,7 +87,7 @@ def collect(env: gym.Env, name: str, episodes: int) -> minari.MinariDataset:
 
 @pytest.fixture(scope="module")
 def cartpole() -> minari.MinariDataset:
-    """Episodes of which some terminate and some meet the limit."""
+    """Return episodes of which some terminate and some reach the limit."""
     dataset = collect(gym.make("CartPole-v1", max_episode_steps=18), "cartpole/random-v0", 12)
     last = [bool(episode.truncations[-1]) for episode in dataset]
     assert 0 < sum(last) < 12
@@ -100,7 +100,7 @@ def nested() -> minari.MinariDataset:
 
 
 def flat(value: Any) -> dict[str, np.ndarray]:
-    """The arrays of nested dicts and tuples."""
+    """Return the arrays of nested dicts and tuples."""
     if isinstance(value, (dict, tuple)):
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         return {f"{key}.{k}": v for key, part in parts for k, v in flat(part).items()}
@@ -120,7 +120,7 @@ def assert_same_episodes(a: minari.MinariDataset, b: minari.MinariDataset) -> No
 
 
 def rows(buffer: Any) -> dict[str, np.ndarray]:
-    """All rows that a buffer holds, by column."""
+    """Return all rows of a buffer, by column."""
     got = buffer.get_item(np.arange(int(buffer.size())))
     return dict(zip(buffer.columns.names, (part.asnumpy() for part in got)))
 
@@ -142,11 +142,11 @@ def test_episodes_come_back_from_every_kind_of_buffer(
     monkeypatch.setattr(steps, "CHUNK_ROWS", 7)
     arguments = {**KINDS[kind]}
     if name == "nested":
-        arguments.pop("views", None)  # there is no column "observation" for a view to take
+        arguments.pop("views", None)  # there is no column "observation" for a view
     dataset = request.getfixturevalue(name)
     buffer = from_minari(dataset, sample_size=2, seed=0, **arguments)
     buffer.check_valid()
-    assert bool(buffer.full())  # as many rows as there are to store
+    assert bool(buffer.full())  # the number of rows to store
     env = "CartPole-v1" if name == "cartpole" else Nested()
     back = to_minari(buffer, f"{name}/{kind}-v0", env=env, **METADATA)
     assert_same_episodes(dataset, back)
@@ -231,7 +231,7 @@ def test_given_buffers_keep_what_they_are(cartpole: minari.MinariDataset):
     buffer = PrioritizedReplayBuffer(
         sample_size=8, capacity=500, shapes=[(4,), (), (), ()], types=types, names=names, views=[NStep(2, 0.5)], seed=0
     )
-    for _ in range(3):  # an episode that goes on until the dataset comes
+    for _ in range(3):  # an episode that is running until the dataset is loaded
         buffer.insert([np.full(4, 7, np.float32), 0, 1.0, False])
     assert from_minari(cartpole, buffer=buffer, episodes=slice(3)) is buffer
     buffer.check_valid()
@@ -385,7 +385,7 @@ def test_minari_is_needed_only_when_it_is_used(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_composite_backend_is_filled_by_two_graphs(cartpole: minari.MinariDataset, monkeypatch: pytest.MonkeyPatch):
-    """Insertions have two lengths, whatever those of episodes are: each length is a graph to compile."""
+    """Insertions have two lengths for any lengths of episodes: each length compiles a graph."""
     monkeypatch.setattr(steps, "CHUNK_ROWS", 50)
     lengths = []
     insert = ReplayBuffer.insert
@@ -408,7 +408,7 @@ def test_logs_say_what_is_lost_and_nothing_else(cartpole: minari.MinariDataset, 
 
 
 def test_columns_of_mindspore_rl_become_a_dataset():
-    """Scalars of shape (1,), and no flag of truncation."""
+    """Scalars of shape (1,), and no truncation flag."""
     names = ["observation", "action", "reward", "next_observation", "terminated"]
     shapes, types = [(4,), (1,), (1,), (4,), (1,)], ["float32", "int32", "float32", "float32", "bool"]
     buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=shapes, types=types, names=names)

@@ -1,4 +1,4 @@
-"""Steps that are made of rows, whatever pieces the rows come in."""
+"""Steps from rows, for rows in pieces of any size."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from mindspore_replay.datasets.steps import END, FINAL, Arrays, Steps, Summary, 
 
 
 def make_episodes(lengths: list[int], ends: list[str]) -> list[Arrays]:
-    """Episodes in which no number comes twice, with one observation more than steps."""
+    """Make episodes in which no number repeats, with one observation more than steps."""
     episodes, number = [], 0
     for length, how in zip(lengths, ends):
         done = np.arange(length) == length - 1
@@ -29,7 +29,7 @@ def make_episodes(lengths: list[int], ends: list[str]) -> list[Arrays]:
 
 
 def rows_of(episode: Arrays, layout: str) -> Arrays:
-    """An episode as the rows of a file."""
+    """Return an episode as the rows of a file."""
     n = len(episode["action"])
     steps = {name: array[:n] for name, array in episode.items()}
     if layout == "plain":
@@ -75,7 +75,7 @@ def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
     plan: list[tuple[int, str]], cuts: list[int], layout: str
 ) -> None:
     lengths, ends = ([part[i] for part in plan] for i in (0, 1))
-    if layout == "plain":  # nothing else would say where an episode ends
+    if layout == "plain":  # nothing else would mark the end of an episode
         ends = ["truncated" if end == "neither" else end for end in ends]
     episodes = make_episodes(lengths, ends)
     rows = joined([rows_of(episode, layout) for episode in episodes])
@@ -129,7 +129,7 @@ def test_an_episode_ends_where_the_next_observation_is_not_that_of_the_next_row(
 
 
 def test_a_final_row_with_flags_of_its_own_is_a_step():
-    """So a vector environment that resets at once leaves a truncated episode: what comes after it is not stored."""
+    """Vector environments that reset at once leave truncated episodes so: the observation after one is not stored."""
     rows = {
         "observation": np.arange(4.0),
         "action": np.arange(4),

@@ -1,4 +1,4 @@
-"""The examples run as a user runs them, in short."""
+"""The examples as a user runs them, in short runs."""
 
 import importlib
 import json
@@ -20,20 +20,20 @@ from mindspore_replay import load, load_config
 
 
 def start(script: str, *arguments: object) -> subprocess.CompletedProcess:
-    """A run of a script, to its end."""
+    """Run a script to its end."""
     command = [sys.executable, str(ROOT / "examples" / script), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def run(script: str, *arguments: object) -> str:
-    """What a script prints; its error output on failure."""
+    """Return the output of a script; its error output on failure."""
     result = start(script, *arguments)
     assert result.returncode == 0, result.stderr[-4000:]
     return result.stdout
 
 
 def short_config(name: str, folder: Path, **changes: dict) -> Path:
-    """A file with a configuration of the examples in which parts are changed, and ten episodes are always enough."""
+    """Write a modified configuration of the examples to a file; ten episodes are always enough."""
     config = load_config(ROOT / "configs" / name)
     changes["evaluation"] = {"episodes": 10, "final_episodes": 10, "solved_at": -2000, **changes.get("evaluation", {})}
     for part, values in changes.items():
@@ -48,12 +48,12 @@ def history(folder: Path) -> dict:
 
 
 def buffers(folder: Path) -> dict:
-    """The buffers in the checkpoint of a run, by their places in the learner."""
+    """Return the buffers in the checkpoint of a run, by their places in the learner."""
     return load(folder / "training.safetensors")
 
 
 def arrays(folder: Path) -> dict[str, np.ndarray]:
-    """All arrays in the newest file of the checkpoint of a run."""
+    """Return all arrays in the newest file of a run's checkpoint."""
     files = len(list(folder.glob("training.safetensors*")))
     return load_file(folder / ("training.safetensors" + (f".{files - 1}" if files > 1 else "")))
 
@@ -84,13 +84,13 @@ def test_dqn_options(tmp_path: Path, options: tuple[str, ...]):
 
 @pytest.fixture
 def dqn(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script dqn.py as a module."""
+    """Import the script dqn.py as a module."""
     monkeypatch.syspath_prepend(ROOT / "examples")
     return importlib.import_module("dqn")
 
 
 def dqn_run(dqn: ModuleType, folder: Path, **changes: object) -> Any:
-    """A run of dqn.py with two environments, before its first step."""
+    """Return a run of dqn.py with two environments, before its first step."""
     config = load_config(short_config("dqn_cartpole.yaml", folder, evaluation={"episodes": 2, "final_episodes": 2}))
     return dqn.NStepRun({**config, "num_envs": 2, **changes}, 0, "auto", folder)
 
@@ -100,7 +100,7 @@ def test_dqn_stops_by_training_returns_whatever_evaluations_say(dqn: ModuleType,
     least = run.config["evaluation"]["stop_at_training_return"]
     assert least >= 400
     run.history["episodes"] = [(step, 500.0) for step in range(19)]
-    assert not run.enough(500.0)  # too few to tell
+    assert not run.enough(500.0)  # too few to decide
     run.history["episodes"] = [(0, 500.0), *[(step, least - 1.0) for step in range(1, 21)]]
     assert not run.enough(500.0)
     run.history["episodes"] += [(step, least + 1.0) for step in range(21, 41)]
@@ -110,7 +110,7 @@ def test_dqn_stops_by_training_returns_whatever_evaluations_say(dqn: ModuleType,
 def test_dqn_ends_with_its_last_network_not_the_best(dqn: ModuleType, tmp_path: Path):
     run = dqn_run(dqn, tmp_path)
     ms.save_checkpoint(run.learner.target, str(tmp_path / "best.ckpt"))
-    run.best = np.inf  # of an evaluation before, which no other beats
+    run.best = np.inf  # of an earlier evaluation, which no other beats
     run.learner.weights[0].set_data(run.learner.weights[0] + 1.0)
     last = run.learner.weights[0].asnumpy().copy()
     run.finish()
@@ -159,7 +159,7 @@ def test_dqn_prioritized_trains_and_resumes(tmp_path: Path):
     first = buffers(tmp_path)["learner.buffer"]
     weights = first.weights.asnumpy()[:1300]
     assert (weights > 0).all()
-    assert len(np.unique(weights)) > 1000  # the learner gave its errors back as priorities
+    assert len(np.unique(weights)) > 1000  # the learner wrote its errors back as priorities
     assert float(first.beta) == pytest.approx(0.4 + 0.6 * 300 / 10_000)
     output = run("dqn_prioritized.py", "--steps", 1500, *options, "--resume")
     assert output.startswith("1500 steps")
@@ -209,7 +209,7 @@ def test_r2d2_learns_from_sequences_and_refreshes_their_states(tmp_path: Path):
         assert output.startswith("1160 steps")
         saved = buffers(folder)["learner.buffer"]
         starts = saved.weights.asnumpy()[:1160] > 0
-        assert 0 < starts.sum() < 1160 / 4  # every sixth step of an episode, and no row of fillers
+        assert 0 < starts.sum() < 1160 / 4  # every sixth step of an episode, and no filler row
         assert len(np.unique(saved.priorities.asnumpy()[:1160][starts])) > 20
         assert float(saved.beta) > 0.4
         rows = saved.state_dict()
@@ -246,7 +246,7 @@ def test_sac_trains_and_resumes(tmp_path: Path):
     actions = saved["column.action"][:560]
     assert (np.abs(actions) <= 1).all()
     assert len(np.unique(actions)) > 500
-    assert not saved["column.terminated"].any()  # a time limit is no end
+    assert not saved["column.terminated"].any()  # a time limit is no termination
     assert run("sac_pendulum.py", "--steps", 620, *options, "--resume").startswith("620 steps, 2 episodes")  # a new one
 
 
@@ -262,9 +262,7 @@ def test_ppg_uses_rows_up_and_resumes(tmp_path: Path):
     options = "--config", config, "--out", tmp_path
     assert run("ppg.py", "--steps", 700, *options).startswith("768 steps")
     saved = buffers(tmp_path)
-    counts = saved["learner.buffer"].state_dict()["use_counts"][
-        :96
-    ]  # of 3 rollouts; that of a row that is gone is a complement
+    counts = saved["learner.buffer"].state_dict()["use_counts"][:96]  # of 3 rollouts; the complement for a removed row
     uses = np.where(counts < 0, ~counts, counts)
     assert uses.max() == 10
     assert (uses < 10).sum() < 8  # no sample is left

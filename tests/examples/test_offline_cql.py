@@ -41,7 +41,7 @@ def test_it_collects_loads_and_compares(tmp_path: Path):
 
 
 class Values(nn.Cell):
-    """Values that are learned of themselves, whatever the observation."""
+    """Values that are learned directly, for any observation."""
 
     def __init__(self, values: np.ndarray) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ ENVS, CAPACITY, STEPS, HIDDEN, BURN_IN, LENGTH = 3, 60, 43, 5, 3, 5
 
 @pytest.fixture
 def r2d2(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The script r2d2.py as a module. Its Cells are graphs, as when it runs."""
+    """Import the script r2d2.py as a module. Its Cells are graphs, as when it runs."""
     monkeypatch.syspath_prepend(ROOT / "examples")
     module = importlib.import_module("r2d2")
     before = ms.get_context("mode")
@@ -28,7 +28,7 @@ def r2d2(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def make(r2d2: ModuleType, backend: str, refresh: bool, stride: int) -> Any:
-    """A learner with a small buffer of three environments."""
+    """Make a learner with a small buffer of three environments."""
     config = load_config(ROOT / "configs" / "r2d2_cartpole.yaml")
     settings = {"capacity": CAPACITY, "sample_size": 8, "sequence_length": LENGTH, "burn_in": BURN_IN, "stride": stride}
     settings |= {"data_shape": [[3], [], [], [3], [], [HIDDEN], [HIDDEN]]}
@@ -41,7 +41,7 @@ def make(r2d2: ModuleType, backend: str, refresh: bool, stride: int) -> Any:
 
 
 def fill(buffer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Inserts more rows than there is room for: their observations, and the steps at which their episodes began."""
+    """Insert more rows than fit; return their observations, and the steps at which their episodes began."""
     rng = np.random.default_rng(0)
     seen = rng.normal(size=(STEPS + 1, ENVS, 3)).astype(np.float32)
     states = rng.normal(size=(STEPS, ENVS, 2, HIDDEN)).astype(np.float32)
@@ -58,12 +58,12 @@ def fill(buffer: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stored(buffer: Any) -> np.ndarray:
-    """The states of the rows there are, by handle from the oldest. Shape ``[C, 2, H]``."""
+    """Return the states of the stored rows, by handle from the oldest. Shape ``[C, 2, H]``."""
     return np.stack([column.asnumpy() for column in buffer.rows()[-2:]], 1)
 
 
 def upcoming(buffer: Any) -> np.ndarray:
-    """Handles that the next sample will give."""
+    """Return the handles of the next sample."""
     state = buffer.state_dict()
     indices = buffer.sample()[0].asnumpy()
     buffer.load_state_dict(state)
@@ -74,7 +74,7 @@ def upcoming(buffer: Any) -> np.ndarray:
 def test_refreshed_states_are_those_of_an_actor_in_the_rows_where_sequences_begin(
     r2d2: ModuleType, backend: str, stride: int
 ):
-    """An actor with the network of before steps through each sequence from the stored state of its first row."""
+    """An actor with the old network steps through each sequence from the stored state of its first row."""
     learner = make(r2d2, backend, True, stride)
     seen, begins = fill(learner.buffer)
     policy = r2d2.Policy(learner.network)
@@ -85,7 +85,7 @@ def test_refreshed_states_are_those_of_an_actor_in_the_rows_where_sequences_begi
         for start in upcoming(learner.buffer):
             middle, env = divmod(int(start), ENVS)
             first, begin = middle - BURN_IN, begins[middle, env]
-            assert (middle - begin) % stride == 0  # so a sequence begins whole strides from others of its episode
+            assert (middle - begin) % stride == 0  # so sequences of an episode begin whole strides apart
             state = before[first * ENVS + env - oldest] if first >= begin else np.zeros((2, HIDDEN), np.float32)
             if first < begin:
                 met.add("the episode begins within the burn-in")
@@ -110,7 +110,7 @@ def test_refreshed_states_are_those_of_an_actor_in_the_rows_where_sequences_begi
 
 
 class Squares(nn.Cell):
-    """The sum of the squares of the values along sequences."""
+    """The sum of the squared values along sequences."""
 
     def __init__(self, learner: nn.Cell) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Squares(nn.Cell):
 
 
 def test_sections_of_a_sequence_give_the_gradients_of_the_whole(r2d2: ModuleType):
-    """Of one unroll that is cut where sequences begin, and of one that is cut only behind the burn-in."""
+    """Of one unroll that is cut where sequences begin, and of one that is cut only after the burn-in."""
     steps, rng = BURN_IN + LENGTH, np.random.default_rng(1)
     seen, there = Tensor(rng.normal(size=(8, steps + 1, 3)).astype(np.float32)), Tensor(np.ones((8, steps + 1), bool))
     h, c = (Tensor(rng.normal(size=(1, 8, HIDDEN)).astype(np.float32)) for _ in range(2))

@@ -34,7 +34,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def insert(buffer: Any, count: int) -> Any:
-    """Rows that tell their serial numbers, in episodes of four."""
+    """Insert rows with their serial numbers, in episodes of four."""
     first = int(buffer.serials.asnumpy()[0])
     n = np.arange(first, first + count)
     flags = {"end": n % 4 == 3} if buffer.has_episodes else {}
@@ -43,7 +43,7 @@ def insert(buffer: Any, count: int) -> Any:
 
 
 def used(buffer: Any) -> Any:
-    """A buffer whose ring has gone round, drawn from, with other priorities and a row deleted."""
+    """Return a buffer that has wrapped and been drawn from, with other priorities and a deleted row."""
     insert(buffer, 17)
     buffer.sample()
     if buffer.prioritized:
@@ -56,17 +56,17 @@ def used(buffer: Any) -> Any:
 
 
 def draws(buffer: Any) -> list[list[Any]]:
-    """The next samples."""
+    """Return the next samples."""
     return [[numbers(column.asnumpy()) for column in buffer.sample()] for _ in range(3)]
 
 
 def numbers(array: np.ndarray) -> list[Any]:
-    """The elements, which JSON knows, but for bfloat16."""
+    """Return the elements as numbers for JSON; it does not know bfloat16."""
     return (array.astype(np.float32) if array.dtype.name == "bfloat16" else array).tolist()
 
 
 def make() -> dict[str, Any]:
-    """What is saved, by name."""
+    """Return the objects to save, by name."""
     n = 3
     types = ["bool", "int8", "uint16", "int64", "float16", "float64", "bfloat16"]
     several = ReplayBuffer(sample_size=n, capacity=5, shapes=[(2,)] * len(types), types=types, seed=12)

@@ -1,6 +1,6 @@
 """The CUDA kernels against the CPU's, on random states, sizes and dtypes: on the emulated device, and on a GPU.
 
-A GPU takes the CUDA kernel library, which setup.py builds where it finds nvcc, and PyTorch, which owns the memory here.
+A GPU needs the CUDA kernel library, which setup.py builds if it finds nvcc, and PyTorch, which owns the memory here.
 """
 
 import ctypes
@@ -24,9 +24,9 @@ from mindspore_replay.store.windows import Output
 PACKAGE = Path(mindspore_replay.__file__).parent
 DTYPES = ("float32", "int32", "uint8", "int64", "float64", "float16", "int8", "int16")
 SHAPES: tuple[tuple[int, ...], ...] = ((), (), (3,), (4,), (2, 5), (84,), (33, 7), (1100,))
-#: What windows are made of: a reward, a flag, a goal with another like it, and what tells groups.
+#: Columns of windows: a reward, a flag, a goal with another like it, and the column that identifies groups.
 EPISODES = [((3,), "float32"), ((), "float32"), ((), "uint8"), ((2, 2), "int16"), ((2, 2), "int16"), ((), "int8")]
-#: Groups of state beside the ring, by what a buffer is.
+#: Groups of state besides the ring, by kind of buffer.
 BUFFERS: dict[str, tuple[str, ...]] = {
     "rows": (),
     "reservoir": ("reservoir",),
@@ -77,7 +77,7 @@ OUTPUTS = {
 
 
 def gpu_library() -> Library:
-    """The kernels on this machine's GPU; skips where it has none."""
+    """Return the kernels on this machine's GPU; skip if it has none."""
     path = PACKAGE / "_kernels_cuda.so"
     if not path.exists():
         pytest.skip("the CUDA kernel library was not built")
@@ -131,12 +131,12 @@ class Case:
         return self.rng.integers(*((-3, 4) if dtype == "int8" else (0, 100)), shape).astype(dtype)
 
     def some(self) -> int:
-        """A number of rows, now and then more than there is room for, or more than one block takes."""
+        """Return a number of rows, sometimes more than fit, or more than one block takes."""
         n = int(self.rng.choice([1, 2, 5, self.capacity, 2 * self.capacity + 3, 700]))
         return max(n // self.streams, 1) * self.streams
 
     def rows(self, n: int) -> list[Any]:
-        """Rows of a batch; now and then the buffer's own."""
+        """Return rows of a batch; sometimes the buffer's own."""
         if n == self.capacity and self.rng.integers(2):
             return self.columns
         return [self.noise((n, *shape), dtype) for shape, dtype in self.schema]
@@ -146,7 +146,7 @@ class Case:
         return whole if self.rng.integers(2) else self.rng.integers(-self.capacity - 1, self.capacity + 2, 2)
 
     def handles(self, n: int) -> np.ndarray:
-        """Of rows stored, gone, to come, and of none; some twice."""
+        """Return handles of stored, evicted and future rows, and of none; some twice."""
         last = int(self.pair["serials"][0])
         return self.rng.integers(min(-1, last - 2 * self.capacity), last + 2, n)
 
@@ -180,7 +180,7 @@ class Case:
         return self.pair.run("read", (), self.columns, index=index)[0]
 
     def update(self) -> int:
-        """Writes over some of the columns."""
+        """Overwrite some of the columns."""
         first = int(self.rng.integers(len(self.columns)))
         handles = self.handles(self.some())
         rows = self.rows(len(handles))[first:]
@@ -208,7 +208,7 @@ class Case:
         outputs = self.outputs()
         strategy = rng.integers(1, 5) if self.kind.startswith("goals") else 0
         plan = [draw, rng.integers(2), rng.integers(2), max_use, rng.integers(2), 3, rng.integers(2), strategy]
-        plan += np.array([0.01, 0.7]).view(np.int64).tolist()  # the step of beta, and the ratio of goals
+        plan += np.array([0.01, 0.7]).view(np.int64).tolist()  # the step of beta, and the fraction of goals
         for output in outputs:
             plan += output[:-1]
         given_beta = "beta" if rng.random() < 0.7 else np.array([rng.choice([0.0, 1.0, 2.0])])
@@ -232,7 +232,7 @@ class Case:
         return dtype, (n, *output.lead, *shape)
 
     def change(self) -> int:
-        """Changes what is known of rows, and looks at it."""
+        """Change row state, and read it."""
         rng, capacity = self.rng, self.capacity
         handles: Any = self.handles(self.some())
         priorities: Any = self.priorities(len(handles))
@@ -252,7 +252,7 @@ class Case:
         return status
 
     def step(self) -> set[int]:
-        """One call of each kernel; the statuses that came."""
+        """Call each kernel once; return the statuses."""
         seen = {self.insert(), self.read(), self.sample()}
         if "episodes" in self.groups:
             seen.add(self.sample_groups())
@@ -265,7 +265,7 @@ class Case:
 
 
 def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 14) -> set[int]:
-    """Calls of all kernels on some buffers; the statuses that came."""
+    """Call all kernels on some buffers; return the statuses."""
     seen = set()
     for seed in range(cases):
         case = Case(pair, seed, groups, kind)
@@ -321,7 +321,7 @@ def test_a_shuffle_of_more_than_a_block_holds(pair: Pair, buffer: str):
 
 
 def test_sound_states_only(pair: Pair):
-    """State that contradicts itself is refused by all that go by it."""
+    """Inconsistent state is rejected by all kernels that use it."""
     wrong: dict[str, list[Any]] = {
         "head": [-1, 10**6], "count": [-1, 10**6], "serials": [[5, 9], [-1, -2]], "clock": [[0, -1], [0, 10**6]],
         "window_rule": [[-1, 1, 1, 0, 1, 0], [0, 0, 1, 0, 1, 0], [0, 1, 1, 0, 10**6, 0]],
@@ -334,7 +334,7 @@ def test_sound_states_only(pair: Pair):
                 case = Case(pair, 3, groups, "sequences" if "episodes" in groups else "")
                 case.insert()
                 pair.hold(name, np.array(value, pair[name].dtype))
-                refused = name != "serials" or bool(groups)  # a ring of rows alone knows none by its serial number
+                refused = name != "serials" or bool(groups)  # a ring alone identifies no row by its serial
                 assert (BAD_ARGUMENTS in case.step()) >= refused, (groups, name, value)
 
 
@@ -372,7 +372,7 @@ def test_the_library_that_nvcc_builds():
 
 
 def test_the_workloads_of_the_benchmark(emulated: Path, monkeypatch: pytest.MonkeyPatch):
-    """Each is called and does what it is for; the times are a GPU's matter."""
+    """Each call does its work; only a GPU can tell the times."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     gpu = importlib.import_module("gpu")
     library = Library(emulated, HostMemory())
@@ -396,7 +396,7 @@ def test_what_the_page_says():
 
 
 class WrongLibrary(Library):
-    """The CPU's kernels, but for one bit of one argument."""
+    """The CPU's kernels, except for one bit of one argument."""
 
     def call(self, kernel: str, arguments: Any) -> int:
         status = super().call(kernel, arguments)

@@ -1,4 +1,4 @@
-"""Buffers on MindSpore's device target GPU: the back end is the real one, the device and the kernels are emulated."""
+"""Buffers on MindSpore's device target GPU: the back end is real, the device and the kernels are emulated."""
 
 import os
 import re

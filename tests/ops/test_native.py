@@ -1,4 +1,4 @@
-"""The kernel library: what is said about it, what happens without it, and how a kernel refuses."""
+"""The kernel library: the report on it, its absence, and the errors of kernels."""
 
 import os
 import shutil
@@ -54,7 +54,7 @@ def test_the_choice_of_a_backend():
 
 @pytest.fixture
 def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes MindSpore say that the device target is another."""
+    """Make MindSpore report another device target."""
     get = ms.get_context
 
     def be(device: str) -> None:
@@ -65,7 +65,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where libraries are looked for: a folder without any."""
+    """Search libraries in an empty folder."""
     monkeypatch.setattr(library, "_FOLDER", tmp_path)
     library.library_for.cache_clear()
     yield tmp_path
@@ -109,7 +109,7 @@ def test_a_gpu_without_its_library(case: str, folder: Path, target: Callable[[st
 
 @pytest.mark.cpu_only("the library for the CPU")
 def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
-    """Any library that loads stands in for it: what it holds is looked up when a kernel is called."""
+    """Any loadable library can stand in: its content is looked up when a kernel is called."""
     path = folder / "_kernels_cuda.so"
     shutil.copy(PACKAGE / "_kernels.so", path)
     assert kernel_status().cuda == ""
@@ -157,7 +157,7 @@ LIBRARIES = {
 @pytest.mark.cpu_only("the library for the CPU")
 @pytest.mark.parametrize("case", LIBRARIES)
 def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: str):
-    """A copy of the package without its library, or the module that calls it: same draws, and the reason is told."""
+    """In a copy of the package without its library, or the module that calls it: same draws, reported reason."""
     content, note, reason = LIBRARIES[case]
     copy = tmp_path / "mindspore_replay"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_kernels*", "__pycache__"))
@@ -166,7 +166,7 @@ def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: 
         path.write_bytes(content)
     if note is not None:
         (copy / "_kernels.txt").write_text(note, encoding="utf-8")
-    if case == "no module":  # an empty file: one that is missing might be found in an editable installation
+    if case == "no module":  # an empty file: a missing one might be found in an editable installation
         next(copy.glob("_calls*.so")).write_bytes(b"")
     script = tmp_path / "main.py"
     script.write_text(SCRIPT, encoding="utf-8")
@@ -196,7 +196,7 @@ def test_a_store_without_the_library_says_why(folder: Path):
 
 
 def tree_call(**given: Any) -> Call:
-    """A call that sums weights of a ring of four rows, of which the oldest lies in slot 1."""
+    """Return a call that sums weights of a ring of four rows, of which the oldest is in slot 1."""
     options = Options(4, SamplePlan(1, "rank", (Output(WINDOW, 0),)), weighting=(1.0, 0.0))
     store = Store(Schema("Store", [()], ["int32"]), options, address_of=mindspore_api.address)
     store.insert([np.arange(5, dtype=np.int32)], priority=np.array([9, 2, 4, 8, 1], np.float32))

@@ -80,7 +80,7 @@ class HeldDraw(Held):
 
 
 class KernelDraw:
-    """The kernel on a ring without MindSpore, whose samples are handles and nothing else."""
+    """The kernel on a ring without MindSpore; samples are handles alone."""
 
     def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
         plan = SamplePlan(n, "uniform", (Output(HANDLE),), replace=replace, ordered=ordered)
@@ -166,7 +166,7 @@ def test_below_equals_the_exact_product():
 
 
 def test_the_twin_shuffles():
-    """The draw that stores only the cells that moved is the textbook shuffle of a whole list."""
+    """The draw that stores only the cells that moved equals the textbook shuffle of a whole list."""
     for size, counter in itertools.product((1, 2, 5, 9), range(20)):
         cells = list(range(size))
         for i in range(size):
@@ -214,7 +214,7 @@ def test_draws_equal_the_twin(backend: str, draws: int, capacity: int, replace: 
 
 
 def draw_many(backend: str, draws: int, rows: int, replace: bool, batches: int) -> list[list[int]]:
-    """Batches of logical rows of a ring whose head is not slot 0."""
+    """Draw batches of logical rows of a ring whose head is not slot 0."""
     held = make_draw(backend, draws, rows + 3, replace, True)
     held.put(state=initial_state(5), head=rows, count=rows)
     return [[(slot - rows) % (rows + 3) for slot in held.draw(ALL_ROWS)] for _ in range(batches)]
@@ -232,7 +232,7 @@ def test_without_replacement_each_position_and_each_pair_is_equally_likely(backe
 
 
 def wrong_batches(sampler: str, batches: int) -> list[list[int]]:
-    """Batches of 3 of 5 rows from samplers with one fault each."""
+    """Draw batches of 3 of 5 rows from samplers with one fault each."""
     generator = np.random.default_rng(4)
     give = {
         "never the newest": lambda: generator.permutation(4)[:3],
@@ -245,7 +245,7 @@ def wrong_batches(sampler: str, batches: int) -> list[list[int]]:
 
 
 def naive_shuffle(generator: np.random.Generator) -> np.ndarray:
-    """The well-known wrong shuffle: cell i is swapped with any cell, not only with those from i on."""
+    """The well-known wrong shuffle: swaps cell i with any cell, not only with those from i on."""
     cells = np.arange(5)
     for i in range(3):
         j = generator.integers(5)

@@ -23,7 +23,7 @@ SHAPES = [(), (3,), (1,), (2, 2), (), (5,), (17,), (), (1, 2), (3,), (), (4,), (
 
 
 class Ring(nn.Cell):
-    """The operators of one backend on a ring of their own; rows in slots are gathered by the composite one."""
+    """The operators of one backend on a ring of their own; the composite one gathers rows in slots."""
 
     def __init__(self, backend: str, shapes: list[Any], types: list[str]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Ring(nn.Cell):
         return self.gather(self.buffer, slots)
 
     def put(self, twin: ReferenceRing) -> None:
-        """Takes over the twin's rows and cursors."""
+        """Copy the twin's rows and cursors."""
         wait_for_work()
         overwrite(self.head, twin.head)
         overwrite(self.count, twin.size)
@@ -92,9 +92,9 @@ def cells(backend: str, rings: dict[str, Ring]) -> Ring:
 
 
 def random_row(columns: Columns, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """One row of random bits: NaN, infinities, negative zero and the limits of ints come as well.
+    """Return one row of random bits, including NaN, infinities, negative zero and the limits of ints.
 
-    MindSpore's operators keep every float16 but the payload of a NaN, so these have the usual one.
+    MindSpore's operators preserve every float16 but the payload of a NaN, so NaNs have the usual one.
     """
     row = []
     for shape, dtype in zip(columns.shapes, columns.numpy_types, strict=True):
@@ -107,7 +107,7 @@ def random_row(columns: Columns, generator: np.random.Generator) -> tuple[np.nda
 
 
 def random_twin(columns: Columns, generator: np.random.Generator) -> ReferenceRing:
-    """A ring after some insertions and perhaps a reset."""
+    """Return a ring after some insertions and perhaps a reset."""
     twin = ReferenceRing(CAPACITY)
     twin.insert([random_row(columns, generator) for _ in range(generator.integers(0, 2 * CAPACITY))])
     if generator.integers(2):
@@ -117,7 +117,7 @@ def random_twin(columns: Columns, generator: np.random.Generator) -> ReferenceRi
 
 
 def tensors(columns: Columns, arrays: tuple[np.ndarray, ...]) -> list[Tensor]:
-    """Tensors with these bits; NumPy spells bfloat16 in MindSpore's way, which `Tensor` does not take back."""
+    """Return Tensors with these bits; NumPy has MindSpore's spelling of bfloat16, which `Tensor` does not accept."""
     return [Tensor.from_numpy(np.ascontiguousarray(a).reshape(a.shape)) for a in arrays]
 
 
@@ -169,7 +169,7 @@ def test_gather_equals_the_twin(rings: dict[str, Ring]):
 
 
 def test_wide_rows(backend: str):
-    """Rows of more bytes than the sizes with a path of their own, next to one of each of these sizes."""
+    """Rows larger than the sizes with a special path, next to one of each of these sizes."""
     shapes = [(n,) for n in (1, 2, 4, 8, 16, 3, 100, 7056)]
     cells = Ring(backend, shapes, ["uint8"] * len(shapes))
     generator = np.random.default_rng(30)
@@ -183,7 +183,7 @@ def test_wide_rows(backend: str):
 
 
 def test_the_comparison_rejects_a_wrong_wrap(cells: Ring):
-    """A batch that crosses the ring's end and is copied from its start twice, as some rings have done."""
+    """A batch that crosses the ring's end and is copied from its start twice: a known fault of rings."""
     generator = np.random.default_rng(40)
     twin = ReferenceRing(CAPACITY)
     twin.insert([random_row(cells.columns, generator) for _ in range(3)])

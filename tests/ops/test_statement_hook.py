@@ -1,4 +1,4 @@
-"""The hook that lets the bare statement `buffer.insert(rows)` compile as it is written, and life without it."""
+"""The hook that lets the bare statement `buffer.insert(rows)` compile as written, and the behaviour without it."""
 
 import ast
 import subprocess
@@ -140,7 +140,7 @@ WARNING = (
 
 
 def test_without_the_parsers_modules_a_warning_names_add(tmp_path: Path):
-    """Their names lead nowhere, as on a MindSpore that has moved them."""
+    """Their names resolve to nothing, as on a MindSpore that has moved them."""
     remove = """
 find = importlib.import_module
 def import_module(name, *args):

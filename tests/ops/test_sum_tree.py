@@ -1,6 +1,6 @@
-"""The tree of weights: set, descend, sums of ranges and summary, against linear scans and trees made from scratch.
+"""The tree of weights: set, descend, sums of ranges and summary, against linear scans and trees built from scratch.
 
-Kernels set and sum; that they find the slots of points is tested in tests/csrc and by what buffers draw.
+Kernels set and sum; tests/csrc and the draws of buffers test their search for the slots of points.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ N = 24  # slots set and targets looked up by a call
 
 @ms.jit_class
 class CompositeSet:
-    """``(weights, slots [n] int64, values [n] float64)``: sets weights, of duplicates the last."""
+    """``(weights, slots [n] int64, values [n] float64)``: sets weights; the last of duplicates counts."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -75,7 +75,7 @@ def options_of(capacity: int) -> Options:
 
 
 class Held(nn.Cell):
-    """A tree of which this backend reads the sums; the composite operators set weights and find slots."""
+    """A tree whose sums this backend reads; the composite operators set weights and find slots."""
 
     def __init__(self, backend: str, capacity: int) -> None:
         super().__init__()
@@ -121,11 +121,11 @@ class Held(nn.Cell):
         return self.tree()[: self.capacity]
 
     def update(self, slots: Any, values: Any) -> np.ndarray:
-        """Total, smallest positive weight and number of positive weights after N weights were set."""
+        """Set N weights; return the total, the smallest positive weight and the number of positive weights."""
         return self.write(Tensor(np.asarray(slots, np.int64)), Tensor(np.asarray(values, np.float64))).asnumpy()
 
     def look(self, targets: Any, head: int = 0, count: int | None = None, ranges: Any = ()) -> tuple[Any, Any]:
-        """The slots of up to N targets, and the sums of up to N ranges."""
+        """Return the slots of up to N targets, and the sums of up to N ranges."""
         targets = np.asarray(targets, np.float64)
         filled = np.concatenate([targets, np.full(N - len(targets), TINY)])
         slices = np.zeros((N, 2), np.int64)
@@ -144,7 +144,7 @@ _held: dict[tuple[str, int], Held] = {}
 
 
 def hold(backend: str, capacity: int) -> Held:
-    """An empty tree. Those of one capacity share one, and its compiled graphs."""
+    """Return an empty tree. Trees of one capacity share one, and its compiled graphs."""
     if (backend, capacity) not in _held:
         _held[backend, capacity] = Held(backend, capacity)
     held = _held[backend, capacity]
@@ -153,14 +153,14 @@ def hold(backend: str, capacity: int) -> Held:
 
 
 def sparse_integers(capacity: int, generator: np.random.Generator) -> np.ndarray:
-    """Weights from 0 to 9, a third of them 0 and one of them at least positive: every sum of them is exact."""
+    """Return weights from 0 to 9, a third of them 0 and at least one positive: all their sums are exact."""
     leaves = generator.integers(1, 10, capacity) * (generator.random(capacity) < 2 / 3)
     leaves[generator.integers(capacity)] = 3
     return leaves.astype(np.float64)
 
 
 def assert_tree(held: Held, leaves: np.ndarray, summary: np.ndarray | None = None) -> None:
-    """The tree is that of these leaves, to the last bit, and its summary is true."""
+    """Check that the tree equals that of these leaves, to the last bit, and that its summary is right."""
     np.testing.assert_array_equal(held.leaves(), leaves)
     assert held.tree().tobytes() == build_weights(leaves).tobytes()
     if summary is not None:
@@ -181,7 +181,7 @@ def test_a_tree_by_hand(backend: str):
 
 
 def test_the_layout_by_hand():
-    """Rows of 16: two for 20 leaves; the sums of those; their sum, the root; the minima likewise; then the count."""
+    """Rows of 16: two for 20 leaves; their sums; the sum of those, the root; the minima likewise; then the count."""
     leaves = np.zeros(20)
     leaves[[0, 2, 17, 19]] = [1, 2, 0.5, 4]
     tree = build_weights(leaves)
@@ -195,7 +195,7 @@ def test_the_layout_by_hand():
 
 
 def test_a_sum_is_sequential():
-    """A pairwise sum, as NumPy takes it of long arrays, is another number."""
+    """A pairwise sum, NumPy's method for long arrays, is another number."""
     leaves = np.array([1.0, *[2.0**-53] * 15])
     assert build_weights(leaves)[16] == 1.0
     assert build_weights(leaves[::-1].copy())[16] == sum(leaves[::-1].tolist()) > 1.0
@@ -203,7 +203,7 @@ def test_a_sum_is_sequential():
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_set_with_duplicates(backend: str, capacity: int):
-    """The last of several values for one slot stays, also if it is zero."""
+    """The last of several values for one slot counts, even if it is zero."""
     held, generator = hold(backend, capacity), np.random.default_rng(capacity)
     leaves = np.zeros(capacity)
     for step in range(12):
@@ -216,7 +216,7 @@ def test_set_with_duplicates(backend: str, capacity: int):
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_descend_equals_a_scan(capacity: int):
-    """Exact weights: the slot is that of a linear scan, for targets at random, on every border and just beside."""
+    """Exact weights: the slot equals that of a linear scan, for random targets, and on and beside every boundary."""
     held, generator = hold("composite", capacity), np.random.default_rng(capacity)
     for _ in range(3):
         leaves = sparse_integers(capacity, generator)
@@ -234,7 +234,7 @@ def test_descend_equals_a_scan(capacity: int):
 
 
 def test_reads_between_writes_in_one_graph(backend: str):
-    """Each sees what was written before it, to the last bit. Thirds and tenths are no float32."""
+    """Each sees all earlier writes, to the last bit. Thirds and tenths are no float32."""
     held, slots = hold(backend, 65), np.arange(N) + 30
     leaves = np.full(65, 0.1)
     held.put(leaves)
@@ -251,7 +251,7 @@ def test_reads_between_writes_in_one_graph(backend: str):
 
 
 def adversarial_leaves(capacity: int) -> list[np.ndarray]:
-    """Weights whose sums round: tenths, a huge one before small ones and after them, and lone ones at either end."""
+    """Return weights whose sums round: tenths, a huge one before or after small ones, and lone ones at either end."""
     tenths = np.full(capacity, 0.1)
     tenths[1::3] = 0
     huge = np.full(capacity, 1e-9)
@@ -264,7 +264,7 @@ def adversarial_leaves(capacity: int) -> list[np.ndarray]:
 
 
 def descend(tree: np.ndarray, capacity: int, target: float) -> int:
-    """The slot on which a point of the total falls, found node by node from the root."""
+    """Return the slot at a point of the total, found node by node from the root."""
     node = 0
     for level in reversed(levels(capacity)):
         prefix = np.cumsum(tree[level.children :][FANOUT * node : FANOUT * (node + 1)])
@@ -277,7 +277,7 @@ def descend(tree: np.ndarray, capacity: int, target: float) -> int:
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_no_target_falls_on_a_weight_of_zero(capacity: int):
-    """However the sums are rounded; and each falls where the nodes of the tree lead it."""
+    """However the sums are rounded; and each target goes the way of the tree's nodes."""
     held = hold("composite", capacity)
     for leaves in adversarial_leaves(capacity):
         held.put(leaves)
@@ -292,13 +292,13 @@ def test_no_target_falls_on_a_weight_of_zero(capacity: int):
 
 
 def total_of(held: Held) -> float:
-    """The total weight, by a call that changes nothing."""
+    """Return the total weight, by a call that changes nothing."""
     slots = np.zeros(N, np.int64)
     return float(held.update(slots, np.full(N, held.leaves()[0]))[0])
 
 
 def test_points_of_the_total_fall_by_weight():
-    """Frequencies of uniform targets are the weights' shares; those of other weights are refused."""
+    """Frequencies of uniform targets are the weights' shares; those of other weights are rejected."""
     held, generator = hold("composite", 7), np.random.default_rng(0)
     leaves = np.array([4.0, 0, 1, 2, 0, 0.25, 1])
     held.put(leaves)
@@ -309,13 +309,13 @@ def test_points_of_the_total_fall_by_weight():
 
 
 def shares(weights: np.ndarray) -> dict[int, float]:
-    """The probability of each slot that has one."""
+    """Return the probability of each slot with a positive weight."""
     return {slot: float(weights[slot] / weights.sum()) for slot in np.flatnonzero(weights).tolist()}
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_sums_of_ranges_equal_slices(backend: str, capacity: int):
-    """Ranges are Python slices of the rows from the head on, over the ring's end too."""
+    """Ranges are Python slices of the rows from the head on, around the ring's end too."""
     held, generator = hold(backend, capacity), np.random.default_rng(capacity)
     for case in range(6):
         count = capacity if case < 3 else int(generator.integers(0, capacity + 1))
@@ -331,7 +331,7 @@ def test_sums_of_ranges_equal_slices(backend: str, capacity: int):
 
 
 class Updates:
-    """A full ring without MindSpore whose rows are given weights by a kernel. Handles are slots."""
+    """A full ring without MindSpore; a kernel sets the weights of its rows. Handles are slots."""
 
     def __init__(self, capacity: int) -> None:
         self.store = Store(Schema("Store", [()], ["uint8"]), options_of(capacity))
@@ -346,7 +346,7 @@ class Updates:
 @pytest.mark.cpu_only("calls kernels directly")
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_a_kernel_sets_with_duplicates(capacity: int):
-    """The last of several values for one slot stays, also if it is zero."""
+    """The last of several values for one slot counts, even if it is zero."""
     updates, generator, leaves = Updates(capacity), np.random.default_rng(capacity), np.zeros(capacity)
     assert updates.tree.tobytes() == initial_weights(capacity).tobytes()
     for step in range(12):
@@ -361,7 +361,7 @@ def test_a_kernel_sets_with_duplicates(capacity: int):
 
 @pytest.mark.cpu_only("calls kernels directly")
 def test_ten_million_updates_leave_no_trace():
-    """The tree is that of its leaves, to the last bit; a total that is moved by differences is not."""
+    """The tree equals that of its leaves, to the last bit; a total updated by differences does not."""
     capacity, n, generator = 1000, 2000, np.random.default_rng(1)
     updates, leaves, moved = Updates(capacity), np.zeros(capacity), 0.0
     for step in range(5000):
@@ -378,7 +378,7 @@ def test_ten_million_updates_leave_no_trace():
 
 @pytest.mark.cpu_only("calls kernels directly")
 def test_updates_one_by_one_leave_no_trace():
-    """Single updates in a small tree take the other way through it: only the nodes above one slot are computed."""
+    """Single updates in a small tree take the other path: only the nodes above one slot are computed."""
     updates, generator, leaves = Updates(300), np.random.default_rng(2), np.zeros(300)
     for _ in range(20_000):
         slot = int(generator.integers(300))
@@ -394,7 +394,7 @@ def test_updates_one_by_one_leave_no_trace():
     [([1.0, -1e-30], r"-1\.\d*e-30"), ([np.nan, 1.0], "nan"), ([1.0, np.inf], "inf"), ([-np.inf, 1.0], "-inf")],
 )
 def test_a_bad_value_leaves_the_tree_as_it_was(values: list[float], bad: str):
-    """Also where a good value comes first."""
+    """Even if a good value comes first."""
     updates = Updates(7)
     updates.set([3, 4], [1.0, 2.0])
     before = updates.store.state_dict()
@@ -409,7 +409,7 @@ def test_a_bad_value_leaves_the_tree_as_it_was(values: list[float], bad: str):
 BAD = {"NaN": ([0, 1], [np.nan, 1.0]), "slot too large": ([0, 7], [1.0, 1.0])}
 
 
-# A failed operator. MindSpore waits three seconds before it tells, and the graph cannot be called again.
+# A failed operator. MindSpore takes three seconds to report, and the graph cannot be called again.
 @pytest.mark.parametrize("case", ["NaN", "slot too large"])
 def test_a_bad_value_fails_the_operator_in_a_graph(case: str):
     slots, values = BAD[case]

@@ -1,4 +1,4 @@
-"""The command line: what each command prints, its errors and exit codes."""
+"""The command line: the output of each command, its errors and exit codes."""
 
 import json
 import re
@@ -35,7 +35,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def insert(buffer: ReplayBuffer, first: int, n: int, length: int = 5, **flags: Any) -> None:
-    """Rows whose rewards are their numbers, in episodes of this length."""
+    """Insert rows whose rewards are their numbers, in episodes of this length."""
     number = np.arange(first, first + n)
     ends = number % length == length - 1
     buffer.insert([np.zeros((n, 2), np.float32), number.astype(np.float32), ends], **flags)
@@ -83,7 +83,7 @@ def test_inspect_prints_and_draws(folder: Path, capsys: pytest.CaptureFixture[st
     picture = image.imread("buffer.png")
     assert picture.shape[:2] == (340, 1200)
     thirds = np.split(picture[..., :3], 3, axis=1)
-    assert all((part < 0.9).any(axis=2).mean() > 0.01 for part in thirds)  # something is drawn in each
+    assert all((part < 0.9).any(axis=2).mean() > 0.01 for part in thirds)  # each contains some detail
 
 
 def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -123,7 +123,7 @@ def test_an_overview_reads_incremental_files(folder: Path):
 
 
 def test_returns_of_several_environments(folder: Path):
-    """Rows of two environments in turn: 0, 2, 4, ... have rewards of their numbers, and so do 1, 3, 5, ..."""
+    """Rows of two environments in turn: 0, 2, 4, ... have their numbers as rewards, and so do 1, 3, 5, ..."""
     buffer = SequenceReplayBuffer(sample_size=1, capacity=40, sequence_length=2, num_envs=2, **COLUMNS)
     ends = np.zeros(14, bool)
     ends[[4, 7, 10]] = True
@@ -154,7 +154,7 @@ def test_truncated_episodes_end(folder: Path):
 
 
 def test_returns_of_rows_that_know_their_episode(folder: Path):
-    """A final row's reward is none; an oldest episode that is whole counts, though older rows are lost."""
+    """A final row's reward does not count; an oldest episode that is whole counts, even if older rows are lost."""
     buffer = EpisodeReplayBuffer(sample_size=1, capacity=6, max_episode_length=3, **COLUMNS)
     for _ in range(3):
         buffer.insert([np.zeros((2, 2), np.float32), np.float32([1, 2]), np.zeros(2, bool)], end=[False, False])
@@ -354,7 +354,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_installed_command(folder: Path):
-    """The script that pip makes runs a view's buffer through a pipe."""
+    """The script that pip makes shows the buffer of a view through a pipe."""
     buffer = ReplayBuffer(sample_size=2, capacity=10, **COLUMNS, views=[NStep(2, 0.9)])
     insert(buffer, 0, 10)
     save(buffer, "buffer.safetensors")

@@ -29,7 +29,7 @@ def test_the_guard_finds_what_did_not_run():
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Callable[[str], Path]:
-    """Writes a folder with the guard and a test, which is left out in one combination."""
+    """Return a function that writes a folder with the guard and a test, which one combination skips."""
 
     def write(skipped: str) -> Path:
         conftest = (TESTS / "conftest.py").read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def test_a_device_that_is_not_there_ends_the_run_with_one_line(suite: Callable[[
     folder = suite("")
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--device", "Ascend", "-p", "no:cacheprovider"]
     command += ["-o", f"pythonpath={TESTS / 'support'}", str(folder)]
-    environment = {**os.environ, "GLOG_v": "4"}  # MindSpore logs what it looked for
+    environment = {**os.environ, "GLOG_v": "4"}  # MindSpore logs the devices that it looked for
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder, env=environment)
     if result.returncode == 0:
         pytest.skip("there is such a device")

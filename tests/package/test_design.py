@@ -1,4 +1,4 @@
-"""The sampler that the page on the design adds, with the tests that come with it."""
+"""The sampler that the design page adds, with its tests."""
 
 import re
 import subprocess

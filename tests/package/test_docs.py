@@ -1,4 +1,4 @@
-"""Every example in a docstring of the package runs and prints what it says."""
+"""Every example in a docstring of the package runs and prints the documented output."""
 
 import doctest
 import importlib
@@ -13,9 +13,9 @@ MODULES = sorted(
     ["mindspore_replay"]
     + [module.name for module in pkgutil.walk_packages(mindspore_replay.__path__, "mindspore_replay.")]
 )
-# Plain libraries, with nothing of Python in them.
+# Plain libraries, without Python code.
 MODULES = [name for name in MODULES if not name.startswith("mindspore_replay._kernels")]
-#: Modules that are known to hold examples: a module whose examples are no longer found is an error.
+#: Modules with examples: it is an error if the examples of one are no longer found.
 WITH_EXAMPLES = {
     *(
         f"mindspore_replay.buffers.{name}"

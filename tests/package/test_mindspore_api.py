@@ -1,4 +1,4 @@
-"""Every name of MindSpore without a promise is there and does what it is used for; no other module uses one."""
+"""Every private name of MindSpore in use exists and does its job; no other module uses one."""
 
 import ast
 import ctypes
@@ -60,7 +60,7 @@ def test_share():
 
 @cpu_only
 def test_wait():
-    """A write in flight has happened when it returns."""
+    """A write in flight is done when it returns."""
     matrix = Tensor(np.eye(500, dtype=np.float32))
     column = Parameter(Tensor(np.zeros(4, np.float32)), name="column")
     memory = (ctypes.c_float * 4).from_address(mindspore_api.address(column))
@@ -81,7 +81,7 @@ def test_no_python_is_around_what_every_call_runs():
 
 
 class Known(nn.Cell):
-    """Whether its argument is known when it is compiled."""
+    """Tells if its argument is a constant at compile time."""
 
     def construct(self, x, known):
         return x + 1 if mindspore_api.isconstant(known) else x
@@ -181,14 +181,14 @@ def test_settings_of_the_context():
 
 # ---- Nothing else uses a private name ----
 
-#: Modules of MindSpore with a promise.
+#: Modules of MindSpore with a stable API.
 PUBLIC = {"mindspore", "mindspore.nn", "mindspore.ops", "mindspore.common.initializer"}
-#: The one that MindSpore RL's operators are put into; its documentation calls it `mindspore.ops` today.
+#: The target for MindSpore RL's operators; its documentation calls it `mindspore.ops` today.
 PUBLIC_TARGETS = {"mindspore.ops.operations", "mindspore.nn.Cell.buffers", "mindspore.ops.logsumexp"}
 
 
 def private_names() -> set[str]:
-    """Private attributes of the objects of MindSpore that the package deals with."""
+    """Return private attributes of the MindSpore objects that the package uses."""
     cell, parameter = nn.Cell(), Parameter(Tensor([1.0]), name="parameter")
     modules = ms, ms.context, mindspore_api.find_parser(), mindspore_api._seeds, mindspore_api.jit_contexts
     context = mindspore_api._look_up("mindspore.context:_Context")
@@ -201,7 +201,7 @@ PRIVATE = private_names()
 
 
 def uses(source: str) -> list[str]:
-    """The private names of MindSpore that a module uses, less those that it gives to something of its own."""
+    """Return the private names of MindSpore that a module uses, less those that it assigns to objects of its own."""
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
     given = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
@@ -223,7 +223,7 @@ def uses(source: str) -> list[str]:
 
 
 def public(module: str) -> bool:
-    """Whether a module is no MindSpore's, or has a promise."""
+    """Return True if a module is not MindSpore's, or has a stable API."""
     return module.partition(".")[0] != "mindspore" or module in PUBLIC
 
 

@@ -1,11 +1,11 @@
-"""Optional dependencies are loaded only where they are used; what is missing is named with the way to install it."""
+"""Optional dependencies are loaded only where they are used; the error for a missing one says how to install it."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 INSTALL = 'pip install ".[{}]" in a checkout of mindspore_replay'
-#: A process of its own, for all: to import MindSpore takes seconds.
+#: One process for all: importing MindSpore takes seconds.
 PROGRAM = """
 import sys
 for name in ("ray", "yaml", "tensorboardX", "rich"):

@@ -21,7 +21,7 @@ TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
 
 
 class Block(NamedTuple):
-    """A block of Python, and what it prints: the block of text that follows at once."""
+    """A block of Python, and its output: the block of text that follows at once."""
 
     name: str
     code: str
@@ -41,12 +41,12 @@ def blocks_of(name: str, text: str) -> list[Block]:
 
 
 def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs a block as the file of a program: in a namespace and a folder of its own."""
+    """Run a block as a program: in a namespace and a folder of its own."""
     folder.mkdir()
     (folder / block.name).write_text(block.code, encoding="utf-8")
     monkeypatch.chdir(folder)
     if "compat import install" in block.code:  # changes MindSpore for the whole process
-        options = ["--help"] if "parse_args" in block.code else []  # a program that wants arguments
+        options = ["--help"] if "parse_args" in block.code else []  # a program that needs arguments
         output = subprocess.DEVNULL if options else None
         subprocess.run([sys.executable, block.name, *options], check=True, timeout=300, stdout=output)
         return
@@ -111,7 +111,7 @@ def test_links_lead_somewhere(path: Path):
 
 
 def commands() -> dict[str, set[str]]:
-    """Scripts and commands of the command line that the pages name, with the options that they name."""
+    """Return the scripts and commands on the pages, with the options there."""
     found: dict[str, set[str]] = defaultdict(set)
     script = r"(?:python )?((?:examples|benchmarks)/\w+\.py|mindspore-replay \w+)([^`\n#]*)"
     for text in TEXTS.values():
@@ -123,7 +123,7 @@ def commands() -> dict[str, set[str]]:
 
 
 def help_of(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prints the help of a script or command."""
+    """Print the help of a script or command."""
     if name.startswith("mindspore-replay "):
         main([name.split()[1], "--help"])
     monkeypatch.syspath_prepend(ROOT / Path(name).parent)

@@ -1,4 +1,4 @@
-"""What an installation does with the CUDA kernels, with a script in the place of nvcc."""
+"""The installation of the CUDA kernels, with a script in place of nvcc."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from places import ROOT
 pytest.importorskip("setuptools", reason="setup.py is run with the setuptools that are installed")
 
 
-#: Says what it could make code for, and writes its arguments to the library.
+#: Lists the architectures that it supports, and writes its arguments to the library.
 NVCC = """#!/bin/sh
 if [ "$1" = --help ]; then echo "{help}"; exit; fi
 {fail}
@@ -28,7 +28,7 @@ KINDS = {"CUDA 11.1": [70, 80], "CUDA 13": [75, 80, 90]}
 
 
 def build(folder: Path, nvcc: str, at: str = "nvcc", variable: str = "CUDACXX") -> subprocess.CompletedProcess[str]:
-    """Builds the extensions into ``out``, with nvcc at a place that a variable names. Other compilers do nothing."""
+    """Build the extensions into ``out``, with nvcc at a place given by a variable. Other compilers do nothing."""
     shutil.copytree(ROOT / "mindspore_replay" / "csrc", folder / "mindspore_replay" / "csrc")
     for name in ("setup.py", "pyproject.toml", "README.md", "mindspore_replay/_version.py"):
         shutil.copy(ROOT / name, folder / name)
@@ -59,7 +59,7 @@ def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path)
 
 
 def test_the_nvcc_that_mindspore_looks_for(tmp_path: Path):
-    """In the folder that CUDA_HOME names, before any other."""
+    """In the folder of CUDA_HOME, before any other."""
     result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""), "cuda/bin/nvcc", "CUDA_HOME")
     assert result.returncode == 0, result.stderr
     assert "--fmad=false" in (tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.so").read_text()

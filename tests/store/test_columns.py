@@ -1,4 +1,4 @@
-"""The schema of a transition: names, shapes, dtypes, bytes, and how fields become arrays."""
+"""The schema of a transition: names, shapes, dtypes, bytes, and the conversion of fields to arrays."""
 
 from typing import Any
 

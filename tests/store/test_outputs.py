@@ -1,4 +1,4 @@
-"""Memory of samples: used again, and never while anything still refers to it."""
+"""Memory of samples: reused, but never while anything still refers to it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +52,7 @@ def test_no_more_blocks_are_kept_than_drawn_ahead():
 
 
 class Same(nn.Cell):
-    """Gives back what it is given."""
+    """Returns its input."""
 
     def construct(self, x):
         return x
@@ -101,7 +101,7 @@ def test_a_call_gives_what_is_made_of_its_arrays_and_uses_their_memory_again():
     buffer = ReplayBuffer(sample_size=8, capacity=8, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
     buffer.insert([np.zeros((8, 200, 200), np.float32)])
     store = buffer._calls
-    assert len({address(store.sample()[0]) for _ in range(20)}) == 1  # Tensors, each gone before the next
+    assert len({address(store.sample()[0]) for _ in range(20)}) == 1  # Tensors, each freed before the next
     call, _ = store._sampling
     (make,) = makers([((8, 200, 200), FLOAT32)])
     for share_, kind in ((share, Tensor), (None, np.ndarray)):

@@ -1,4 +1,4 @@
-"""Rows from Python: the fast ways of `Insertion` and the careful one store the same, or refuse the same."""
+"""Rows from Python: the fast paths of `Insertion` and the general one store the same, or reject the same."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from mindspore_replay.store.windows import WINDOW
 pytestmark = pytest.mark.cpu_only("rows staged for directly called kernels")
 
 SHAPES, TYPES = [(2,), (), (), (), ()], ["float32", "int32", "float32", "bool", "float16"]
-CLOSER = -1  # the status with which a row is left for a closer look
+CLOSER = -1  # the status that leaves a row to the general path
 
 
 def make(shapes: list[Any], types: list[str], num_envs: int = 1) -> Store:
@@ -77,7 +77,7 @@ def test_other_right_rows_are_stored_the_same_after_a_closer_look(store: Store, 
 @pytest.mark.parametrize(
     "others",
     [
-        {"a": np.array([1, 2])},  # a dtype that is not the column's
+        {"a": np.array([1, 2])},  # not the column's dtype
         {"a": np.zeros(3, np.float32)},
         {"a": [1.0, 2.0]},
         {"b": 0.5},

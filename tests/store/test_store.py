@@ -1,4 +1,4 @@
-"""The store under a buffer: it needs no MindSpore, does what the buffer does, and owns the memory of its Parameters."""
+"""The store under a buffer: it needs no MindSpore, behaves like the buffer, and owns the memory of its Parameters."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.cpu_only("a store keeps its rows in host memory")
 
 
 def run(program: str, folder: Path) -> str:
-    """What a process of its own prints, in which warnings are errors."""
+    """Return the output of a process in which warnings are errors."""
     command = [sys.executable, "-W", "error", "-c", program]
     result = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300)
     assert result.returncode == 0, result.stderr
@@ -177,7 +177,7 @@ def test_every_public_name_is_there():
     assert names["UniformReplayBuffer"] is ReplayBuffer
 
 
-# The same as a buffer.
+# Equality with a buffer.
 
 NAMES, CAPACITY = ["observation", "reward", "terminated", "truncated", "group"], 24
 SHAPES: list[tuple[int, ...]] = [(2,), (), (), (), ()]
@@ -207,12 +207,12 @@ def make(kind: str, seed: int = 0) -> Any:
 
 
 def store_like(buffer: Any) -> Store:
-    """A store of its own, of the buffer's kind and with its seed."""
+    """Return a store of its own, of the buffer's kind and with its seed."""
     return Store(Schema(type(buffer).__name__, SHAPES, TYPES, NAMES), buffer.options)
 
 
 def rows(n: int | None, first: int) -> list[np.ndarray]:
-    """n rows, or one without a leading axis."""
+    """Return n rows, or one without a leading axis."""
     numbers = np.arange(first, first + (n or 1))
     observations = np.stack([numbers, -numbers], 1).astype(np.float32)
     flags = numbers % 7 == 0
@@ -225,7 +225,7 @@ Pair = tuple[Callable[[Any], Any], Callable[[Store], Any]]
 
 
 def pairs(buffer: Any, first: int, rng: np.random.Generator) -> list[Pair]:
-    """An operation of each sort, as the buffer does it and as the store does."""
+    """Return an operation of each sort, for the buffer and for the store."""
     n = [None, None, 2, 6][rng.integers(4)] if buffer.num_envs == 1 else 2 * int(rng.integers(1, 4))
     exp, given = rows(n, first), {}
     if buffer.has_episodes:
@@ -275,7 +275,7 @@ def plain(result: Any) -> Any:
 
 
 def outcome(call: Callable[[Any], Any], to: Any) -> Any:
-    """What a call gives. A kernel's error has another text in a buffer."""
+    """Return the result of a call. A kernel's error has another text in a buffer."""
     try:
         result = call(to)
     except (IndexError, RuntimeError):
@@ -313,7 +313,7 @@ def test_a_store_does_what_its_buffer_does(kind: str):
 
 
 def test_another_seed_gives_other_draws():
-    """What the comparison above would find."""
+    """The comparison above would detect it."""
     buffer, store = make("uniform", seed=1), store_like(make("uniform", seed=2))
     for each in (buffer, store):
         each.insert(rows(20, 0))
@@ -338,7 +338,7 @@ def test_states_of_buffers_and_stores_are_exchanged(kind: str):
 
 
 def assert_shared(buffer: Any) -> None:
-    """Every Parameter lies in an array of the store, and every array has one."""
+    """Check that every Parameter shares the memory of an array of the store, and the reverse."""
     parameters, arrays = buffer.state_parameters(), buffer._calls.arrays
     assert parameters.keys() == arrays.keys()
     for name, parameter in parameters.items():
@@ -564,7 +564,7 @@ def test_a_check_finds_arrays_that_contradict_each_other():
 
 
 def test_handles_and_priorities_of_any_kind_are_taken_by_value():
-    """Lists, ints of another width and doubles are cast; what holds no numbers is refused."""
+    """Lists, ints of another width and doubles are cast; objects without numbers are rejected."""
     rows = (Output(HANDLE), Output(WEIGHT), Output(WINDOW))
     options = Options(8, SamplePlan(2, "priority", rows), weighting=(1.0, 0.0), beta=0.4)
     store = Store(Schema("Store", [()], ["int32"]), options)

@@ -1,4 +1,4 @@
-"""What compiled bodies in the tests are made of."""
+"""Building blocks of compiled bodies in the tests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ _kept: list[Any] = []
 class Kept:
     """An object with compiled methods that is never freed.
 
-    MindSpore finds the graphs of an object that is no Cell by its address, so another that took its place in memory
+    MindSpore finds the graphs of an object that is not a Cell by its address, so another object at the same address
     would run the old one's graphs, on the old one's buffer.
     """
 
@@ -25,14 +25,14 @@ class Kept:
 
 
 def make_buffer(backend: str, **options: Any) -> ReplayBuffer:
-    """Rows of two fields, both the row's number."""
+    """Make a buffer for rows of two fields, both the row's number."""
     return ReplayBuffer(
         sample_size=2, capacity=6, shapes=[(2,), ()], types=[ms.float32, ms.int32], seed=3, backend=backend, **options
     )
 
 
 def filled(make: Callable[[str], Any], backend: str, fill: Callable[[Any], Any]) -> Any:
-    """A buffer after `fill`. A composite one takes over the state of a native one: no graph is made for that."""
+    """Return a buffer after `fill`. A composite one takes over the state of a native one, which compiles no graph."""
     buffer = make("native")
     fill(buffer)
     if backend == "native":
@@ -43,7 +43,7 @@ def filled(make: Callable[[str], Any], backend: str, fill: Callable[[Any], Any])
 
 
 def compiled(cell: nn.Cell, mode: str) -> Callable[..., Any]:
-    """The Cell as a graph: as it is in GRAPH_MODE, by `jit` in PYNATIVE_MODE."""
+    """Return the Cell as a graph: unchanged in GRAPH_MODE, by `jit` in PYNATIVE_MODE."""
     return cell if mode == "graph" else ms.jit(cell.construct)
 
 
@@ -56,7 +56,7 @@ def ints(values: Any) -> list[int]:
 
 
 class Body(nn.Cell):
-    """A Cell with one buffer or more."""
+    """A Cell with one or more buffers."""
 
     def __init__(self, buffer: ReplayBuffer, other: ReplayBuffer | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Buffers of every class for the tests of checkpoints, and what is done to them."""
+"""Buffers of every class for the tests of checkpoints, and operations on them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -59,13 +59,13 @@ BUFFERS = RINGS | RESERVOIRS
 
 
 def rows(first: int, count: int) -> list[np.ndarray]:
-    """Rows that tell their serial numbers."""
+    """Return rows with their serial numbers."""
     n = np.arange(first, first + count)
     return [(n[:, None] - np.arange(40)).astype(np.float32), n.astype(np.float32), n % 3 == 0]
 
 
 def insert(buffer: Any, count: int) -> None:
-    """Rows with the next serial numbers, in episodes whose ends follow from those."""
+    """Insert rows with the next serial numbers, in episodes whose ends follow from those."""
     first = int(buffer.serials.asnumpy()[0])
     count *= buffer.num_envs
     steps = np.arange(first, first + count) // buffer.num_envs
@@ -74,7 +74,7 @@ def insert(buffer: Any, count: int) -> None:
 
 
 def act(buffer: Any, generator: np.random.Generator, newest: int) -> None:
-    """Something that may be done to a buffer. Only rows among the newest are named."""
+    """Apply a random operation to a buffer. It uses only rows among the newest."""
     live = int(buffer.serials.asnumpy()[0]) - 1 - generator.integers(0, newest, 3)
     what = generator.integers(4)
     if what == 0 and buffer.prioritized:
@@ -88,7 +88,7 @@ def act(buffer: Any, generator: np.random.Generator, newest: int) -> None:
 
 
 def filled(make: Callable[..., Any], count: int = 31, seed: int = 0, **other: Any) -> Any:
-    """A buffer in which the ring has gone round, and from which was drawn."""
+    """Return a wrapped buffer that has been drawn from."""
     buffer = make(seed=seed, **other)
     for _ in range(count):
         insert(buffer, 1)
@@ -104,7 +104,7 @@ def draws(buffer: Any) -> list[list[Any]]:
 
 
 def assert_same_state(got: Any, expected: Any, apart_from: tuple[str, ...] = ()) -> None:
-    """All state is the same, but for what lies in slots where no row is stored."""
+    """Check that all state is equal, except in slots where no row is stored."""
     first, second = got.state_dict(), expected.state_dict()
     assert first.keys() == second.keys()
     stored = (int(second["head"]) + np.arange(int(second["count"]))) % int(second["capacity"])
@@ -117,7 +117,7 @@ def assert_same_state(got: Any, expected: Any, apart_from: tuple[str, ...] = ())
 
 
 def containers() -> dict[str, Any]:
-    """Several buffers."""
+    """Return containers of several buffers."""
     agent, expert = filled(RINGS["prioritized"]), filled(RINGS["uniform"], seed=1)
     several = nn.CellList([filled(RINGS["uniform"], seed=seed) for seed in (2, 3)])
     return {

@@ -1,4 +1,4 @@
-"""Comparisons that several test files make. Each raises an AssertionError."""
+"""Comparisons for several test files. Each raises an AssertionError."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from mindspore_replay.store.tree import build_weights
 
 
 def assert_rows(got: Iterable[Any], expected: Iterable[Any]) -> None:
-    """Columns are equal bit for bit: dtype, shape and values."""
+    """Check that columns are equal bit for bit: dtype, shape and values."""
     for i, (a, b) in enumerate(zip(got, expected, strict=True)):
         a = a if isinstance(a, np.ndarray) else a.asnumpy()
         b = np.asarray(b)
@@ -22,7 +22,7 @@ def assert_rows(got: Iterable[Any], expected: Iterable[Any]) -> None:
 
 
 def assert_state(buffer: Any, twin: ReferenceRing) -> None:
-    """Cursors, random state and stored rows are those of the twin, and contradict each other nowhere."""
+    """Check that cursors, random state and stored rows equal those of the twin and are consistent."""
     buffer.check_valid()
     assert cursors(buffer) == (twin.head, twin.size, *twin.serials)
     assert random_state(buffer) == twin.random_state
@@ -34,7 +34,7 @@ def assert_state(buffer: Any, twin: ReferenceRing) -> None:
 
 
 def assert_weights(buffer: Any, twin: UniformTwin) -> None:
-    """All state is that of the twin, to the last bit: what `assert_state` compares, the tree, and what rows have."""
+    """Check that all state equals the twin's, to the last bit: that of `assert_state`, the tree, and row state."""
     assert_state(buffer, twin)
     state, expected = buffer.state_dict(), twin.state()
     leaves = np.array(expected.pop("leaves"))
@@ -44,19 +44,19 @@ def assert_weights(buffer: Any, twin: UniformTwin) -> None:
 
 
 def cursors(buffer: Any) -> tuple[int, int, int, int]:
-    """Head, count, rows ever inserted, and the serial of the first row since the last reset."""
+    """Return head, count, rows ever inserted, and the serial of the first row since the last reset."""
     wait_for_work()
     return int(buffer.head.asnumpy()), int(buffer.count.asnumpy()), *buffer.serials.asnumpy().tolist()
 
 
 def random_state(buffer: Any) -> list[int]:
-    """Key and counter."""
+    """Return key and counter."""
     wait_for_work()
     return buffer.random_state.asnumpy().tolist()
 
 
 def assert_frequencies(outcomes: Iterable[Any], probabilities: dict[Any, float]) -> None:
-    """Each outcome came as often as its probability says, within five standard deviations; n*p is at least 25."""
+    """Check each outcome's count against its probability, within five standard deviations; n*p is at least 25."""
     counts = dict.fromkeys(probabilities, 0)
     n = 0
     for outcome in outcomes:
@@ -72,13 +72,13 @@ def assert_frequencies(outcomes: Iterable[Any], probabilities: dict[Any, float])
 
 
 def uniform(outcomes: Iterable[Any]) -> dict[Any, float]:
-    """The uniform distribution over these outcomes."""
+    """Return the uniform distribution over these outcomes."""
     outcomes = list(outcomes)
     return dict.fromkeys(outcomes, 1 / len(outcomes))
 
 
 def assert_uniform_without_replacement(batches: Sequence[Sequence[int]], rows: int) -> None:
-    """Batches hold different rows; each position of a batch and each pair of positions is uniform."""
+    """Check that batches hold different rows, and that each position and each pair of positions is uniform."""
     draws = len(batches[0])
     assert all(len(set(batch)) == draws for batch in batches), "a row came twice in a batch"
     for i in range(draws):

@@ -1,4 +1,4 @@
-"""A Ray cluster of this machine, and what the tests of sharded buffers do in its processes."""
+"""A Ray cluster of this machine, and helpers that tests of sharded buffers run in its processes."""
 
 import os
 import time
@@ -15,13 +15,15 @@ from mindspore_replay.distributed import ShardedReplay, ShardWriter
 cloudpickle.register_pickle_by_value(__import__(__name__))
 
 WIDTH = 300
-#: Seconds after which a test gives up what should have come about; no right program takes as long on a busy machine.
+#: Seconds before a test gives up waiting; no correct program takes as long on a busy machine.
 PATIENCE = 600.0
 
 
 def config(kind: str = "uniform", **more: Any) -> dict[str, Any]:
-    """Two shards, whose rows hold a number, and the number again, wide enough to be torn. They may take their time: a
-    machine that runs tests is busy."""
+    """Return the configuration of two shards, whose rows hold a number, and the number again, wide enough to be torn.
+
+    Timeouts are long: a machine that runs tests is busy.
+    """
     return {
         "type": kind, "capacity": 200, "sample_size": 8, "names": ["number", "wide"], "data_shape": [[], [WIDTH]],
         "data_type": ["int32", "int32"], "shards": {"number": 2, "timeout": 60.0}, "seed": 0, **more,
@@ -29,25 +31,25 @@ def config(kind: str = "uniform", **more: Any) -> dict[str, Any]:
 
 
 def rows(numbers: Iterable[int]) -> list[np.ndarray]:
-    """Rows with these numbers."""
+    """Return rows with these numbers."""
     column = np.fromiter(numbers, np.int32)
     return [column, np.repeat(column[:, None], WIDTH, 1)]
 
 
 def fill(replay: ShardedReplay, shard: int, numbers: Iterable[int], **more: Any) -> None:
-    """Inserts rows into one shard."""
+    """Insert rows into one shard."""
     replay.writer(shard).insert(rows(numbers), **more).flush()
 
 
 def numbers_of(batch: Any) -> np.ndarray:
-    """The numbers of rows, each of which is whole."""
+    """Return the numbers of rows; check that each row is whole."""
     number, wide = (part.asnumpy() for part in batch[-2:])
     np.testing.assert_array_equal(wide, np.repeat(number[..., None], WIDTH, -1))
     return number
 
 
 def assert_distribution(draws: np.ndarray, weights: dict[int, float]) -> None:
-    """By chi-square, numbers come in proportion to their weights; a right sampler fails once in ten thousand times."""
+    """Check by chi-square that numbers are drawn by weight; a right sampler fails once in ten thousand times."""
     numbers = np.array(list(weights))
     expected = np.array(list(weights.values())) / sum(weights.values()) * draws.size
     assert expected.min() >= 25, f"{draws.size} draws are too few"
@@ -58,13 +60,13 @@ def assert_distribution(draws: np.ndarray, weights: dict[int, float]) -> None:
 
 
 def process_of(replay: ShardedReplay, shard: int) -> int:
-    """The number of a shard's process."""
+    """Return the process number of a shard."""
     link = replay._links.all[shard]
     return replay._ray.get(link.actor.__ray_call__.remote(lambda _: os.getpid()))
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
-    """Looks again and again until something is so."""
+    """Poll until a condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not so within {seconds} s"
@@ -80,7 +82,7 @@ class Writing:
         self.next = first
 
     def run(self, seconds: float, at_once: int = 5) -> int:
-        """Inserts for some time, or until the last number is in. The number that comes next."""
+        """Insert for some time, or until the last number is in. Return the next number."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.next < self.last:
             self.step(at_once)
@@ -88,7 +90,7 @@ class Writing:
         return self.next
 
     def step(self, at_once: int) -> None:
-        """Inserts once."""
+        """Insert once."""
         numbers = np.arange(self.next, min(self.next + at_once, self.last), dtype=np.int32) % self.modulo
         more = {"priority": 1.0 + numbers % self.priorities} if self.priorities else {}
         wide = np.repeat(numbers[:, None], 300, 1)
@@ -96,11 +98,11 @@ class Writing:
         self.next += len(numbers)
 
     def landed(self) -> int:
-        """Rows that have landed."""
+        """Return the rows that have landed."""
         return self.writer.inserted
 
     def place(self) -> int:
-        """The shard."""
+        """Return the shard."""
         return self.writer.shard
 
     def process(self) -> int:

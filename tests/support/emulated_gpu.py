@@ -1,8 +1,8 @@
-"""A machine with a GPU, for MindSpore, on one without: CUDA's libraries by name, and the CUDA kernels on the host.
+"""Emulates a machine with a GPU for MindSpore: CUDA's libraries by name, and the CUDA kernels on the host.
 
-MindSpore 2.10 then takes the device target ``GPU``, keeps Parameters in the memory of that device, and calls our
-kernels on it. Its own CUDA kernels do not run there, so a graph may hold no operator but ours. As a plugin of pytest
-(``-p emulated_gpu``) this lets the package take the emulated kernels for the CUDA kernel library.
+MindSpore 2.10 then accepts the device target ``GPU``, keeps Parameters in the memory of that device, and calls our
+kernels on it. Its own CUDA kernels do not run there, so a graph may hold only our operators. As a plugin of pytest
+(``-p emulated_gpu``) this makes the package use the emulated kernels as the CUDA kernel library.
 """
 
 import os
@@ -18,7 +18,7 @@ from mindspore_replay.store import library
 
 _FOLDER = "MINDSPORE_REPLAY_EMULATED_KERNELS"
 _RUNTIME = TESTS / "csrc" / "emulated_runtime.cc"
-#: How the nvcc of MindSpore's CUDA says what it is.
+#: The version output of the nvcc of MindSpore's CUDA.
 _NVCC = '#!/bin/sh\necho "Cuda compilation tools, release 11.6, V11.6.124"\n'
 
 if _FOLDER in os.environ:
@@ -32,7 +32,7 @@ def _read(*command: str | Path) -> str:
 
 
 def _stub(symbol: str) -> str:
-    """A function that does nothing; one that creates something gives a place that is not null."""
+    """Return a function that does nothing; one that creates an object returns an address that is not null."""
     if "Create" in symbol or "create" in symbol:
         return f'extern "C" int {symbol}(void **p) {{ static char place[64]; *p = place; return 0; }}'
     if symbol.endswith(("ErrorString", "ErrorName")):
@@ -41,7 +41,7 @@ def _stub(symbol: str) -> str:
 
 
 def _libraries(plugins: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """CUDA's libraries that MindSpore's need, and the functions that they are to have."""
+    """Return the CUDA libraries that MindSpore's libraries need, and their functions."""
     needed, symbols = set(), set()
     for plugin in plugins:
         needed |= set(re.findall(r"NEEDED\s+(lib(?:cu|nvrtc)\S*\.so\S*)", _read("objdump", "-p", plugin)))
@@ -50,7 +50,7 @@ def _libraries(plugins: Iterable[Path]) -> tuple[set[str], set[str]]:
 
 
 def build(folder: Path, kernels: Path) -> dict[str, str]:
-    """Makes the libraries in a folder, and gives the environment in which MindSpore finds them.
+    """Make the libraries in a folder; return the environment in which MindSpore finds them.
 
     Args:
         folder (Path): A new folder.

@@ -16,7 +16,7 @@ GOALS = ["achieved_goal", "desired_goal", "reward"]
 
 
 def reward_fn(achieved: Any, goal: Any) -> Any:
-    """Tells which two goals it was called with: their numbers are the sums of the columns."""
+    """Return a reward that identifies its two goals, by the sums of the columns."""
     return ops.reduce_sum(achieved, -1) * 1000.0 + ops.reduce_sum(goal, -1)
 
 
@@ -24,8 +24,10 @@ def goal_buffer(
     strategy: str, ratio: float, draws: int = 16, capacity: int = 24, num_envs: int = 1, views: Sequence[Any] = (),
     cls: Any = ReplayBuffer, backend: str = "native", made_for: str = "", **options: Any,
 ) -> Any:  # fmt: skip
-    """A buffer of rows in which the goal that was achieved tells the row's number from 1 on, and the own one is
-    negative; one and the same for equal arguments."""
+    """Return a buffer for rows whose achieved goal is the row's number from 1 on, and whose own goal is negative.
+
+    Equal arguments share one buffer.
+    """
     sizes, made = (draws, capacity, num_envs), repr([vars(view) for view in views])
     key = "goals", strategy, ratio, sizes, made, cls, backend, made_for, repr(options)
     if key not in _buffers:
@@ -45,7 +47,7 @@ def achieved_goals(numbers: np.ndarray) -> np.ndarray:
 
 
 def insert_goals(buffer: Any, twin: TimedTwin, flags: Sequence[int]) -> None:
-    """Rows with flags: 0 none, 1 an end, 2 final."""
+    """Insert rows with flags: 0 none, 1 an end, 2 final."""
     numbers = np.arange(twin.inserted + 1, twin.inserted + 1 + len(flags), dtype=np.float32)
     columns = [achieved_goals(numbers), np.stack([-numbers, numbers * 0], 1), numbers + 0.5, numbers % 2 == 0]
     ends, finals = ([flag == value for flag in flags] for value in (1, 2))
@@ -54,7 +56,7 @@ def insert_goals(buffer: Any, twin: TimedTwin, flags: Sequence[int]) -> None:
 
 
 def goal_shares(twin: TimedTwin, handle: int, strategy: str, ratio: float) -> dict[int | None, float]:
-    """How often each row must give the goal to a row; `None` is no other goal."""
+    """Return the probability that each row gives its goal to a row; `None` is no other goal."""
     env, episode, step = twin.record_of(handle).key
     rows = [twin.records[slot] for slot in twin.order()]
     same = [row for row in rows if row.key[:2] == (env, episode) and not row.final]

@@ -1,8 +1,8 @@
-"""Calls whose graphs hold our operators only, of many kinds of buffer, on a device; prints what they give.
+"""Calls whose graphs hold our operators only, on many kinds of buffer, on a device; prints the results.
 
     python tests/support/gpu_calls.py {CPU,GPU}
 
-Where it runs must not matter: a test compares what is printed.
+The device must not matter: a test compares the output.
 """
 
 import sys
@@ -43,13 +43,13 @@ def told(what: str, value: Any) -> None:
 
 
 def drive(name: str, buffer: Any, ends: bool) -> None:
-    """Fills it beyond its end, draws, and changes what is known of rows."""
+    """Fill the buffer beyond its end, draw, and change row state."""
     for i in range(5):
         batch = rows(9, 9 * i)
         buffer.insert(batch, end=batch[3]) if ends else buffer.insert(batch)
         told(f"{name}: size", buffer.size())
     told(f"{name}: rows", buffer.get_item([0, 5, -1]))
-    draw = buffer._calls.sample  # without the look at the rows before it, which takes MindSpore's operators
+    draw = buffer._calls.sample  # without the look at the rows before it, which uses MindSpore's operators
     if buffer.prioritized:
         drawn = [draw() for _ in range(3)]
         told(f"{name}: dead", buffer.update_priorities(drawn[0][0], np.linspace(0.1, 2, 8, dtype=np.float32)))
@@ -95,7 +95,7 @@ for i in range(4):
     told("learner", learner(*map(ms.Tensor, rows(6, 6 * i))))
 if native.on_cpu():
     print("failed True True")
-else:  # what fails in a graph is told by the next call, and the graph goes on
+else:  # the next call reports a failure in a graph, and the graph still works
     few = Learner()
     few(*map(ms.Tensor, rows(3, 0)))
     try:

@@ -1,4 +1,4 @@
-"""Two kernel libraries side by side: the same calls on the same state, and every byte of what they leave compared."""
+"""Two kernel libraries side by side: the same calls on the same state, with every byte of the results compared."""
 
 import ctypes
 import itertools
@@ -20,7 +20,7 @@ Host = np.ndarray
 
 
 def build_emulated(folder: Path) -> Path:
-    """The CUDA kernels for the emulated device, which runs them on the host, as a library like the others."""
+    """Build the CUDA kernels for the emulated device, which runs them on the host, as a library like the others."""
     library = folder / "_kernels_emulated.so"
     flags = ["-std=c++17", "-O2", "-ffp-contract=off", "-pthread", "-shared", "-fPIC", "-fvisibility=hidden"]
     include = ["-include", str(ROOT / "tests/csrc/emulated_cuda.h"), "-I", str(ROOT / "mindspore_replay/csrc")]
@@ -31,7 +31,7 @@ def build_emulated(folder: Path) -> Path:
 
 
 class HostMemory:
-    """Arguments where NumPy keeps them."""
+    """Arguments in NumPy's memory."""
 
     def put(self, array: Host) -> Any:
         return array.copy()
@@ -43,11 +43,11 @@ class HostMemory:
         return held
 
     def wait(self) -> None:
-        """Returns when the kernels in flight are done."""
+        """Wait for the kernels in flight."""
 
 
 class TorchMemory:
-    """Arguments in the memory of a GPU, which PyTorch owns."""
+    """Arguments in GPU memory, which PyTorch owns."""
 
     def __init__(self) -> None:
         import torch
@@ -70,7 +70,7 @@ class TorchMemory:
 
 
 class Library:
-    """The kernels of a library, called on memory that it can reach; `operators` are their signatures."""
+    """The kernels of a library, called on memory it can access; `operators` are their signatures."""
 
     def __init__(self, path: Path, memory: Any) -> None:
         self._handle = ctypes.CDLL(str(path))
@@ -81,17 +81,17 @@ class Library:
         self.operators = parse(line.decode() for line in lines)[1]
 
     def call(self, kernel: str, arguments: Sequence[tuple[str, tuple[int, ...], Any]]) -> int:
-        """The status of a call when it is done. An argument is a dtype, a shape and its memory."""
+        """Return the status of a call when it is done. An argument is a dtype, a shape and its memory."""
         status = self.launch(kernel, arguments)
         self.memory.wait()
         return status or self.failure()
 
     def failure(self) -> int:
-        """The status of the first call that was refused after it had returned, since this was asked; 0 for none."""
+        """Return the status of the first call refused after it had returned, since the last query; 0 for none."""
         return 0 if self._take_failure is None else self._take_failure(ctypes.byref(ctypes.c_char_p()))
 
     def launch(self, kernel: str, arguments: Sequence[tuple[str, tuple[int, ...], Any]], stream: Any = None) -> int:
-        """What a call on a stream, an address, returns before its kernel is done."""
+        """Return the status of a call on a stream, an address, before its kernel is done."""
         size = len(arguments)
         addresses = (ctypes.c_void_p * size)(*(self.memory.address(held) for _, _, held in arguments))
         shapes = [(ctypes.c_int64 * max(len(shape), 1))(*shape) for _, shape, _ in arguments]
@@ -103,7 +103,7 @@ class Library:
 
 
 def in_order(signature: Signature, groups: Collection[str], values: Mapping[str, Any]) -> Iterable[tuple[Item, Any]]:
-    """The arguments of an operator, each with its value; one of the state that is not given stands for its name."""
+    """Return the arguments of an operator with their values; a state array that is not given has its name as value."""
     for item in signature.present(groups):
         value = values.get(item.name, item.name) if item.role == STATE else values[item.name]
         for one in value if isinstance(value, list) else [value]:
@@ -116,8 +116,8 @@ class Pair:
     Args:
         ours (Library): The CPU's.
         other (Library): Those to compare.
-        exact (bool): Whether powers come from the same function. If not, float32 weights may differ in their last bit,
-            as may what is made of them, and after each call the others go on with our state.
+        exact (bool): True if powers come from the same function. If not, float32 weights may differ in their last bit,
+            as may values derived from them, and after each call the others continue with our state.
     """
 
     def __init__(self, ours: Library, other: Library, exact: bool = True) -> None:
@@ -125,7 +125,7 @@ class Pair:
         self._state: dict[str, tuple[str, Any, Any]] = {}
 
     def hold(self, name: str, array: Host, dtype: str = "") -> None:
-        """Adds an array to the state."""
+        """Add an array to the state."""
         self._state[name] = dtype or array.dtype.name, array.copy(), self._other.memory.put(array)
 
     def __getitem__(self, name: str) -> Host:
@@ -139,14 +139,14 @@ class Pair:
         outputs: Sequence[tuple[str, tuple[int, ...]]] = (),
         **given: Any,
     ) -> tuple[int, dict[str, Host]]:
-        """Calls a kernel of both; the status and what it gives, by name.
+        """Call a kernel of both; return the status and the outputs by name.
 
         Args:
             operator (str): Its name in the table.
-            groups (Collection[str]): Groups of the state that there are.
+            groups (Collection[str]): Groups of the state that are present.
             columns (Sequence[str]): Names of the columns in the state.
             outputs (Sequence[tuple[str, tuple[int, ...]]]): Dtypes and shapes of a sample's outputs.
-            given (Any): The inputs: arrays, lists of them for rows, or names of state that they are themselves.
+            given (Any): The inputs: arrays, lists of them for rows, or names of state arrays to pass themselves.
 
         Raises:
             AssertionError: If status, state or outputs are not the same.
@@ -178,14 +178,14 @@ class Pair:
         for name, array, held in made:
             if status == 0:
                 self._same(f"{kernel}: {name}", array, self._other.memory.get(held))
-            elif operator.startswith("sample"):  # one that is refused gives zeros, and handles of no row
+            elif operator.startswith("sample"):  # a refused one yields zeros, and handles of no row
                 assert np.all(np.isin(self._other.memory.get(held), (0, -1))), f"{kernel}: an output of a refused call"
         return status, {name: array for name, array, _ in made}
 
     def _outputs(
         self, signature: Signature, columns: Sequence[str], outputs: Sequence[Any], given: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Dtype and shape of what an operator gives, by name."""
+        """Return dtype and shape of an operator's outputs, by name."""
         sizes: dict[str, int] = {}
         for item in signature.items:
             if item.role == INPUT and item.name in given and item.name != ROWS:

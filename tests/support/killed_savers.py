@@ -1,12 +1,12 @@
-"""Processes that are killed while they save: what is left is always a whole file.
+"""Processes that are killed while they save: a whole file is always left.
 
     python killed_savers.py FOLDER HOW ...
 
-A process is killed at a given point of its progress, so that a busy machine changes nothing: before the n-th line of
-Python that a save runs, or by the kernel when a file has its n-th byte. MindSpore is imported once, and the processes
-that are killed are forks of this one. HOW is ``save`` or ``incremental``, or a wrong way to save, to show that the
-check finds it out: ``in-place`` writes over the old file, ``removing`` removes the old file before it gives its name to
-the new one. Prints, as JSON, what came of each.
+A process is killed at a given point of its progress, so a busy machine does not matter: before the n-th line of Python
+that a save runs, or by the kernel when a file has its n-th byte. MindSpore is imported once, and the killed processes
+are forks of this one. HOW is ``save`` or ``incremental``, or a wrong way to save, to show that the check detects it:
+``in-place`` overwrites the old file, ``removing`` removes the old file before it gives its name to the new one. Prints
+the outcomes as JSON.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ from mindspore_replay import PrioritizedReplayBuffer, load, save
 from mindspore_replay.checkpoint import saving
 
 CAPACITY, WIDTH, BATCH = 4096, 128, 512
-#: Lines of a save to be killed before: every line of the functions that change names, and so many of all.
+#: Lines of a save to be killed before: every line of the functions that rename, and this many of all.
 CRITICAL = "replacing", "_sync_folder", "remove_increments", "removing"
 SPREAD = 30
-#: Bytes that a file has when its process is killed. It will have 250,000 at least.
+#: File sizes, in bytes, at which the process is killed. The full size is 250,000 at least.
 BYTES = 1, 1000, 100_000, 200_000
 
 
@@ -48,27 +48,27 @@ def make_buffer() -> PrioritizedReplayBuffer:
     )
 
 
-#: A function, a line, and how often it was run by then.
+#: A function, a line, and its number of executions so far.
 Line = tuple[str, int, int]
 #: Files whose lines count.
 TRACED = str(Path(mindspore_replay.__file__).parent / "checkpoint"), make_buffer.__code__.co_filename
 
 
 def rows(first: int, count: int) -> list[np.ndarray]:
-    """Rows whose data follow from their numbers."""
+    """Return rows whose data follow from their numbers."""
     numbers = np.arange(first, first + count)
     return [numbers, (numbers[:, None] * 31 % 1009 + np.arange(WIDTH)).astype(np.float32)]
 
 
 def insert(buffer: PrioritizedReplayBuffer) -> int:
-    """Inserts rows, and says how many have been inserted by then."""
+    """Insert rows; return the number of rows inserted so far."""
     buffer.insert(rows(int(buffer.serials.asnumpy()[0]), BATCH))
     buffer.update_priorities(buffer.sample()[0], 2.0)
     return int(buffer.serials.asnumpy()[0])
 
 
 def inserted_in(path: Path) -> int:
-    """Loads the file, checks it, and says how many rows had been inserted."""
+    """Load the file, check it, and return the number of rows that had been inserted."""
     buffer = load(path)
     buffer.check_valid()
     inserted, count = int(buffer.serials.asnumpy()[0]), int(buffer.size())
@@ -79,14 +79,14 @@ def inserted_in(path: Path) -> int:
 
 @contextlib.contextmanager
 def in_place(path: Path, _function: str) -> Iterator[Any]:
-    """Saves without a temporary file, so not atomically."""
+    """Save without a temporary file, so not atomically."""
     with open(path, "wb", buffering=0) as file:
         yield file
 
 
 @contextlib.contextmanager
 def removing(path: Path, _function: str) -> Iterator[Any]:
-    """Removes the old file before the new one has its name."""
+    """Remove the old file before the new one has its name."""
     temporary = path.with_suffix(".tmp")
     with open(temporary, "wb", buffering=0) as file:
         yield file
@@ -98,10 +98,10 @@ WRONG = {"in-place": in_place, "removing": removing}
 
 
 class Lines:
-    """Notes each line of a save as it is run, with how often it was by then, and kills the process before one of them.
+    """Records each line of a save with its number of executions, and kills the process before one of them.
 
     Attributes:
-        run (list): Function, line, and how often it was run.
+        run (list): Function, line, and its number of executions.
     """
 
     def __init__(self, last: Line | None = None) -> None:
@@ -122,14 +122,14 @@ class Lines:
 
 
 def killed_at_byte(number: int) -> None:
-    """The kernel ends the process as soon as it writes more to a file."""
+    """Make the kernel end the process as soon as it writes more to a file."""
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
 
 
 def in_a_fork(work: Callable[[], None]) -> int:
-    """Does it in another process; the number of the signal that ended it, or 0."""
+    """Call `work` in another process; return the number of the signal that ended it, or 0."""
     child = os.fork()
     if child == 0:
         failed = 1
@@ -144,7 +144,7 @@ def in_a_fork(work: Callable[[], None]) -> int:
 
 
 def save_traced(buffer: PrioritizedReplayBuffer, path: Path, incremental: bool, lines: Lines) -> list[Line]:
-    """Saves, and gives the lines that were run."""
+    """Save, and return the lines that were run."""
     sys.settrace(lines)
     try:
         save(buffer, path, incremental=incremental)
@@ -154,7 +154,7 @@ def save_traced(buffer: PrioritizedReplayBuffer, path: Path, incremental: bool, 
 
 
 def prepare(buffer: PrioritizedReplayBuffer, path: Path, incremental: bool) -> int:
-    """Makes buffer and folder what they are before each save that counts; how many rows have been inserted."""
+    """Restore buffer and folder to their state before each counted save; return the number of rows inserted."""
     for left_over in path.parent.glob("*.tmp"):
         left_over.unlink()
     load(path, buffer=buffer)
@@ -165,7 +165,7 @@ def prepare(buffer: PrioritizedReplayBuffer, path: Path, incremental: bool) -> i
 
 
 def points(lines: list[Line]) -> list[Line | int]:
-    """Where to kill a save that runs these lines: at bytes, at all lines around the change of names, at some others."""
+    """Return the points to kill a save that runs these lines: at bytes, at all lines around renames, at some others."""
     return [*BYTES, *(line for line in lines if line[0] in CRITICAL), *lines[:: len(lines) // SPREAD]]
 
 
@@ -183,7 +183,7 @@ def main(folder: str, how: str) -> dict[str, Any]:
             lines = save_traced(buffer, path, incremental, Lines())
         for point in points(lines):
             if how in WRONG and result["damaged"]:
-                break  # that is enough to say
+                break  # that is enough
             old = prepare(buffer, path, incremental)
 
             def work(point: Line | int = point) -> None:

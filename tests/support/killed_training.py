@@ -29,7 +29,7 @@ FIRST = 60
 
 
 class Numbers(nn.Cell):
-    """A network, as far as a checkpoint goes."""
+    """A network, for the purposes of a checkpoint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Numbers(nn.Cell):
 
 
 class Training:
-    """A run of which everything says how far it is."""
+    """A run whose every part holds its step."""
 
     def __init__(self, path: Path) -> None:
         self.network, self.rng = Numbers(), np.random.default_rng(0)
@@ -56,7 +56,7 @@ class Training:
         self.checkpoint.save(step=self.step)
 
     def found(self) -> int | None:
-        """The step of the checkpoint, if all parts are those of that step."""
+        """Return the step of the checkpoint if all parts have the same step."""
         values = self.checkpoint.load()
         expected, other = values["step"], np.random.default_rng(0)
         other.random(expected)
@@ -72,7 +72,7 @@ class Training:
 
 
 class Points:
-    """Counts what a save does to the disk, and kills the process at one of these points."""
+    """Counts the disk operations of a save, and kills the process at one of these points."""
 
     def __init__(self, kill_at: int) -> None:
         self.count, self.kill_at = 0, kill_at
@@ -113,13 +113,13 @@ class Points:
 
 @contextlib.contextmanager
 def in_place(path: Path, _function: str) -> Iterator[Any]:
-    """Saves without a temporary file, so not atomically."""
+    """Save without a temporary file, so not atomically."""
     with open(path, "wb", buffering=0) as file:
         yield file
 
 
 def killed_at(point: int, training: Training) -> bool:
-    """Whether a fork that saves came to this point, and so was killed there."""
+    """Return True if a fork that saves reached this point and so was killed there."""
     child = os.fork()
     if child == 0:
         try:
@@ -134,7 +134,7 @@ def killed_at(point: int, training: Training) -> bool:
 
 
 def main(folder: Path, how: str) -> dict[str, Any]:
-    """What is found after a kill at each point, and after none: a step or the class of an error. And the files then."""
+    """Return the findings after a kill at each point and after none: a step or the class of an error, and the files."""
     old, new = folder / "old", folder / "new"
     old.mkdir()
     path = new / "run.safetensors"

@@ -1,4 +1,4 @@
-"""Where things are."""
+"""Paths of the tests and the project."""
 
 from pathlib import Path
 

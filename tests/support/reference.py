@@ -1,4 +1,4 @@
-"""Slow twins of the operators, written the plainest way: lists of rows, Python ints, one row at a time."""
+"""Slow twins of the operators, in the plainest form: lists of rows, Python ints, one row at a time."""
 
 from typing import Any
 
@@ -16,27 +16,27 @@ def mix(z: int) -> int:
 
 
 def signed(value: int) -> int:
-    """The int64 with these 64 bits."""
+    """Return the int64 with these 64 bits."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def initial_key(seed: int) -> int:
-    """The key of a seed: the first number that SplitMix64 gives for it."""
+    """Return the key of a seed: SplitMix64's first number for it."""
     return mix((seed + _GAMMA) & _MASK)
 
 
 def random_bits(key: int, counter: int) -> int:
-    """Number `counter` of the sequence `key`, unsigned."""
+    """Return number `counter` of the sequence `key`, unsigned."""
     return mix((key + (counter + 1) * _GAMMA) & _MASK)
 
 
 def below(bits: int, n: int) -> int:
-    """A number in ``[0, n)`` from 64 unsigned bits."""
+    """Map 64 unsigned bits to ``[0, n)``."""
     return bits * n // 2**64
 
 
 def draw_rows(key: int, counter: int, rows: range, draws: int, replace: bool) -> list[int]:
-    """`draws` members of `rows`: independent, or by a Fisher-Yates shuffle that stores only the cells that moved."""
+    """Draw `draws` members of `rows`: independent, or by a Fisher-Yates shuffle that stores only moved cells."""
     cells: dict[int, int] = {}
     drawn = []
     for i in range(draws):
@@ -54,7 +54,7 @@ class ReferenceRing:
     """A ring of rows as a list, with the cursors and the draws of `ReplayBuffer`.
 
     Args:
-        capacity (int): Rows that it keeps.
+        capacity (int): Maximum number of rows.
         seed (int): Start of the random sequence.
     """
 
@@ -68,7 +68,7 @@ class ReferenceRing:
         self.counter = 0
 
     def insert(self, rows: list[Any]) -> None:
-        """Appends rows, one by one."""
+        """Append rows, one by one."""
         for row in rows:
             self.slots[(self.inserted - self.base) % self.capacity] = row
             self.inserted += 1
@@ -77,7 +77,7 @@ class ReferenceRing:
                 del self.rows[0]
 
     def reset(self) -> None:
-        """Forgets the rows."""
+        """Remove all rows."""
         self.rows = []
         self.base = self.inserted
 
@@ -98,7 +98,7 @@ class ReferenceRing:
         return [signed(self.key), self.counter]
 
     def get_item(self, index: int) -> Any:
-        """The row at a logical position."""
+        """Return the row at a logical position."""
         if not -self.size <= index < self.size:
             raise IndexError(index)
         return self.rows[index]
@@ -106,7 +106,7 @@ class ReferenceRing:
     def draw_slots(
         self, draws: int, replace: bool, ordered: bool, sample_range: tuple[int | None, int | None] = (None, None)
     ) -> list[int]:
-        """The slots that a sample takes; advances the random sequence."""
+        """Return the slots of a sample; advances the random sequence."""
         rows = range(self.size)[slice(*sample_range)]
         if len(rows) < draws:
             raise RuntimeError(len(rows))
@@ -117,10 +117,10 @@ class ReferenceRing:
         return [(self.head + row) % self.capacity for row in drawn]
 
     def sample(self, draws: int, replace: bool, ordered: bool, sample_range: Any = (None, None)) -> list[Any]:
-        """The rows that a sample takes; advances the random sequence."""
+        """Return the rows of a sample; advances the random sequence."""
         return [self.slots[slot] for slot in self.draw_slots(draws, replace, ordered, sample_range)]
 
 
 def stack(rows: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
-    """Rows ``[*F]`` as columns ``[n, *F]``."""
+    """Return rows ``[*F]`` as columns ``[n, *F]``."""
     return tuple(np.stack(column) for column in zip(*rows, strict=True))

@@ -1,6 +1,6 @@
 """Slow twins of the buffers whose rows know their episode, from the docs alone.
 
-After each operation every stored row is judged anew, step by step, by what is stored of its episode.
+After each operation every stored row is judged anew, step by step, by the stored rows of its episode.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Key = tuple[int, int, int]
 
 
 class TimedRecord(Record):
-    """What is known of the row in a slot."""
+    """The state of the row in a slot."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,14 +23,14 @@ class TimedRecord(Record):
 
 
 class Rule(NamedTuple):
-    """What a sample reaches over.
+    """The extent of a sample.
 
     Args:
         length (int): Steps from the start on.
         before (int): Steps before the start: the burn-in and the frames of a stack.
         stride (int): Period of starts in an episode.
-        pad_end (bool): Whether a window may reach beyond the end of its episode.
-        whole (bool): Whether only whole episodes are drawn, of at most `length` steps.
+        pad_end (bool): True if a window may extend beyond the end of its episode.
+        whole (bool): True if only whole episodes are drawn, of at most `length` steps.
     """
 
     length: int = 1
@@ -45,8 +45,8 @@ class TimedTwin(UniformTwin):
 
     Args:
         draws (int), capacity (int): As for `UniformTwin`.
-        rule (Rule): What a sample reaches over.
-        num_envs (int): Environments that write in step.
+        rule (Rule): The extent of a sample.
+        num_envs (int): Environments that write in lockstep.
     """
 
     def __init__(self, draws: int, capacity: int, *, rule: Rule, num_envs: int = 1, **options: Any) -> None:
@@ -62,7 +62,7 @@ class TimedTwin(UniformTwin):
         self.by_handle: dict[int, TimedRecord] = {}
 
     def fits(self, ends: Sequence[bool]) -> bool:
-        """Whether rows with these flags make no episode too long."""
+        """Return True if rows with these flags make no episode too long."""
         steps = [step for _, _, step in self.next_keys]
         for i, end in enumerate(ends):
             env = i % self.num_envs
@@ -74,7 +74,10 @@ class TimedTwin(UniformTwin):
     def insert(
         self, rows: list[Any], priority: Any = None, ends: Any = None, finals: Any = None, judge: bool = True
     ) -> None:
-        """Appends rows with flags, one for each; a final row is also an end. Who does not `judge` now has to later."""
+        """Append rows with flags, one for each; a final row is also an end.
+
+        Without `judge` the caller has to judge later.
+        """
         first = self.inserted
         super().insert(rows, priority)
         for i in range(len(rows)):
@@ -95,11 +98,11 @@ class TimedTwin(UniformTwin):
         return [*range(head, self.size), *range(head)]
 
     def record_of(self, handle: int) -> Any:
-        """What is known of a row, if it is stored."""
+        """Return the state of a row, if it is stored."""
         return self.by_handle.get(handle)
 
     def judge(self) -> None:
-        """Gives each row its weight if a sample may start there, else zero."""
+        """Set the weight of each row that a sample may start at, zero for the others."""
         records = [self.records[slot] for slot in self.order()]
         self.stored = {record.key: record for record in records}
         self.by_handle = {record.serial: record for record in records}
@@ -108,7 +111,7 @@ class TimedTwin(UniformTwin):
             record.weight = self.weight_of(record.priority) if record.legal else 0.0
 
     def at(self, key: Key, offset: int) -> TimedRecord | None:
-        """The row some steps after another of the same episode, if it is stored and was not deleted."""
+        """Return the row `offset` steps after another of the same episode, if it is stored and not deleted."""
         record = self.stored.get((key[0], key[1], key[2] + offset))
         return None if record is None or record.deleted else record
 
@@ -126,11 +129,11 @@ class TimedTwin(UniformTwin):
         return step % rule.stride == 0 or (not rule.pad_end and length == step + rule.length)
 
     def legal(self) -> list[int]:
-        """Handles of the rows at which a sample may start, from the oldest."""
+        """Return the handles of valid starts, oldest first."""
         return [self.records[slot].serial for slot in self.order() if self.records[slot].legal]
 
     def live(self, handle: int) -> Any:
-        """What is known of a row, if a sample may start there."""
+        """Return the state of a row, if a sample may start there."""
         record = self.record_of(handle)
         return record if record is not None and record.legal else None
 
@@ -140,7 +143,7 @@ class TimedTwin(UniformTwin):
         return slots
 
     def delete(self, handles: Sequence[int]) -> int:
-        """Deletes rows; how many of them there were that had not been deleted."""
+        """Delete rows; return the number of rows not deleted before."""
         found = {handle: self.record_of(handle) for handle in handles}
         deleted = [record for record in found.values() if record is not None and not record.deleted]
         alive = {record.serial for record in deleted}
@@ -160,7 +163,7 @@ class TimedTwin(UniformTwin):
         self.judge()
 
     def end_episodes(self, final: bool = False) -> int:
-        """Makes the newest row of each environment the last of its episode, or a final row; how many went on."""
+        """End the running episodes at the newest row of each environment, or by a final row; return their number."""
         going = [key for key in self.next_keys if key[2] > 0]
         for env, episode, step in going:
             record = self.stored[env, episode, step - 1]
@@ -174,17 +177,17 @@ class TimedTwin(UniformTwin):
         flags = [record.end + 2 * record.final + 4 * record.deleted for record in self.records]
         return super().state() | {"steps": [record.key[2] for record in self.records], "flags": flags}
 
-    # What samples hold.
+    # The content of samples.
 
     def window(self, handle: int, first: int, length: int) -> list[Any]:
-        """The rows at consecutive steps of an episode, ``None`` where there is none."""
+        """Return the rows at consecutive steps of an episode, ``None`` if there is none."""
         start = self.record_of(handle)
         assert start is not None
         records = [self.at(start.key, offset) for offset in range(first, first + length)]
         return [None if r is None else self.slots[(r.serial - self.base) % self.capacity] for r in records]
 
     def windows(self, handles: Sequence[int], first: int, length: int) -> tuple[np.ndarray, ...]:
-        """Which steps there are, ``[B, T]``, and each column ``[B, T, *F]`` with zeros elsewhere."""
+        """Return the mask ``[B, T]``, and each column ``[B, T, *F]`` with zeros elsewhere."""
         rows = [self.window(handle, first, length) for handle in handles]
         mask = np.array([[row is not None for row in window] for window in rows])
         zeros = tuple(np.zeros_like(part) for part in next(row for window in rows for row in window if row is not None))
@@ -203,7 +206,7 @@ class Views(NamedTuple):
         n (int): Steps of an n-step return; 0 for none.
         gamma (float): Its discount.
         frames (int): Frames of a stack; 0 for none.
-        own_next (bool): Whether a column has the next observation.
+        own_next (bool): True if a column holds the next observation.
     """
 
     n: int = 0
@@ -213,11 +216,11 @@ class Views(NamedTuple):
 
     @property
     def needs_next(self) -> bool:
-        """Whether the next observation is that of the next row."""
+        """Return True if the next observation is that of the next row."""
         return not self.own_next and (self.n or self.frames) > 0
 
     def rule(self) -> Rule:
-        """Rows whose next observation is that of the next row need that row, unless they are the last."""
+        """Return the rule: rows without an own next observation need the next row, unless they are the last."""
         return Rule(length=2 if self.needs_next else 1, before=max(self.frames - 1, 0), pad_end=True)
 
 
@@ -232,7 +235,7 @@ class Row(NamedTuple):
 
 
 def chain_of(twin: TimedTwin, start: TimedRecord, views: Views) -> list[TimedRecord]:
-    """The steps of an n-step return: those that are transitions of one episode with a next observation."""
+    """Return the steps of an n-step return: transitions of one episode with a next observation."""
     chain = [start]
     while len(chain) < views.n and not chain[-1].end:
         following = twin.at(chain[-1].key, 1)
@@ -245,7 +248,7 @@ def chain_of(twin: TimedTwin, start: TimedRecord, views: Views) -> list[TimedRec
 
 
 def sample_of(twin: TimedTwin, handle: int, views: Views) -> dict[str, Any]:
-    """The fields of the sample that starts at a row, by name."""
+    """Return the fields of the sample that starts at a row, by name."""
     start = twin.record_of(handle)
     assert start is not None
     chain = chain_of(twin, start, views)
@@ -273,7 +276,7 @@ def sample_of(twin: TimedTwin, handle: int, views: Views) -> dict[str, Any]:
 def steps_of(
     twin: TimedTwin, handle: int, views: Views, first: int, length: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The mask and the fields of a sequence with n-step returns: each step is a sample of its own, or zeros."""
+    """Return the mask and the fields of a sequence with n-step returns: each step is a sample of its own, or zeros."""
     start = twin.record_of(handle)
     assert start is not None
     steps = [twin.at(start.key, offset) for offset in range(first, first + length)]
@@ -284,5 +287,5 @@ def steps_of(
 
 
 def is_transition(twin: TimedTwin, record: TimedRecord, views: Views) -> bool:
-    """Whether a row holds a step of its environment whose next observation is known."""
+    """Return True if a row holds a step of its environment whose next observation is known."""
     return not record.final and (views.own_next or record.end or twin.at(record.key, 1) is not None)

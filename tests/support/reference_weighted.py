@@ -1,4 +1,4 @@
-"""Slow twins of the buffers with weights, the plainest way: a record for each slot, linear scans, Python floats."""
+"""Slow twins of the buffers with weights, in the plainest form: a record per slot, linear scans, Python floats."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ Range = tuple[int | None, int | None]
 
 
 class Record:
-    """What is known of the row in a slot."""
+    """The state of the row in a slot."""
 
     def __init__(self) -> None:
         self.serial = -1
@@ -23,7 +23,7 @@ class Record:
 
 
 def draw_slot(weights: Sequence[float], target: float) -> int:
-    """The first place up to which the weights sum to the target or more."""
+    """Return the first place whose prefix sum, itself included, reaches the target."""
     cumulative = 0.0
     for place, weight in enumerate(weights):
         cumulative += weight
@@ -37,9 +37,9 @@ class UniformTwin(ReferenceRing):
 
     Args:
         draws (int): Rows of a sample.
-        capacity (int): Rows that it keeps.
+        capacity (int): Maximum number of rows.
         seed (int): Start of the random sequence.
-        replace (bool), ordered (bool), max_use (int), max_staleness (int): as the buffer has them.
+        replace (bool), ordered (bool), max_use (int), max_staleness (int): As for the buffer.
     """
 
     alpha = 1.0
@@ -63,7 +63,7 @@ class UniformTwin(ReferenceRing):
         self.forget()
 
     def forget(self) -> None:
-        """Nothing is known of any slot."""
+        """Clear the state of all slots."""
         self.records = [Record() for _ in range(self.capacity)]
         self.now = 0
         self.max_priority = 1.0
@@ -72,7 +72,7 @@ class UniformTwin(ReferenceRing):
         return float(np.float32((float(np.float32(priority)) + self.epsilon) ** self.alpha))
 
     def insert(self, rows: list[Any], priority: Any = None) -> None:
-        """Appends rows with one priority for all, or one for each."""
+        """Append rows with one priority for all, or one for each."""
         given = np.float32(self.max_priority if priority is None else priority)
         for row, value in zip(rows, np.broadcast_to(given, len(rows)).tolist(), strict=True):
             record = self.records[(self.inserted - self.base) % self.capacity]
@@ -86,11 +86,11 @@ class UniformTwin(ReferenceRing):
         self.forget()
 
     def order(self) -> list[int]:
-        """The slots of the stored rows, from the oldest."""
+        """Return the slots of the stored rows, oldest first."""
         return [(self.head + row) % self.capacity for row in range(self.size)]
 
     def record_of(self, handle: int) -> Record | None:
-        """What is known of a row, if it is stored."""
+        """Return the state of a row, if it is stored."""
         stored = [self.records[slot] for slot in self.order()]
         return next((record for record in stored if record.serial == handle), None)
 
@@ -99,7 +99,7 @@ class UniformTwin(ReferenceRing):
         return None if record is None or record.removed else record
 
     def eligible(self, sample_range: Range = (None, None)) -> list[int]:
-        """The slots that may be drawn from a range, in the order in which they are counted."""
+        """Return the eligible slots of a range, in counting order."""
         rows = range(self.size)[slice(*sample_range)]
         slots = [self.order()[row] for row in rows]
         if not self.ordered and len(rows) == self.capacity:
@@ -107,7 +107,7 @@ class UniformTwin(ReferenceRing):
         return [slot for slot in slots if self.records[slot].weight > 0]
 
     def draw(self, sample_range: Range = (None, None)) -> list[int]:
-        """The slots of a sample; advances the random sequence and counts the deliveries."""
+        """Return the slots of a sample; advances the random sequence and counts the deliveries."""
         eligible = self.eligible(sample_range)
         if len(eligible) < self.draws:
             raise RuntimeError(len(eligible))
@@ -116,7 +116,7 @@ class UniformTwin(ReferenceRing):
         return self.deliver([eligible[rank] for rank in ranks])
 
     def deliver(self, slots: list[int]) -> list[int]:
-        """Counts, and removes what was used up; gives the slots back."""
+        """Count deliveries and remove rows that were used up; return the slots."""
         for slot in slots:
             self.records[slot].uses += 1
             self.counts["drawn"] += 1
@@ -130,7 +130,7 @@ class UniformTwin(ReferenceRing):
         record.removed, record.weight = True, 0.0
 
     def sample(self, sample_range: Range = (None, None)) -> tuple[list[int], list[Any]]:  # type: ignore[override]
-        """Handles and rows."""
+        """Return handles and rows."""
         slots = self.draw(sample_range)
         return [self.records[slot].serial for slot in slots], [self.slots[slot] for slot in slots]
 
@@ -152,12 +152,12 @@ class UniformTwin(ReferenceRing):
         return self.max_staleness is not None and self.now - record.inserted_at > self.max_staleness
 
     def oldest_fresh(self) -> int:
-        """Serial of the oldest stored row that is not stale."""
+        """Return the serial of the oldest stored row that is not stale."""
         stored = [self.records[slot] for slot in self.order()]
         return next((record.serial for record in stored if not self.stale(record)), self.inserted)
 
     def info(self, handles: Sequence[int]) -> list[tuple[float, int, int]]:
-        """Priority, use count and staleness of each row."""
+        """Return priority, use count and staleness of each row."""
         rows = [self.record_of(handle) for handle in handles]
         return [(0.0, -1, -1) if r is None else (r.priority, r.uses, self.now - r.inserted_at) for r in rows]
 
@@ -165,7 +165,7 @@ class UniformTwin(ReferenceRing):
         return len(self.eligible()) >= self.draws
 
     def state(self) -> dict[str, Any]:
-        """The Parameters of the rows, by name; the leaves stand for the tree."""
+        """Return the Parameters of the rows, by name; the leaves stand for the tree."""
         return {
             "leaves": [record.weight for record in self.records],
             "priorities": [record.priority for record in self.records],
@@ -178,12 +178,12 @@ class UniformTwin(ReferenceRing):
 
 
 class ReservoirTwin(UniformTwin):
-    """`ReservoirReplayBuffer` with weights: one row at a time, of the numbers that came before it."""
+    """`ReservoirReplayBuffer` with weights: one row at a time, by the number of rows before it."""
 
     head = 0  # type: ignore[assignment]
 
     def place(self, serial: int) -> int:
-        """Where a row goes; from the capacity on nowhere."""
+        """Return the slot of a row; a value of at least the capacity means none."""
         earlier = serial - self.base
         unit = ((random_bits(mix(self.key), serial) >> 11) + 1) * 2.0**-53
         return earlier if earlier < self.capacity else math.ceil(unit * (earlier + 1)) - 1
@@ -229,11 +229,11 @@ class PrioritizedTwin(UniformTwin):
         self.beta = self.first_beta
 
     def drawable(self) -> list[int]:
-        """The slots of the rows that it draws from, from the oldest."""
+        """Return the slots to draw from, oldest first."""
         return self.order()
 
     def targets(self, total: float) -> list[float]:
-        """One point of the total weight in each stratum."""
+        """Return one point of the total weight in each stratum."""
         points = []
         for i in range(self.draws):
             u = ((random_bits(self.key, self.counter + i) >> 11) + 1) * 2.0**-53
@@ -241,7 +241,7 @@ class PrioritizedTwin(UniformTwin):
         return points
 
     def draw(self, sample_range: Range = (None, None)) -> list[int]:
-        """The slots of a sample; advances the random sequence. Deliveries are not counted yet."""
+        """Return the slots of a sample; advances the random sequence. Deliveries are not counted yet."""
         if len(self.eligible()) < self.draws:
             raise RuntimeError(len(self.eligible()))
         places, drawable = list(range(self.capacity)), self.drawable()
@@ -253,7 +253,7 @@ class PrioritizedTwin(UniformTwin):
         return slots
 
     def sample(self, beta: float | None = None) -> tuple[list[int], list[float], list[Any]]:  # type: ignore[override]
-        """Handles, importance weights and rows."""
+        """Return handles, importance weights and rows."""
         slots = self.draw()
         drawn = [self.records[slot].weight for slot in slots]
         everywhere = [self.records[slot].weight for slot in self.drawable() if self.records[slot].weight > 0]
@@ -266,7 +266,7 @@ class PrioritizedTwin(UniformTwin):
         return [self.records[slot].serial for slot in slots], importance, [self.slots[slot] for slot in slots]
 
     def update(self, handles: Sequence[int], priorities: Any) -> int:
-        """Gives rows other priorities, the last for a row; says how many handles were dead."""
+        """Set priorities, the last one for a row; return the number of invalid handles."""
         dead = 0
         for handle, value in zip(handles, np.broadcast_to(np.float32(priorities), len(handles)).tolist(), strict=True):
             record = self.live(handle)
@@ -283,7 +283,7 @@ class PrioritizedTwin(UniformTwin):
 
 
 class ElasticTwin(PrioritizedTwin):
-    """`ElasticReplayBuffer` by priority: rows outside the window weigh nothing when it draws."""
+    """`ElasticReplayBuffer` by priority: rows outside the window have weight zero when it draws."""
 
     def __init__(self, draws: int, capacity: int, window: int, **options: Any) -> None:
         super().__init__(draws, capacity, **options)

@@ -1,11 +1,11 @@
-"""Functions that run in threads side by side."""
+"""Functions that run concurrently in threads."""
 
 import threading
 from collections.abc import Callable
 
 
 def run(*workers: Callable[[], None]) -> None:
-    """Runs all to the end; the first error of any is raised here."""
+    """Run all to the end; raise the first error of any."""
     errors: list[BaseException] = []
 
     def guarded(worker: Callable[[], None]) -> None:

@@ -45,7 +45,7 @@ def sample(limiter: RateLimiter, rows: int = 1) -> None:
 
 
 def test_by_hand():
-    """Two samples for an insertion; three rows first; samples and insertions at most 4 samples ahead of each other."""
+    """Two samples per insertion; three rows first; samples and insertions at most 4 samples ahead of each other."""
     limiter = RateLimiter(2, 3, 4)
     assert not limiter.can_sample()
     insert(limiter, 2)
@@ -100,7 +100,7 @@ operations = st.lists(st.tuples(st.booleans(), st.integers(1, 6)), max_size=60)
 )
 @settings(max_examples=150, deadline=None)
 def test_the_rule_holds_whatever_comes(operations: Any, low: float, more: float, min_size: int):
-    """Neither side is ever ahead by more than the error buffer, and one side can always go on."""
+    """Neither side is ever ahead by more than the error buffer, and one side can always continue."""
     error = max(1.0, (low * 6 + 6) / 2)
     if low + more == 0:
         return
@@ -145,7 +145,7 @@ def test_disabled_it_counts_and_limits_nothing():
     limiter.enable()
     assert limiter.enabled
     assert counted(limiter) == [50, 20, 0, 0]
-    assert (limiter.can_insert(3), limiter.can_insert(4)) == (True, False)  # as if nothing had passed
+    assert (limiter.can_insert(3), limiter.can_insert(4)) == (True, False)  # as if nothing had happened
 
 
 def test_a_change_counts_from_now_on():
@@ -185,7 +185,7 @@ def test_changes_and_disabling_wake_who_waits():
 
 
 def test_threads_keep_the_ratio():
-    """Four actors and two learners as fast as they can: the ratio holds at each moment, and in the end exactly."""
+    """Four actors and two learners at full speed: the ratio holds at each moment, and in the end exactly."""
     buffer = ReplayBuffer(sample_size=4, capacity=64, shapes=[()], types=["int32"], seed=0)
     buffer.limiter = limiter = RateLimiter(8, 16, 20, timeout=60)
     rows = 16 + 4 * 100
@@ -243,7 +243,7 @@ def test_every_buffer_waits(buffer_cls: type):
 
 @pytest.mark.parametrize("buffer_cls", SEVERAL)
 def test_a_single_loop_that_asks_never_waits(buffer_cls: type):
-    """`can_sample` says no where `sample` would wait, though the rows are there, and yes in a block that waited."""
+    """`can_sample` is false if `sample` would wait, even if there are rows, and true in a block that has waited."""
     buffer = buffer_cls(2, 8, [()], ["int32"], seed=0, **SEVERAL[buffer_cls])
     buffer.limiter = RateLimiter(1, 4, 2.5, timeout=0)
     ends = {"end": np.ones(1, bool)} if buffer.has_episodes else {}
@@ -339,7 +339,7 @@ def test_a_mixture_waits_for_the_limiters_of_its_sources():
 
 
 def test_the_smallest_error_buffer_never_blocks_both():
-    """Ratios that no float has: sums are rounded, and yet one side can always go on."""
+    """Ratios without an exact float: sums are rounded, and yet one side can always continue."""
     for low, n, batch in [(1 / 0.09, 1, 4), (1 / 3, 7, 5), (0.1, 3, 2), (1 / 0.7, 2, 9)]:
         limiter = RateLimiter(low, n, (low * n + batch) / 2)
         for _ in range(3000):
@@ -425,7 +425,7 @@ def test_rows_that_are_wrong_do_not_wait():
         buffer.insert([np.zeros(0, np.float32)])
 
 
-# Waits that take long.
+# Long waits.
 
 LONG_SAMPLE = (
     "For 'RateLimiter', 4 rows could not be sampled for 10 s: 0 were inserted and 0 sampled, with "
@@ -447,7 +447,7 @@ LONG_INSERT = (
 def test_a_long_wait_is_logged_once(
     first: int, call: Any, rows: int, expected: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    """By a clock that goes on when the thread waits; after 25 s the limiter is disabled."""
+    """By a clock that advances when the thread waits; after 25 s the limiter is disabled."""
     limiter = RateLimiter(2, 3, 4)
     if first:
         insert(limiter, first)
@@ -509,7 +509,7 @@ def test_what_could_wait_without_end_is_an_error():
     with pytest.raises(ValueError, match=message):
         insert(limiter, 3)
     assert counted(limiter) == [3, 4, 0, 4]
-    insert(limiter)  # the wrong size is not kept
+    insert(limiter)  # the invalid size is not kept
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`ReplayMonitor` and its sinks: when it reads, what it says, and that every sink's output can be read back."""
+"""`ReplayMonitor` and its sinks: the times of readings, their content, and every sink's output read back."""
 
 import io
 import json
@@ -25,7 +25,7 @@ from mindspore_replay.training.sinks import bars, number_text
 
 
 class Noted:
-    """A sink that keeps what it is given."""
+    """A sink that keeps its input."""
 
     def __init__(self) -> None:
         self.readings: list[tuple[int, dict[str, float], dict[str, Any]]] = []
@@ -69,7 +69,7 @@ def test_it_reads_when_a_reading_is_due():
 def test_steps_go_on_where_a_run_is_resumed(tmp_path: Path):
     buffer, path = prioritized(), tmp_path / "replay.jsonl"
     operations = 0
-    for _ in range(2):  # the second time it is resumed
+    for _ in range(2):  # the second run is resumed
         with ReplayMonitor(buffer, JSONLinesSink(path), every=10, step=operations) as monitor:
             for _ in range(25):
                 monitor.step()
@@ -158,7 +158,7 @@ def test_several_buffers_by_name():
 
 
 def written(sink: Any) -> tuple[dict[str, float], dict[str, Any]]:
-    """Two readings of a buffer in use, the last of which is given back."""
+    """Write two readings of a buffer in use to a sink; return the last one."""
     buffer = prioritized()
     with ReplayMonitor(buffer, [sink], every=10) as monitor:
         for i in range(10):
@@ -193,7 +193,7 @@ def test_json_lines_are_read_back(tmp_path: Path):
     path.write_text('{"step": 0}\n')
     sink = JSONLinesSink(path)
     sink.write(0, {"rows": 1}, {})
-    assert path.read_text().count("\n") == 2  # on its way before the file is closed
+    assert path.read_text().count("\n") == 2  # written before the file is closed
     path.write_text('{"step": 0}\n')
     sink.close()
     values, histograms = written(JSONLinesSink(path))
@@ -207,7 +207,7 @@ def test_the_table():
     file = io.StringIO()
     values, _ = written(TerminalSink(file))
     text = file.getvalue()
-    assert text.count("step 10") == 1  # only the last table, where there is no terminal
+    assert text.count("step 10") == 1  # only the last table, without a terminal
     assert all(name in text for name in values)
     assert "│ priority_max" in text
     assert "█" in text

@@ -97,7 +97,7 @@ def test_arguments_go_to_sample(kind: str, arguments: dict[str, Any]):
 
 
 class Counting(ReplayBuffer):
-    """Numbers its samples, in which thread each is drawn, and fails where it is told to."""
+    """Numbers its samples, records the thread of each, and fails on request."""
 
     def prepare(self) -> "Counting":
         self.drawn = 0
@@ -125,7 +125,7 @@ def counting() -> Counting:
 
 
 def settled(batches: Prefetch) -> None:
-    """Waits until the thread has drawn all that it may draw ahead."""
+    """Wait until the thread has drawn all that it may draw ahead."""
     for future in list(batches._drawn):
         future.exception(timeout=60)
 
@@ -176,7 +176,7 @@ def test_an_error_comes_out_in_its_place_with_its_traceback():
             batches.sample()
         assert buffer.drawn == 4  # none after it
         assert "raise self.errors[self.drawn]" in "".join(traceback.format_tb(caught.tb))
-        assert [batches.sample() for _ in range(4)] == [5, 6, 7, 8]  # anew
+        assert [batches.sample() for _ in range(4)] == [5, 6, 7, 8]  # restarted
         assert batches.statistics().batches == 7
 
 
@@ -206,7 +206,7 @@ def test_too_few_rows_then_enough():
         buffer.insert(rows(0, 9))
         batches.sample()
         batches.sample()
-        settled(batches)  # one row is left, and the thread has met that
+        settled(batches)  # one row is left, and the thread has hit that
         with pytest.raises(RuntimeError, match="got 1 in the range"):
             batches.sample()
         buffer.insert(rows(10, 8))
@@ -221,7 +221,7 @@ def test_handles_that_died_between_drawing_and_delivery():
         batches.sample()
         batches.sample()
         settled(batches)
-        buffer.insert(rows(100, 40), priority=1.0)  # overwrites all rows that the next batch holds
+        buffer.insert(rows(100, 40), priority=1.0)  # evicts all rows of the next batch
         indices, _, observation, *_ = batches.sample()
         assert (indices.asnumpy() < 40).all()
         np.testing.assert_array_equal(observation.asnumpy()[:, 0], indices.asnumpy())
@@ -301,7 +301,7 @@ def test_arguments():
 
 
 class Learner(Kept):
-    """Changes priorities in a graph, after some work that the thread overlaps with."""
+    """Changes priorities in a graph, after work that overlaps with the thread."""
 
     def __init__(self, buffer: Any) -> None:
         self.buffer = buffer

@@ -1,4 +1,4 @@
-"""`statistics_of`: numbers by hand, and after random operations against what `info` says of each row."""
+"""`statistics_of`: hand-worked numbers, and after random operations against `info` of each row."""
 
 import itertools
 from typing import Any
@@ -82,7 +82,7 @@ def test_sequences_count_as_samples():
 
 
 def operate(buffer: Any, rng: np.random.Generator) -> None:
-    """One operation drawn at random."""
+    """Apply one random operation."""
     inserted = int(buffer.serials.asnumpy()[0])
     handles = rng.integers(max(inserted - 60, -3), inserted + 3, 5)
     kind = rng.integers(6)
@@ -154,7 +154,7 @@ def test_more_rows_than_are_looked_at_together():
     "priorities", [[0.0], [-0.0, 0.0, 1.0], [3.3e38, 1.0], [1e-30, 1e30], [3.0] * 40, [1.5e-45, 1.0]]
 )
 def test_priorities_of_all_magnitudes(priorities: list[float]):
-    """At most 161 bins; what is too small for one of its own is in the first."""
+    """At most 161 bins; priorities too small for a bin of their own are in the first."""
     buffer = PrioritizedReplayBuffer(sample_size=1, capacity=50, shapes=[()], types=["float32"], seed=0)
     buffer.insert(rows(len(priorities)), priority=priorities)
     histogram = statistics_of(buffer.state_dict()).histograms["priority"]

@@ -70,20 +70,20 @@ class Transition(NamedTuple):
     observation: Any
     action: int
     reward: float
-    next_observation: Any  # None where a buffer of the layout "next row" has none, and needs none
+    next_observation: Any  # None if a buffer of the layout "next row" has none and needs none
     terminated: bool
     truncated: bool = False
 
 
 def plain(observation: Any) -> Any:
-    """An observation as something that == compares."""
+    """Convert an observation to a form for ==."""
     if isinstance(observation, dict):
         return {key: plain(value) for key, value in observation.items()}
     return np.asarray(observation, np.float32).tolist()
 
 
 class Log(gym.Wrapper):
-    """Keeps the episodes of one environment, each a list of its transitions, as they happened."""
+    """Logs the episodes of one environment, each a list of its transitions."""
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
@@ -103,14 +103,14 @@ class Log(gym.Wrapper):
 
 
 class Recorder:
-    """What `VectorRows` needs of a buffer. Keeps each insertion."""
+    """The part of a buffer that `VectorRows` needs. Records each insertion."""
 
     def __init__(self, names: list[str], num_envs: int) -> None:
         self.names, self.num_envs = names, num_envs
         self.types = [TYPES.get(name, "float32") for name in names]
         self.whole = "next_observation" in names
         self.inserted: list[dict[str, Any]] = []
-        self.broken_off: Any = []  # observations that were acted on last before a reset broke episodes off
+        self.broken_off: Any = []  # observations acted on last before a reset broke episodes off
 
     def insert(self, exp: Any, *, end: Any, final: Any) -> None:
         assert list(exp) == self.names
@@ -136,9 +136,9 @@ def make_envs(name: str, num_envs: int, mode: AutoresetMode, vectorization: str 
 
 
 def collect(envs: Any, rows: Any, buffer: Recorder, steps: int, *, break_at: int = -1) -> Any:
-    """Random steps, recorded as `docs/vector.md` says. After step `break_at` all environments are reset.
+    """Take random steps, recorded as in `docs/vector.md`. After step `break_at` all environments are reset.
 
-    Gives the observation that the row after the last one would hold.
+    Returns the observation that the row after the last one would hold.
     """
     envs.action_space.seed(7)
     observation, _ = envs.reset(seed=list(range(buffer.num_envs)))
@@ -161,7 +161,7 @@ def collect(envs: Any, rows: Any, buffer: Recorder, steps: int, *, break_at: int
 
 
 def drawable(buffer: Recorder, last: Any) -> list[list[list[Transition]]]:
-    """For each stream its episodes: lists of the transitions that a buffer may draw, by its rows and flags."""
+    """Return each stream's episodes: lists of the transitions that a buffer may draw, by its rows and flags."""
     streams = []
     for i in range(buffer.num_envs):
         stream = [{name: column[i].tolist() for name, column in row.items()} for row in buffer.inserted]
@@ -185,13 +185,13 @@ def drawable(buffer: Recorder, last: Any) -> list[list[list[Transition]]]:
 
 
 def is_lost(step: Transition, envs: Any, buffer: Recorder) -> bool:
-    """Whether `docs/vector.md` says that this transition is not drawn."""
+    """Return True if by `docs/vector.md` this transition is not drawn."""
     cut = step.observation in buffer.broken_off or (step.truncated and envs.metadata["autoreset_mode"] is not NEXT_STEP)
     return cut and not step.terminated and not buffer.whole
 
 
 def happened(envs: Any, buffer: Recorder) -> list[list[list[Transition]]]:
-    """What `drawable` must give, by the logs that the environments keep."""
+    """Return the expected result of `drawable`, by the logs of the environments."""
 
     def stored(step: Transition) -> Transition:
         after = None if step.terminated and not buffer.whole else step.next_observation
@@ -234,7 +234,7 @@ def test_a_buffer_draws_what_happened(mode: AutoresetMode, names: list[str]):
     buffer = Recorder(names, 3)
     collect(envs, VectorRows(buffer, mode), buffer, 150)
     expected = [step[:5] for stream in happened(envs, buffer) for episode in stream for step in episode]
-    if not buffer.whole:  # the rows that came last wait for their next observation
+    if not buffer.whole:  # the newest rows wait for their next observation
         newest = plain(buffer.inserted[-1]["observation"])
         expected = [step for step in expected if step[4] or step[0] not in newest]
 
@@ -281,7 +281,7 @@ def test_a_reset_that_breaks_episodes_off(mode: AutoresetMode, names: list[str],
 
 
 class Blind:
-    """Rows of environments recorded as if in another mode, without the `info` by which `VectorRows` would tell."""
+    """Rows of environments recorded as if in another mode, without the `info` that would reveal it to `VectorRows`."""
 
     def __init__(self, buffer: Recorder, mode: AutoresetMode) -> None:
         self.rows = VectorRows(buffer, mode)
@@ -329,7 +329,7 @@ def test_the_check_rejects_rows_without_a_flag(mode: AutoresetMode, names: list[
 @IN_EACH_MODE
 @pytest.mark.parametrize("whole", [True, False])
 def test_observations_that_are_dicts(mode: AutoresetMode, whole: bool):
-    kept = ["observation", "achieved_goal"]  # the third key is no column
+    kept = ["observation", "achieved_goal"]  # the third key is not a column
     names = [*kept, "action", "reward", "terminated", *([f"next_{key}" for key in kept] if whole else [])]
     envs = make_envs("Goals-v0", 3, mode)
     buffer = Recorder(names, 3)
@@ -351,7 +351,7 @@ def test_observations_that_are_dicts(mode: AutoresetMode, whole: bool):
 
 @IN_EACH_MODE
 def test_dicts_without_the_key_observation(mode: AutoresetMode):
-    """A column `next_image` makes whole transitions as `next_observation` does. Not every key needs such a column."""
+    """A column `next_image` makes whole transitions like `next_observation`. Not every key needs such a column."""
     rows = VectorRows(Recorder(["image", "state", "next_image"], 2), mode)
     final = np.array([None, {"image": np.full(2, 9.0), "state": np.full(1, 9.0)}], object)
     info = {"final_obs": final, "_final_obs": np.array([False, True])} if mode is SAME_STEP else {}
@@ -375,7 +375,7 @@ def test_processes_give_the_rows_that_one_process_gives(mode: AutoresetMode):
 
 
 def step_of(mode: Any = DISABLED, names: list[str] = WHOLE, rows: Any = None, **changes: Any) -> Any:
-    """A step of two environments by hand; `changes` replace arguments of `VectorRows.step`, or add columns."""
+    """Take a hand-worked step of two environments; `changes` replace arguments of `VectorRows.step`, or add columns."""
     arguments = {
         "observation": np.ones((2, 3), np.float32),
         "action": np.array([1, 2]),
@@ -419,7 +419,7 @@ def test_a_step_that_is_terminated_and_truncated_is_whole_without_a_next_observa
 
 
 def test_columns_are_copies_in_the_columns_types():
-    observation = np.ones((3, 2), np.float32).T  # not in C order, as gymnasium's CartPoleVectorEnv gives it
+    observation = np.ones((3, 2), np.float32).T  # not in C order, like gymnasium's CartPoleVectorEnv
     terminated, log_prob = np.array(SECOND), np.array([0.25, 0.5])
     rows = VectorRows(Recorder([*WHOLE, "log_prob"], 2), NEXT_STEP)
     exp, flags = step_of(rows=rows, observation=observation, terminated=terminated, log_prob=log_prob)
@@ -436,7 +436,7 @@ def test_columns_are_copies_in_the_columns_types():
 
 
 def test_the_final_observation_takes_the_columns_type():
-    """gymnasium hands `final_obs` on as the environment returned it, and so in another dtype than its space."""
+    """gymnasium returns `final_obs` as the environment returned it, with a dtype that may differ from its space."""
     final = np.array([[4, 5, 6], None], object)
     final[0] = np.array([4, 5, 6], np.float64)
     info = {"final_obs": final, "_final_obs": np.array(FIRST)}

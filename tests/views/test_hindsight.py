@@ -26,12 +26,12 @@ from mindspore_replay import (
 
 
 def with_goals(strategy: str, ratio: float, num_envs: int = 1, deleted: Iterable[int] = (), **options: Any) -> Any:
-    """A filled buffer and its twin."""
+    """Return a filled buffer and its twin."""
     return filled(goal_buffer(strategy, ratio, num_envs=num_envs, **options), Rule(), deleted)
 
 
 def filled(buffer: Any, rule: Rule, deleted: Iterable[int]) -> Any:
-    """A buffer that has wrapped, in whose first episode rows are overwritten, and whose last goes on; and its twin."""
+    """Return a wrapped buffer and its twin; rows of its first episode are evicted, and its last one is running."""
     num_envs = buffer.num_envs
     twin = TimedTwin(buffer.sample_size, buffer.capacity, rule=rule, num_envs=num_envs)
     script = [0] * 5 + [1] + [0] * 4 + [1] + [0] * 3 + [2] + [1] + [0] * 5 + [2] + [0] * 4
@@ -45,7 +45,7 @@ def filled(buffer: Any, rule: Rule, deleted: Iterable[int]) -> Any:
 
 
 def draw_goals(buffer: Any, batches: int) -> list[tuple[int, int | None]]:
-    """Rows and the rows that gave them a goal, after a check of each sample's reward."""
+    """Return rows and the rows that gave them a goal; check each sample's reward."""
     pairs: list[tuple[int, int | None]] = []
     for _ in range(batches):
         handles, achieved, goal, reward, _ = (part.asnumpy() for part in buffer.sample(with_indices=True))
@@ -60,9 +60,9 @@ def draw_goals(buffer: Any, batches: int) -> list[tuple[int, int | None]]:
 
 
 def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: TimedTwin, strategy: str, ratio: float) -> None:
-    """Rows come equally often, and goals come to each row as often as the strategy says."""
+    """Check that rows are equally frequent, and that each row gets goals as often as the strategy says."""
     assert_frequencies([handle for handle, _ in pairs], uniform(twin.legal()))
-    if strategy == "random":  # too many for each row
+    if strategy == "random":  # too many per row
         assert_frequencies([goal for _, goal in pairs], goal_shares(twin, twin.legal()[0], strategy, ratio))
         return
     for handle in twin.legal():
@@ -81,7 +81,7 @@ def test_goals(strategy: str, ratio: float, num_envs: int, deleted: tuple[int, .
 
 
 def wrong_goals(twin: TimedTwin, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
-    """A goal for a row by samplers that are wrong for "future" with ratio 0.8."""
+    """Draw a goal for a row from samplers that are wrong for "future" with ratio 0.8."""
     rows = [twin.records[slot] for slot in twin.order()]
     start = twin.record_of(handle)
     same = [row for row in rows if row.key[:2] == start.key[:2]]
@@ -176,7 +176,7 @@ def noted_reward_fn(achieved: Any, goal: Any) -> Any:
 
 
 def test_the_reward_function_is_compiled():
-    """Python runs it while the graph is made, and no more after that."""
+    """Python runs it while the graph is compiled, and never after that."""
     buffer = ReplayBuffer(
         sample_size=2,
         capacity=8,
@@ -199,7 +199,7 @@ GAMMA = 0.5
 
 
 def assert_goal_returns(sample: Sequence[np.ndarray], twin: TimedTwin, views: Views) -> set[str]:
-    """Returns of samples that begin with handles, achieved goal, goal and reward; says what there was among them."""
+    """Check returns of samples with handles, achieved goal, goal and reward; return the kinds of cases among them."""
     handles, achieved, goal, reward = sample[:4]
     seen = set()
     for i, handle in enumerate(handles.tolist()):
@@ -213,7 +213,7 @@ def assert_goal_returns(sample: Sequence[np.ndarray], twin: TimedTwin, views: Vi
 
 
 def goals_and_returns() -> Any:
-    """A buffer of goals and n-step returns without observations, and its twin."""
+    """Return a buffer of goals and n-step returns without observations, and its twin."""
     return with_goals("future", 0.8, 2, (3, 9), capacity=25, views=[NStep(3, GAMMA, observation=())])
 
 
@@ -248,7 +248,7 @@ def test_prioritized_hindsight_keeps_weights_and_counts():
         assert ((handles < number) & (number <= np.where(handles < 10, 10, 16)))[~own].all()
         others += (~own).sum()
     assert 0.7 < others / 800 < 0.9
-    twin.slots = [None] * 24  # whose rows have not all columns
+    twin.slots = [None] * 24  # whose rows lack some columns
     assert_weights(buffer, twin)
 
 
@@ -294,18 +294,18 @@ STEPS: dict[str, tuple[Any, Rule, int, int, Views | None, dict[str, Any]]] = {
 
 
 def buffer_of_steps(name: str, strategy: str = "future", **given: Any) -> Any:
-    """A buffer of one of these cases."""
+    """Return a buffer of one of these cases."""
     cls, *_, options = STEPS[name]
     return goal_buffer(strategy, 0.8, 4, 27, cls=cls, **options, **given)
 
 
 def with_steps(name: str, strategy: str = "future") -> Any:
-    """A buffer of one of these cases, filled, and its twin."""
+    """Return a filled buffer of one of these cases, and its twin."""
     return filled(buffer_of_steps(name, strategy), STEPS[name][1], (9,))
 
 
 def check_steps(sample: dict[str, np.ndarray], b: int, twin: TimedTwin, name: str) -> int | None:
-    """Checks each step of a sample; says which row gave the goal, `None` if it has its own."""
+    """Check each step of a sample; return the row that gave the goal, `None` if it has its own."""
     _, _, first, length, views, _ = STEPS[name]
     start = twin.record_of(int(sample["indices"][b]))
     steps = [twin.at(start.key, step) for step in range(first, first + length)]
@@ -330,7 +330,7 @@ def check_steps(sample: dict[str, np.ndarray], b: int, twin: TimedTwin, name: st
 
 
 def draw_steps(buffer: Any, twin: TimedTwin, name: str, batches: int) -> list[tuple[int, int | None]]:
-    """Starts and the rows that gave their sequences a goal, after a check of each sequence."""
+    """Return starts and the rows that gave their sequences a goal; check each sequence."""
     pairs, known = [], {}
     for _ in range(batches):
         sample = {key: part.asnumpy() for key, part in buffer.sample(as_dict=True).items()}
@@ -353,7 +353,7 @@ def draw_steps(buffer: Any, twin: TimedTwin, name: str, batches: int) -> list[tu
     ],
 )
 def test_all_steps_have_one_goal(name: str, strategy: str):
-    """It comes as often as for the row at the start alone, and each reward is that of the step for this goal."""
+    """It has the same frequency as for the start row alone, and each step has its own reward for this goal."""
     buffer, twin = with_steps(name, strategy)
     assert_goals(draw_steps(buffer, twin, name, 1000), twin, strategy, 0.8)
 

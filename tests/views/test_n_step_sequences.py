@@ -69,7 +69,7 @@ def schema(own_next: bool = False) -> dict[str, Any]:
 
 
 def drawn(buffer: Any) -> dict[int, dict[str, list[Any]]]:
-    """Each sequence that can be drawn, by the handle of its start."""
+    """Return each sequence that can be drawn, by the handle of its start."""
     found: dict[int, dict[str, list[Any]]] = {}
     while buffer.can_sample():
         batch = {name: value.asnumpy()[0] for name, value in buffer.sample(as_dict=True).items()}
@@ -80,13 +80,13 @@ def drawn(buffer: Any) -> dict[int, dict[str, list[Any]]]:
 
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_by_hand(backend: str):
-    """The chain goes on in the rows stored, ends with the episode, and takes the final observation as its last."""
+    """The chain continues in the stored rows, ends with the episode, and uses the final observation as its last."""
     buffer = SequenceReplayBuffer(
         1, 12, sequence_length=2, burn_in=1, views=[NStep(2, 0.5)], max_use=1, backend=backend, **schema()
     )
     for step, reward in enumerate([1, 2, 4, 8]):
         buffer.insert([10.0 + step, float(reward), False])
-    buffer.insert([14.0, 0.0, False], final=True)  # what was seen after the truncated step
+    buffer.insert([14.0, 0.0, False], final=True)  # the observation after the truncated step
     for step, reward in enumerate([16, 32, 64]):
         buffer.insert([20.0 + step, float(reward), step == 1], end=step == 1)
     assert drawn(buffer) == {
@@ -150,7 +150,7 @@ def test_a_deleted_row_ends_chains_and_not_the_sequence_before_it(backend: str):
 
 
 def test_each_step_is_the_sample_of_a_row():
-    """As a buffer of single rows with the same rows gives it, at every place of the ring."""
+    """Equal to a buffer of single rows with the same rows, at every place of the ring."""
     rng = np.random.default_rng(7)
     given: dict[str, Any] = schema() | {"views": [NStep(3, 0.9), FrameStack(2)], "backend": "native"}
     sequences = SequenceReplayBuffer(4, 30, sequence_length=4, burn_in=2, pad_end=True, **given)
@@ -168,7 +168,7 @@ def test_each_step_is_the_sample_of_a_row():
             position = int(batch["indices"][b]) + t - 2 - oldest
             try:
                 alone = rows.sample((position, position + 1), as_dict=True)
-            except RuntimeError:  # the row of its older frame is gone: it starts no sample
+            except RuntimeError:  # the row of its older frame is gone: no sample starts there
                 assert t < 2
                 continue
             compared += 1

@@ -49,12 +49,12 @@ KINDS = ["terminated", "truncated", "final", "deleted", "newest", "broken off"]
 
 
 def steps_taken(kind: str, j: int, n: int, own_next: bool) -> int:
-    """Steps of the return from a row on if something happens j rows later; 0 if the row is not drawn."""
+    """Return the steps of the return from a row on if an event is j rows later; 0 if the row is not drawn."""
     if kind in ("terminated", "truncated"):  # that row is the last of its episode, and a transition
         return min(n, j + 1)
     if own_next:
         return min(n, j + 1) if kind in ("newest", "broken off") else min(n, j)
-    # The next observation is in the next row: that row must be there, and may be final.
+    # The next observation is in the next row: that row must exist, and may be final.
     return min(n, max(j - 1, 0)) if kind == "deleted" else min(n, j)
 
 
@@ -74,7 +74,7 @@ def test_n_step_returns_in_closed_form(n: int, reward: Any, own_next: bool):
 
 
 def check_return(pair: RowPair, kind: str, j: int, before: int) -> None:
-    """Inserts an episode in which something happens j rows after its row number `before`, and looks at that row."""
+    """Insert an episode with an event j rows after its row `before`, and check the sample of that row."""
     n, gamma, own_next = pair.views.n, pair.views.gamma, pair.views.own_next
     start = pair.twin.inserted + before
     rows = [
@@ -158,7 +158,7 @@ def test_a_prioritized_buffer_gives_the_same_returns(gamma: float):
 
 
 def test_n_step_columns_under_other_names_and_types():
-    """Terminated may be a number, -0.0 is no end; observations are several columns, of which one has its own next."""
+    """Terminated may be a number, -0.0 is no end; observations are several columns, one of which has its own next."""
     names = ["x", "y", "next_y", "r", "done"]
     types = [ms.float32, ms.int32, ms.int32, ms.float64, ms.float32]
     view = NStep(2, 0.25, reward="r", terminated="done", observation=["x", "y"])
@@ -217,7 +217,7 @@ def test_random_operations(arguments: tuple[Views, dict[str, Any]], operations: 
 
 
 class Frames:
-    """Environments whose observations are stacked before they are stored, as one does without a view."""
+    """Environments whose observations are stacked before they are stored, as without a view."""
 
     def __init__(self, k: int, num_envs: int, shape: tuple[int, ...] = (2,), dtype: Any = np.float32) -> None:
         self.k, self.num_envs, self.shape, self.dtype = k, num_envs, shape, dtype
@@ -230,7 +230,7 @@ class Frames:
         return np.zeros(self.shape, self.dtype)
 
     def step(self, ends: Sequence[bool]) -> np.ndarray:
-        """One frame of each environment; those at an end begin anew after it."""
+        """Return one frame of each environment; those at an end begin anew after it."""
         frames = self.rng.integers(1, 250, (self.num_envs, *self.shape)).astype(self.dtype)
         for env, (frame, end) in enumerate(zip(frames, ends)):
             serial = len(self.stacks)
@@ -262,7 +262,7 @@ def test_frame_stacks_are_those_that_were_stacked_before_storing(k: int, with_fi
         seed=0,
         backend="native",
     )
-    steps: list[int] = []  # of each row ever inserted in its episode
+    steps: list[int] = []  # of each row ever inserted, in its episode
     ended: list[bool] = []
     ages = [0] * num_envs
     lengths = itertools.cycle([3, 1, 6, 2, 9, 1, 1, 4])
@@ -283,7 +283,7 @@ def test_frame_stacks_are_those_that_were_stacked_before_storing(k: int, with_fi
 
 
 def check_frames(buffer: Any, frames: Frames, steps: list[int], ended: list[bool], with_finals: bool) -> None:
-    """Rows are drawn whose history is stored, and a next observation where there is one; all of them, and no other."""
+    """Check that exactly those rows are drawn whose history, and next observation if there is one, is stored."""
     k, envs, inserted = frames.k, frames.num_envs, len(steps)
     oldest = inserted - int(buffer.size())
     drawn = 0
@@ -337,7 +337,7 @@ def test_frames_of_pixels_are_stored_once():
 
 
 def sequence_frames(combination: Combination, k: int, **options: Any) -> Any:
-    """A buffer of sequences of stacks."""
+    """Return a buffer of sequences of stacks."""
     key = combination, "frames", k, repr(options)
     if key not in _drivers:
         _drivers[key] = SequenceReplayBuffer(
@@ -400,7 +400,7 @@ def test_each_step_of_an_episode_has_its_stack():
     for step in range(47):
         end = step % 11 in (0, 4, 9, 10)
         buffer.insert([frames.step([end])[0], step], end=end)
-    assert legal_handles(buffer) == [27, 32, 33, 34, 38, 43, 44]  # row 45 begins one that goes on
+    assert legal_handles(buffer) == [27, 32, 33, 34, 38, 43, 44]  # row 45 begins a running one
     for _ in range(20):
         handles, lengths, _, stacks, numbers = (part.asnumpy() for part in buffer.sample())
         assert int(lengths[0]) == {27: 5, 32: 1, 33: 1, 34: 4, 38: 5, 43: 1, 44: 1}[int(handles[0])]
@@ -413,7 +413,7 @@ def test_each_step_of_an_episode_has_its_stack():
 
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_stacks_of_steps_that_are_not_there_are_zeros(backend: str):
-    """Also where earlier frames of the stack are."""
+    """Also at earlier frames of the stack."""
     schema: Any = {
         "shapes": [()], "types": [ms.int32], "names": ["observation"], "views": [FrameStack(2)], "seed": 0,
         "backend": backend,
@@ -442,7 +442,7 @@ def test_stacks_of_steps_that_are_not_there_are_zeros(backend: str):
             }
 
 
-# Native and composite give the same.
+# Native and composite give the same results.
 
 
 @pytest.mark.slow
@@ -496,7 +496,7 @@ class ViewCalls(Kept):
 
 
 def goal_frames(backend: str, seed: int = 9) -> Any:
-    """A buffer with all three views."""
+    """Return a buffer with all three views."""
     return ReplayBuffer(
         sample_size=3, capacity=26, shapes=[(2,), (2,), (), (), (2, 3)], types=[ms.float32] * 3 + [ms.bool_, ms.uint8],
         names=[*GOALS, "terminated", "observation"], num_envs=2, seed=seed, backend=backend,
@@ -511,7 +511,7 @@ def random_row(rng: np.random.Generator, n: int) -> list[np.ndarray]:
 
 @pytest.mark.slow
 def test_all_views_in_a_graph(mode: str):
-    """One compiled function inserts and samples; the same calls from Python give the same."""
+    """One compiled function inserts and samples; the same calls from Python give the same results."""
     rng = np.random.default_rng(1)
     graph, eager = goal_frames("native"), goal_frames("native")
     assert tuple(eager.sample_schema.fields) == (*GOALS, "terminated", "observation", "next_observation", "discount")
@@ -675,7 +675,7 @@ CONTRADICTIONS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("make", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_views_that_cannot_be(make: Callable[[], Any]):
-    """What no sample can hold is refused when the buffer is made: nothing is dropped without a word."""
+    """Impossible samples are rejected when the buffer is made: nothing is dropped silently."""
     with pytest.raises((TypeError, ValueError), match=r"^For '"):
         make()
 
@@ -748,7 +748,7 @@ def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
 
 
 def test_stacks_so_many_that_several_threads_copy_them():
-    """5 MB a sample: the same stacks as the samples of a buffer that draws fewer at once."""
+    """5 MB a sample: the same stacks as the samples of a buffer with smaller draws."""
     frames = np.random.default_rng(0).integers(0, 256, (300, 64, 64), np.uint8)
     ends = np.arange(1, 301) % 37 == 0
     batches = []

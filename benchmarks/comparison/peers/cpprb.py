@@ -28,7 +28,7 @@ SCALARS = "a column of scalars comes out as (batch, 1)"
 
 
 def _env(schema: Schema) -> dict[str, dict[str, Any]]:
-    """Columns as the library takes them; the shape of a scalar is its default, 1."""
+    """Return columns in the library's form; the shape of a scalar is its default, 1."""
     return {name: {"shape": shape or 1, "dtype": np.dtype(dtype)} for name, (shape, dtype) in schema.items()}
 
 
@@ -39,19 +39,19 @@ def _filled(buffer: cpprb.ReplayBuffer, case: Case) -> cpprb.ReplayBuffer:
 
 
 def _episodes(case: Case) -> Iterator[dict[str, np.ndarray]]:
-    """The rows that fill a case, an episode at a time."""
+    """Yield the rows that fill a case, an episode at a time."""
     for rows in chunks_of(case.schema, case.capacity):
         for start in range(0, len(rows["terminated"]), EPISODE):
             yield {name: column[start : start + EPISODE] for name, column in rows.items()}
 
 
 def _with_done(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose end has the name that the n-step buffer looks for."""
+    """Return a row whose end has the name that the n-step buffer requires."""
     return {("done" if name == "terminated" else name): value for name, value in row.items()}
 
 
 def _with_stacks(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """An episode of single frames as an environment with stacks gives it; the frame after the last is the first."""
+    """Return an episode of single frames as an environment with stacks has it; the first frame follows the last."""
     frames = rows["observation"]
     frames = np.concatenate([frames[:1]] * (STACK - 1) + [frames, frames[:1]])
     stacks = np.lib.stride_tricks.sliding_window_view(frames, STACK, axis=0)
@@ -107,7 +107,7 @@ class Cpprb(Peer):
 
     def _frames(self, case: Case) -> cpprb.ReplayBuffer:
         schema = {**case.schema, "observation": ((*case.schema["observation"][0], STACK), "uint8")}
-        # "next_observation" comes with next_of, and no column of its own.
+        # "next_observation" comes with next_of and is not a column of its own.
         buffer = cpprb.ReplayBuffer(case.capacity, _env(schema), next_of="observation", stack_compress="observation")
         for rows in _episodes(case):
             buffer.add(**_with_stacks(rows))
@@ -115,7 +115,7 @@ class Cpprb(Peer):
         return buffer
 
     def frames_bytes(self, case: Case) -> Work:
-        """Bytes that the buffer holds by row: its arrays, and the stacks that it copies at the ends of episodes."""
+        """Bytes of the buffer per row: its arrays, and the stacks that it copies at the ends of episodes."""
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         buffer = self._frames(case)
@@ -149,20 +149,20 @@ class Cpprb(Peer):
         return Work(lambda: (one(), buffer.sample(case.batch)), note="returns are summed at insertion")
 
     def save(self, case: Case) -> Work:
-        """Its own file of all transitions."""
+        """Save to its own file of all transitions."""
         buffer = _filled(cpprb.ReplayBuffer(case.capacity, _env(case.schema)), case)
         path = self.folder / "transitions.npz"
         return Work(lambda: buffer.save_transitions(path), note="its file is always compressed")
 
     def load(self, case: Case) -> Work:
-        """The file back into the buffer."""
+        """Load the file into the buffer."""
         buffer = _filled(cpprb.ReplayBuffer(case.capacity, _env(case.schema)), case)
         path = self.folder / "transitions.npz"
         buffer.save_transitions(path)
         return Work(lambda: buffer.load_transitions(path), note="its file is always compressed")
 
     def dqn(self, case: Case) -> Work:
-        """Nothing."""
+        """Not offered."""
         raise NotOfferedError("it has buffers and no agents")
 
 

@@ -1,6 +1,6 @@
-"""DI-engine: its `DequeBuffer` and its `AdvancedReplayBuffer`; both hold a Python object a row.
+"""DI-engine: its `DequeBuffer` and its `AdvancedReplayBuffer`; both hold a Python object per row.
 
-What comes out is the tensors that its policies make of the sampled objects. The argument names the buffer.
+The output is the tensors that its policies make of the sampled objects. The argument names the buffer.
 """
 
 import copy
@@ -38,7 +38,7 @@ from ..cases import (
 from .torch_peer import TorchPeer
 
 MOST_PRIORITIES = 100_000
-#: What a column is called there.
+#: The library's names of columns.
 KEYS = {
     "observation": "obs",
     "action": "action",
@@ -46,7 +46,7 @@ KEYS = {
     "next_observation": "next_obs",
     "terminated": "done",
 }
-#: About the bytes of a row's objects and of a column's tensor, without the data.
+#: Approximate bytes of a row's objects and of a column's tensor, without the data.
 ROW_OBJECTS, TENSOR_OBJECTS = 1300, 500
 LIMIT = 4 << 30
 
@@ -54,44 +54,44 @@ Item = dict[str, Any]
 
 
 def item_of(row: dict[str, Any]) -> Item:
-    """A row as an item: tensors under its names."""
+    """Return a row as an item: tensors under its names."""
     return {KEYS[name]: torch.as_tensor(value) for name, value in row.items()}
 
 
 def items_of(rows: dict[str, np.ndarray]) -> list[Item]:
-    """Rows as items, whose tensors are views of the columns."""
+    """Return rows as items, whose tensors are views of the columns."""
     keys = [KEYS[name] for name in rows]
     columns = [torch.from_numpy(column).unbind() for column in rows.values()]
     return [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 class DIEngine(TorchPeer):
-    """Measures a buffer of DI-engine; a subclass says how it is made and called."""
+    """Measures a buffer of DI-engine; a subclass makes and calls it."""
 
     packages = ("DI-engine", "torch", "numba")
 
     def prepare(self, case: Case) -> Work:
-        """Cases whose objects need too much memory are left out."""
+        """Prepare the case, unless its objects need too much memory."""
         row = case.row_bytes + ROW_OBJECTS + TENSOR_OBJECTS * len(case.schema)
         if case.capacity * row > LIMIT:
             raise NotOfferedError("a row is a Python object, and so many rows take more than 4 GB")
         return super().prepare(case)
 
     def make(self, capacity: int, prioritized: bool) -> Any:
-        """An empty buffer."""
+        """Return an empty buffer."""
         raise NotImplementedError
 
     def push(self, buffer: Any, items: list[Item]) -> None:
-        """Items in; a priority is under ``priority``."""
+        """Insert items; a priority is under ``priority``."""
         raise NotImplementedError
 
     def draw(self, buffer: Any, size: int) -> tuple[list[Item], Callable[[list[float]], None]]:
-        """Items out, and what gives them new priorities."""
+        """Return items, and the function that updates their priorities."""
         raise NotImplementedError
 
     def _filled(self, case: Case, prioritized: bool = False) -> Any:
         buffer = self.make(case.capacity, prioritized)
-        gc.disable()  # millions of objects are looked at again and again
+        gc.disable()  # otherwise millions of objects are scanned again and again
         for seed, rows in enumerate(chunks_of(case.schema, case.capacity)):
             items = items_of(rows)
             if prioritized:
@@ -169,7 +169,7 @@ class DIEngine(TorchPeer):
         )
 
     def n_step(self, case: Case) -> Work:
-        """An insertion of the row whose return is known now, and a batch."""
+        """Insert the row whose return is now known, and draw a batch."""
         buffer = self.make(case.capacity, False)
         for rows in chunks_of(case.schema, case.capacity):
             items = items_of(rows)
@@ -195,7 +195,7 @@ class Deque(DIEngine):
     """`DequeBuffer`."""
 
     def make(self, capacity: int, prioritized: bool) -> DequeBuffer:
-        """With its own middleware for priorities, which looks at every item for a sample."""
+        """With its own middleware for priorities, which scans every item for a sample."""
         if prioritized and capacity > MOST_PRIORITIES:
             raise NotOfferedError("its middleware for priorities goes over all items for a sample, 0.2 s of 2^20 rows")
         buffer = DequeBuffer(capacity)
@@ -210,7 +210,7 @@ class Deque(DIEngine):
             buffer.push(item, meta)
 
     def draw(self, buffer: DequeBuffer, size: int) -> tuple[list[Item], Callable[[list[float]], None]]:
-        """The data of what is sampled."""
+        """Return the data of the sampled items."""
         drawn = buffer.sample(size)
 
         def give(priorities: list[float]) -> None:
@@ -222,14 +222,14 @@ class Deque(DIEngine):
 
 
 class Advanced(DIEngine):
-    """`AdvancedReplayBuffer`; where a case has no priorities, all are equal."""
+    """`AdvancedReplayBuffer`; if a case has no priorities, all are equal."""
 
     def __init__(self) -> None:
         super().__init__()
         self._made: list[AdvancedReplayBuffer] = []
 
     def make(self, capacity: int, prioritized: bool) -> AdvancedReplayBuffer:
-        """With its own configuration but for the size and the constants; its log goes to the case's folder."""
+        """With its own configuration except for the size and the constants; its log goes to the case's folder."""
         options = {"replay_buffer_size": capacity, "alpha": ALPHA, "beta": BETA, "anneal_step": 0}
         settings = EasyDict({**copy.deepcopy(AdvancedReplayBuffer.config), **options})
         self._made.append(AdvancedReplayBuffer(settings, exp_name=os.path.relpath(self.folder)))
@@ -240,7 +240,7 @@ class Advanced(DIEngine):
         buffer.push(items, 0)
 
     def draw(self, buffer: AdvancedReplayBuffer, size: int) -> tuple[list[Item], Callable[[list[float]], None]]:
-        """What is sampled."""
+        """Return the sample."""
         drawn = buffer.sample(size, 0)
         names = ("replay_unique_id", "replay_buffer_idx")
         return drawn, lambda priorities: buffer.update(
@@ -248,7 +248,7 @@ class Advanced(DIEngine):
         )
 
     def release(self) -> None:
-        """Ends the threads of its buffers."""
+        """End the threads of its buffers."""
         while self._made:
             self._made.pop().close()
         super().release()

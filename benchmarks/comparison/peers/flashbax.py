@@ -26,13 +26,13 @@ from ..cases import (
     single_rows,
 )
 
-#: ``step(state, key, item)`` gives the new state, the new key and what came out; what it does not use is None.
+#: ``step(state, key, item)`` returns the new state, the new key and the output; unused arguments are None.
 Step = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
 
-jax.config.update("jax_cpu_enable_async_dispatch", False)  # a thread more costs small operations much
+jax.config.update("jax_cpu_enable_async_dispatch", False)  # one more thread makes small operations much slower
 
 EACH = 10_000  # operations of a compiled loop
-UNCOMPRESSED = {"id": "blosc", "cname": "lz4", "clevel": 0}  # its default takes many times longer
+UNCOMPRESSED = {"id": "blosc", "cname": "lz4", "clevel": 0}  # the default takes many times longer
 KEYS = "the random key is split inside the call"
 
 
@@ -41,7 +41,7 @@ def _first(rows: Any) -> Any:
 
 
 def _filled(case: Case, init: Callable[[Any], Any], add: Callable[[Any, Any], Any]) -> Any:
-    """A full state; `add` takes rows ``[n, *F]``."""
+    """Return a full state; `add` takes rows ``[n, *F]``."""
     state = init(_first(batch_of(case.schema, 1)))
     add = jax.jit(add, donate_argnums=0)
     for rows in chunks_of(case.schema, case.capacity):
@@ -51,7 +51,7 @@ def _filled(case: Case, init: Callable[[Any], Any], add: Callable[[Any, Any], An
 
 def _work(case: Case, step: Step, state: Any, items: list[Any], *, key: bool = True, writes: bool = True,
           each: int = EACH, note: str = "") -> Work:  # fmt: skip
-    """One operation a call, or `each` of them in a compiled loop. A state that is not written is not donated."""
+    """Return one operation per call, or `each` of them in a compiled loop. An unmodified state is not donated."""
     random = jax.random.PRNGKey(0) if key else None
     if case.compiled:
         return _loop(step, state, random, items, each, writes, note)
@@ -72,7 +72,7 @@ def _work(case: Case, step: Step, state: Any, items: list[Any], *, key: bool = T
 
 
 def _loop(step: Step, state: Any, key: Any, items: list[Any], each: int, writes: bool, note: str) -> Work:
-    """`each` operations in a scan over the items, which are arrays of JAX already."""
+    """Run `each` operations in a scan over the items, which are arrays of JAX already."""
     stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *items) if items[0] is not None else None
     shape = jax.eval_shape(step, state, key, items[0])[2]
     out = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
@@ -81,7 +81,7 @@ def _loop(step: Step, state: Any, key: Any, items: list[Any], each: int, writes:
     def loop(state: Any, key: Any, out: Any) -> Any:
         def body(carry: Any, turn: Any) -> Any:
             item = None if turn is None else jax.tree.map(lambda column: column[turn], stacked)
-            # What came out is carried, so that each of the operations has to produce it.
+            # The output is carried, so that each of the operations has to produce it.
             new = step(carry[0] if writes else state, carry[1], item)
             return (new if writes else (None, *new[1:])), None
 
@@ -109,7 +109,7 @@ def _loop(step: Step, state: Any, key: Any, items: list[Any], each: int, writes:
 
 
 def _windows(case: Case, steps: int) -> tuple[Any, Any]:
-    """A trajectory buffer for runs of consecutive steps, and its full state."""
+    """Return a trajectory buffer for runs of consecutive steps, and its full state."""
     buffer = flashbax.make_trajectory_buffer(
         add_batch_size=1, sample_batch_size=case.batch, sample_sequence_length=steps, period=1,
         min_length_time_axis=steps, max_length_time_axis=case.capacity,
@@ -122,9 +122,9 @@ def _lead(rows: Any) -> Any:
 
 
 def _stacks(window: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Pairs of stacks from runs of ``STACK + 1`` single frames; the row is the last but one."""
+    """Return pairs of stacks from runs of ``STACK + 1`` single frames; the row is the last but one."""
     frames, ends = window["observation"], window["terminated"][:, : STACK - 1]
-    start = jnp.max(ends * jnp.arange(1, STACK), 1, keepdims=True)  # its episode's first frame, from where it is cut
+    start = jnp.max(ends * jnp.arange(1, STACK), 1, keepdims=True)  # its episode's first frame, where the stack is cut
     back = jnp.maximum(jnp.arange(STACK), start)
     following = jnp.concatenate([back[:, 1:], jnp.full_like(start, STACK)], 1)
     run = jnp.arange(len(frames))[:, None]
@@ -133,7 +133,7 @@ def _stacks(window: dict[str, jax.Array]) -> dict[str, jax.Array]:
 
 
 def _returns(window: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Rows with the discounted return of the run they begin and the observation after it."""
+    """Return rows with the discounted return of the run they begin and the observation after it."""
     ends = window["terminated"]
     alive = jnp.cumsum(ends, 1) - ends == 0
     reward = (window["reward"] * alive * GAMMA ** np.arange(N_STEP, dtype=np.float32)).sum(1)
@@ -154,14 +154,14 @@ class Flashbax(Peer):
     compiles = True
 
     def _items(self, case: Case, add_batches: bool = True) -> tuple[Any, Any]:
-        """An item buffer and its full state."""
+        """Return an item buffer and its full state."""
         sizes = {"max_length": case.capacity, "min_length": 1, "sample_batch_size": case.batch}
         batches = flashbax.make_item_buffer(**sizes, add_batches=True)
         state = _filled(case, batches.init, batches.add)
         return batches if add_batches else flashbax.make_item_buffer(**sizes), state
 
     def _prioritized(self, case: Case) -> tuple[Any, Any]:
-        """A prioritised item buffer that takes single rows, and its full state."""
+        """Return a prioritised item buffer that takes single rows, and its full state."""
         sizes = {"max_length": case.capacity, "min_length": 1, "sample_batch_size": case.batch}
         make = flashbax.make_prioritised_item_buffer
         batches = make(**sizes, add_batches=True, priority_exponent=ALPHA, device="cpu")
@@ -193,7 +193,7 @@ class Flashbax(Peer):
         return _work(case, step, state, [None], writes=False, each=EACH // 10, note=KEYS)
 
     def prioritized_insert(self, case: Case) -> Work:
-        """One row, and its priority over the largest, which `add` gives it."""
+        """One row, and its priority over the largest, which `add` sets."""
         buffer, state = self._prioritized(case)
 
         def step(state: Any, _: Any, item: Any) -> Any:
@@ -297,7 +297,7 @@ class Flashbax(Peer):
         _, state = self._items(case)
 
         def save() -> None:
-            shutil.rmtree(self.folder / "rows", ignore_errors=True)  # a vault is not written over
+            shutil.rmtree(self.folder / "rows", ignore_errors=True)  # a vault cannot be overwritten
             self._vault(state, "rows")
 
         return Work(save, note="a Vault without compression; the one before is deleted first")
@@ -307,7 +307,7 @@ class Flashbax(Peer):
         vault.write(state, (0, jax.tree.leaves(state.experience)[0].shape[1]))
 
     def load(self, case: Case) -> Work:
-        """The vault back into a state."""
+        """Load the vault into a state."""
         _, state = self._items(case)
         self._vault(state, "rows")
         loaded = None
@@ -319,7 +319,7 @@ class Flashbax(Peer):
         return Work(load, lambda: jax.block_until_ready(loaded), note="a Vault without compression")
 
     def empty_call(self, case: Case) -> Work:
-        """One call of a jitted function that adds 1 to a number, the least that is really run."""
+        """Call a jitted function that adds 1 to a number, the smallest work that is really executed."""
         run = jax.jit(lambda x: x + 1, donate_argnums=0)
         number = run(jnp.int32(0))
 
@@ -330,7 +330,7 @@ class Flashbax(Peer):
         return Work(once, lambda: jax.block_until_ready(number))
 
     def dqn(self, case: Case) -> Work:
-        """Nothing."""
+        """Not offered."""
         raise NotOfferedError("it has buffers and no agents")
 
 

@@ -1,4 +1,4 @@
-"""What the machine allows: the bytes of a case copied from one place to another, or to the disk."""
+"""The machine's limit: the bytes of a case copied within memory, or to the disk."""
 
 import os
 
@@ -9,7 +9,7 @@ from ..cases import SEQUENCE, STACK, Case
 
 
 def copy(size: int) -> Work:
-    """One copy of so many bytes, between places of memory that were both written before."""
+    """Return one copy of `size` bytes, between memory that was written before on both sides."""
     source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
     return Work(lambda: np.copyto(target, source), note=f"memcpy of {size:,} bytes")
 
@@ -18,13 +18,13 @@ class Limit(Peer):
     """Measures memcpy and the disk."""
 
     def insert(self, case: Case) -> Work:
-        """The bytes of the rows that go in."""
+        """Copy the bytes of the inserted rows."""
         return copy(case.batch * case.row_bytes)
 
     sample = prioritized_insert = prioritized_sample = prioritized_update = insert
 
     def frames_sample(self, case: Case) -> Work:
-        """The bytes of the stacks that come out."""
+        """Copy the bytes of the sampled stacks."""
         frame = int(np.prod(case.schema["observation"][0]))
         return copy(case.batch * (case.row_bytes - frame + 2 * STACK * frame))
 
@@ -37,11 +37,11 @@ class Limit(Peer):
         return copy(case.batch * SEQUENCE * case.row_bytes)
 
     def n_step(self, case: Case) -> Work:
-        """A row in, and a batch out."""
+        """Copy a row in, and a batch out."""
         return copy((case.batch + 1) * case.row_bytes)
 
     def save(self, case: Case) -> Work:
-        """One plain file of these bytes, on the disk when the call returns."""
+        """Write one plain file of these bytes, on the disk when the call returns."""
         data, path = np.ones(case.capacity * case.row_bytes, np.uint8), self.folder / "plain"
 
         def write() -> None:
@@ -54,7 +54,7 @@ class Limit(Peer):
         return Work(write, note="write and fsync")
 
     def load(self, case: Case) -> Work:
-        """The file read back into new memory."""
+        """Read the file into new memory."""
         path = self.folder / "plain"
         size = case.capacity * case.row_bytes
         np.ones(size, np.uint8).tofile(path)

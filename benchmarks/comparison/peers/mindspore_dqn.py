@@ -45,7 +45,7 @@ class Learner(nn.Cell):
         self.graph = ms.jit(self.construct)
 
     def loss(self, observation, action, wanted):
-        """Huber's loss."""
+        """Return Huber's loss."""
         value = ops.gather_elements(self.network(observation), 1, ops.expand_dims(action, 1))[:, 0]
         return ops.smooth_l1_loss(value, wanted, reduction="mean")
 
@@ -58,13 +58,13 @@ class Learner(nn.Cell):
         return loss
 
     def clipped(self, gradients):
-        """Gradients whose norm together is at most `max_grad_norm`."""
+        """Clip gradients to a joint norm of at most `max_grad_norm`."""
         norm = ops.sqrt(2.0 * ops.addn([self.half_square(gradient) for gradient in gradients]))
         scale = ops.minimum(self.max_grad_norm / (norm + 1e-6), 1.0)
         return tuple([gradient * scale for gradient in gradients])
 
     def choose(self, observation):
-        """The greedy action for one observation ``[4]``."""
+        """Return the greedy action for one observation ``[4]``."""
         return ops.argmax(self.network(ops.expand_dims(observation, 0)), 1)[0]
 
     def construct(self, now, *batch):
@@ -72,7 +72,7 @@ class Learner(nn.Cell):
         return self.choose(now)
 
     def copy_target(self) -> None:
-        """The target takes over the network."""
+        """Copy the network to the target."""
         for weight, target in zip(self.weights, self.target_weights):
             target.set_data(Tensor(weight.asnumpy().copy()))
 
@@ -93,11 +93,11 @@ class LearnerWithBuffer(Learner):
         return self.choose(now)
 
     def store(self, row: list[Any]) -> None:
-        """Keeps a row of the random steps at the start."""
+        """Store a row of the random steps at the start."""
         self.buffer.insert(row)
 
     def step(self, now: np.ndarray, row: list[Any]) -> int:
-        """Stores, learns and chooses."""
+        """Store, learn and choose an action."""
         tensors = [Tensor.from_numpy(np.asarray(value)) for value in row]
         return int(self.graph(Tensor.from_numpy(now), *tensors).asnumpy())
 
@@ -106,7 +106,7 @@ class DQN:
     """A run: environment, exploration and learner.
 
     Args:
-        learner (Learner): What learns, with `store` and `step`.
+        learner (Learner): The learner, with `store` and `step`.
     """
 
     def __init__(self, learner: Any) -> None:
@@ -120,7 +120,7 @@ class DQN:
             learner.store(self.act(int(self.rng.integers(2))))
 
     def act(self, action: int) -> list[np.ndarray]:
-        """Steps the environment and gives the transition."""
+        """Step the environment and return the transition."""
         before = self.observation
         after, reward, terminated, truncated, _ = self.env.step(action)
         self.observation = self.env.reset()[0] if terminated or truncated else after
@@ -136,7 +136,7 @@ class DQN:
             self.learner.copy_target()
 
     def work(self) -> Work:
-        """Some steps a call."""
+        """Return work with several steps per call."""
         each = SETTINGS["steps_a_call"]
 
         def steps() -> None:

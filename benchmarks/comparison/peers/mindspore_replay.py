@@ -32,7 +32,7 @@ from ..cases import (
 )
 from .mindspore_dqn import DQN, LearnerWithBuffer
 
-#: Operations of one call of a compiled body, unrolled. The call and the rest of the body are taken off.
+#: Operations per call of a compiled body, unrolled. The call and the rest of the body are subtracted.
 REPEAT = 50
 
 
@@ -47,7 +47,7 @@ class Loop(nn.Cell):
         self.priority = Tensor(0.5, ms.float32)
 
     def operate(self):
-        """The operation, once; nothing in this class."""
+        """Run the operation once; nothing in this class."""
 
     def construct(self, x):
         for _ in range(self.repeat):
@@ -78,7 +78,7 @@ class PrioritizedInsert(Loop):
 
 
 class PrioritizedUpdate(Loop):
-    """Samples whose priorities change afterwards. They depend on the sample, as those of a learner do."""
+    """Samples with updates of their priorities, which depend on the sample, as a learner's do."""
 
     def operate(self):
         indices, weights, *_ = self.buffer.sample()
@@ -86,7 +86,7 @@ class PrioritizedUpdate(Loop):
 
 
 def looped(loop: Loop) -> Work:
-    """Times a loop less an empty one."""
+    """Time a loop less an empty one."""
     empty, start = Loop(None, repeat=loop.repeat), Tensor(0, ms.int32)
     return Work(
         lambda: loop(start).asnumpy(),
@@ -97,7 +97,7 @@ def looped(loop: Loop) -> Work:
 
 
 def lists(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """The rows as lists, which `insert` takes as it takes dicts."""
+    """Return the rows as lists, which `insert` takes like dicts."""
     return [list(row.values()) for row in rows]
 
 
@@ -156,7 +156,7 @@ class MindsporeReplay(Peer):
         return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
 
     def prioritized_update(self, case: Case) -> Work:
-        """A batch whose priorities change."""
+        """Sample a batch and update its priorities."""
         buffer = self._filled_by_priority(case)
         if case.compiled:
             return looped(PrioritizedUpdate(buffer))
@@ -164,7 +164,7 @@ class MindsporeReplay(Peer):
         return Work(in_turn(lambda priorities: buffer.update_priorities(buffer.sample()[0], priorities), new))
 
     def frames_bytes(self, case: Case) -> Work:
-        """Bytes of all that a buffer with frames once holds, by row."""
+        """Bytes per row of a buffer that stores each frame once."""
         buffer = self._make(ReplayBuffer, case, views=[FrameStack(STACK)])
         return Work(lambda: buffer.nbytes / case.capacity)
 
@@ -190,23 +190,23 @@ class MindsporeReplay(Peer):
         return Work(in_turn(both, lists(single_rows(case.schema))))
 
     def save(self, case: Case) -> Work:
-        """The whole buffer, on the disk when the call returns."""
+        """Save the whole buffer; it is on the disk when the call returns."""
         buffer, path = self._filled(case), self.folder / "buffer.safetensors"
         return Work(lambda: save(buffer, path), note="with checksums, on the disk (fsync) when it returns")
 
     def load(self, case: Case) -> Work:
-        """The file into a new buffer."""
+        """Load the file into a new buffer."""
         path = self.folder / "buffer.safetensors"
         save(self._filled(case), path)
         return Work(lambda: load(path), note="a new buffer, checksums compared")
 
     def empty_call(self, case: Case) -> Work:
-        """A compiled graph that does next to nothing."""
+        """Call a compiled graph that does almost nothing."""
         empty, start = Loop(None, repeat=1), Tensor(0, ms.int32)
         return Work(lambda: empty(start).asnumpy())
 
     def dqn(self, case: Case) -> Work:
-        """Acting, inserting, sampling and learning in one graph."""
+        """Act, insert, sample and learn in one graph."""
         return DQN(LearnerWithBuffer()).work()
 
 

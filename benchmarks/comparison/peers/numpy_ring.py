@@ -1,4 +1,4 @@
-"""The plainest buffer there is: NumPy arrays and an index, with no check of what comes in."""
+"""The plainest buffer: NumPy arrays and an index, without input checks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,13 +25,13 @@ class Ring:
         self.rng = np.random.default_rng(0)
 
     def insert(self, row: Mapping[str, Any]) -> None:
-        """Stores one row over the oldest."""
+        """Store one row over the oldest."""
         for name, column in self.columns.items():
             column[self.next] = row[name]
         self._advance(1)
 
     def insert_batch(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Stores a batch no longer than the ring."""
+        """Store a batch no longer than the ring."""
         n = len(next(iter(rows.values())))
         first = min(n, self.capacity - self.next)
         for name, column in self.columns.items():
@@ -44,19 +44,19 @@ class Ring:
         self.size = min(self.size + n, self.capacity)
 
     def sample(self, n: int) -> dict[str, np.ndarray]:
-        """Copies of `n` rows, each row equally likely."""
+        """Return copies of `n` rows, each row equally likely."""
         slots = self.rng.integers(self.size, size=n)
         return {name: column[slots] for name, column in self.columns.items()}
 
     def sample_stacks(self, n: int) -> dict[str, np.ndarray]:
-        """`n` rows whose observation and next observation are stacks of frames, put together from single ones."""
+        """Return `n` rows whose observation and next observation are stacks of frames, assembled from single ones."""
         # A row whose stack is stored, and its next frame.
         slots = (self.next + STACK - 1 + self.rng.integers(self.size - STACK, size=n)) % self.capacity
         frames = self.columns["observation"]
         ends = self.columns["terminated"]
         steps = np.arange(1 - STACK, 1)
         ended = ends[(slots[:, None] + steps[:-1]) % self.capacity]
-        # Frames before the episode's first are the first again.
+        # Frames before the episode's first repeat the first.
         first = np.where(ended, steps[1:], 1 - STACK).max(1, keepdims=True)
         back = (slots[:, None] + np.maximum(steps, first)) % self.capacity
         following = np.concatenate([back[:, 1:], (slots[:, None] + 1) % self.capacity], 1)
@@ -64,7 +64,7 @@ class Ring:
         return {"observation": frames[back], "next_observation": frames[following], **batch}
 
     def sample_sequences(self, n: int, steps: int) -> dict[str, np.ndarray]:
-        """`n` runs of consecutive steps; one that crosses the end of an episode is masked behind it."""
+        """Return `n` runs of consecutive steps; one that crosses the end of an episode is masked after it."""
         start = (self.next + self.rng.integers(self.size - steps + 1, size=n)) % self.capacity
         slots = (start[:, None] + np.arange(steps)) % self.capacity
         batch = {name: column[slots] for name, column in self.columns.items()}
@@ -72,7 +72,7 @@ class Ring:
         return {"mask": ended == 0, **batch}
 
     def sample_n_step(self, n: int) -> dict[str, np.ndarray]:
-        """`n` rows with the discounted return of the next steps and the observation after them."""
+        """Return `n` rows with the discounted return of the next steps and the observation after them."""
         start = (self.next + self.rng.integers(self.size - N_STEP + 1, size=n)) % self.capacity
         slots = (start[:, None] + np.arange(N_STEP)) % self.capacity
         ended = self.columns["terminated"][slots]
@@ -128,13 +128,13 @@ class NumPyRing(Peer):
         return Work(lambda: (insert(), ring.sample_n_step(case.batch)))
 
     def save(self, case: Case) -> Work:
-        """One file of all columns."""
+        """Save one file of all columns."""
         ring = self._filled(case)
         path = self.folder / "ring.npz"
         return Work(lambda: np.savez(path, **ring.columns))
 
     def load(self, case: Case) -> Work:
-        """The file back into a ring."""
+        """Load the file into a ring."""
         ring = self._filled(case)
         path = self.folder / "ring.npz"
         np.savez(path, **ring.columns)

@@ -1,4 +1,4 @@
-"""A DQN in MindSpore that is fed by a ring of NumPy arrays: what its users do without a buffer on the device."""
+"""A DQN in MindSpore fed by a ring of NumPy arrays: the usual way without a buffer on the device."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ class LearnerWithRing(Learner):
         self.ring = Ring(CARTPOLE, SETTINGS["capacity"])
 
     def store(self, row: list[Any]) -> None:
-        """Keeps a row."""
+        """Store a row."""
         self.ring.insert(dict(zip(CARTPOLE, row)))
 
     def step(self, now: np.ndarray, row: list[Any]) -> int:
-        """Stores, learns and chooses."""
+        """Store, learn and choose an action."""
         self.store(row)
         batch = self.ring.sample(SETTINGS["batch_size"])
         return int(self.graph(Tensor.from_numpy(now), *map(Tensor.from_numpy, batch.values())).asnumpy())
@@ -37,7 +37,7 @@ class NumPyRingMindSpore(Peer):
     packages = ("mindspore",)
 
     def dqn(self, case: Case) -> Work:
-        """Acting and learning in one graph, inserting and sampling in NumPy."""
+        """Act and learn in one graph, insert and sample in NumPy."""
         return DQN(LearnerWithRing()).work()
 
 

@@ -14,13 +14,13 @@ from reverb import structured_writer
 from ..answering import NotOfferedError, Peer, Work, answer
 from ..cases import EPISODE, SEQUENCE, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
 
-ITEM_BYTES = 6_000  # what an item of a CartPole transition was seen to take
+ITEM_BYTES = 6_000  # measured for an item of a CartPole transition
 MOST_BYTES = 4 * 10**9
-IN_FLIGHT = 25  # items that the server has not confirmed yet, as the default of its older writer
+IN_FLIGHT = 25  # items not yet confirmed by the server; the default of its older writer
 DRAWN = "drawn ahead by a TrajectoryDataset"
-LEAST = 100  # batches of a turn; some of them lie ready when it begins
+LEAST = 100  # batches of a turn; some of them are ready when it begins
 
-#: From a step's columns to an item's; an index gives a step, a slice a run of steps.
+#: Maps a step's columns to an item's; an index selects a step, a slice a run of steps.
 Pattern = Callable[[Any], dict[str, Any]]
 
 
@@ -53,21 +53,21 @@ class Store:
         self.writer = self.client.structured_writer([config])
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Writes one step; at most `IN_FLIGHT` items are not stored yet."""
+        """Write one step; at most `IN_FLIGHT` items are not yet stored."""
         self.writer.append({name: np.asarray(row[name], dtype) for name, dtype in self.dtypes.items()})
         self.writer.flush(IN_FLIGHT)
 
     def append_batch(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Writes steps one after the other, which is the only way."""
+        """Write steps one after the other, which is the only way."""
         for i in range(len(rows["reward"])):
             self.append({name: column[i] for name, column in rows.items()})
 
     def batches(self, size: int) -> Iterator[Any]:
-        """Batches without an end, which its own threads draw ahead."""
+        """Yield batches without an end, which its own threads draw ahead."""
         dataset = reverb.TrajectoryDataset.from_table_signature(
             self.client.server_address, "table", max_in_flight_samples_per_worker=2 * size
         )
-        yield from dataset.batch(size).as_numpy_iterator()  # from a generator, which keeps the server
+        yield from dataset.batch(size).as_numpy_iterator()  # a generator, which keeps the server alive
 
 
 def _last(step: Any) -> dict[str, Any]:
@@ -79,19 +79,19 @@ def _run(step: Any) -> dict[str, Any]:
 
 
 def _frames(step: Any) -> dict[str, Any]:
-    """A row is the last step but one; its frames are those of its stack and the next one."""
+    """Return the row of the last step but one; its frames are those of its stack and the next one."""
     rest = {name: column[-2] for name, column in step.items() if name != "observation"}
     return {"observation": step["observation"][-STACK - 1 :], **rest}
 
 
 def _too_large(case: Case) -> str:
-    """Why a case's rows are too many items, if they are."""
+    """Return the reason if a case's rows are too many items."""
     size = case.capacity * (ITEM_BYTES + case.row_bytes)
     return f"{case.capacity:,} items would take about {size / 1e9:.0f} GB in it" if size > MOST_BYTES else ""
 
 
 def _rows(case: Case) -> Store:
-    """A full store whose items are rows."""
+    """Return a full store whose items are rows."""
     if reason := _too_large(case):
         raise NotOfferedError(reason)
     store = Store(case.schema, _last, case.capacity)
@@ -108,7 +108,7 @@ def _episodes(case: Case) -> Iterator[dict[str, np.ndarray]]:
 
 
 def _frames_store(case: Case) -> Store:
-    """A full store of items of five frames; an episode's first frame is written four times, and one after its last."""
+    """Return a full store of items of five frames; an episode has its first frame four times, and one past its end."""
     store = Store(case.schema, _frames, case.capacity, STACK + 1)
     for rows in _episodes(case):
         order = [0] * (STACK - 1) + [*range(EPISODE), 0]
@@ -147,7 +147,7 @@ class Reverb(Peer):
         return Work(lambda: next(batches), note=DRAWN, least=LEAST)
 
     def frames_bytes(self, case: Case) -> Work:
-        """Bytes that the process grows by, by row: its chunks are nowhere to be counted."""
+        """Bytes per row by which the process grows: its chunks are counted nowhere."""
         before = _memory()
         store = _frames_store(case)
         held = _memory() - before
@@ -170,17 +170,17 @@ class Reverb(Peer):
         return Work(lambda: next(batches), note=f"each step begins an item; {DRAWN}", least=LEAST)
 
     def _too_many(self, case: Case) -> Work:
-        """Nothing; it could at smaller sizes."""
+        """Not offered; it could be at smaller sizes."""
         raise NotOfferedError(_too_large(case) or "it is not written here")
 
     prioritized_insert = prioritized_sample = prioritized_update = save = load = _too_many
 
     def n_step(self, case: Case) -> Work:
-        """Nothing."""
+        """Not offered."""
         raise NotOfferedError("it stores what is written; the sums are Acme's")
 
     def dqn(self, case: Case) -> Work:
-        """Nothing."""
+        """Not offered."""
         raise NotOfferedError("it has tables and no agents")
 
 

@@ -1,4 +1,4 @@
-"""stable-baselines3: its `ReplayBuffer`, which holds NumPy arrays and gives torch tensors, and its DQN."""
+"""stable-baselines3: its `ReplayBuffer`, which holds NumPy arrays and returns torch tensors, and its DQN."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..cases import DQN, GAMMA, N_STEP, STACK, Case, Schema, batch_of, chunks_of
 from .torch_peer import TorchPeer
 
 FOUR_TIMES = "stacks are stored once, so that a frame is stored four times"
-#: What a column is called there.
+#: The library's names of columns.
 ARRAYS = {
     "observation": "observations",
     "next_observation": "next_observations",
@@ -24,7 +24,7 @@ ARRAYS = {
 
 
 def space_of(shape: tuple[int, ...], dtype: str) -> spaces.Space[Any]:
-    """The space of a column."""
+    """Return the space of a column."""
     if dtype == "int32":
         return spaces.Discrete(2)
     high = 255 if dtype == "uint8" else 1
@@ -34,7 +34,7 @@ def space_of(shape: tuple[int, ...], dtype: str) -> spaces.Space[Any]:
 def filled(
     schema: Schema, capacity: int, environments: int = 1, kind: type[ReplayBuffer] = ReplayBuffer, **options: Any
 ) -> ReplayBuffer:
-    """A full buffer."""
+    """Return a full buffer."""
     buffer = kind(
         capacity,
         space_of(*schema["observation"]),
@@ -134,7 +134,7 @@ class StableBaselines3(TorchPeer):
         return Work(lambda: save_to_pkl(path, buffer))
 
     def load(self, case: Case) -> Work:
-        """The pickle as a new buffer."""
+        """Load the pickle as a new buffer."""
         path = self.folder / "buffer.pkl"
         save_to_pkl(path, filled(case.schema, case.capacity))
         return Work(lambda: load_from_pkl(path))

@@ -24,7 +24,7 @@ from ..cases import (
     single_rows,
 )
 
-#: What a column is called there.
+#: The library's names of columns.
 KEYS = {
     "observation": "obs",
     "action": "act",
@@ -35,12 +35,12 @@ KEYS = {
 
 
 def one_row(row: dict[str, Any]) -> Batch:
-    """A row as its `add` takes it."""
+    """Return a row in the form that `add` takes."""
     return Batch(truncated=False, **{KEYS[name]: value for name, value in row.items()})
 
 
 def buffer_of(rows: dict[str, np.ndarray]) -> ReplayBuffer:
-    """Rows as a buffer of their own, without a copy; buffers take many rows at once from another buffer."""
+    """Return rows as a buffer of their own, without a copy; buffers take many rows at once from another buffer."""
     never = np.zeros(len(rows["reward"]), bool)
     columns = {KEYS[name]: column for name, column in rows.items()}
     ends = columns.setdefault("terminated", never)
@@ -48,7 +48,7 @@ def buffer_of(rows: dict[str, np.ndarray]) -> ReplayBuffer:
 
 
 def one_by_one(buffer: ReplayBuffer, schema: Schema) -> None:
-    """Fills a buffer without next observations, which cannot be made of whole columns."""
+    """Fill a buffer without next observations, which cannot be made of whole columns."""
     for rows in chunks_of(schema, buffer.maxsize):
         columns = {name: list(column) for name, column in rows.items()}
         for values in zip(*columns.values(), strict=True):
@@ -164,7 +164,7 @@ class Tianshou(Peer):
         return Work(lambda: buffer.save_hdf5(path))
 
     def load(self, case: Case) -> Work:
-        """The file as a new buffer."""
+        """Load the file as a new buffer."""
         path = str(self.folder / "buffer.hdf5")
         self._filled(case).save_hdf5(path)
         return Work(lambda: ReplayBuffer.load_hdf5(path))

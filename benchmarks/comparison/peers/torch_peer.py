@@ -1,4 +1,4 @@
-"""What peers built on PyTorch share."""
+"""Shared by the peers built on PyTorch."""
 
 import torch
 
@@ -6,7 +6,7 @@ from ..answering import Peer, Work
 from ..cases import Case
 
 THREADS = torch.get_num_threads()
-#: Bytes below which an operation is no slower on one thread, and much faster where another process has the others.
+#: Bytes below which an operation is no slower on one thread, and much faster if another process uses the other cores.
 SMALL = 1 << 25
 
 
@@ -14,6 +14,6 @@ class TorchPeer(Peer):
     """A peer whose small operations run on one thread."""
 
     def prepare(self, case: Case) -> Work:
-        """The case, ready."""
+        """Prepare the case."""
         torch.set_num_threads(1 if case.batch * case.row_bytes < SMALL else THREADS)
         return super().prepare(case)

@@ -1,4 +1,4 @@
-"""torchrl: a `ReplayBuffer` of tensordicts in a `LazyTensorStorage`, which holds one tensor a column."""
+"""torchrl: a `ReplayBuffer` of tensordicts in a `LazyTensorStorage`, which holds one tensor per column."""
 
 import random
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def rows_of(rows: Mapping[str, np.ndarray]) -> TensorDict:
 
 
 def with_next(rows: TensorDict) -> TensorDict:
-    """Rows in the layout that transforms ask for: what the step gave is under ``next``."""
+    """Return rows in the layout of transforms: the results of the step are under ``next``."""
     return TensorDict(
         {
             "observation": rows["observation"],
@@ -66,7 +66,7 @@ def with_next(rows: TensorDict) -> TensorDict:
 
 
 def dtypes_of(schema: Schema) -> dict[str, torch.dtype]:
-    """The columns' dtypes, torch's."""
+    """Return the columns' dtypes in torch."""
     return {name: getattr(torch, dtype) for name, (_, dtype) in schema.items()}
 
 
@@ -96,7 +96,7 @@ class Agent:
         )
 
     def step(self) -> None:
-        """One step of the environment into the buffer; the first ones are random."""
+        """Take one step of the environment and store it; the first ones are random."""
         if self.steps < DQN["learning_starts"] or self.random.random() < DQN["epsilon"]:
             action = self.random.randrange(2)
         else:
@@ -118,7 +118,7 @@ class Agent:
         self.steps += 1
 
     def update(self) -> None:
-        """One step of the optimizer."""
+        """Take one step of the optimizer."""
         batch = self.buffer.sample()
         with torch.no_grad():
             following = self.target(batch["next_observation"]).amax(1)
@@ -133,7 +133,7 @@ class Agent:
             self.target.load_state_dict(self.network.state_dict())
 
     def learn(self, steps: int) -> None:
-        """Steps of the environment, each with an update."""
+        """Take steps of the environment, each with an update."""
         for _ in range(steps):
             self.step()
             self.update()
@@ -254,14 +254,14 @@ class TorchRL(TorchPeer):
         return Work(lambda: buffer.dumps(path))
 
     def load(self, case: Case) -> Work:
-        """The folder back into a buffer."""
+        """Load the folder into a buffer."""
         buffer = self._filled(case)
         path = self.folder / "buffer"
         buffer.dumps(path)
         return Work(lambda: buffer.loads(path))
 
     def dqn(self, case: Case) -> Work:
-        """Steps of an agent in plain torch."""
+        """Run steps of an agent in plain torch."""
         agent = Agent()
         while agent.steps < DQN["learning_starts"]:
             agent.step()

@@ -15,7 +15,7 @@ struct RowRange {
   int64_t size;
 };
 
-// A Python slice `start:stop` of `count` rows: negative bounds count from the end, bounds outside are clamped.
+// A Python slice `start:stop` of `count` rows: negative bounds count from the end, bounds out of range are clamped.
 REPLAY_BOTH inline RowRange SliceRows(int64_t start, int64_t stop, int64_t count) {
   auto clamp = [count](int64_t bound) {
     if (bound < 0) bound = bound < -count ? 0 : bound + count;
@@ -26,21 +26,20 @@ REPLAY_BOTH inline RowRange SliceRows(int64_t start, int64_t stop, int64_t count
   return {first, last > first ? last - first : 0};
 }
 
-// Draw number i of independent ones from `range`.
+// Returns draw i of independent draws from `range`.
 REPLAY_BOTH inline int64_t DrawnRow(const RandomState &state, RowRange range, int64_t i) {
   const uint64_t counter = static_cast<uint64_t>(state.counter) + static_cast<uint64_t>(i);
   return range.first + Below(RandomBits(static_cast<uint64_t>(state.key), counter), range.size);
 }
 
-// `draws` independent rows of `range`; a row may come more than once.
+// Draws `draws` independent rows of `range`; rows may repeat.
 inline void DrawWithReplacement(RandomState *state, RowRange range, int64_t draws, int64_t *rows) {
   const RandomState before = *state;
   for (int64_t i = 0; i < draws; ++i) rows[i] = DrawnRow(before, range, i);
   state->counter += draws;
 }
 
-// The cells of an array that holds its own indices, kept only where they were changed, in a hash table with open
-// addressing.
+// An array that initially holds its own indices. Only changed cells are stored, in a hash table with open addressing.
 class SparseIdentity {
  public:
   explicit SparseIdentity(int64_t changes) {
@@ -74,13 +73,13 @@ class SparseIdentity {
   std::vector<int64_t> values_;
 };
 
-// The cell that step i of a Fisher-Yates shuffle of `size` cells changes places with cell i.
+// Returns the cell that step i of a Fisher-Yates shuffle of `size` cells swaps with cell i.
 REPLAY_BOTH inline int64_t ShufflePartner(const RandomState &state, int64_t size, int64_t i) {
   return i + DrawnRow(state, {0, size - i}, i);
 }
 
-// `draws` different rows of `range` in random order, draws <= range.size: the first steps of a Fisher-Yates shuffle of
-// the range, of which only the cells that moved are stored.
+// Draws `draws` <= range.size different rows of `range` in random order: the first steps of a Fisher-Yates shuffle of
+// the range. Only the cells that moved are stored.
 inline void DrawWithoutReplacement(RandomState *state, RowRange range, int64_t draws, int64_t *rows) {
   const RandomState before = *state;
   SparseIdentity cells(draws);

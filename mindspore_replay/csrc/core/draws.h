@@ -1,4 +1,4 @@
-// Draws: uniform from a ring; from the rows with positive weight by rank, each equally likely, or by weight. Cost O(1) a
+// Draws: uniform from a ring; uniform by rank among rows with positive weight; or in proportion to weight. Cost O(1) a
 // draw, with weights O(log capacity).
 #ifndef MINDSPORE_REPLAY_DRAWS_H_
 #define MINDSPORE_REPLAY_DRAWS_H_
@@ -19,15 +19,15 @@
 
 namespace replay {
 
-// As Rotated for all targets, which are counted from the first weight of `slot`.
+// Applies Rotated to all targets, which are counted from the first weight of `slot`.
 inline void Rotate(const SumTree &tree, int64_t slot, std::vector<double> *targets) {
   const double offset = tree.Before(slot);
   const double total = tree.Total();
   for (double &target : *targets) target = Rotated(target, offset, total);
 }
 
-// `draws` of the `eligible` rows in a range, of a tree whose weights are 0 and 1: ranks are drawn as from a ring without
-// weights, and the row of each rank is looked up.
+// Draws from the `eligible` rows of a range whose weights are 0 and 1: draws ranks as from a ring without weights, then
+// looks up the row of each rank.
 inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &ring, RowRange rows, int64_t eligible,
                        bool replace, bool ordered, int64_t draws, int64_t *slots) {
   if (replace) {
@@ -41,7 +41,7 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
   tree.Descend(ranks.data(), draws, slots);
 }
 
-// One row of each of `draws` equal strata of the total weight.
+// Draws one row from each of `draws` equal strata of the total weight.
 inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors &ring, bool ordered, int64_t draws,
                          int64_t *slots) {
   const RandomState before = *state;
@@ -54,7 +54,7 @@ inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors 
   state->counter += draws;
 }
 
-// As DrawByWeight from the rows of a range alone.
+// The same, restricted to a range of rows.
 inline void DrawByWeight(RandomState *state, const TreeRange &range, bool ordered, int64_t draws, int64_t *slots) {
   const RandomState before = *state;
   const double total = range.Total();
@@ -66,7 +66,7 @@ inline void DrawByWeight(RandomState *state, const TreeRange &range, bool ordere
   state->counter += draws;
 }
 
-// Whether `wanted` rows of a range weigh something. Cost O(wanted) where most do.
+// True if at least `wanted` rows of a range have positive weight. Cost O(wanted) if most have.
 inline bool HasPositive(const SumTree &tree, RowRange rows, const Cursors &ring, int64_t wanted) {
   int64_t found = 0;
   for (int64_t row = rows.first + rows.size; row-- > rows.first && found < wanted;) {
@@ -75,7 +75,8 @@ inline bool HasPositive(const SumTree &tree, RowRange rows, const Cursors &ring,
   return found >= wanted;
 }
 
-// The importance weights of rows; `least` is the smallest weight in the buffer, or less than 0 for that of these rows.
+// Computes importance weights. `least` is the smallest weight in the buffer; if negative, the smallest weight of these
+// rows is used.
 inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t n, double beta, double least,
                               float *weights) {
   double smallest = least;
@@ -88,7 +89,7 @@ inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t
   }
 }
 
-// Draws n slots of the rows at which samples may start, as a plan says. `bounds` are a slice of logical rows.
+// Draws n slots of eligible start rows, as the plan says. `bounds` is a slice of logical rows.
 template <typename Reach>
 Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int64_t *bounds, int64_t n, int64_t *slots) {
   const SumTree &tree = reach.row_state().tree;
@@ -120,7 +121,7 @@ inline Status DrawUniformly(const Plan &plan, const Cursors &ring, RandomState *
   } else {
     DrawWithoutReplacement(random, rows, n, slots);
   }
-  // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
+  // A full ring holds the same rows in any order, so a draw from all of it can yield slots directly.
   if (plan.ordered != 0 || rows.size < ring.capacity) {
     for (int64_t i = 0; i < n; ++i) slots[i] = SlotOf(slots[i], ring.head, ring.capacity);
   }

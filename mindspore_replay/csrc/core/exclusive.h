@@ -1,4 +1,4 @@
-// Kernels on one buffer exclude each other, so that threads may call compiled graphs and Python methods side by side.
+// Kernels on one buffer exclude each other, so threads may run compiled graphs and Python methods concurrently.
 #ifndef MINDSPORE_REPLAY_EXCLUSIVE_H_
 #define MINDSPORE_REPLAY_EXCLUSIVE_H_
 
@@ -8,7 +8,7 @@
 
 namespace replay {
 
-// Holds one of a few locks of the process, chosen by an address that all kernels on a buffer are given.
+// Holds one of 64 process-wide locks, selected by an address that all kernels on a buffer receive.
 class Exclusive {
  public:
   explicit Exclusive(const void *address) : guard_(LockOf(address)) {}

@@ -1,5 +1,5 @@
-// Groups of rows that have one value in a column: some groups are drawn, and rows of each. Cost O(N log N) in the rows
-// stored.
+// Group sampling: rows with the same value in a column form a group; draws groups, then rows of each. Cost O(N log N)
+// in the rows stored.
 #ifndef MINDSPORE_REPLAY_GROUPS_H_
 #define MINDSPORE_REPLAY_GROUPS_H_
 
@@ -14,10 +14,10 @@
 
 namespace replay {
 
-// A row and the value that tells its group; ordered by value, then from the oldest row.
+// A row and its group's value; ordered by value, then oldest first.
 using GroupedRow = std::pair<int64_t, int64_t>;  // value, logical row
 
-// The rows of episodes that may be drawn, in the order of their groups.
+// Returns the eligible rows of episodes, sorted by group.
 template <typename ValueAt>
 std::vector<GroupedRow> RowsByGroup(const Timeline &timeline, const SumTree &tree, ValueAt value_at) {
   std::vector<GroupedRow> rows;
@@ -31,8 +31,8 @@ std::vector<GroupedRow> RowsByGroup(const Timeline &timeline, const SumTree &tre
   return rows;
 }
 
-// Draws `groups` different groups and `size` rows of each: consecutive ones if `ordered`, else different ones in random
-// order; fewer where the group has fewer. Gives logical rows, -1 where there is none; false if there are too few groups.
+// Draws `groups` different groups and `size` rows of each: consecutive rows if `ordered`, else different rows in random
+// order; fewer if the group has fewer. Writes logical rows, -1 for padding. Returns false if there are too few groups.
 inline bool DrawGroups(const std::vector<GroupedRow> &rows, RandomState *state, int64_t groups, int64_t size,
                        bool ordered, int64_t *drawn) {
   std::vector<int64_t> begins;

@@ -1,4 +1,4 @@
-// What a sample gives: how it is asked for, whether the arguments can hold it, and how it is filled in.
+// The outputs of a sample: the plan, the check that arguments can hold them, and the code that fills them.
 #ifndef MINDSPORE_REPLAY_OUTPUTS_H_
 #define MINDSPORE_REPLAY_OUTPUTS_H_
 
@@ -13,14 +13,14 @@
 
 namespace replay {
 
-// How rows are drawn.
+// The distribution that rows are drawn from.
 enum DrawKind : int64_t {
-  kUniformly = 0,   // from a range of a ring, of which there is no tree
-  kByRank = 1,      // from a range, of rows that weigh 1
-  kByPriority = 2,  // one from each of equal strata of the total weight
+  kUniformly = 0,   // a range of a ring, without a tree
+  kByRank = 1,      // rows with weight 1, in a range
+  kByPriority = 2,  // one draw from each of equal strata of the total weight
 };
 
-// How a sample is drawn, as its Tensor holds it; the outputs come after it.
+// The plan of a sample, laid out as in its Tensor; the outputs follow it.
 struct Plan {
   int64_t draw;
   int64_t replace;
@@ -30,25 +30,26 @@ struct Plan {
   ChainRule chain;
   int64_t strategy;
   double beta_step;
-  double ratio;  // of samples with another goal
+  double ratio;  // fraction of samples that get another goal
 
   REPLAY_BOTH const Output *Outputs() const { return reinterpret_cast<const Output *>(this + 1); }
 };
 
 static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
 
-// `powers` are those of gamma, from 0 to the steps of a chain; none where samples are rows.
+// True if the plan is valid. `powers` is the number of powers of gamma, from 0 to the steps of a chain; 0 if samples
+// are rows.
 REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t powers) {
   return plan.draw >= kUniformly && plan.draw <= kByPriority && plan.chain.steps >= 0 &&
          (powers == 0 || powers == 1 + plan.chain.steps);
 }
 
-// Moves beta by its step after a draw.
+// Advances beta by its step after a draw, up to 1.
 REPLAY_BOTH inline void MoveBeta(double *beta, double step) {
   if (step > 0) *beta = std::min(*beta + step, 1.0);
 }
 
-// An argument of which a GPU sees all that it needs.
+// An argument, reduced to the fields a GPU needs.
 struct Field {
   char *data;
   int64_t elements;
@@ -67,7 +68,7 @@ inline Field FieldOf(const Arguments &args, int i) {
           static_cast<int32_t>(dtype == kNoDtype ? 0 : kDtypes[dtype].bytes), dtype};
 }
 
-// Whether a field can hold what an output of n samples gives.
+// True if a field can hold an output for n samples.
 REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, int k, const Output &output, int64_t n,
                                     int64_t chain) {
   if (output.runs < 1 || output.length < 1) return false;
@@ -92,15 +93,15 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   return output.HasRows() && field.elements == numbers;
 }
 
-// An output, and what is known of the column that it is made from.
+// An output with the properties of its source column.
 struct Target {
   Output output;
   char *out;
-  int64_t sample_bytes;  // of the output
+  int64_t sample_bytes;  // bytes of the output per sample
   const char *rows;
   const char *goals;
   int64_t row_bytes;
-  int64_t inner;  // numbers of a row
+  int64_t inner;  // elements of a row
   bool is_float;
   bool is_double;
 };
@@ -118,7 +119,7 @@ REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, con
   return target;
 }
 
-// Fills in number i of a sample, of an output that is not made from a column.
+// Writes number i of a sample, for an output that has no source column.
 REPLAY_BOTH inline void FillNumber(const Target &target, const Window &window, int64_t i, char *out) {
   const int64_t step = target.output.first + i;
   switch (target.output.kind) {
@@ -129,7 +130,7 @@ REPLAY_BOTH inline void FillNumber(const Target &target, const Window &window, i
   }
 }
 
-// Discount number i of a sample, of one step.
+// Writes discount i of a sample, for one step.
 REPLAY_BOTH inline void FillDiscount(const Target &target, const Timeline &timeline, const Window &window, int64_t i,
                                      const double *powers, char *out) {
   const int64_t step = target.output.first + i;
@@ -143,7 +144,7 @@ REPLAY_BOTH inline void FillDiscount(const Target &target, const Timeline &timel
   reinterpret_cast<float *>(out)[i] = discount;
 }
 
-// Number i of the n-step return of the step with number j of a sample.
+// Returns element i of the n-step return of step j of a sample.
 template <typename T>
 REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t j, int64_t i,
                                    const double *powers, char *out) {
@@ -151,7 +152,7 @@ REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timelin
       SumOfChain<T>(timeline, window, target.rows, target.inner, i, target.output.first + j, powers);
 }
 
-// Fills in the n-step returns of a sample.
+// Writes the n-step returns of a sample.
 template <typename T>
 inline void FillReturns(const Target &target, const Timeline &timeline, const Window &window, const double *powers, char *out) {
   for (int64_t j = 0; j < target.output.length; ++j) {
@@ -159,7 +160,7 @@ inline void FillReturns(const Target &target, const Timeline &timeline, const Wi
   }
 }
 
-// Fills in the goals of a sample, a run of rows.
+// Writes the goals of a sample, one run of rows.
 inline void FillGoals(const Target &target, const Timeline &timeline, const Window &window, char *out) {
   const Output &output = target.output;
   if (window.goal_slot < 0) return CopyRun(timeline, window, output, target.rows, target.row_bytes, 0, out);
@@ -175,7 +176,7 @@ inline void FillGoals(const Target &target, const Timeline &timeline, const Wind
   }
 }
 
-// Fills in what a target gives for sample b.
+// Writes the output of a target for sample b.
 inline void Fill(const Target &target, const Timeline &timeline, const Window &window, int64_t b, const double *powers) {
   char *out = target.out + b * target.sample_bytes;
   switch (target.output.kind) {
@@ -194,10 +195,10 @@ inline void Fill(const Target &target, const Timeline &timeline, const Window &w
   }
 }
 
-// How far the windows of a sample reach.
+// The extent of a sample's windows.
 struct Scope {
-  int64_t steps;  // from the start on that are read
-  bool by_steps;  // whether each step has a chain of its own, and the sample holds transitions only
+  int64_t steps;  // steps read, from the start on
+  bool by_steps;  // true: one chain per step, and the sample holds transitions only
 };
 
 REPLAY_BOTH inline Scope ScopeOf(const Output *outputs, int64_t count, int64_t chain) {
@@ -218,7 +219,7 @@ REPLAY_BOTH inline Scope ScopeOf(const Output *outputs, int64_t count, int64_t c
   return {steps, masked && returns};
 }
 
-// The window that starts in a slot, without another goal.
+// Returns the window that starts in a slot, without another goal.
 REPLAY_BOTH inline Window WindowAt(const Timeline &timeline, const ChainRule &rule, const Scope &scope, int64_t slot) {
   const Start start = timeline.StartAt(slot, scope.steps);
   const int64_t transitions =

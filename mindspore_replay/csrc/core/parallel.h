@@ -1,4 +1,4 @@
-// Work on many bytes in several threads: one alone does not use all of the memory's bandwidth.
+// Copies many bytes in several threads: one thread does not use the full memory bandwidth.
 #ifndef MINDSPORE_REPLAY_PARALLEL_H_
 #define MINDSPORE_REPLAY_PARALLEL_H_
 
@@ -11,11 +11,11 @@
 
 namespace replay {
 
-// A thread takes as long to start as it takes to copy some 100 kB.
+// Starting a thread takes as long as copying about 100 kB.
 constexpr int64_t kBytesOfThread = 1 << 21;
 constexpr int64_t kMostThreads = 4;
 
-// Calls work(begin, end) on parts of [0, n) that together are all of it, in threads if they copy many bytes.
+// Splits [0, n) into parts and calls work(begin, end) on each, in threads if they copy many bytes.
 template <typename Work>
 inline void InParallel(int64_t n, int64_t bytes, const Work &work) {
   int64_t parts = std::min({bytes / kBytesOfThread, n, kMostThreads});
@@ -28,7 +28,7 @@ inline void InParallel(int64_t n, int64_t bytes, const Work &work) {
     const int64_t end = n * (part + 1) / parts;
     try {
       others.emplace_back([&work, begin, end] { work(begin, end); });
-    } catch (const std::system_error &) {  // the system has no thread left
+    } catch (const std::system_error &) {  // no thread is available
       work(begin, end);
     }
   }

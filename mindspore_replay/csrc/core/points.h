@@ -1,4 +1,4 @@
-// Points of the total weight of a tree, on which draws fall, and what a draw by weight is worth.
+// Points of a tree's total weight that draws fall on, and importance weights.
 #ifndef MINDSPORE_REPLAY_POINTS_H_
 #define MINDSPORE_REPLAY_POINTS_H_
 
@@ -14,7 +14,7 @@
 
 namespace replay {
 
-// The sum of the weights of a range of logical rows.
+// Returns the sum of the weights of a range of logical rows.
 REPLAY_BOTH inline double SumRows(const SumTree &tree, RowRange rows, int64_t head, int64_t capacity) {
   if (rows.size == 0) return 0;
   const auto before = [&tree, capacity](int64_t slot) { return slot == capacity ? tree.Total() : tree.Before(slot); };
@@ -23,21 +23,21 @@ REPLAY_BOTH inline double SumRows(const SumTree &tree, RowRange rows, int64_t he
   return end > capacity ? tree.Total() - before(begin) + before(end - capacity) : before(end) - before(begin);
 }
 
-// Turns a point of the total weight, counted from the first weight of a slot, into one counted from slot 0; `offset` is
-// the weight before that slot.
+// Converts a point of the total weight, counted from the first weight of a slot, to one counted from slot 0; `offset`
+// is the weight before that slot.
 REPLAY_BOTH inline double Rotated(double target, double offset, double total) {
   target += offset;
-  return target > total ? std::min(target - total, total) : target;  // the offset may be rounded up
+  return target > total ? std::min(target - total, total) : target;  // the offset may have been rounded up
 }
 
-// A point of stratum i, of strata with this weight.
+// Returns a random point of stratum i; `stratum` is the weight of each.
 REPLAY_BOTH inline double PointOfStratum(const RandomState &state, int64_t i, double stratum, double total) {
   const uint64_t counter = static_cast<uint64_t>(state.counter) + static_cast<uint64_t>(i);
   const double u = UnitInterval(RandomBits(static_cast<uint64_t>(state.key), counter));
   return std::min((static_cast<double>(i) + u) * stratum, total);
 }
 
-// The weight that undoes the bias of a draw by weight.
+// Returns the weight that corrects the bias of a draw by weight.
 REPLAY_BOTH inline float ImportanceWeight(double smallest, double weight, double beta) {
   return static_cast<float>(std::pow(smallest / weight, beta));
 }

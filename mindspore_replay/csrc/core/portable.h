@@ -1,4 +1,5 @@
-// What lets an algorithm run on the CPU and, compiled by nvcc, on a GPU, where many threads may change one number.
+// Macros and primitives that let one algorithm run on a CPU and, compiled by nvcc, on a GPU, where many threads may
+// change one number.
 #ifndef MINDSPORE_REPLAY_PORTABLE_H_
 #define MINDSPORE_REPLAY_PORTABLE_H_
 
@@ -11,14 +12,14 @@
 #define REPLAY_BOTH
 #endif
 
-// Before a template that runs wherever its arguments do.
+// Precedes a template that runs on host or device, as its arguments do.
 #ifdef __CUDACC__
 #define REPLAY_WHERE_ARGUMENTS_DO _Pragma("nv_exec_check_disable")
 #else
 #define REPLAY_WHERE_ARGUMENTS_DO
 #endif
 
-// Whether this is compiled for a GPU's threads, or for threads that stand for them.
+// 1 if this is compiled for GPU threads or for their emulation.
 #if defined(__CUDA_ARCH__) || defined(MINDSPORE_REPLAY_EMULATED)
 #define REPLAY_ON_DEVICE 1
 #else
@@ -27,7 +28,7 @@
 
 namespace replay {
 
-// Sets n numbers to one value.
+// Sets n elements to one value.
 constexpr auto kFill = [](auto *numbers, int64_t n, auto value) { std::fill_n(numbers, n, value); };
 
 // *number += change.
@@ -47,7 +48,7 @@ REPLAY_BOTH inline void AddTo(int64_t *number, int64_t change) {
 #endif
 }
 
-// Puts a number in a place and gives the one that was there.
+// Stores a number and returns the previous one.
 REPLAY_BOTH inline double Exchange(double *place, double number) {
 #if REPLAY_ON_DEVICE
   auto *bits = reinterpret_cast<unsigned long long *>(place);

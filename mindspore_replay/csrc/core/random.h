@@ -9,7 +9,7 @@
 
 namespace replay {
 
-// The state of a generator, as it lies in its Parameter.
+// The state of a generator, laid out as in its Parameter.
 struct RandomState {
   int64_t key;
   int64_t counter;
@@ -21,7 +21,7 @@ REPLAY_BOTH inline uint64_t MixBits(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-// 64 random bits: number `counter` of the sequence `key`.
+// Returns 64 random bits: number `counter` of the sequence `key`.
 REPLAY_BOTH inline uint64_t RandomBits(uint64_t key, uint64_t counter) {
   return MixBits(key + (counter + 1) * 0x9E3779B97F4A7C15ULL);
 }
@@ -34,7 +34,7 @@ REPLAY_BOTH inline int64_t Below(uint64_t bits, int64_t n) {
   return static_cast<int64_t>((high + low) >> 32);
 }
 
-// A number in (0, 1] from 64 random bits.
+// Maps 64 random bits to (0, 1].
 REPLAY_BOTH inline double UnitInterval(uint64_t bits) {
   return static_cast<double>((bits >> 11) + 1) * (1.0 / 9007199254740992.0);
 }

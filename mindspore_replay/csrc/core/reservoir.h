@@ -1,4 +1,4 @@
-// A uniform sample, without replacement, of everything that ever came: Algorithm R (Vitter 1985, "Random sampling with a
+// A uniform sample, without replacement, of all rows ever inserted: Algorithm R (Vitter 1985, "Random sampling with a
 // reservoir"). Cost O(1) a row.
 #ifndef MINDSPORE_REPLAY_RESERVOIR_H_
 #define MINDSPORE_REPLAY_RESERVOIR_H_
@@ -10,12 +10,13 @@
 
 namespace replay {
 
-// Where the row with a serial number goes, or -1 if it is not kept; `base` is the serial number of the stream's first
-// row. It depends on the key and the serial number alone, so a row is found again by its serial number.
+// Returns the slot of the row with a serial number, or -1 if it is not kept; `base` is the serial number of the
+// stream's first row. The slot depends on the key and the serial number alone, so a row is found again by its serial
+// number.
 REPLAY_BOTH inline int64_t ReservoirSlot(int64_t key, int64_t serial, int64_t base, int64_t capacity) {
   const int64_t earlier = serial - base;
   if (earlier < capacity) return earlier;
-  // Draws of samples are numbers of the key's own sequence, these are of another one.
+  // A derived key: samples draw from the key's own sequence.
   const uint64_t bits = RandomBits(MixBits(static_cast<uint64_t>(key)), static_cast<uint64_t>(serial));
   const double place = std::ceil(UnitInterval(bits) * static_cast<double>(earlier + 1)) - 1;
   return place < static_cast<double>(capacity) ? static_cast<int64_t>(place) : -1;

@@ -1,4 +1,4 @@
-// A ring of rows: where a row lies, and how rows are copied in and out. Cost O(bytes of the rows touched).
+// A ring of rows: the slot of a row, and copies in and out. Cost O(bytes of the rows touched).
 #ifndef MINDSPORE_REPLAY_RING_H_
 #define MINDSPORE_REPLAY_RING_H_
 
@@ -16,16 +16,16 @@ REPLAY_BOTH inline int64_t SlotOf(int64_t row, int64_t head, int64_t capacity) {
   return slot < capacity ? slot : slot - capacity;
 }
 
-// Whether head and count can be the cursors of a ring.
+// True if head and count are valid cursors of a ring.
 REPLAY_BOTH inline bool AreCursors(int64_t head, int64_t count, int64_t capacity) {
   return head >= 0 && head < capacity && count >= 0 && count <= capacity;
 }
 
-// Where an insertion of n rows lands, and the cursors after it.
+// The destination of an insertion of n rows, and the cursors after it.
 struct RingWrite {
   int64_t skipped;  // rows at the front of the batch that the batch itself would overwrite
-  int64_t written;  // rows that stay
-  int64_t slot;     // slot of the first row that stays
+  int64_t written;  // rows that are kept
+  int64_t slot;     // slot of the first row that is kept
   int64_t head;
   int64_t count;
 };
@@ -37,7 +37,7 @@ REPLAY_BOTH inline RingWrite PlanWrite(int64_t n, int64_t head, int64_t count, i
   return {n - written, written, (head + count + n - written) % capacity, (head + total - kept) % capacity, kept};
 }
 
-// Copies the `written` rows of a plan into a column, around the ring's end.
+// Copies the `written` rows of a plan into a column, wrapping at the ring's end.
 inline void WriteRows(const RingWrite &plan, int64_t capacity, int64_t row_bytes, const char *rows, char *column) {
   rows += plan.skipped * row_bytes;
   const int64_t before_end = capacity - plan.slot < plan.written ? capacity - plan.slot : plan.written;
@@ -45,7 +45,7 @@ inline void WriteRows(const RingWrite &plan, int64_t capacity, int64_t row_bytes
   CopyBytes(column, rows + before_end * row_bytes, (plan.written - before_end) * row_bytes);
 }
 
-// Asks for the memory of rows that are about to be copied: in a large column each is a cache miss, and misses overlap.
+// Prefetches rows that are about to be copied: in a large column each is a cache miss, and the misses overlap.
 inline void PrefetchRows(const char *column, int64_t row_bytes, const int64_t *slots, int64_t n) {
   for (int64_t i = 0; i < n; ++i) __builtin_prefetch(column + slots[i] * row_bytes);
 }

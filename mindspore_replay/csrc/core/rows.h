@@ -1,7 +1,6 @@
-// What is known of each row besides its columns: its priority, how often it was delivered, when it came, and its weight in
-// the tree, which is zero where no sample may start. Rows are named by handles, their serial numbers. The operations are
-// written once: a row with a weight is a window of length one. `Reach` says what a sample that starts at a row reaches
-// over: `Alone` for the row itself, `Timeline` for a window.
+// Row state: priority, use count, insertion clock, and weight in the tree, which is zero if no sample may start at the
+// row. Handles, the serial numbers of rows, identify them. Each operation exists once: a weighted row is a window of
+// length one. `Reach` is the extent of a sample: `Alone` for the row itself, `Timeline` for a window.
 #ifndef MINDSPORE_REPLAY_ROWS_H_
 #define MINDSPORE_REPLAY_ROWS_H_
 
@@ -18,7 +17,7 @@
 
 namespace replay {
 
-// The cursors of a ring; rows inserted ever and before the last reset.
+// The cursors of a ring. `inserted`: rows inserted in total; `base`: rows inserted before the last reset.
 struct Cursors {
   int64_t capacity;
   int64_t head;
@@ -26,7 +25,7 @@ struct Cursors {
   int64_t inserted;
   int64_t base;
 
-  // Slot of a serial number, or -1 if its row is not stored.
+  // Returns the slot of a serial number, or -1 if its row is not stored.
   REPLAY_BOTH int64_t SlotOf(int64_t serial) const {
     const int64_t row = serial - (inserted - count);
     return row >= 0 && row < count ? replay::SlotOf(row, head, capacity) : -1;
@@ -36,14 +35,14 @@ struct Cursors {
     return inserted - count + (slot < head ? slot - head + capacity : slot - head);
   }
 
-  // Whether the numbers fit each other; `fresh` is that of the clock.
+  // True if the numbers are consistent; `fresh` is that of the clock.
   REPLAY_BOTH bool Sound(int64_t fresh) const {
     const int64_t oldest = inserted - count;
     return AreCursors(head, count, capacity) & (base >= 0) & (oldest >= base) & (fresh >= oldest) & (fresh <= inserted);
   }
 };
 
-// The same of a reservoir, whose rows lie where Algorithm R has put them.
+// The cursors of a reservoir, whose rows lie where Algorithm R put them.
 struct ReservoirCursors : Cursors {
   int64_t key;
   const int64_t *row_serials;
@@ -61,41 +60,41 @@ struct ReservoirCursors : Cursors {
   }
 };
 
-// How a priority becomes a weight.
+// Maps a priority to a weight.
 struct WeightRule {
   double alpha;
   double epsilon;
 
-  // Rounded to float32, so that power functions that differ in the last bits of a double give the same. A subnormal
-  // priority counts as 0 everywhere, as it does where MindSpore's threads flush such numbers.
+  // Rounded to float32, so that power functions that differ in the last bits of a double give the same result. A
+  // subnormal priority counts as 0 everywhere, as MindSpore's threads flush subnormals.
   REPLAY_BOTH double operator()(float priority) const {
     const double normal = priority < std::numeric_limits<float>::min() ? 0.0 : static_cast<double>(priority);
     return static_cast<float>(std::pow(normal + epsilon, alpha));
   }
 };
 
-// The learner's clock, and the serial number of the oldest row that was not found stale.
+// The learner's clock, and the serial number of the oldest row not found stale.
 struct Clock {
   int64_t now;
   int64_t fresh;
 };
 
-constexpr int64_t kLastClock = int64_t{1} << 62;  // the last value of a learner's clock
+constexpr int64_t kLastClock = int64_t{1} << 62;  // the largest value of the clock
 
-// What has happened to rows, since the buffer was made.
+// Events since the buffer was made.
 struct Counts {
   int64_t drawn;    // deliveries
   int64_t used_up;  // rows removed after their last delivery
   int64_t stale;    // rows removed by the clock
-  int64_t deleted;  // rows removed by hand
-  int64_t dead;     // handles that were skipped, of -1 and less none, which stand for no row
+  int64_t deleted;  // rows removed by `delete`
+  int64_t dead;     // invalid handles that were skipped; -1 and less stand for no row and are not counted
 };
 
 struct RowState {
   SumTree tree;
   float *priorities;
   float *max_priority;
-  int32_t *use_counts;  // of a removed row the bitwise complement
+  int32_t *use_counts;  // of a removed row: bitwise complement
   int64_t *insertion_clocks;
   Clock *clock;
   Counts *counts;
@@ -103,19 +102,19 @@ struct RowState {
 
   REPLAY_BOTH bool Removed(int64_t slot) const { return use_counts[slot] < 0; }
 
-  // Whether the row in a slot is older than the clock allows.
+  // True if the row in a slot is older than `max_staleness`.
   REPLAY_BOTH bool Stale(int64_t slot, int64_t max_staleness) const {
     return clock->now - insertion_clocks[slot] > max_staleness;
   }
 
-  // The row in a slot is a new one, without a weight.
+  // Initializes the state of a new row, but for its weight.
   REPLAY_BOTH void Begin(int64_t slot, float priority) const {
     priorities[slot] = priority;
     use_counts[slot] = 0;
     insertion_clocks[slot] = clock->now;
   }
 
-  // Changes a weight. `changed` takes slots by push_back, here and everywhere.
+  // Sets a weight. `changed` receives slots by push_back, here and everywhere.
   REPLAY_WHERE_ARGUMENTS_DO
   template <typename Changed>
   REPLAY_BOTH void Set(int64_t slot, double weight, Changed *changed) const {
@@ -124,14 +123,14 @@ struct RowState {
     changed->push_back(slot);
   }
 
-  // Takes a row out of the draw.
+  // Makes a row ineligible.
   template <typename Changed>
   REPLAY_BOTH void Remove(int64_t slot, Changed *changed) const {
     use_counts[slot] = ~use_counts[slot];
     Set(slot, 0, changed);
   }
 
-  // Counts a delivery of each slot; then removes those that have had `max_use` of them, 0 for no limit.
+  // Counts a delivery of each slot, then removes the rows that reached `max_use` deliveries; 0 is no limit.
   void Deliver(const int64_t *slots, int64_t n, int64_t max_use) const {
     for (int64_t i = 0; i < n; ++i) use_counts[slots[i]] += use_counts[slots[i]] < std::numeric_limits<int32_t>::max();
     counts->drawn += n;
@@ -145,7 +144,7 @@ struct RowState {
     tree.Refresh(&used_up);
   }
 
-  // Forgets all rows by calls of fill(numbers, n, number); `fresh` is that of a clock that begins anew. The counts go on.
+  // Removes all rows by calls of fill(numbers, n, number); the clock restarts with `fresh`. The counts go on.
   template <typename Fill>
   REPLAY_BOTH void Reset(int64_t fresh, int64_t capacity, const Fill &fill) const {
     tree.Clear(fill);
@@ -158,7 +157,7 @@ struct RowState {
   }
 };
 
-// Samples reach over the row at which they start and nothing else.
+// Samples consist of their start row alone.
 template <typename Places>
 class Alone {
  public:
@@ -167,10 +166,10 @@ class Alone {
   REPLAY_BOTH const Places &places() const { return places_; }
   REPLAY_BOTH const RowState &row_state() const { return row_state_; }
 
-  // Slot of a row at which a sample may start, or -1.
+  // Returns the slot of an eligible start row, or -1.
   REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return StoredSlot(handle); }
 
-  // Slot of a row that is stored and not deleted, or -1.
+  // Returns the slot of a row that is stored and not deleted, or -1.
   REPLAY_BOTH int64_t StoredSlot(int64_t handle) const {
     const int64_t slot = places_.SlotOf(handle);
     return slot >= 0 && !Deleted(slot) ? slot : -1;
@@ -183,7 +182,7 @@ class Alone {
     row_state_.Remove(slot, changed);
   }
 
-  // The weight of a new row.
+  // The initial weight of a row.
   REPLAY_BOTH double FirstWeight(double weight) const { return weight; }
 
   template <typename Fill>
@@ -194,8 +193,8 @@ class Alone {
   RowState row_state_;
 };
 
-// Sets the state of the new rows that for_each(visit) gives as visit(row of the batch, slot). `priorities` holds one for all n rows of
-// the batch or one for each. The nodes above the slots in `changed` are not up to date then.
+// Sets the state of new rows: for_each(visit) calls visit(row of the batch, slot) for each. `priorities` holds one for
+// all n rows of the batch or one for each. The nodes above the slots in `changed` still have to be refreshed.
 template <typename Reach, typename ForEach>
 void SetRowStates(const Reach &reach, int64_t n, const float *priorities, int64_t given, const ForEach &for_each,
              std::vector<int64_t> *changed) {
@@ -211,7 +210,7 @@ void SetRowStates(const Reach &reach, int64_t n, const float *priorities, int64_
   *row_state.max_priority = std::max(*row_state.max_priority, largest);
 }
 
-// Deletes the rows of these handles and says how many there were. A handle that comes twice is not dead the second time.
+// Deletes the rows of these handles and returns their number. A repeated handle does not count as invalid.
 template <typename Reach>
 int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
   std::vector<int64_t> slots;
@@ -235,8 +234,8 @@ int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
   return deleted;
 }
 
-// Moves the clock, and deletes the rows that are older than `max_staleness`, -1 for no limit. Rows come in the order of
-// their clocks, and each goes stale once.
+// Advances the clock and deletes the rows older than `max_staleness`; -1 is no limit. Rows are in the order of their
+// clocks, and each goes stale once.
 template <typename Reach>
 void Advance(const Reach &reach, int64_t steps, int64_t max_staleness) {
   const RowState &row_state = reach.row_state();
@@ -253,8 +252,8 @@ void Advance(const Reach &reach, int64_t steps, int64_t max_staleness) {
   row_state.tree.Refresh(&changed);
 }
 
-// Gives the rows at which samples may start other priorities, the last of several for one row, and says how many handles
-// were dead.
+// Sets the priorities of eligible start rows; of repeated handles the last one counts. Returns the number of invalid
+// handles.
 template <typename Reach>
 int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, const float *priorities, int64_t given) {
   const RowState &row_state = reach.row_state();

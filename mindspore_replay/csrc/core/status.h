@@ -1,4 +1,4 @@
-// What a kernel returns: 0, or why it did nothing. ops/native.py holds the same numbers.
+// Return values of kernels: 0, or the reason why nothing was done. ops/native.py holds the same numbers.
 #ifndef MINDSPORE_REPLAY_STATUS_H_
 #define MINDSPORE_REPLAY_STATUS_H_
 
@@ -10,10 +10,10 @@ enum Status : int {
   kTooFewRows = 2,       // fewer rows than the draw needs
   kIndexOutOfRange = 3,  // a position or slot that holds no row
   kBadWeight = 4,        // a priority, weight or beta that is negative, NaN or infinite, or beyond its range
-  kTooLong = 5,          // an episode with more rows than it may have
-  kTooMany = 6,          // more columns or outputs than one launch on a GPU takes
-  kDeviceError = 7,      // CUDA refused a launch or had no memory; its words went to the standard error stream
-  kEarlier = 16,         // added to the status of an earlier call, which was refused on the GPU after it had returned
+  kTooLong = 5,          // an episode longer than allowed
+  kTooMany = 6,          // more columns or outputs than one launch on a GPU supports
+  kDeviceError = 7,      // CUDA refused a launch or ran out of memory; its message went to stderr
+  kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 
 }  // namespace replay

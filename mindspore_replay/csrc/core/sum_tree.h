@@ -1,6 +1,6 @@
-// One weight a slot in a tree of sums: set, total, prefix sums, and the slot that a point of the total falls on. The sum
-// of a node is the sequential sum of its children, computed anew whenever one of them changes, so the tree is a function
-// of its leaves and never drifts. Cost O(log capacity) a slot.
+// A sum tree with one weight per slot: set, total, prefix sums, and the slot at a point of the total. A node is the
+// sequential sum of its children, recomputed when one of them changes, so the tree is a function of its leaves and
+// never drifts. Cost O(log capacity) a slot.
 #ifndef MINDSPORE_REPLAY_SUM_TREE_H_
 #define MINDSPORE_REPLAY_SUM_TREE_H_
 
@@ -17,11 +17,11 @@ namespace replay {
 
 constexpr int64_t kFanout = 16;
 
-// Targets that go down together, in pairs: each sum of a node's children waits for the one before, and those of several
+// Targets that descend together, in pairs: the sums over one node's children depend on each other, those of several
 // nodes overlap.
 constexpr int64_t kPairs = 2;
 constexpr int64_t kLanes = 2 * kPairs;
-#ifndef __CUDACC__  // nvcc takes no vectors, and a thread of a GPU takes one target down
+#ifndef __CUDACC__  // nvcc has no vector types, and a GPU thread descends with one target
 using Doubles = double __attribute__((vector_size(2 * sizeof(double))));
 using Integers = int64_t __attribute__((vector_size(2 * sizeof(int64_t))));
 inline Integers Less(Doubles a, Doubles b) { return a < b; }
@@ -30,12 +30,12 @@ REPLAY_BOTH inline int64_t Less(double a, double b) { return -static_cast<int64_
 
 REPLAY_BOTH inline bool IsWeight(double value) { return value >= 0 && value <= std::numeric_limits<double>::max(); }
 
-// The search of a node's children for the one on which a target falls, of one target or of several side by side.
+// Searches a node's children for the one a target falls on, for one target or several side by side.
 template <typename Values, typename Indices>
 struct ChildSearch {
   Values target;
   Values sum;     // of the children so far
-  Values before;  // of the children before the one that is sought
+  Values before;  // of the children before the one found
   Indices child;
 
   REPLAY_BOTH void Add(const Values &weight) {
@@ -46,9 +46,9 @@ struct ChildSearch {
   }
 };
 
-// The tree lies in one array: leaves, the sums of each level above them, and the smallest positive weight below each of
-// those nodes, infinite if there is none. Every level is filled up to multiples of the fan-out; the very last number
-// says how many leaves are positive.
+// One array holds the leaves, the sums of each level above them, and the smallest positive weight below each of those
+// nodes, infinite if there is none. Every level is padded to a multiple of the fan-out; the last element is the number
+// of positive leaves.
 class SumTree {
  public:
   REPLAY_BOTH SumTree(double *data, int64_t capacity) : data_(data) {
@@ -72,11 +72,11 @@ class SumTree {
   REPLAY_BOTH double Positive() const { return data_[size_ - 1]; }
 
   static constexpr int kMaxHeight = 9;
-  // The sum of a node at a level from 0, the leaves, to Height(); and from 1 on the smallest positive weight below it.
+  // Sum: level 0 (the leaves) to Height(). Least: level 1 and up, the smallest positive weight below the node.
   REPLAY_BOTH double Sum(int level, int64_t node) const { return Sums(level)[node]; }
   REPLAY_BOTH double Least(int level, int64_t node) const { return Minima(level)[node]; }
 
-  // The sum of the leaves in slots [0, slot), slot < capacity.
+  // Returns the sum of the leaves in slots [0, slot), slot < capacity.
   REPLAY_BOTH double Before(int64_t slot) const {
     double before = 0;
     for (int level = height_; level >= 1; --level) {
@@ -89,8 +89,8 @@ class SumTree {
     return before;
   }
 
-  // The slot on which a target in (0, Total()] falls: the first slot up to which the leaves sum to the target or more. A
-  // slot with weight zero is never given.
+  // Returns the slot at a target in (0, Total()]: the first slot whose prefix sum, itself included, reaches the target.
+  // Never returns a slot of weight zero.
   REPLAY_BOTH int64_t SlotAt(double target) const {
     int64_t node = 0;
     for (int level = height_; level >= 1; --level) {
@@ -104,7 +104,7 @@ class SumTree {
   }
 
 #ifndef __CUDACC__
-  // As SlotAt for many targets, which are changed: faster on a CPU, since several go down side by side.
+  // SlotAt for many targets, which are modified: faster on a CPU, as several descend side by side.
   void Descend(double *targets, int64_t n, int64_t *slots) const {
     std::fill_n(slots, n, 0);
     for (int level = height_; level >= 1; --level) {
@@ -115,14 +115,13 @@ class SumTree {
   }
 #endif
 
-  // Sets the weights of slots, one after the other; the nodes above them are computed by Refresh. Of threads that set one
-  // slot side by side each sets the same weight.
+  // Sets a weight; Refresh recomputes the nodes above. Threads that set one slot concurrently must set the same weight.
   REPLAY_BOTH void SetLeaf(int64_t slot, double weight) const {
     const double before = Exchange(&data_[slot], weight);
     AddTo(&data_[size_ - 1], (weight > 0) - (before > 0));
   }
 
-  // Computes the nodes above these leaves anew. Changes the slots.
+  // Recomputes the nodes above these leaves. Modifies `slots`.
   void Refresh(std::vector<int64_t> *slots) const {
     std::vector<int64_t> &nodes = *slots;
     for (int level = 1; level <= height_; ++level) {
@@ -140,7 +139,7 @@ class SumTree {
     }
   }
 
-  // Computes a node anew from its children, at a level from 1 to Height().
+  // Recomputes a node from its children, at a level from 1 to Height().
   REPLAY_BOTH void RefreshNode(int level, int64_t node) const {
     const double *children = Sums(level - 1) + node * kFanout;
     const double *minima = Minima(level - 1) + node * kFanout;
@@ -157,10 +156,10 @@ class SumTree {
   }
 
   REPLAY_BOTH int Height() const { return height_; }
-  // The node of a level above a slot.
+  // The node above a slot at a level.
   REPLAY_BOTH static int64_t NodeOf(int level, int64_t slot) { return slot >> (kBits * level); }
 
-  // Makes the tree empty by calls of fill(numbers, n, number).
+  // Empties the tree by calls of fill(numbers, n, number).
   template <typename Fill>
   REPLAY_BOTH void Clear(const Fill &fill) const {
     fill(data_, Minima(1) - data_, 0.0);
@@ -182,11 +181,11 @@ class SumTree {
     __builtin_prefetch(children + kFanout / 2);
   }
 
-  // From up to kLanes nodes of a level to the children on which their targets fall; a target becomes one in (0, weight of
-  // that child]. Compiled for a full number of lanes and for the rest.
+  // Moves up to kLanes nodes of a level to the children their targets fall on; a target becomes one in (0, weight of
+  // that child]. Instantiated for a full number of lanes and for the rest.
   __attribute__((always_inline)) void Step(int level, double *targets, int64_t lanes, int64_t *nodes) const {
     const double *children[kLanes];
-    for (int64_t lane = 0; lane < kLanes; ++lane) {  // those too many do what the last one does
+    for (int64_t lane = 0; lane < kLanes; ++lane) {  // surplus lanes repeat the last one
       children[lane] = Sums(level - 1) + nodes[std::min(lane, lanes - 1)] * kFanout;
     }
     ChildSearch<Doubles, Integers> search[kPairs] = {};

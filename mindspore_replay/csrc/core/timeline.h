@@ -1,6 +1,6 @@
-// Rows in time: the step of each row in its episode, where episodes end, and which rows a window may start at. A legal
-// start has its weight in the tree, every other row weighs zero, so a draw never looks at more than it draws. Rows of
-// one insertion belong to `streams` environments in turn; neighbours in time are that many slots apart.
+// Rows in time: the step of each row in its episode, the ends of episodes, and the valid starts of windows. A valid
+// start has its weight in the tree, every other row weighs zero, so a draw needs no rejection. The rows of one
+// insertion belong to `streams` environments in turn; neighbours in time are that many slots apart.
 #ifndef MINDSPORE_REPLAY_TIMELINE_H_
 #define MINDSPORE_REPLAY_TIMELINE_H_
 
@@ -16,21 +16,21 @@
 
 namespace replay {
 
-// What is known of a row in time, as bits.
+// Flags of a row in time.
 enum RowFlag : uint8_t {
   kEnd = 1,      // the last row of its episode
-  kFinal = 2,    // holds only the observation after its episode: it is read, and never drawn
-  kDeleted = 4,  // no window may hold it
+  kFinal = 2,    // holds only the observation after its episode: read, but never drawn
+  kDeleted = 4,  // no window may contain it
 };
 
-// Which windows are legal, in steps of one stream; the order is that of the Tensor that holds it.
+// The rule for valid windows, in steps of one stream; laid out as in its Tensor.
 struct WindowRule {
-  int64_t past;        // steps before the start; fewer where the episode begins
-  int64_t future;      // steps from the start on, which counts
+  int64_t past;        // steps before the start; fewer at the beginning of an episode
+  int64_t future;      // steps from the start on, start included
   int64_t stride;      // period of starts, counted from the first step of the episode
-  int64_t pad_end;     // whether a window may reach beyond the end of its episode
-  int64_t streams;     // environments that write in step
-  int64_t max_length;  // steps of the longest episode, 0 for no limit
+  int64_t pad_end;     // 1: a window may extend beyond the end of its episode
+  int64_t streams;     // environments that write in lockstep
+  int64_t max_length;  // maximum steps of an episode, 0 for no limit
 };
 
 REPLAY_BOTH inline bool IsRule(const WindowRule &rule, int64_t capacity) {
@@ -39,7 +39,7 @@ REPLAY_BOTH inline bool IsRule(const WindowRule &rule, int64_t capacity) {
          rule.streams >= 1 && rule.streams <= capacity;
 }
 
-// A row that a window starts at, and how far its episode reaches.
+// The start row of a window, and the steps of its episode around it.
 struct Start {
   int64_t slot;
   int64_t serial;
@@ -59,16 +59,17 @@ class Timeline {
   REPLAY_BOTH uint8_t flags(int64_t slot) const { return flags_[slot]; }
   REPLAY_BOTH int64_t Oldest() const { return ring_.inserted - ring_.count; }
 
-  // The slots of the rows one step later and earlier in the same stream.
+  // Slots of the next and previous row of the same stream.
   REPLAY_BOTH int64_t Next(int64_t slot) const { return Wrapped(slot + rule_.streams); }
   REPLAY_BOTH int64_t Previous(int64_t slot) const { return Wrapped(slot - rule_.streams + ring_.capacity); }
-  // The slot of the row some steps, up to the length of the ring, after that of a slot; fewer than none is before.
+  // Returns the slot `steps` steps after a slot, at most the length of the ring; negative steps go back.
   REPLAY_BOTH int64_t Shifted(int64_t slot, int64_t steps) const {
     const int64_t shifted = (slot + steps * rule_.streams) % ring_.capacity;
     return shifted < 0 ? shifted + ring_.capacity : shifted;
   }
 
-  // How many of the `limit` steps from a row on, itself included, are stored, not deleted, and of its episode.
+  // Returns the number of steps, from a row on and at most `limit`, that are stored, not deleted, and of its episode;
+  // the row itself counts.
   REPLAY_BOTH int64_t After(int64_t serial, int64_t slot, int64_t limit) const {
     int64_t after = 1 + (rule_.streams == 1 ? Unmarked(serial, slot, limit - 1) : 0);
     for (int64_t at = Wrapped(slot + after - 1); after < limit && !(flags_[at] & kEnd); ++after) {
@@ -79,7 +80,7 @@ class Timeline {
     return after;
   }
 
-  // Whether a window may start at a row. Cost O(window).
+  // True if a window may start at a row. Cost O(window).
   REPLAY_BOTH bool Legal(int64_t serial) const {
     const int64_t slot = ring_.SlotOf(serial);
     if (slot < 0 || row_state_.Removed(slot) || (flags_[slot] & (kFinal | kDeleted))) return false;
@@ -95,8 +96,8 @@ class Timeline {
     return steps_[slot] % rule_.stride == 0 || (!rule_.pad_end && ends);
   }
 
-  // The steps of `n` rows that are about to be inserted; `ends` holds flags for all or for each. False if one of them
-  // makes an episode longer than `max_length`: its last step must be an end.
+  // Computes the steps of `n` rows to be inserted; `ends` holds flags for all or for each. Returns false if an episode
+  // would exceed `max_length`: its last step must be an end.
   bool NextSteps(const uint8_t *ends, int64_t given, int64_t n, std::vector<int64_t> *steps) const {
     steps->resize(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
@@ -108,8 +109,8 @@ class Timeline {
     return true;
   }
 
-  // The step of row i of them, after that of the row one step earlier if that is one of them; -1 if the episode is too
-  // long.
+  // Returns the step of row i of the batch; `before` is the step of its predecessor, if that is in the batch. -1 if the
+  // episode is too long.
   REPLAY_BOTH int64_t NextStep(const uint8_t *ends, int64_t given, int64_t n, int64_t i, int64_t before) const {
     int64_t step = 0;
     if (i < rule_.streams) {
@@ -122,10 +123,10 @@ class Timeline {
     return fits ? step : -1;
   }
 
-  // The weight of a new row, until the windows that start there are complete.
+  // The initial weight of a row: zero until its windows are complete.
   REPLAY_BOTH double FirstWeight(double) const { return 0; }
 
-  // What an insertion of n rows changes, after the cursors have moved and the new rows were marked.
+  // Updates the state after an insertion of n rows; the cursors have moved and the new rows are marked.
   void Insert(const RingWrite &plan, int64_t n, const uint8_t *ends, int64_t given, const std::vector<int64_t> &steps,
               std::vector<int64_t> *changed) const {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), ends, given == n);
@@ -133,26 +134,26 @@ class Timeline {
     for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) Completed(serial, changed);
   }
 
-  // Row i that an insertion writes, and the flags of it or of all.
+  // Stores step and flags of the row i that an insertion writes; flags are given for each row or for all.
   REPLAY_BOTH void Place(const RingWrite &plan, int64_t i, const int64_t *steps, const uint8_t *ends, bool of_each) const {
     const int64_t slot = SlotOf(i, plan.slot, ring_.capacity);
     steps_[slot] = steps[plan.skipped + i];
     flags_[slot] = ends[of_each ? plan.skipped + i : 0];
   }
 
-  // The rows from the oldest up to this one may have lost their past to an insertion.
+  // Serial number up to which rows, from the oldest on, may have lost their past to an insertion.
   REPLAY_BOTH int64_t PastEvicted(const RingWrite &plan) const {
     return std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
   }
 
-  // No window starts at a row whose past has been overwritten.
+  // Makes a row ineligible if its past has been evicted.
   template <typename Changed>
   REPLAY_BOTH void EvictPast(int64_t serial, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
     if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) row_state_.Set(slot, 0, changed);
   }
 
-  // Finds the starts whose windows a new row completes.
+  // Makes the starts eligible whose windows a new row completes.
   template <typename Changed>
   REPLAY_BOTH void Completed(int64_t serial, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
@@ -166,17 +167,17 @@ class Timeline {
     }
   }
 
-  // The first row at which a window may start that holds a row or ends before it.
+  // First row whose windows may contain a row or end before it.
   REPLAY_BOTH int64_t FirstStart(int64_t serial) const {
     return std::max(Oldest(), serial - (rule_.future - 1) * rule_.streams);
   }
 
-  // The row after the last at which a window may start that holds a row before this one.
+  // End of the rows whose windows may contain a row before this one.
   REPLAY_BOTH int64_t EndOfStarts(int64_t serial) const {
     return std::min(ring_.inserted, serial + rule_.past * rule_.streams);
   }
 
-  // Ends the episodes that the newest rows are in; `flags` say how. Says how many went on until then.
+  // Ends the running episodes of the newest rows with these flags. Returns their number.
   int64_t EndEpisodes(uint8_t flags) const {
     std::vector<int64_t> changed;
     int64_t ended = 0;
@@ -185,10 +186,10 @@ class Timeline {
     return ended;
   }
 
-  // The first of the newest rows of all streams.
+  // Serial number of the first of the newest rows, one per stream.
   REPLAY_BOTH int64_t Newest() const { return std::max(Oldest(), ring_.inserted - rule_.streams); }
 
-  // Ends the episode that a newest row is in, and says whether it went on until then.
+  // Ends the episode of a newest row. Returns true if it was running.
   template <typename Changed>
   REPLAY_BOTH bool End(int64_t serial, uint8_t flags, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
@@ -199,10 +200,10 @@ class Timeline {
     return true;
   }
 
-  // Slot of a row at which a window may start, or -1.
+  // Returns the slot of an eligible start row, or -1.
   REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return Legal(handle) ? ring_.SlotOf(handle) : -1; }
 
-  // Slot of a row that is stored and not deleted, or -1.
+  // Returns the slot of a row that is stored and not deleted, or -1.
   REPLAY_BOTH int64_t StoredSlot(int64_t serial) const {
     const int64_t slot = ring_.SlotOf(serial);
     return slot >= 0 && !Deleted(slot) ? slot : -1;
@@ -210,7 +211,7 @@ class Timeline {
 
   REPLAY_BOTH bool Deleted(int64_t slot) const { return (flags_[slot] & kDeleted) != 0; }
 
-  // Marks a row as deleted: no window holds it any more.
+  // Marks a row as deleted: no window contains it any more.
   template <typename Changed>
   REPLAY_BOTH void Delete(int64_t slot, Changed *changed) const {
     flags_[slot] |= kDeleted;
@@ -218,7 +219,7 @@ class Timeline {
     ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { row_state_.Set(start, 0, changed); });
   }
 
-  // Calls visit(slot) for the rows at which a window that holds this row may start, in time order within each side.
+  // Calls visit(slot) for the rows whose windows may contain this row, in time order on each side.
   template <typename Visit>
   REPLAY_BOTH void ForStartsAround(int64_t serial, int64_t slot, const Visit &visit) const {
     visit(slot);
@@ -232,14 +233,14 @@ class Timeline {
     }
   }
 
-  // Forgets all rows by calls of fill(numbers, n, number).
+  // Removes all rows by calls of fill(numbers, n, number).
   template <typename Fill>
   REPLAY_BOTH void Reset(const Fill &fill) const {
     fill(steps_, ring_.capacity, int64_t{0});
     fill(flags_, ring_.capacity, uint8_t{0});
   }
 
-  // Asks for the memory of what is known of a row and of those after it.
+  // Prefetches the state of a row and of the rows after it.
   void Prefetch(int64_t slot, int64_t rows) const {
     __builtin_prefetch(steps_ + slot);
     __builtin_prefetch(row_state_.use_counts + slot);
@@ -251,7 +252,7 @@ class Timeline {
     return {slot, serial, std::min(rule_.past, steps_[slot]), After(serial, slot, limit)};
   }
 
-  // How many steps after a row the last stored row of its episode lies: along an episode steps go up by one.
+  // Returns the steps from a row to the last stored row of its episode: along an episode steps increase by one.
   REPLAY_BOTH int64_t StepsToLast(const Start &start) const {
     int64_t low = 0;
     int64_t high = (ring_.inserted - 1 - start.serial) / rule_.streams;
@@ -267,13 +268,14 @@ class Timeline {
     return low;
   }
 
-  // How many steps before a row the first stored row of its episode lies.
+  // Returns the steps from the first stored row of its episode to a row.
   REPLAY_BOTH int64_t StepsToFirst(const Start &start) const {
     return std::min(steps_[start.slot], (start.serial - Oldest()) / rule_.streams);
   }
 
  private:
-  // How many steps certainly follow a row of the only stream: those with no flag before the ring wraps, eight at a time.
+  // Returns a lower bound of the steps that follow a row, for a single stream: rows without flags before the ring
+  // wraps, tested eight at a time.
   REPLAY_BOTH int64_t Unmarked(int64_t serial, int64_t slot, int64_t limit) const {
     const int64_t most = std::min({limit, ring_.inserted - 1 - serial, ring_.capacity - 1 - slot});
     int64_t rows = 0;

@@ -1,5 +1,6 @@
-// The weights of some consecutive slots of a tree alone, around the end of the ring too: as if all others were zero. No
-// prefix is subtracted, so rounding never leads out of the range, however large the weights before it are. Cost O(log capacity).
+// The weights of a range of consecutive slots of a tree, also around the end of the ring, as if all others were zero.
+// No prefix is subtracted, so rounding never leaves the range, however large the weights before it are. Cost O(log
+// capacity).
 #ifndef MINDSPORE_REPLAY_TREE_RANGE_H_
 #define MINDSPORE_REPLAY_TREE_RANGE_H_
 
@@ -15,11 +16,11 @@
 
 namespace replay {
 
-// Of each level only the two nodes above the first and the last slot of the range hold more than it, or are partly in it;
-// others are inside or outside as a whole. Those two are summed anew, in the order in which the tree does.
+// At each level only the nodes above the first and the last slot can straddle the range; all others are inside or
+// outside as a whole. Those two are summed anew, in the tree's order.
 class TreeRange {
  public:
-  // The rows of a range of a ring, at least one.
+  // A range of a ring, with at least one row.
   REPLAY_BOTH TreeRange(const SumTree &tree, RowRange rows, const Cursors &ring) : tree_(tree) {
     const int64_t first = SlotOf(rows.first, ring.head, ring.capacity);
     const int64_t last = SlotOf(rows.first + rows.size - 1, ring.head, ring.capacity);
@@ -43,7 +44,7 @@ class TreeRange {
   // The smallest positive weight, infinite if there is none.
   REPLAY_BOTH double Minimum() const { return least_; }
 
-  // The sum of the weights in front of the range's first slot: of those behind the end of the ring.
+  // Returns the sum of the weights in front of the range's first slot: those that wrapped around the end of the ring.
   REPLAY_BOTH double BeforeFirst() const {
     double before = 0;
     for (int level = tree_.Height(); level >= 1; --level) {
@@ -55,7 +56,7 @@ class TreeRange {
     return before;
   }
 
-  // As SumTree::SlotAt, of a target in (0, Total()].
+  // SumTree::SlotAt, for a target in (0, Total()].
   REPLAY_BOTH int64_t SlotAt(double target) const {
     int64_t node = 0;
     for (int level = tree_.Height(); level >= 1; --level) {
@@ -69,7 +70,7 @@ class TreeRange {
   }
 
  private:
-  // The nodes of a level above the first and the last slot, and what they weigh within the range.
+  // The nodes of a level above the first and the last slot, with their weight within the range.
   struct Edges {
     int64_t first;
     int64_t last;
@@ -81,7 +82,7 @@ class TreeRange {
     return wraps_ ? node > edges.first || node < edges.last : node > edges.first && node < edges.last;
   }
 
-  // The weight of a node within the range.
+  // Returns the weight of a node within the range.
   REPLAY_BOTH double Weight(int level, int64_t node) const {
     const Edges &edges = edges_[level];
     if (node == edges.first) return edges.of_first;
@@ -95,7 +96,7 @@ class TreeRange {
     return sum;
   }
 
-  // The smallest positive weight below a node; `least` are those of the edges below.
+  // Returns the smallest positive weight below a node; `least` holds those of the edges one level below.
   REPLAY_BOTH double LeastOf(int level, int64_t node, const double (&least)[2]) const {
     const Edges &edges = edges_[level - 1];
     double minimum = std::numeric_limits<double>::infinity();
@@ -120,7 +121,7 @@ class TreeRange {
   Edges edges_[SumTree::kMaxHeight + 1] = {};
 };
 
-// The smallest positive weight of the rows of a range.
+// Returns the smallest positive weight of the rows of a range.
 REPLAY_BOTH inline double LeastWeight(const SumTree &tree, RowRange rows, const Cursors &ring) {
   return rows.size == ring.count ? tree.Minimum() : TreeRange(tree, rows, ring).Minimum();
 }

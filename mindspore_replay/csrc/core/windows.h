@@ -1,5 +1,5 @@
-// What a sample of windows is made of: copies of rows around each start, with zeros outside of the episode, and n-step
-// returns. Cost O(bytes of the rows touched).
+// The outputs of windows: copies of rows around each start, zero outside the episode, and n-step returns. Cost O(bytes
+// of the rows touched).
 #ifndef MINDSPORE_REPLAY_WINDOWS_H_
 #define MINDSPORE_REPLAY_WINDOWS_H_
 
@@ -16,31 +16,31 @@ namespace replay {
 
 enum OutputKind : int64_t {
   kWindow = 0,      // rows of a column
-  kMask = 1,        // whether there is such a row
+  kMask = 1,        // 1 for rows that exist
   kReturn = 2,      // the discounted sum of a column over the chain
   kDiscount = 3,    // gamma^k, 0 where the chain's last row is terminated
-  kRelabelled = 4,  // whether the sample has another goal
-  kGoal = 5,        // rows of a column; if the sample has another goal, each is that row of column `other`
-  kLength = 6,      // steps of the episode from the start on, as far as the outputs reach
-  kChain = 7,       // rows of the chain of each step, 0 for a step that the sample does not hold
-  kStack = 8,       // rows of a column; a run is of zeros unless its last row is there
+  kRelabelled = 4,  // 1 if the sample has another goal
+  kGoal = 5,        // rows of a column; if the sample has another goal, that row of column `other` each time
+  kLength = 6,      // steps of the episode from the start on, as far as the outputs extend
+  kChain = 7,       // rows of the chain of each step, 0 for a step outside the sample
+  kStack = 8,       // rows of a column; a run is zero unless its last row exists
   kHandle = 9,      // the handle of the start
-  kWeight = 10,     // its importance weight
+  kWeight = 10,     // the importance weight of the start
 };
 
-// Where the positions of an output are counted from.
+// The origin of an output's positions.
 enum Anchor : int64_t {
   kFromStart = 0,
-  kFromLast = 1,  // the last row of the chain of a step, each run from that of its own
-  kOfChain = 2,   // the start; a run is the chain of its first step, with zeros after it
+  kFromLast = 1,  // the last row of a step's chain; each run counts from that of its own step
+  kOfChain = 2,   // the start; a run is the chain of its first step, padded with zeros
 };
 
-// An output of a sample: `runs` runs of `length` consecutive positions, the first of them at `first`, `first` + 1, ... from
-// the start, or each at `first` from the last row of a chain. The order is that of the Tensor that holds it.
+// An output of a sample: `runs` runs of `length` consecutive positions that begin at `first`, `first` + 1, ... from the
+// start, or each at `first` from the last row of a chain. Laid out as in its Tensor.
 struct Output {
   int64_t kind;
   int64_t column;
-  int64_t other;  // another column; or the step whose chain the first run is counted from
+  int64_t other;  // another column; or the step whose chain the first run counts from
   int64_t anchor;
   int64_t first;
   int64_t runs;
@@ -48,32 +48,32 @@ struct Output {
 
   REPLAY_BOTH int64_t Elements() const { return runs * length; }
   REPLAY_BOTH bool HasRows() const { return kind == kWindow || kind == kStack; }
-  // Whether it is made from a column.
+  // True if the source is a column.
   REPLAY_BOTH bool OfColumn() const {
     return HasRows() || kind == kReturn || kind == kDiscount || kind == kGoal;
   }
-  // Whether it is the row of the start and nothing else.
+  // True if it is the start row alone.
   REPLAY_BOTH bool IsRow() const {
     return kind == kWindow && anchor == kFromStart && first == 0 && runs == 1 && length == 1;
   }
 };
 
-// The rows of an n-step return: the start and those after it that are transitions of its episode.
+// The chain of an n-step return: the start and the transitions of its episode after it.
 struct ChainRule {
-  int64_t steps;       // at most so many, 0 for a sample without returns
-  int64_t needs_next;  // whether the observation after a row is that of the next row
+  int64_t steps;       // maximum, 0 for a sample without returns
+  int64_t needs_next;  // 1 if the observation after a row is that of the next row
 };
 
 struct Window {
   Start start;
-  int64_t given;        // steps from the start on that the sample holds; later ones are zeros
-  int64_t transitions;  // steps from the start on that chains go along
-  int64_t longest;      // rows of the longest chain
-  int64_t goal_slot;    // where another goal comes from, -1 for none
+  int64_t given;        // steps from the start on in the sample; later ones are zero
+  int64_t transitions;  // steps from the start on that chains may use
+  int64_t longest;      // maximum rows of a chain
+  int64_t goal_slot;    // slot of another goal, -1 for none
 
-  // Whether the sample holds a step.
+  // True if the sample contains a step.
   REPLAY_BOTH bool Gives(int64_t step) const { return step >= -start.before && step < given; }
-  // Rows of the chain of a step.
+  // Returns the rows of a step's chain.
   REPLAY_BOTH int64_t ChainAt(int64_t step) const { return std::min(longest, transitions - step); }
 };
 
@@ -92,21 +92,21 @@ REPLAY_BOTH inline int64_t ChainLength(const Timeline &timeline, const ChainRule
   return chain;
 }
 
-// How many steps of a window are transitions: all that there are, unless the last has no next observation.
+// Returns the number of transitions of a window: all its steps, or one fewer if the last has no next observation.
 REPLAY_BOTH inline int64_t Transitions(const Timeline &timeline, const ChainRule &rule, const Start &start) {
   const uint8_t last = timeline.flags(timeline.Shifted(start.slot, start.after - 1));
   const bool is_one = !(last & kFinal) && (!rule.needs_next || (last & kEnd));
   return start.after - (is_one ? 0 : 1);
 }
 
-// Which later row gives a sample another goal.
+// Selects the later row whose goal a sample gets.
 struct Hindsight {
   enum Strategy : int64_t { kNone = 0, kFuture = 1, kEpisode = 2, kFinalState = 3, kRandom = 4 };
 
   int64_t strategy;
   double ratio;
 
-  // The slot of the row for a start, or -1 if it keeps its goal. Takes two numbers of the random sequence.
+  // Returns the slot of that row for a start, or -1 to keep the goal. Uses two numbers of the random sequence.
   REPLAY_BOTH int64_t GoalSlot(const Timeline &timeline, const Start &start, uint64_t chance, uint64_t bits) const {
     if (!(UnitInterval(chance) <= ratio)) return -1;
     int64_t slot;
@@ -123,20 +123,20 @@ struct Hindsight {
   }
 };
 
-// Which positions of a run are rows that the sample holds; the others are zeros.
+// The positions of a run that are rows of the sample; the others are zero.
 struct Part {
   int64_t begin;
   int64_t end;
 };
 
-// The position of a run of an output that comes first, counted from the start.
+// Returns the first position of a run of an output, from the start.
 REPLAY_BOTH inline int64_t FirstOf(const Output &output, const Window &window, int64_t run) {
   if (output.anchor != kFromLast) return output.first + run;
   const int64_t step = output.other + run;
   return step + window.ChainAt(step) - 1 + output.first;
 }
 
-// The part of a run of an output that begins at position `first`.
+// Returns the rows of the sample within a run that begins at position `first`.
 REPLAY_BOTH inline Part InsideOf(const Window &window, const Output &output, int64_t run, int64_t first) {
   const int64_t length = output.length;
   int64_t after = window.given;
@@ -179,7 +179,7 @@ inline void CopyRun(const Timeline &timeline, const Window &window, const Output
   }
 }
 
-// The slot of the row at a position of an output, counted over its runs, or -1 for zeros.
+// Returns the slot of the row at a position of an output, counted over its runs, or -1 for zeros.
 REPLAY_BOTH inline int64_t SlotAt(const Timeline &timeline, const Window &window, const Output &output, int64_t position) {
   const int64_t run = position / output.length;
   const int64_t first = FirstOf(output, window, run);
@@ -203,8 +203,8 @@ inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
   }
 }
 
-// The discounted sum over the chain of a step of number i of the `inner` numbers of a row; 0 for a step that the sample does
-// not hold.
+// Returns the discounted sum over the chain of a step, for element i of the `inner` elements of a row; 0 for a step
+// outside the sample.
 template <typename T>
 REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner, int64_t i,
                                 int64_t step, const double *powers) {
@@ -219,7 +219,7 @@ REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, 
   return static_cast<T>(sum);
 }
 
-// Whether a number of any dtype is not zero; a floating-point one may be minus zero.
+// True if a number of any dtype is not zero; minus zero is zero.
 REPLAY_BOTH inline bool IsTrue(const char *value, int64_t bytes, bool is_float) {
   for (int64_t i = 0; i < bytes; ++i) {
     const bool sign_byte = is_float && i == bytes - 1;

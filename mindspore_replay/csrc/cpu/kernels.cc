@@ -1,6 +1,6 @@
-// Adapters between the C interface of MindSpore's custom operators and the algorithms in the headers: what rows are put in,
-// read, and what is known of them. Arguments fit their signature (signatures.h) when a body begins; it checks their values
-// in every build and returns a Status; on any but kOk it has changed nothing.
+// CPU adapters of the kernels that insert, read and update rows: from the C interface of MindSpore's custom operators
+// to the algorithms in core/. Arguments match their signature (signatures.h) when a body begins; the body checks their
+// values in every build and returns a Status. On any but kOk nothing has changed.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -26,15 +26,15 @@ bool AreWeights(const float *values, int64_t n) {
 
 using InsertArgs = Bound<replay::OperatorNumber("insert")>;
 
-// What comes with the rows of an insertion into a buffer with row state.
+// The inputs of an insertion, besides rows, for a buffer with row state.
 struct Insertion {
   const float *priorities = nullptr;  // one for all rows or one for each
   int64_t given = 0;
-  const uint8_t *ends = nullptr;  // the same of rows that know their episode
+  const uint8_t *ends = nullptr;  // likewise, for rows that know their episode
   int64_t given_ends = 0;
   std::vector<int64_t> steps;
 
-  // Finds it, and whether the rows may be inserted.
+  // Reads the inputs and checks that the rows may be inserted.
   Status Check(const InsertArgs &args) {
     const auto sound = [](const auto &) { return replay::kOk; };
     if (!args.HasGroup(replay::kRowStateGroup)) return replay::WithPlaces(args, sound);
@@ -117,8 +117,8 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
 
 }  // namespace
 
-// Inserts rows; of a ring they replace the oldest. Ends are flags of rows: 1 the last of its episode, 3 that and only an
-// observation.
+// Inserts rows; in a full ring they evict the oldest. Flags in `ends`: 1 the last row of its episode, 3 also that it is
+// only an observation.
 MINDSPORE_REPLAY_KERNEL(insert) {
   Insertion insertion;
   const Status status = insertion.Check(args);
@@ -132,8 +132,7 @@ MINDSPORE_REPLAY_KERNEL(insert) {
   return replay::kOk;
 }
 
-// Writes rows over those of handles, of several for one row the last; skips handles of rows that are gone, and says how
-// many those were.
+// Overwrites the rows of handles; for repeated handles the last row counts. Skips and counts invalid handles.
 MINDSPORE_REPLAY_KERNEL(update) {
   const int64_t *handles = args.data<int64_t>(NAMED("handles"));
   std::vector<int64_t> slots(static_cast<size_t>(args.n()));
@@ -186,7 +185,7 @@ MINDSPORE_REPLAY_KERNEL(read) {
   return replay::kOk;
 }
 
-// Gives rows other priorities; skips handles of rows at which no sample may start, and says how many those were.
+// Sets priorities. Skips and counts handles of rows that no sample may start at.
 MINDSPORE_REPLAY_KERNEL(update_priorities) {
   const float *priorities = args.data<float>(NAMED("priority"));
   const int64_t given = args.elements(NAMED("priority"));
@@ -199,7 +198,7 @@ MINDSPORE_REPLAY_KERNEL(update_priorities) {
   });
 }
 
-// Takes rows out of the draw, and says how many; skips handles of rows that are gone.
+// Deletes rows and counts them; skips invalid handles.
 MINDSPORE_REPLAY_KERNEL(delete) {
   return replay::WithRows(args, [&](const auto &rows) {
     const int64_t removed = replay::Delete(rows, args.template data<int64_t>(NAMED("handles")), args.n());
@@ -208,7 +207,7 @@ MINDSPORE_REPLAY_KERNEL(delete) {
   });
 }
 
-// Moves the clock, and takes rows that became stale out of the draw. A negative `max_staleness` is no limit.
+// Advances the clock and deletes rows that became stale. A negative `max_staleness` is no limit.
 MINDSPORE_REPLAY_KERNEL(advance) {
   const int64_t ticks = *args.data<int64_t>(NAMED("ticks"));
   const int64_t max_staleness = *args.data<int64_t>(NAMED("max_staleness"));
@@ -222,7 +221,7 @@ MINDSPORE_REPLAY_KERNEL(advance) {
   });
 }
 
-// Says what is known of rows: priority, use count and staleness; 0, -1, -1 where no row is stored.
+// Reads priority, use count and staleness of rows; 0, -1, -1 if no row is stored.
 MINDSPORE_REPLAY_KERNEL(info) {
   return replay::WithRows(args, [&](const auto &rows) {
     const replay::RowState &row_state = rows.row_state();
@@ -241,7 +240,7 @@ MINDSPORE_REPLAY_KERNEL(info) {
   });
 }
 
-// Ends the episodes that went on until now, and says how many. The flag is that of their last rows.
+// Ends the running episodes and counts them. The flag is set on their last rows.
 MINDSPORE_REPLAY_KERNEL(end_episodes) {
   const uint8_t flag = *args.data<uint8_t>(NAMED("flag"));
   return replay::WithRows(args, [&](const auto &) {
@@ -250,7 +249,7 @@ MINDSPORE_REPLAY_KERNEL(end_episodes) {
   });
 }
 
-// Forgets all rows. Serial numbers and counts go on.
+// Removes all rows. Serial numbers and counts go on.
 MINDSPORE_REPLAY_KERNEL(reset) {
   int64_t *serials = args.data<int64_t>(NAMED("serials"));
   const auto begin = [&] {
@@ -281,7 +280,7 @@ MINDSPORE_REPLAY_KERNEL(sums) {
   return replay::kOk;
 }
 
-// Gives the total weight, the smallest positive weight, and the number of positive weights.
+// Reads the total weight, the smallest positive weight, and the number of positive weights.
 MINDSPORE_REPLAY_KERNEL(summary) {
   const replay::SumTree tree(args.data<double>(NAMED("weights")), args.capacity());
   double *summary = args.data<double>(NAMED("summary"));
@@ -291,8 +290,8 @@ MINDSPORE_REPLAY_KERNEL(summary) {
   return replay::kOk;
 }
 
-// For Python, where it looks at several arrays of a buffer: keeps the kernels on it out, and lets them in again. The
-// address is that of the buffer's head.
+// Locks and unlocks the kernels of a buffer while Python reads several of its arrays. The address is that of the
+// buffer's head.
 MINDSPORE_REPLAY_EXPORT void replay_hold(const void *address) { replay::Exclusive::LockOf(address).lock(); }
 MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *address) { replay::Exclusive::LockOf(address).unlock(); }
 

@@ -1,4 +1,4 @@
-// Adapters of the kernels that sample; see kernels.cc for the rules that all keep.
+// CPU adapters of the kernels that sample; kernels.cc states the common rules.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -27,21 +27,21 @@ using replay::Timeline;
 using replay::Window;
 using Args = replay::Bound<replay::OperatorNumber("sample")>;
 
-// The weight by which importance weights are measured if that is of the buffer, else -1.
+// Returns the buffer's smallest weight if importance weights are normalized by it, else -1.
 double Measure(const Plan &plan, const replay::SumTree &tree, const replay::Cursors &ring, const int64_t *bounds) {
   if (plan.draw != replay::kByPriority || plan.by_buffer == 0) return -1;
   return replay::LeastWeight(tree, replay::SliceRows(bounds[0], bounds[1], ring.count), ring);
 }
 
-constexpr int64_t kAhead = 1;  // windows that are prefetched
+constexpr int64_t kAhead = 1;  // windows to prefetch
 
-// Outputs of a sample that reaches over nothing but the rows at which it starts.
+// The outputs of a sample of single rows.
 struct RowOutputs {
   std::vector<Gathered> rows;
   std::vector<int64_t *> handles;
   std::vector<float *> weights;
 
-  // Whether an output is one of those, in an array for n of them.
+  // Adds an output that holds n rows, handles or weights. Returns false if it does not fit.
   bool Add(const Args &args, const Output &output, int i, int64_t n) {
     const replay::Arguments &raw = args.raw();
     const replay::Dtype dtype = replay::DtypeOf(raw.dtype(i));
@@ -103,7 +103,7 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
   });
 }
 
-// Asks for the memory of the rows of a window, if they lie together.
+// Prefetches the rows of a window if they are contiguous.
 void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, const Window &window) {
   constexpr int64_t kLine = 64;
   constexpr int64_t kMost = 1 << 14;
@@ -117,7 +117,7 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, cons
   }
 }
 
-// The windows that start in these slots, but for their weights.
+// Returns the windows that start in these slots.
 std::vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs, const std::vector<int64_t> &slots,
                               RandomState *random) {
   const replay::Scope scope = replay::ScopeOf(plan.Outputs(), outputs, plan.chain.steps);
@@ -182,8 +182,8 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
         std::fill_n(to, n, 1.0f);
       }
     }
-    // Sample by sample: windows of one sample share rows, which are then still in the cache. While they are copied, the
-    // rows of the next ones are on their way.
+    // Sample by sample: the windows of one sample share rows, which are then still in the cache. The rows of the next
+    // samples are prefetched meanwhile.
     int64_t bytes = 0;
     for (const Target &target : targets) bytes += n * target.sample_bytes;
     replay::InParallel(n, bytes, [&](int64_t begin, int64_t end) {
@@ -201,8 +201,8 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
 
 }  // namespace
 
-// Samples as the plan says; the first axis of each output is that of samples. By priority the draw uses `given_beta`, which
-// may be beta itself, and moves beta by its step up to 1.
+// Samples as the plan says; the first axis of each output is that of samples. A draw by priority uses `given_beta`,
+// which may be beta itself, and advances beta by its step up to 1.
 MINDSPORE_REPLAY_KERNEL(sample) {
   const Plan &plan = *args.data<Plan>(NAMED("plan"));
   const int first_output = args.at(NAMED("outputs"));
@@ -215,8 +215,8 @@ MINDSPORE_REPLAY_KERNEL(sample) {
   return has_episodes ? SampleWindows(args, plan, n) : SampleRows(args, plan, n);
 }
 
-// Draws rows of G groups, L of each. Options are the column that tells groups, of ints, and whether rows are consecutive;
-// of the template only the shape counts.
+// Draws rows of G groups, L of each. `options`: the integer column that identifies groups, and 1 for consecutive rows.
+// Only the shape of `template` is used.
 MINDSPORE_REPLAY_KERNEL(sample_groups) {
   const replay::Arguments &raw = args.raw();
   const int64_t groups = raw.dim(args.at(NAMED("template")), 0);

@@ -1,5 +1,5 @@
-// A buffer's state in the memory of a GPU, and what the threads of one block do to it together. The functions that are
-// not of one row are called by all threads of a block.
+// A buffer's state in GPU memory, and the parts of its update that one block does. Functions that do not concern a
+// single row are called by all threads of a block.
 #ifndef MINDSPORE_REPLAY_BUFFER_CUH_
 #define MINDSPORE_REPLAY_BUFFER_CUH_
 
@@ -13,8 +13,7 @@
 
 namespace replay {
 
-// What the rows of a buffer are, for those who choose by it: cursors alone where there is no row state, else Alone or
-// Timeline.
+// The kind of a buffer's rows, for overloads: cursors alone without row state, else Alone or Timeline.
 template <typename Rows>
 struct Kind {
   using Type = Rows;
@@ -32,7 +31,7 @@ constexpr bool kInReservoir = std::is_same_v<Rows, ReservoirCursors> || std::is_
 template <typename Rows>
 using PlacesOf = std::conditional_t<kInReservoir<Rows>, ReservoirCursors, Cursors>;
 
-// Calls use(kind) with that of a buffer.
+// Calls use(kind) with the kind of a buffer.
 template <int kOperator, typename Use>
 void WithKind(const Bound<kOperator> &args, const Use &use) {
   using Args = Bound<kOperator>;
@@ -52,7 +51,7 @@ void WithKind(const Bound<kOperator> &args, const Use &use) {
   alone(Kind<Cursors>{});
 }
 
-// Where the state lies; null what is not there. Its cursors are read anew by each function that gives them.
+// Addresses of the state; null for absent arrays. Cursors are read again by each function that returns them.
 struct State {
   int64_t capacity;
   int32_t *head;
@@ -74,12 +73,12 @@ struct State {
   }
   __device__ Cursors Ring() const { return Get(Kind<Cursors>{}); }
 
-  // Slot of a serial number, or -1 if its row is not stored.
+  // Returns the slot of a serial number, or -1 if its row is not stored.
   __device__ int64_t SlotOf(int64_t serial) const {
     return row_serials != nullptr ? Get(Kind<ReservoirCursors>{}).SlotOf(serial) : Ring().SlotOf(serial);
   }
 
-  // Whether its numbers fit each other, as WithPlaces and WithRows of buffer.h ask for it.
+  // True if the numbers are sound, by the criteria of WithPlaces and WithRows in buffer.h.
   __device__ bool Sound() const {
     if (rule != nullptr && !IsRule(*rule, capacity)) return false;
     const Cursors ring = Ring();
@@ -105,12 +104,12 @@ State StateOf(const Bound<kOperator> &args) {
           args.template data_or_null<WindowRule>(NAMED("window_rule"))};
 }
 
-// What takes the slots that the algorithms change, where the nodes above them are computed anew by other means.
+// Discards the changed slots, where the caller refreshes the nodes above by other means.
 struct Ignored {
   REPLAY_BOTH void push_back(int64_t) {}
 };
 
-// Calls refresh(level) for the levels of a tree from below, when all threads are done with the one before.
+// Calls refresh(level) for each level of a tree from below, with a barrier between levels.
 template <typename Refresh>
 __device__ void ForLevels(const SumTree &tree, const Refresh &refresh) {
   for (int level = 1; level <= tree.Height(); ++level) {
@@ -120,7 +119,7 @@ __device__ void ForLevels(const SumTree &tree, const Refresh &refresh) {
   __syncthreads();
 }
 
-// Computes the nodes above slot_of(0), ..., slot_of(n - 1) anew; -1 is no slot.
+// Recomputes the nodes above slot_of(0), ..., slot_of(n - 1); -1 is no slot.
 template <typename SlotOfRow>
 __device__ void RefreshAbove(const SumTree &tree, int64_t n, const SlotOfRow &slot_of) {
   const int64_t first = threadIdx.x < n ? slot_of(threadIdx.x) : -1;
@@ -132,7 +131,7 @@ __device__ void RefreshAbove(const SumTree &tree, int64_t n, const SlotOfRow &sl
   });
 }
 
-// Computes the nodes above n consecutive slots anew, around the ring's end.
+// Recomputes the nodes above n consecutive slots, around the ring's end.
 __device__ inline void RefreshRange(const SumTree &tree, int64_t slot, int64_t n, int64_t capacity) {
   if (n <= 0) return;
   const int64_t before_end = std::min(n, capacity - slot);
@@ -146,17 +145,17 @@ __device__ inline void RefreshRange(const SumTree &tree, int64_t slot, int64_t n
   });
 }
 
-// As RefreshRange, for the rows with serial numbers from `first` up to `last`, which is not one of them.
+// RefreshRange for the rows with serial numbers in [first, last).
 __device__ inline void RefreshRows(const SumTree &tree, const Cursors &ring, int64_t first, int64_t last) {
   if (last > first) RefreshRange(tree, ring.SlotOf(first), last - first, ring.capacity);
 }
 
-// *number = max(*number, value) of numbers that are not negative.
+// *number = max(*number, value), for non-negative numbers.
 __device__ inline void RaiseTo(float *number, float value) {
   if (value > 0) atomicMax(reinterpret_cast<int *>(number), __float_as_int(value));
 }
 
-// Whether one of n numbers is no weight; the same for all threads.
+// True if one of n numbers is not a valid weight; the same for all threads.
 __device__ inline bool HasBadWeight(const float *values, int64_t n) {
   bool bad = false;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) bad |= !IsWeight(values[i]);

@@ -1,4 +1,4 @@
-// What all kernels of a GPU share: launches, failures that only the GPU sees, and the block that comes last.
+// Shared by all GPU kernels: launches, failures that only the GPU detects, and the detection of the last block.
 #ifndef MINDSPORE_REPLAY_DEVICE_CUH_
 #define MINDSPORE_REPLAY_DEVICE_CUH_
 
@@ -22,13 +22,13 @@ namespace replay {
 
 constexpr int kMostColumns = 40;
 #ifdef MINDSPORE_REPLAY_EMULATED
-constexpr int kThreads = 64;  // of a block; few, since one processor runs them all
+constexpr int kThreads = 64;  // per block; few, since one processor runs them all
 #else
-constexpr int kThreads = 256;  // of a block
+constexpr int kThreads = 256;  // per block
 #endif
 
-// Memory of the GPU that a call gives back stays with the process, for the next one: to ask the driver for it anew
-// takes longer than a kernel. CUDA 11.1 has no such memory.
+// GPU memory that a call frees stays with the process for the next call: allocating it from the driver takes longer
+// than a kernel. CUDA 11.1 has no memory pools.
 inline cudaError_t TakeScratch(void **memory, size_t bytes, cudaStream_t stream) {
 #if CUDART_VERSION >= 11020
   return cudaMallocAsync(memory, bytes, stream);
@@ -56,16 +56,16 @@ inline void KeepScratch() {
 #endif
 }
 
-// The first call that was refused on the GPU, in memory of the host: no call waits for the GPU to hear of it.
+// The first call refused on the GPU, in host memory, so that no call waits for the GPU.
 struct Failure {
   int status;
   const char *kernel;
 };
 
-// That memory, null before the first call of a kernel: who only asks for failures makes CUDA choose no device.
+// That memory, null before the first kernel call: a query for failures alone must not make CUDA choose a device.
 inline std::atomic<volatile Failure *> the_failure{nullptr};
 
-// The same for a call of a kernel; null if CUDA has no memory.
+// Returns that memory for a kernel call, allocated on first use; null if CUDA has none.
 inline volatile Failure *TheFailure() {
   static volatile Failure *const failure = [] {
     void *memory = nullptr;
@@ -80,7 +80,7 @@ inline volatile Failure *TheFailure() {
   return failure;
 }
 
-// What a launch on the GPU says its refusal by. State is unchanged then, and a sample is of zeros.
+// Reports that a launch was refused on the GPU. State is unchanged then, and a sample is zero.
 struct Report {
   volatile Failure *failure;
   const char *kernel;
@@ -93,7 +93,7 @@ struct Report {
   }
 };
 
-// A call of a kernel by MindSpore: the stream, and how it came out.
+// A kernel call by MindSpore: its stream, status and scratch memory.
 class Call {
  public:
   Call(const char *kernel, void *stream)
@@ -104,7 +104,7 @@ class Call {
   Call(const Call &) = delete;
   Call &operator=(const Call &) = delete;
 
-  // kOk, or why no kernel may be launched now.
+  // Returns kOk, or the reason why no kernel may be launched now.
   int Ready() const {
     if (report.failure == nullptr) return Refused(cudaErrorMemoryAllocation);
     const int earlier = report.failure->status;
@@ -113,7 +113,7 @@ class Call {
     return kEarlier + earlier;
   }
 
-  // Starts `blocks` blocks, at least one, of kThreads threads; none after a failure.
+  // Launches `blocks` blocks, at least one, of kThreads threads; does nothing after a failure.
   template <typename... Parameters>
   void Launch(void (*kernel)(Parameters...), int64_t blocks, std::common_type_t<Parameters>... parameters) {
     if (status_ != kOk) return;
@@ -122,12 +122,12 @@ class Call {
 #ifdef MINDSPORE_REPLAY_EMULATED
     const auto function = kernel;
 #else
-    const auto *function = reinterpret_cast<const void *>(kernel);  // what every version of CUDA takes
+    const auto *function = reinterpret_cast<const void *>(kernel);  // the type that every version of CUDA accepts
 #endif
     Check(cudaLaunchKernel(function, grid, dim3(kThreads), addresses, 0, stream_));
   }
 
-  // Memory of the GPU for n numbers, for this call alone; null, and the call fails, if there is none.
+  // Returns GPU memory for n numbers, freed with this call; null if there is none, and the call fails.
   template <typename Number>
   Number *Scratch(int64_t n) {
     void *memory = nullptr;
@@ -137,7 +137,7 @@ class Call {
     return static_cast<Number *>(memory);
   }
 
-  // The same, with a copy of what lies somewhere else.
+  // Returns such memory with a copy of `data`.
   void *CopyOf(const void *data, int64_t bytes) {
     void *copy = Scratch<char>(bytes);
     if (copy != nullptr) {
@@ -148,7 +148,7 @@ class Call {
 
   void Fail(int status) { status_ = status; }
 
-  // What the call returns.
+  // The status that the call returns.
   int End() const { return status_; }
 
   const Report report;
@@ -170,8 +170,7 @@ class Call {
   int status_ = kOk;
 };
 
-// Calls the adapter of a kernel with arguments that fit its signature. What it is given in its own state it gets as
-// copies.
+// Calls the adapter of a kernel with bound arguments. Inputs that overlap the buffer's own state are copied first.
 template <int kOperator>
 int RunOnDevice(void (*adapter)(Call *, const Bound<kOperator> &), const char *name, const Arguments &args,
                 void *stream) {
@@ -190,8 +189,7 @@ int RunOnDevice(void (*adapter)(Call *, const Bound<kOperator> &), const char *n
   return call.End();
 }
 
-// Counts the blocks of a launch that are done. Each launch takes the next of many counters, which is zero again after
-// it.
+// Counts the finished blocks of a launch. Each launch takes the next of many counters, which is zero again afterwards.
 constexpr unsigned kTickets = 1024;
 static __device__ unsigned tickets[kTickets];
 
@@ -200,9 +198,9 @@ inline unsigned NextTicket() {
   return next++ % kTickets;
 }
 
-// Whether this block is the last of the launch to come here; it sees all that the others wrote before, and is a barrier
-// for its threads. A launch changes the cursors of a buffer in this block alone, when no other block reads them any
-// more; the others may still be copying rows.
+// True if this block is the last of the launch to get here; it sees all that the others wrote before. A barrier for its
+// threads. Only this block changes the cursors of a buffer, when no other block reads them any more; the others may
+// still be copying rows.
 __device__ inline bool IsLastBlock(unsigned ticket) {
   __shared__ bool last;
   __syncthreads();
@@ -217,7 +215,7 @@ __device__ inline bool IsLastBlock(unsigned ticket) {
   return last;
 }
 
-// Adds up what the threads of a block count; all of them call it.
+// Returns the sum of a value over the threads of a block; all of them call it.
 __device__ inline int64_t SumOfBlock(int64_t value) {
   __shared__ unsigned long long sum;
   __syncthreads();
@@ -228,11 +226,11 @@ __device__ inline int64_t SumOfBlock(int64_t value) {
   return static_cast<int64_t>(sum);
 }
 
-// The first index of a loop over all threads of a launch, and its stride.
+// The first index of a thread's loop over the whole launch, and the stride of that loop.
 __device__ inline int64_t FirstOfGrid() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t GridStride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-// Ends a launch that is refused, in every thread of it: what it would have given, one number, is zero.
+// Ends a refused launch, in every thread of it: its output, one number, is set to zero.
 template <typename Number>
 __device__ void Refuse(const Report &report, int status, Number *given) {
   if (FirstOfGrid() != 0) return;
@@ -240,7 +238,7 @@ __device__ void Refuse(const Report &report, int status, Number *given) {
   report(status);
 }
 
-// How many blocks take n things, one a thread; those too many are taken in turn.
+// Returns the number of blocks for n items, one per thread; at most 4096, whose threads then take several in turn.
 inline int64_t BlocksFor(int64_t n) {
   const int64_t blocks = (n + kThreads - 1) / kThreads;
   return blocks < 4096 ? blocks : 4096;
@@ -248,8 +246,8 @@ inline int64_t BlocksFor(int64_t n) {
 
 }  // namespace replay
 
-// A kernel: the function body that follows takes `call`, and `args`, which fit the operator's signature and lie in memory
-// of the GPU.
+// Defines a kernel: the function body that follows takes `call` and `args`, which are bound to the operator's signature
+// and lie in GPU memory.
 #define MINDSPORE_REPLAY_CUDA_KERNEL(name)                                                                             \
   static void name##_of(replay::Call *call, const replay::Bound<replay::OperatorNumber(#name)> &args);                 \
   MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,                   \

@@ -1,5 +1,5 @@
-// Samples of groups on a GPU, as groups.h has them. Rows are sorted by the value that tells their group, in a bitonic
-// network; a block then finds where groups begin, and draws some and rows of each.
+// Group sampling on a GPU, as in groups.h. Rows are sorted by their group's value in a bitonic network; a block then
+// finds the boundaries of groups and draws groups, and rows of each.
 #ifndef MINDSPORE_REPLAY_GROUPS_CUH_
 #define MINDSPORE_REPLAY_GROUPS_CUH_
 
@@ -18,8 +18,7 @@
 
 namespace replay {
 
-// A row and the value that tells its group, in the order of values, then from the oldest row; at the end those that may not
-// be drawn.
+// A row and its group's value; ordered by value, then oldest first, with ineligible rows at the end.
 struct Member {
   static constexpr int64_t kNone = INT64_MAX;
 
@@ -32,18 +31,18 @@ struct Member {
   }
 };
 
-// A sample of groups: its arguments.
+// The arguments of a group sample.
 struct GroupSample {
   State state;
   const int64_t *options;
   int64_t groups;
   int64_t size;
   uint8_t *mask;
-  Member *members;  // a power of two of them, at least as many as rows
+  Member *members;  // a power of two of them, at least the number of rows
   int64_t all;
-  int32_t *begins;  // of groups, and the end of the last; as many as members and one
-  int32_t *ranks;   // memory for the draw of groups
-  int64_t *slots;   // of the rows drawn; -1 for none
+  int32_t *begins;  // of groups, and the end of the last; one more than members
+  int32_t *ranks;   // scratch for the draw of groups
+  int64_t *slots;   // of the drawn rows; -1 for none
   int k;
   Field columns[kMostColumns];
 
@@ -53,7 +52,7 @@ struct GroupSample {
     return key.row_elements == 1 && !IsFloat(key.dtype) ? kOk : kBadArguments;
   }
 
-  // The number of the column that tells groups.
+  // Returns a row's value in the column that identifies groups.
   __device__ int64_t ValueAt(int64_t slot) const {
     const Field &key = columns[options[0]];
     const bool is_signed = key.dtype == kInt32 || key.dtype == kInt64 || key.dtype == kInt8 || key.dtype == kInt16;
@@ -66,7 +65,7 @@ struct GroupSample {
     }
   }
 
-  // The row at a logical position, if it may be drawn.
+  // Returns the row at a logical position, if it is eligible.
   __device__ Member MemberAt(const Timeline &timeline, int64_t row) const {
     const Cursors &ring = timeline.places();
     if (row >= ring.count) return {0, Member::kNone};
@@ -81,7 +80,8 @@ struct GroupSample {
     return i == 0 || members[i].value != members[i - 1].value;
   }
 
-  // Finds where groups begin and where the last ends, and says how many there are; all threads of a block call it.
+  // Finds the begin of each group and the end of the last. Returns the number of groups; all threads of a block call
+  // it.
   __device__ int64_t FindGroups() const {
     __shared__ int64_t before[kThreads];
     const int64_t first = all * threadIdx.x / blockDim.x, last = all * (threadIdx.x + 1) / blockDim.x;
@@ -96,13 +96,13 @@ struct GroupSample {
     }
     int64_t count = 0;
     for (unsigned i = 0; i < blockDim.x; ++i) count += before[i];
-    if (members[all - 1].row == Member::kNone) return std::max<int64_t>(count - 1, 0);  // the end of the last is found
+    if (members[all - 1].row == Member::kNone) return std::max<int64_t>(count - 1, 0);  // that includes the end
     if (threadIdx.x == 0) begins[count] = static_cast<int32_t>(all);
     return count;
   }
 };
 
-// Of a draw of `size` different numbers below `length`, number i.
+// Returns number i of a draw of `size` different numbers below `length`.
 __device__ inline int64_t DrawnOf(const RandomState &state, int64_t length, int64_t i) {
   int64_t cell = ShufflePartner(state, length, i);
   for (int64_t step = i - 1; step >= 0; --step) {
@@ -117,8 +117,8 @@ static __global__ void __launch_bounds__(kThreads) MembersKernel(const GroupSamp
   for (int64_t i = FirstOfGrid(); i < sample.all; i += GridStride()) sample.members[i] = sample.MemberAt(timeline, i);
 }
 
-// Steps of a bitonic sort: those of `widths`, from the first down to 1 or just that. Where it goes down to 1, a block has
-// what it compares to itself: some runs of twice the first width.
+// Steps of a bitonic sort: widths from `first_width` down to 1 if `down`, else `first_width` alone. If `down`, each
+// block has the elements that it compares to itself: runs of twice the first width.
 static __global__ void __launch_bounds__(kThreads)
     SortKernel(Member *members, int64_t all, int64_t run, int64_t first_width, bool down) {
   const int64_t part = down ? std::max(2 * first_width, std::min(all, int64_t{2} * kThreads)) : all;
@@ -139,7 +139,7 @@ static __global__ void __launch_bounds__(kThreads)
 }
 
 inline void Sort(Call *call, Member *members, int64_t all) {
-  constexpr int64_t kWidest = kThreads;  // of steps that blocks take alone
+  constexpr int64_t kWidest = kThreads;  // steps that blocks do independently
   for (int64_t run = 2; run <= all; run *= 2) {
     int64_t width = run / 2;
     for (; width > kWidest; width /= 2) call->Launch(SortKernel, BlocksFor(all / 2), members, all, run, width, false);

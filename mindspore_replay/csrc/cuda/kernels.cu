@@ -1,6 +1,6 @@
-// The kernels of kernels.cc on a GPU: the same names, arguments and results, in memory of the GPU. An adapter checks
-// what the host knows, dtypes and shapes, and launches; what only the GPU knows is checked there. No call waits for the
-// GPU: one that is refused there changes nothing, and is reported by the next call or by replay_take_failure.
+// The kernels of kernels.cc on a GPU: the same names, arguments and results, in GPU memory. An adapter checks dtypes
+// and shapes, which the host knows, and launches; the GPU checks values. No call waits for the GPU: one that is refused
+// there changes nothing, and the next call or replay_take_failure reports it.
 #include <algorithm>
 #include <cstdint>
 
@@ -30,7 +30,7 @@ using replay::State;
 using replay::SumTree;
 using replay::Timeline;
 
-// Where the rows of an insertion go.
+// The destination of an insertion's rows.
 template <typename Places>
 struct Landing {
   replay::RingWrite plan;
@@ -38,14 +38,14 @@ struct Landing {
 
   __device__ Landing(const State &state, int64_t n)
       : plan(replay::PlanWrite(n, *state.head, *state.count, state.capacity)), capacity(state.capacity) {}
-  // The slot of a row of the batch that stays, or -1.
+  // Returns the slot of a row of the batch, or -1 if it is not kept.
   __device__ int64_t SlotOf(int64_t row) const {
     return row < plan.skipped ? -1 : replay::SlotOf(row - plan.skipped, plan.slot, capacity);
   }
 };
 
-// Of rows of one batch for one slot of a reservoir the last stays: the one that has its serial number there when all have
-// tried.
+// Of several rows of a batch for one slot of a reservoir the last is kept: the one whose serial number is in the slot
+// when all have tried.
 template <>
 struct Landing<replay::ReservoirCursors> {
   replay::ReservoirCursors places;
@@ -60,25 +60,25 @@ struct Landing<replay::ReservoirCursors> {
   }
 };
 
-// An insertion: its arguments.
+// The arguments of an insertion.
 struct Insertion {
   State state;
   const float *priorities;  // one for all rows, or one for each
   int64_t given;
-  const uint8_t *ends;  // the same of rows that know their episode
+  const uint8_t *ends;  // likewise, for rows that know their episode
   int64_t given_ends;
   int64_t n;
-  int64_t *steps;  // of StepsKernel: the status, and the steps of all rows
+  int64_t *steps;  // from StepsKernel: the status, then the steps of all rows
   int32_t *stored;
 
-  // Whether the rows may be inserted; the same in all blocks.
+  // Returns kOk if the rows may be inserted; the same in all blocks.
   __device__ int Status() const {
     const bool sound = state.Sound();
     const bool bad = given > 0 && replay::HasBadWeight(priorities, given);
     return !sound ? replay::kBadArguments : bad ? replay::kBadWeight : replay::kOk;
   }
 
-  // Stores what is known of a new row but its steps.
+  // Stores the state of a new row, but for its step.
   template <typename Rows>
   __device__ void SetRowState(int64_t row, int64_t slot) const {
     const float priority = priorities[given == n ? row : 0];
@@ -86,7 +86,7 @@ struct Insertion {
     state.row_state.tree.SetLeaf(slot, replay::kHasEpisodes<Rows> ? 0 : (*state.row_state.rule)(priority));
   }
 
-  // What the last block does when all have marked their rows: moves the cursors, and brings the tree up to date.
+  // The last block, when all have marked their rows: moves the cursors and refreshes the tree.
   template <typename Rows>
   __device__ void End(const Landing<Cursors> &landing) const {
     const replay::RingWrite &plan = landing.plan;
@@ -145,7 +145,7 @@ struct Insertion {
   }
 };
 
-// Before rows of episodes are stored: the steps of all, and whether they may be.
+// Runs before rows of episodes are stored: computes all steps, and the status.
 __global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertion) {
   int status = insertion.Status();
   bool fits = true;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertio
   if (threadIdx.x == 0) insertion.steps[0] = status;
 }
 
-// Before rows go into a reservoir: each puts its serial number in its slot.
+// Runs before rows go into a reservoir: each writes its serial number to its slot.
 __global__ void __launch_bounds__(kThreads) ClaimKernel(const Insertion insertion) {
   if (insertion.Status() != replay::kOk) return;
   const Landing<replay::ReservoirCursors> landing(insertion.state, insertion.n);
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads)
   if (last) insertion.End<Rows>(landing);
 }
 
-// Before rows are written over others: where each goes, -1 if it is written over by a later one or its handle is dead.
+// Runs before an update: finds the slot of each row, -1 if a later row overwrites it or its handle is invalid.
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     UpdateSlotsKernel(const Report report, const State state, const int64_t *handles, int64_t n, int64_t *slots,
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kThreads)
   const replay::StepsByCell rows_by_slot(table, buckets);
   const auto slot_of = [=](int64_t i) { return slots[i]; };
   rows_by_slot.Build(n, slot_of);
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {  // what one thread takes away no other finds to be the latest
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {  // a row that one thread drops is never the latest for another
     if (slots[i] >= 0 && rows_by_slot.Latest(slots[i], n, slot_of) > i) slots[i] = -1;
   }
   const int64_t all = replay::SumOfBlock(skipped);
@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
 }
 
-// Calls visit(slot) for the rows whose weights the deletion of a row changes.
+// Calls visit(slot) for the rows whose weights change if a row is deleted.
 template <typename Places, typename Visit>
 __device__ void ForWeightsAround(const replay::Alone<Places> &, int64_t, int64_t slot, const Visit &visit) {
   visit(slot);
@@ -295,7 +295,7 @@ __device__ void ForWeightsAround(const Timeline &timeline, int64_t handle, int64
   timeline.ForStartsAround(handle, slot, visit);
 }
 
-// Computes the nodes anew that the deletion of consecutive rows changes.
+// Recomputes the nodes that the deletion of consecutive rows changes.
 template <typename Places>
 __device__ void RefreshAround(const replay::Alone<Places> &rows, int64_t first, int64_t last) {
   replay::RefreshRows(rows.row_state().tree, rows.places(), first, last);
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(kThreads)
   int64_t dead = 0, removed = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dead += handles[i] >= 0 && rows.StoredSlot(handles[i]) < 0;
   __syncthreads();
-  // Of threads that delete one row the first to mark its clock does; clocks are not negative.
+  // Of threads that delete one row the first to mark its clock wins; clocks are not negative.
   constexpr unsigned long long kMark = 1ULL << 63;
   const auto clock_of = [&](int64_t slot) {
     return reinterpret_cast<unsigned long long *>(&row_state.insertion_clocks[slot]);
@@ -341,7 +341,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const int64_t slot = rows.places().SlotOf(handles[i]);
       if (slot < 0) continue;
-      int64_t done = -1;  // neighbours have one node most times
+      int64_t done = -1;  // neighbours mostly share a node
       ForWeightsAround(rows, handles[i], slot, [&](int64_t start) {
         const int64_t node = SumTree::NodeOf(level, start);
         if (node != done) row_state.tree.RefreshNode(level, node);
@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// The first row that is not stale when the clock has moved, which it does here; rows come in the order of their clocks.
+// Advances the clock. Returns the first row that is not stale then; rows are in the order of their clocks.
 template <typename Places>
 __device__ int64_t MoveClock(const RowState &row_state, const Places &places, int64_t ticks, int64_t max_staleness) {
   __shared__ int64_t fresh;
@@ -431,8 +431,8 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *ended = static_cast<int32_t>(all);
 }
 
-// Sets numbers to one value: arrays, shared out among all threads of a launch, or single numbers, which blocks look at
-// until the last of them.
+// Sets numbers to one value: arrays, shared among all threads of a launch, or single numbers, which blocks read until
+// the last block sets them.
 struct Fill {
   bool arrays;
 
@@ -577,8 +577,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(summary) {
   call->Launch(SummaryKernel, 1, replay::RowStateOf(args).tree, args.data<double>(NAMED("summary")));
 }
 
-// The status of the first call that was refused on the GPU since this was asked, or 0, and the name of its kernel. Of
-// calls in flight nothing is known; a caller who wants to know waits for them first.
+// Returns the status of the first call refused on the GPU since the last query, or 0, and the name of its kernel. Calls
+// in flight are not covered; a caller that needs them waits first.
 MINDSPORE_REPLAY_EXPORT int replay_take_failure(const char **kernel) {
   volatile replay::Failure *failure = replay::the_failure;
   if (failure == nullptr || failure->status == replay::kOk) return replay::kOk;

@@ -1,5 +1,5 @@
-// Rows on their way into and out of columns on a GPU, in units of up to 16 bytes, neighbouring threads on neighbouring
-// units. A block takes some rows of a batch, or a part of one if rows are wide.
+// Copies rows into and out of columns on a GPU, in units of up to 16 bytes, neighbouring units by neighbouring threads.
+// A block takes some rows of a batch, or a part of one if rows are wide.
 #ifndef MINDSPORE_REPLAY_ROWS_CUH_
 #define MINDSPORE_REPLAY_ROWS_CUH_
 
@@ -21,7 +21,7 @@ constexpr int64_t kBytesOfBlock = 1 << 14;
 constexpr int kTogether = 4;  // units that a thread loads before it stores the first
 constexpr int kWarp = 32;
 
-// A column and the rows that come or go.
+// A column and the rows to copy in or out.
 struct Column {
   char *stored;
   char *batch;
@@ -33,7 +33,7 @@ struct Columns {
   Column column[kMostColumns];
 };
 
-// How the rows of a batch are shared out: each block takes `per_block` rows, or one of `parts` parts of them.
+// The partition of a batch among blocks: each takes `per_block` rows, or one of `parts` parts of them.
 struct Chunks {
   int64_t n;
   int64_t per_block;
@@ -50,14 +50,14 @@ inline Chunks ChunksOf(int64_t n, int64_t row_bytes) {
   return {n, per_block, std::max<int64_t>(1, per_block * row_bytes / kBytesOfBlock)};
 }
 
-// What this block takes.
+// The share of this block.
 struct Chunk {
   int64_t first;
   int64_t count;
   int64_t part;
   int64_t parts;
 
-  // This block's part of n things, from Begin(n) to End(n).
+  // This block's part of n items is [Begin(n), End(n)).
   __device__ int64_t Begin(int64_t n) const { return n * part / parts; }
   __device__ int64_t End(int64_t n) const { return n * (part + 1) / parts; }
 };
@@ -68,14 +68,14 @@ __device__ inline Chunk ThisChunk(const Chunks &chunks) {
   return {first, std::min(chunks.per_block, chunks.n - first), blockIdx.x % chunks.parts, chunks.parts};
 }
 
-// The largest unit, up to 16 bytes, that divides all of these numbers.
+// Returns the largest unit, up to 16 bytes, that divides all of these numbers.
 __device__ inline int64_t UnitOf(int64_t row_bytes, const void *a, const void *b) {
   const uint64_t bits =
       static_cast<uint64_t>(row_bytes) | reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | 16;
   return static_cast<int64_t>(bits & (~bits + 1));
 }
 
-// Calls copy(Unit{}) with a type as large as a unit.
+// Calls copy(Unit{}) with a type of the unit's size.
 template <typename Copy>
 __device__ void WithUnit(int64_t unit, const Copy &copy) {
   switch (unit) {
@@ -87,8 +87,8 @@ __device__ void WithUnit(int64_t unit, const Copy &copy) {
   }
 }
 
-// Copies units begin, ..., end - 1, shared out among `threads` threads of which this is number `thread`: from(u) says
-// where a unit lies, null for one that is zero, and to(u) where it goes, null for nowhere.
+// Copies units [begin, end), shared among `threads` threads; this is number `thread`. from(u) is the source of a unit,
+// null for zeros; to(u) its destination, null for none.
 template <typename Unit, typename From, typename To>
 __device__ void CopyUnits(int64_t begin, int64_t end, int64_t thread, int64_t threads, const From &from, const To &to) {
   for (int64_t first = begin + thread; first < end; first += kTogether * threads) {
@@ -110,7 +110,8 @@ __device__ void CopyUnits(int64_t begin, int64_t end, int64_t thread, int64_t th
 
 enum Direction { kIn, kOut };
 
-// Copies the rows of a chunk into the slots of k columns, or out of them. A slot of -1 takes no row, and gives zeros.
+// Copies the rows of a chunk into the slots of k columns, or out of them. A slot of -1 receives no row and yields
+// zeros.
 template <Direction kDirection>
 __device__ void CopyRows(const Column *columns, int k, const Chunk &chunk, const int64_t *slots) {
   for (int c = 0; c < k; ++c) {
@@ -124,7 +125,7 @@ __device__ void CopyRows(const Column *columns, int k, const Chunk &chunk, const
       const int64_t total = chunk.count * units;
       const int64_t begin = chunk.Begin(total), end = chunk.End(total);
       int64_t thread = threadIdx.x, threads = blockDim.x;
-      if (end - begin <= kWarp * kTogether) {  // a column for each warp in turn, all at once
+      if (end - begin <= kWarp * kTogether) {  // one warp per column, all columns at once
         if (threadIdx.x / kWarp != c % (blockDim.x / kWarp)) return;
         thread %= kWarp;
         threads = kWarp;
@@ -150,14 +151,14 @@ __device__ void CopyRows(const Column *columns, int k, const Chunk &chunk, const
   }
 }
 
-// Copies rows between a batch and slots that a kernel before this one has found.
+// Copies rows between a batch and slots that an earlier kernel has found.
 template <Direction kDirection>
 __global__ void __launch_bounds__(kThreads) CopyKernel(const int64_t *slots, const Columns columns, const Chunks chunks) {
   const Chunk chunk = ThisChunk(chunks);
   CopyRows<kDirection>(columns.column, columns.k, chunk, slots + chunk.first);
 }
 
-// The columns of a call, and its rows.
+// Returns the columns of a call, with its rows.
 template <int kOperator>
 Columns ColumnsOf(const Bound<kOperator> &args) {
   Columns columns{};
@@ -170,7 +171,7 @@ Columns ColumnsOf(const Bound<kOperator> &args) {
   return columns;
 }
 
-// How they are shared out.
+// Returns their partition among blocks.
 template <int kOperator>
 Chunks ChunksOf(const Bound<kOperator> &args, int64_t n) {
   int64_t bytes = 0;

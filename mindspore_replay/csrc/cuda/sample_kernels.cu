@@ -1,4 +1,4 @@
-// The kernels of sample_kernels.cc on a GPU; see kernels.cu for the rules that all keep.
+// The kernels of sample_kernels.cc on a GPU; kernels.cu states the common rules.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -41,25 +41,25 @@ using replay::Window;
 constexpr int kMostOutputs = 48;
 constexpr int64_t kWindowsOfBlock = 32;
 
-// The handles of a sample that is refused: of no row, so that what is done to them is done to none.
+// The handle in a refused sample: it stands for no row, so later operations skip it.
 constexpr int64_t kNoRow = -1;
 
-// What is the same for all draws of a sample.
+// Values common to all draws of a sample.
 struct Draws {
   replay::Ranks ranks;
   bool by_priority;
-  bool rotates;    // whether points of the total weight are counted from another slot than 0
+  bool rotates;    // points of the total weight are counted from a slot other than 0
   double offset;   // the weight before that slot
-  double stratum;  // of the total weight, for draws by priority
-  double total;    // weight that they draw from
-  double least;    // the smallest weight of that
-  bool in_range;   // whether they draw from a range of rows only
+  double stratum;  // weight of a stratum, for draws by priority
+  double total;    // weight that draws are made from
+  double least;    // smallest weight among it
+  bool in_range;   // draws are limited to a range of rows
   replay::RowRange rows;
-  int64_t first;   // logical row of rank 0, and the ring's head, of draws without weights
+  int64_t first;   // logical row of rank 0, and the ring's head, for draws without weights
   int64_t head;
 };
 
-// A sample: its arguments.
+// The arguments of a sample.
 struct Sample {
   State state;
   const int64_t *bounds;
@@ -69,14 +69,14 @@ struct Sample {
   int64_t count_of_powers;
   const Plan *plan;
   int64_t n;
-  int64_t *own_handles;       // null if an output is sure to hold them
-  const int64_t *given_ranks; // of RanksKernel
+  int64_t *own_handles;       // null if an output certainly holds them
+  const int64_t *given_ranks; // from RanksKernel
   int k;
   int count;
   Field columns[kMostColumns];
   Field outputs[kMostOutputs];
 
-  // Whether the outputs hold what the plan says, and for outputs that are rows where they come from and go, in `rows`; the
+  // True if the outputs can hold what the plan asks for. Writes source and destination of row outputs to `rows`. The
   // same for all threads of a block.
   template <typename Rows>
   __device__ bool Holds(Column *rows) const {
@@ -99,7 +99,7 @@ struct Sample {
     return __syncthreads_and(holds) != 0;
   }
 
-  // Finds what draws have in common; the same in all blocks.
+  // Computes the common values of draws; the same in all blocks.
   template <typename Rows>
   __device__ int Load(Draws *draws) const {
     const bool has_row_state = plan->draw != replay::kUniformly;
@@ -116,7 +116,7 @@ struct Sample {
       if (draws->by_priority) return LoadByPriority(tree, ring, rows, draws);
     }
     draws->ranks.replace = plan->replace != 0;
-    // A full ring holds the same rows in any order, so a draw from all of it may name slots directly.
+    // A full ring holds the same rows in any order, so a draw from all of it can yield slots directly.
     draws->rotates = ordered || rows.size < ring.capacity;
     if constexpr (replay::kHasRowState<Rows>) {
       draws->ranks.size = static_cast<int64_t>(replay::SumRows(tree, rows, ring.head, ring.capacity));
@@ -131,7 +131,7 @@ struct Sample {
     return replay::kOk;
   }
 
-  // The slot of draw i.
+  // Returns the slot of draw i.
   template <typename Rows>
   __device__ int64_t SlotOf(const Draws &draws, int64_t i) const {
     if constexpr (replay::kHasRowState<Rows>) {
@@ -148,14 +148,14 @@ struct Sample {
     }
   }
 
-  // Whether there is an output of a kind.
+  // True if there is an output of a kind.
   __device__ bool Gives(int64_t kind) const {
     bool gives = false;
     for (int j = 0; j < count; ++j) gives |= plan->Outputs()[j].kind == kind;
     return gives;
   }
 
-  // Number i of the outputs of a kind.
+  // Writes number i of the outputs of a kind.
   template <typename Number>
   __device__ void Give(int64_t kind, int64_t i, Number number) const {
     for (int j = 0; j < count; ++j) {
@@ -171,7 +171,7 @@ struct Sample {
     return handles;
   }
 
-  // What each row drawn is noted by, once.
+  // Records each drawn row, once.
   template <typename Rows>
   __device__ void Note(const Draws &draws, int64_t i, int64_t slot) const {
     const int64_t handle = state.Get(Kind<replay::PlacesOf<Rows>>{}).HandleOf(slot);
@@ -187,7 +187,7 @@ struct Sample {
     Give(replay::kWeight, i, 1.0f);
   }
 
-  // What the last block does when all rows are noted.
+  // The last block, when all rows are recorded.
   template <typename Rows>
   __device__ void End(const Draws &draws) const {
     if constexpr (replay::kHasRowState<Rows>) {
@@ -203,7 +203,7 @@ struct Sample {
     if (draws.by_priority) replay::MoveBeta(beta, plan->beta_step);
   }
 
-  // What a sample that is refused gives.
+  // Writes the output of a refused sample: zeros.
   __device__ void FillZeros(const Chunk &chunk) const {
     for (int i = 0; i < count; ++i) {
       const bool is_handle = plan->Outputs()[i].kind == replay::kHandle && outputs[i].dtype == replay::kInt64;
@@ -217,7 +217,7 @@ struct Sample {
   }
 
  private:
-  // What draws by priority from a range of rows have in common; the same in all blocks.
+  // Computes the common values of draws by priority from a range of rows; the same in all blocks.
   __device__ int LoadByPriority(const SumTree &tree, const replay::Cursors &ring, replay::RowRange rows, Draws *draws) const {
     draws->rows = rows;
     draws->in_range = rows.size < ring.count;
@@ -238,7 +238,7 @@ struct Sample {
     return replay::kOk;
   }
 
-  // Whether n rows of a range weigh something, for all threads of a block.
+  // True if n rows of a range have positive weight; the same for all threads of a block.
   __device__ bool HasPositive(const SumTree &tree, const replay::Cursors &ring, replay::RowRange rows) const {
     int64_t found = 0;
     for (int64_t begin = 0; begin < rows.size && found < n; begin += blockDim.x) {
@@ -253,10 +253,10 @@ struct Sample {
     return replay::ImportanceWeight(smallest, state.row_state.tree.Leaf(slot), *given_beta);
   }
 
-  // Gives importance weights that are measured by the smallest weight of the sample.
+  // Writes importance weights normalized by the smallest weight of the sample.
   template <typename SlotOfDraw>
   __device__ void GiveWeights(const SlotOfDraw &slot_of) const {
-    __shared__ unsigned long long smallest;  // the bits of positive numbers are in their order
+    __shared__ unsigned long long smallest;  // positive numbers are ordered as their bits
     const auto bits_of = [&](int64_t i) {
       return static_cast<unsigned long long>(__double_as_longlong(state.row_state.tree.Leaf(slot_of(i))));
     };
@@ -279,7 +279,7 @@ struct Sample {
     }
   }
 
-  // Removes the rows that have had their last delivery.
+  // Removes the rows that reached their last delivery.
   template <typename SlotOfDraw>
   __device__ void Deliver(const SlotOfDraw &slot_of) const {
     const RowState &row_state = state.row_state;
@@ -299,7 +299,7 @@ struct Sample {
 };
 static_assert(sizeof(Sample) <= 3584, "a launch takes 4096 bytes");
 
-// Before a sample of more than a block can shuffle: all its ranks. One block.
+// Runs before a sample too large for a block to shuffle: computes all its ranks, in one block.
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int64_t *ranks, int32_t *table) {
   Draws draws;
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int
   for (int64_t i = threadIdx.x; i < sample.n; i += blockDim.x) ranks[i] = draws.ranks.DrawnIn(steps, i);
 }
 
-// Copies `rows` rows that lie in two columns, a few threads on each; from(row) says where, null for one of zeros.
+// Copies `rows` rows of two columns, a few threads per row; from(row) is the source, null for zeros.
 template <typename From>
 __device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, const char *a, const char *b, char *out,
                          const From &from) {
@@ -331,14 +331,14 @@ __device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, co
   });
 }
 
-// Fills in what a target gives for the windows of a chunk.
+// Writes the output of a target for the windows of a chunk.
 __device__ void FillTarget(const Target &target, const Timeline &timeline, const Chunk &chunk, const Window *windows,
                            const double *powers) {
   char *out = target.out + chunk.first * target.sample_bytes;
   const Output &output = target.output;
   switch (output.kind) {
     case replay::kHandle:
-    case replay::kWeight: return;  // they are noted
+    case replay::kWeight: return;  // already recorded
     case replay::kWindow:
     case replay::kStack:
       return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out,
@@ -393,7 +393,7 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
   }
 }
 
-// What a sample reaches over from the slot of draw i.
+// Computes the extent of the sample from the slot of draw i.
 __device__ void Reach(const Sample &, const Draws &, int64_t, int64_t slot, int64_t *reached) { *reached = slot; }
 
 __device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64_t slot, Window *window) {
@@ -408,7 +408,7 @@ __device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64
                                          replay::RandomBits(key, counter + static_cast<uint64_t>(sample.n)));
 }
 
-// Copies what the outputs hold of the rows or windows of a chunk.
+// Copies the outputs of a chunk's rows or windows.
 __device__ void Copy(const Sample &sample, const Column *rows, const Chunk &chunk, const int64_t *slots) {
   replay::CopyRows<replay::kOut>(rows, sample.count, chunk, slots);
 }
@@ -422,7 +422,7 @@ __device__ void Copy(const Sample &sample, const Column *, const Chunk &chunk, c
 }
 
 template <typename Rows>
-__global__ void __launch_bounds__(kThreads, replay::kHasEpisodes<Rows> ? 3 : 4)  // blocks of a processor at once, at least
+__global__ void __launch_bounds__(kThreads, replay::kHasEpisodes<Rows> ? 3 : 4)  // minimum of resident blocks per multiprocessor
     SampleKernel(const Report report, unsigned ticket, const Sample sample, const Chunks chunks) {
   constexpr bool kHasEpisodes = replay::kHasEpisodes<Rows>;
   __shared__ std::conditional_t<kHasEpisodes, Window, int64_t> reached[kHasEpisodes ? kWindowsOfBlock : kThreads];
@@ -453,7 +453,7 @@ __global__ void __launch_bounds__(kThreads, replay::kHasEpisodes<Rows> ? 3 : 4) 
 
 using Args = replay::Bound<replay::OperatorNumber("sample")>;
 
-// Whether an output is sure to hold handles, if the plan is sound: one of n int64 where no column has single ones.
+// True if an output certainly holds handles when the plan is sound: n int64 where no column has one int64 per row.
 bool HoldsHandles(const Sample &sample) {
   const auto is_int64 = [](const Field &field, int64_t elements) { return field.Is(replay::kInt64, elements); };
   return std::any_of(sample.outputs, sample.outputs + sample.count,

@@ -1,6 +1,6 @@
-// The first steps of a Fisher-Yates shuffle on a GPU, all at once. The cell that step i takes was last changed by the
-// latest step before i that took it, which put there what was in its own cell: a walk over steps, each of which is
-// looked up in a hash table of the cells that steps take. The result is that of draw.h, step by step.
+// The first steps of a Fisher-Yates shuffle on a GPU, in parallel. The cell that step i takes was last changed by the
+// latest earlier step that took it, which put the content of its own cell there. This gives a walk over steps, each
+// looked up in a hash table of the cells that steps take. The result equals that of draw.h, step by step.
 #ifndef MINDSPORE_REPLAY_SHUFFLE_CUH_
 #define MINDSPORE_REPLAY_SHUFFLE_CUH_
 
@@ -12,12 +12,13 @@
 
 namespace replay {
 
-constexpr int64_t kMostInBlock = 2048;  // draws of which the table fits into the memory of a block
+constexpr int64_t kMostInBlock = 2048;  // draws whose table fits into a block's shared memory
 
-// Steps 0, 1, ... by the cell that each takes, which cell_of(step) says; a negative one is none.
+// Steps 0, 1, ... indexed by the cell that each takes, cell_of(step); a negative cell is none.
 class StepsByCell {
  public:
-  // Numbers of memory for so many steps: a list for each bucket, whose number is a power of two, and a link for each step.
+  // Size of the memory for a number of steps: a list head for each bucket (a power of two of them), and a link for each
+  // step.
   static constexpr int64_t Buckets(int64_t steps) {
     int64_t buckets = 4;
     while (buckets < 2 * steps) buckets *= 2;
@@ -28,7 +29,7 @@ class StepsByCell {
   __device__ StepsByCell(int32_t *memory, int64_t buckets)
       : mask_(static_cast<uint64_t>(buckets - 1)), lists_(memory), links_(memory + buckets) {}
 
-  // Puts the first steps into the table; all threads of a block call it.
+  // Inserts the first steps into the table; all threads of a block call it.
   template <typename CellOf>
   __device__ void Build(int64_t steps, const CellOf &cell_of) const {
     __syncthreads();
@@ -41,7 +42,7 @@ class StepsByCell {
     __syncthreads();
   }
 
-  // The latest step before one that takes a cell, or -1.
+  // Returns the latest step before `before` that takes a cell, or -1.
   template <typename CellOf>
   __device__ int64_t Latest(int64_t cell, int64_t before, const CellOf &cell_of) const {
     int64_t latest = -1;
@@ -59,8 +60,8 @@ class StepsByCell {
   int32_t *links_;
 };
 
-// Draws of ranks in [0, size): with replacement, or by a shuffle. Where more are drawn than a block's memory can
-// shuffle, `given` are those of a kernel before this one, else null.
+// Draws of ranks in [0, size): with replacement, or by a shuffle. `given` holds the ranks from an earlier kernel if a
+// block's memory is too small for the shuffle, else null.
 struct Ranks {
   RandomState state;
   int64_t size;
@@ -69,7 +70,7 @@ struct Ranks {
 
   __device__ int64_t CellOf(int64_t step) const { return ShufflePartner(state, size, step); }
 
-  // Makes ready the first n of them; all threads of a block call it.
+  // Prepares the first n of them; all threads of a block call it.
   __device__ void Begin(int64_t n) const {
     if (!replace && given == nullptr) BeginIn(OfBlock(), n);
   }
@@ -81,7 +82,7 @@ struct Ranks {
     if (replace) return DrawnRow(state, {0, size}, i);
     return given != nullptr ? given[i] : DrawnIn(OfBlock(), i);
   }
-  // What step i, one of those in the table, draws.
+  // Returns the draw of step i, one of those in the table.
   __device__ int64_t DrawnIn(const StepsByCell &steps, int64_t i) const {
     const auto latest = [&](int64_t cell, int64_t before) {
       return steps.Latest(cell, before, [this](int64_t step) { return CellOf(step); });

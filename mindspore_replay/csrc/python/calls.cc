@@ -1,5 +1,5 @@
-// The extension module mindspore_replay._calls: how Python reaches a kernel with little in between. Its objects are not safe
-// for threads; the buffer's lock guards them.
+// The extension module mindspore_replay._calls: calls kernels from Python with little overhead. Its objects are not
+// thread-safe; the buffer's lock guards them.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -16,7 +16,7 @@ T *At(PyObject *address) {
   return static_cast<T *>(PyLong_AsVoidPtr(address));
 }
 
-// ---- Call: a kernel and its arguments, whose memory belongs to the Python object that made it.
+// ---- Call: a kernel and its arguments. Their memory belongs to the Python object that made it.
 
 struct Call {
   PyObject_HEAD
@@ -56,7 +56,7 @@ void FreeCall(PyObject *object) {
   Py_DECREF(type);
 }
 
-// The memory of a C-contiguous array, or of a Tensor; null with an exception set if there is none.
+// Returns the memory of a C-contiguous array or of a Tensor; null with an exception set if there is none.
 void *MemoryOf(const Call *self, PyObject *item) {
   if (PyObject_CheckBuffer(item)) {
     Py_buffer view;
@@ -73,7 +73,7 @@ void *MemoryOf(const Call *self, PyObject *item) {
   return memory;
 }
 
-// locate(at, items): arguments at, at + 1, ... are the memory of these Tensors and arrays, a tuple or list.
+// locate(at, items): points arguments at, at + 1, ... to the memory of these Tensors and arrays, a tuple or list.
 PyObject *Locate(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
   auto *self = reinterpret_cast<Call *>(object);
   if (nargs != 2 || !(PyTuple_CheckExact(args[1]) || PyList_CheckExact(args[1]))) {
@@ -106,8 +106,8 @@ int RunKernel(const Call *self) {
 // run() -> the kernel's status.
 PyObject *Run(PyObject *object, PyObject *) { return PyLong_FromLong(RunKernel(reinterpret_cast<Call *>(object))); }
 
-// give(at, makers, share): arguments from `at` on are what the makers, a tuple, make. Runs the kernel and gives a tuple of
-// share(array) for each of them, or the kernel's status if it did not do its work. `share` may be None.
+// give(at, makers, share): calls each of `makers`, a tuple, for the arguments from `at` on and runs the kernel. Returns
+// a tuple of share(array) for each of them, or the kernel's status if it failed. `share` may be None.
 PyObject *Give(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
   auto *self = reinterpret_cast<Call *>(object);
   if (nargs != 3 || !PyTuple_CheckExact(args[1])) {
@@ -156,11 +156,12 @@ PyType_Slot call_slots[] = {
 };
 PyType_Spec call_spec = {"mindspore_replay._calls.Call", sizeof(Call), 0, Py_TPFLAGS_DEFAULT, call_slots};
 
-// ---- Row: takes one row that is plainly right to the places where a kernel reads it, and runs that; knows such a batch.
+// ---- Row: copies a row to the memory that a kernel reads and runs the kernel, if the row fits exactly; recognizes
+// such batches.
 
 struct Place {
   char *memory;
-  char kind;  // NumPy's: b, i, u, f
+  char kind;  // NumPy kind: b, i, u, f
   int64_t item_bytes;
   std::vector<Py_ssize_t> shape;
 };
@@ -172,7 +173,7 @@ struct Row {
   Call *call;
 };
 
-// Kind of a dtype that is written as one character by the buffer protocol, 0 for any other.
+// Returns the kind of a dtype with a one-character format in the buffer protocol, 0 for any other.
 char KindOf(const char *format) {
   if (format == nullptr || format[0] == '\0' || format[1] != '\0') return 0;
   if (format[0] == '?') return 'b';
@@ -202,12 +203,12 @@ bool StoreSmall(int64_t value, const Place &place) {
   }
 }
 
-// Calls use(view) if an array is contiguous and has exactly the dtype and shape of a place, after `lead` other axes.
+// Calls use(view) if an array is contiguous and has exactly the dtype and shape of a place, behind `lead` other axes.
 template <typename Use>
 bool UseArray(PyObject *array, const Place &place, size_t lead, const Use &use) {
   Py_buffer view;
   if (PyObject_GetBuffer(array, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
-    PyErr_Clear();  // strides, or a dtype that the protocol does not know: the caller looks closer
+    PyErr_Clear();  // strides, or a dtype unknown to the protocol: the caller takes the general path
     return false;
   }
   const size_t ndim = place.shape.size();
@@ -225,7 +226,8 @@ bool StoreArray(PyObject *array, const Place &place) {
   });
 }
 
-// Whether a field is plainly right: an array, or Python's own number of the column's kind, ints small enough for all.
+// Stores a field. Returns false unless it fits exactly: an array, or Python's own number of the column's kind, with
+// ints in the range of every column dtype.
 bool StoreField(const Row *self, PyObject *value, const Place &place) {
   if (Py_TYPE(value) == self->array_type) return StoreArray(value, place);
   if (!place.shape.empty()) return false;
@@ -237,7 +239,7 @@ bool StoreField(const Row *self, PyObject *value, const Place &place) {
   return overflow == 0 && number >= 0 && number < 128 && StoreSmall(number, place);
 }
 
-// (exp) -> the status of the kernel that has taken the row, or -1 if the caller is to look closer.
+// (exp) -> the status of the kernel that took the row, or -1 if the caller has to take the general path.
 PyObject *TakeRow(PyObject *object, PyObject *args, PyObject *) {
   const auto *self = reinterpret_cast<Row *>(object);
   PyObject *exp = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : nullptr;
@@ -257,8 +259,8 @@ PyObject *TakeRow(PyObject *object, PyObject *args, PyObject *) {
   return PyLong_FromLong(RunKernel(self->call));
 }
 
-// batch(exp) -> how many rows there are in arrays of exactly the places' dtypes and shapes, behind one leading axis; 0 if
-// the caller is to look closer.
+// batch(exp) -> the number of rows in arrays of exactly the places' dtypes and shapes, behind one leading axis; 0 if
+// the caller has to take the general path.
 PyObject *CountBatch(PyObject *object, PyObject *exp) {
   const auto *self = reinterpret_cast<Row *>(object);
   if (!(PyList_CheckExact(exp) || PyTuple_CheckExact(exp)) ||
@@ -284,7 +286,7 @@ PyMethodDef row_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-// Row(array_type, places, call): places are tuples of address, kind, bytes of one item, and shape.
+// Row(array_type, places, call): each place is a tuple of address, kind, bytes of one item, and shape.
 PyObject *NewRow(PyTypeObject *type, PyObject *args, PyObject *) {
   PyObject *array_type, *places, *call;
   if (!PyArg_ParseTuple(args, "O!O!O", &PyType_Type, &array_type, &PyTuple_Type, &places, &call)) return nullptr;
