@@ -52,7 +52,7 @@ def checked(command: Sequence[str | Path], **options: Any) -> str:
 
 
 def build(folder: Path) -> Path:
-    """Build the CPU's kernels with setup.py and its flags, and the program that calls them. Return the library's path."""
+    """Build the CPU's kernels with setup.py's flags, and the program that calls them. Return the library's path."""
     setup = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext"]
     no_cuda = {**os.environ, "CUDACXX": "/bin/false"}
     checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env=no_cuda)

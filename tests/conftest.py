@@ -11,6 +11,7 @@ from typing import Any
 
 import mindspore as ms
 import pytest
+from bodies import kept
 from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_timed import shared_drivers
 from drivers_weighted import make_driver
@@ -200,8 +201,9 @@ def _graphs_are_freed(request: pytest.FixtureRequest) -> None:
     if _group[0] not in ("", group):
         _drivers.clear()
         shared_drivers.clear()
-        gc.collect()
         _recycle()
+        kept.clear()
+        gc.collect()
     _group[0] = group
 
 

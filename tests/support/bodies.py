@@ -8,20 +8,21 @@ from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
 
-_kept: list[Any] = []
+#: Objects that stay until MindSpore has freed its graphs.
+kept: list[Any] = []
 
 
 class Kept:
-    """An object with compiled methods that is never freed.
+    """An object with compiled methods that stays as long as its graphs.
 
     MindSpore finds the graphs of an object that is not a Cell by its address, so another object at the same address
     would run the old one's graphs, on the old one's buffer.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        kept = super().__new__(cls)
-        _kept.append(kept)
-        return kept
+        made = super().__new__(cls)
+        kept.append(made)
+        return made
 
 
 def make_buffer(backend: str, **options: Any) -> ReplayBuffer:
