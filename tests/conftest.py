@@ -36,7 +36,7 @@ _SLOW = {
     "test_sharded_stale.py", "test_soak.py", "test_threads.py", "test_training_checkpoint.py", "test_wheels.py",
 }  # fmt: skip
 
-#: For each test that takes the fixture `combination`: the combinations that were run to an end, passed or failed.
+#: For each test that takes the fixture `combination`: the combinations in which it ran to its end.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
 
 
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of one file run in one process, since they share compiled graphs; those of examples share nothing."""
+    """Keep the tests of a file in one process, since they share compiled graphs; those of examples share nothing."""
     items[:] = [item for item in items if not _is_left_out(item)]
     for item in items:
         marker = item.get_closest_marker("cpu_only")
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(item: pytest.Item) -> bool:
-    """True in PYNATIVE_MODE with the composite backend, where a test takes both fixtures.
+    """Return True in PYNATIVE_MODE with the composite backend, if a test takes both fixtures.
 
     A compiled body is the same graph in both modes, and graphs of the composite backend take long to compile.
     """
@@ -80,7 +80,7 @@ def _is_left_out(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The CUDA kernels as a library for the host."""
+    """Build the CUDA kernels as a library for the host."""
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ to build the emulated device")
     return build_emulated(tmp_path_factory.mktemp("emulated"))
@@ -97,7 +97,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 class _Guard:
-    """Fails a run of whole files in which a test did not run in every combination.
+    """Fails a run of whole files if a test did not run in every combination.
 
     Tests may run in several processes; their reports come together in the first.
     """
@@ -126,13 +126,13 @@ class _Guard:
 
 @pytest.fixture(autouse=True)
 def _scratch_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MindSpore writes the analysis of a failed compilation into the working folder."""
+    """Change to an empty folder: MindSpore writes the analysis of a failed compilation into the working folder."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)
 def _mode_is_left_alone() -> Iterator[None]:
-    """The context mode is the process's: a test that leaves another changes what the tests after it see."""
+    """Fail a test that changes the context mode, which all tests of a process share."""
     before = ms.get_context("mode")
     yield
     after = ms.get_context("mode")
@@ -140,7 +140,7 @@ def _mode_is_left_alone() -> Iterator[None]:
     assert after == before, f"the test left the context in mode {after}"
 
 
-#: Starts a cluster, says its address, and ends with its input.
+#: A program that starts a cluster, prints its address, and ends when its input does.
 _CLUSTER = """
 import sys
 from mindspore_replay.distributed.ray_module import connect
@@ -151,8 +151,8 @@ sys.stdin.read()
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Ray on this machine, as a sharded buffer starts it, in a process that has no large memory of other tests: where
-    memory that was never touched exceeds the machine's, the system starts no process."""
+    """Start Ray on this machine, as a sharded buffer does, from a small process: the system starts no process from one
+    whose untouched memory exceeds the machine's."""
     command = [sys.executable, "-c", _CLUSTER]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}  # this process has decided already that it has no token
@@ -169,7 +169,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(params=sorted(MODES))
 def mode(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Sets the context mode."""
+    """Set the context mode."""
     before = ms.get_context("mode")
     ms.set_context(mode=MODES[request.param])
     yield request.param
@@ -183,7 +183,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=COMBINATIONS, ids=str)
 def combination(request: pytest.FixtureRequest) -> Iterator[Combination]:
-    """Sets the context mode of {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}."""
+    """Set the context mode of {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}."""
     before = ms.get_context("mode")
     ms.set_context(mode=MODES[request.param.mode])
     yield request.param
@@ -196,7 +196,7 @@ _group = [""]
 
 @pytest.fixture(scope="module", autouse=True)
 def _graphs_are_freed(request: pytest.FixtureRequest) -> None:
-    """Frees the graphs of other files: MindSpore keeps them, and a process would come to have several GB of them."""
+    """Free the graphs of other files: MindSpore keeps them, and they grow to several GB in a process."""
     group = _GROUPS.get(request.path.name, request.path.name)
     if _group[0] not in ("", group):
         _drivers.clear()
@@ -208,7 +208,7 @@ def _graphs_are_freed(request: pytest.FixtureRequest) -> None:
 
 
 def _recycle() -> None:
-    """Frees MindSpore's graphs. A Cell that goes with them changes the dict that MindSpore is reading: then again."""
+    """Free MindSpore's graphs. Retry if a Cell that is freed with them changes the dict that MindSpore reads."""
     again = True
     while again:
         again = False
@@ -222,7 +222,7 @@ def _recycle() -> None:
 
 @pytest.fixture
 def make(combination: Combination) -> Callable[..., Any]:
-    """Gives a driver of this combination. Those with equal arguments share one, emptied, and so its compiled graphs."""
+    """Return a maker of drivers of empty buffers. Equal arguments give the same driver, and so its compiled graphs."""
 
     def get(*args: Any, **kwargs: Any) -> Any:
         key = repr((combination.driver, args, sorted(kwargs.items())))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cpu_only("measures memory of the host")
 
 @pytest.fixture(autouse=True)
 def _give_back_memory() -> Iterator[None]:
-    """Cells refer to themselves, and their gigabytes would wait for the garbage collector."""
+    """Collect garbage: Cells refer to themselves, and their gigabytes would stay."""
     yield
     gc.collect()
 
@@ -65,7 +65,7 @@ WIDTHS = {
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("case", WIDTHS)
 def test_rows_at_the_end_of_a_large_column(backend: str, case: str, call: str):
-    """Rows that cross the ring's end land in the last slots and the first, and are read back from there."""
+    """Check that rows across the ring's end land in the last slots and the first, and are read back from there."""
     capacity, width, dtype = WIDTHS[case]
     shape = () if width is None else (width,)
     buffer = ReplayBuffer(
@@ -86,7 +86,7 @@ def test_rows_at_the_end_of_a_large_column(backend: str, case: str, call: str):
     assert set(drawn.reshape(4, -1)[:, -1].tolist()) <= {1, 2, 3, 4}
 
 
-# Which memory a call touches: Linux marks pages as referenced, and can be told to forget the marks.
+# Memory that a call touches: Linux marks pages as referenced, and can clear the marks.
 CLEAR, MAPS = Path("/proc/self/clear_refs"), Path("/proc/self/smaps")
 
 
@@ -95,7 +95,7 @@ def forget_references() -> None:
 
 
 def referenced_kilobytes(array: np.ndarray) -> int:
-    """Kilobytes touched since `forget_references` in the mappings that hold this array."""
+    """Return the kilobytes touched since `forget_references` in the mappings that hold an array."""
     first, last = array.ctypes.data, array.ctypes.data + array.nbytes - 1
     total, inside = 0, False
     for line in MAPS.read_text().splitlines():
@@ -123,7 +123,7 @@ LIMIT = 3 * 2048 + 512  # kilobytes: the pages of a few rows, should the system 
 
 
 def touched(insert: Callable[[np.ndarray], Any], column: Callable[[], np.ndarray]) -> int:
-    """Kilobytes of the column that one call touches, after some that compile and warm up."""
+    """Return the kilobytes of a column that one call touches, after two that compile and warm up."""
     row = np.ones(ROW, np.uint8)
     for _ in range(2):
         insert(row)
@@ -137,7 +137,7 @@ def touched(insert: Callable[[np.ndarray], Any], column: Callable[[], np.ndarray
 @needs_marks
 @pytest.mark.parametrize("call", CALLS)
 def test_a_write_touches_its_rows_alone(backend: str, call: str):
-    """One row into 256 MiB costs what one into 2 MiB does, also where every page of the column was in use before."""
+    """Check that one row into 256 MiB touches as little as one into 2 MiB, with every page of the column in use."""
     costs = []
     for capacity in (SMALL, LARGE):
         buffer = ReplayBuffer(sample_size=4, capacity=capacity, shapes=[ROW], types=["uint8"], seed=0, backend=backend)

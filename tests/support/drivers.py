@@ -1,4 +1,4 @@
-"""One way of calling a buffer for each combination of mode, backend and call: from Python, or in a compiled body."""
+"""Calls of a buffer in each combination of mode, backend and call: from Python, or in a compiled function."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 
 
 class Combination(NamedTuple):
-    """Where a behaviour is tested."""
+    """A mode, a backend and a way to call, in which a behaviour is tested."""
 
     mode: str
     backend: str
@@ -26,7 +26,7 @@ class Combination(NamedTuple):
 
     @property
     def driver(self) -> tuple[str, str]:
-        """What a driver depends on: in both modes a buffer calls the same kernels, and functions the same graphs."""
+        """The key of a driver: in both modes buffers call the same kernels, and functions the same graphs."""
         return self.backend, self.call
 
 
@@ -35,13 +35,13 @@ COMBINATIONS = [Combination(*values) for values in itertools.product(MODES, ("na
 
 
 def missing(ran: dict[str, set[str]]) -> dict[str, list[str]]:
-    """For each test, by the combinations in which it ran, those in which it did not, if any."""
+    """Return the combinations in which each test did not run, given those in which it did."""
     every = {"-".join(names) for names in itertools.product(("pynative", "graph"), ("native", "composite"), CALLS)}
     return {name: sorted(every - done) for name, done in ran.items() if every - done}
 
 
 class Calls(Kept):
-    """Each method of a buffer inside a compiled function of its own."""
+    """The methods of a buffer, each in a compiled function of its own."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         self.buffer = buffer
@@ -74,7 +74,7 @@ class Calls(Kept):
 
 
 class Eager:
-    """Calls the methods from Python. Takes and gives NumPy arrays."""
+    """Calls the methods from Python, with NumPy arrays in and out."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         self.buffer = buffer
@@ -96,7 +96,7 @@ class Eager:
 
 
 class Compiled:
-    """Calls the methods inside compiled functions. Takes and gives NumPy arrays."""
+    """Calls the methods in compiled functions, with NumPy arrays in and out."""
 
     #: The compiled functions.
     functions: type[Calls] = Calls
@@ -129,22 +129,22 @@ class Compiled:
 
 
 def arrays(rows: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
-    """Copies of Tensors as NumPy arrays."""
+    """Copy Tensors to NumPy arrays."""
     return tuple(row.asnumpy().copy() for row in rows)
 
 
 def plain(size: Tensor, full: Tensor, can_sample: Tensor) -> tuple[int, bool, bool]:
-    """Size and the two conditions, as Python values; their dtypes and shapes are checked."""
+    """Check dtypes and shapes of the size and the two conditions, and return them as Python values."""
     assert (size.dtype, full.dtype, can_sample.dtype) == (ms.int32, ms.bool_, ms.bool_)
     assert size.shape == full.shape == can_sample.shape == ()
     return int(size), bool(full), bool(can_sample)
 
 
 def make_driver(combination: Combination, *args: Any, **kwargs: Any) -> Any:
-    """A new buffer and the calls of this combination."""
+    """Make a buffer and a driver of it for a combination."""
     return driver_of(combination, ReplayBuffer(*args, backend=combination.backend, **kwargs))
 
 
 def driver_of(combination: Combination, buffer: ReplayBuffer) -> Any:
-    """The calls of this combination for a buffer."""
+    """Return a driver of a buffer for a combination."""
     return Eager(buffer) if combination.call == "eager" else Compiled(buffer)

@@ -1,5 +1,4 @@
-"""The calls of buffers whose rows know their episode, beside those of `drivers_weighted`; and such a buffer with its
-twin."""
+"""Drivers of buffers whose rows know their episode, on top of `drivers_weighted`; and such buffers with twins."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +20,7 @@ COMPOSITE = Combination("pynative", "composite", "eager")
 
 
 class TimedCalls(WeightedCalls):
-    """Each method of a buffer inside a compiled function of its own."""
+    """The methods of a buffer, each in a compiled function of its own."""
 
     @ms.jit
     def insert_flags(self, end, final, *rows):
@@ -35,21 +34,21 @@ class TimedCalls(WeightedCalls):
 
 
 class EagerTimed(EagerWeighted):
-    """Calls the methods from Python. Takes and gives NumPy arrays and Python scalars."""
+    """Calls the methods from Python, with NumPy arrays and Python scalars in and out."""
 
     def insert(self, rows: Sequence[Any], priority: Any = None, end: Any = False, final: Any = False) -> None:
         given = {} if priority is None else {"priority": priority}
         assert self.buffer.insert(list(rows), end=end, final=final, **given) is self.buffer
 
     def sample(self) -> tuple[np.ndarray, ...]:
-        """All that a sample gives, handles first."""
+        """Draw a sample with all of its outputs, handles first."""
         if type(self.buffer).__name__ == "ReplayBuffer":
             return arrays(self.buffer.sample(with_indices=True))
         return arrays(self.buffer.sample())
 
 
 class CompiledTimed(CompiledWeighted):
-    """Calls the methods inside compiled functions. Takes and gives NumPy arrays and Python scalars."""
+    """Calls the methods in compiled functions, with NumPy arrays and Python scalars in and out."""
 
     functions = TimedCalls
 
@@ -68,7 +67,7 @@ class CompiledTimed(CompiledWeighted):
 
 
 def make_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
-    """A new buffer and the calls of this combination."""
+    """Make a buffer and a driver of it for a combination."""
     buffer = cls(*args, backend=combination.backend, **({"seed": 0} | kwargs))
     if combination.call == "eager":
         return EagerTimed(buffer)
@@ -79,7 +78,7 @@ shared_drivers: dict[str, tuple[Any, dict[str, Any]]] = {}
 
 
 def shared_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
-    """A driver of this combination. Those with equal arguments share one, emptied, and so its compiled graphs."""
+    """Return a driver of an empty buffer. Equal arguments give the same driver, and so its compiled graphs."""
     key = repr((combination.driver, cls, args, sorted(kwargs.items())))
     if key not in shared_drivers:
         driver = make_timed(combination, cls, *args, **kwargs)
@@ -94,26 +93,26 @@ SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
-    """A row with its serial number in it, which is zero nowhere."""
+    """Make a row without zeros that holds its serial number."""
     return np.array([serial + 1, -serial - 1], np.float32), np.array(serial + 1, np.int32)
 
 
 def legal_handles(buffer: Any) -> list[int]:
-    """Handles of the rows with positive weight, by the state alone, from the oldest."""
+    """Return the handles of rows with positive weight, from the state alone, oldest first."""
     count, inserted = int(buffer.count.asnumpy()), int(buffer.serials.asnumpy()[0])
     slots = (int(buffer.head.asnumpy()) + np.arange(count)) % buffer.capacity
     return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
 
 
 def same_states(a: Any, b: Any) -> bool:
-    """Whether two buffers, or two states, are equal bit for bit."""
+    """Return True if two buffers, or two states, are equal bit for bit."""
     a, b = (x if isinstance(x, dict) else x.state_dict() for x in (a, b))
     assert a.keys() == b.keys()
     return all(a[key].tobytes() == b[key].tobytes() for key in a)
 
 
 class Pair:
-    """A buffer of sequences or episodes and its twin, which every operation reaches alike; what they give is compared.
+    """A buffer of sequences or episodes and its twin: operations go to both, and their results must be equal.
 
     Args:
         driver: The calls of a buffer whose columns are `SHAPES` and `TYPES`.
@@ -130,14 +129,13 @@ class Pair:
         return [self.twin.inserted - 1 - distance for distance in behind]
 
     def legal(self) -> list[int]:
-        """Handles of the legal starts, by both."""
+        """Return the handles of the valid starts, on which both agree."""
         self.compare()
         assert legal_handles(self.buffer) == self.twin.legal()
         return self.twin.legal()
 
     def compare(self) -> None:
-        """All state is that of the twin, bit for bit, and contradicts itself nowhere; so the tree is that of its
-        leaves."""
+        """Check that all state is that of the twin, bit for bit, and consistent: the tree is that of its leaves."""
         self.buffer.check_valid()
         twin, state = self.twin, self.buffer.state_dict()
         expected = twin.state()
@@ -152,7 +150,7 @@ class Pair:
         assert bool(self.buffer.can_sample()) == twin.can_sample()
 
     def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None) -> None:
-        """Appends one row for each flag."""
+        """Insert one row for each flag."""
         ends = [bool(end) for end in ends]
         finals = [False] * len(ends) if finals is None else list(finals)
         both = [end or final for end, final in zip(ends, finals)]
@@ -165,13 +163,13 @@ class Pair:
         self.twin.insert(batch, **given, ends=ends, finals=finals)
 
     def steps(self, n: int, *ends: int) -> "Pair":
-        """Appends n rows one by one, of which those at these places are ends."""
+        """Insert n rows one by one; those at these positions are ends."""
         for i in range(n):
             self.insert([i in ends])
         return self
 
     def refuses(self, batch: list[Any], ends: list[bool], finals: list[bool]) -> bool:
-        """Whether an insertion that makes an episode too long is refused, and changes nothing."""
+        """Return True if an insertion that makes an episode too long is refused and changes nothing."""
         before = self.buffer.state_dict()
         try:
             self.driver.insert(stack(batch), end=np.array(ends), final=np.array(finals))
@@ -180,7 +178,7 @@ class Pair:
         return False
 
     def sample(self) -> tuple[np.ndarray, ...] | None:
-        """A sample, the same from both; none where there are too few starts."""
+        """Draw a sample, the same from both; return None if there are too few starts."""
         if not self.twin.can_sample():
             return None
         handles, *bookkeeping = self.twin.sample()[:-1]
@@ -195,7 +193,7 @@ class Pair:
         return got
 
     def reach(self) -> tuple[int, int]:
-        """The first step of a sample, and how many there are."""
+        """Return the first step of a sample and the number of steps."""
         burn_in = getattr(self.buffer, "burn_in", 0)
         return -burn_in, burn_in + self.twin.rule.length
 
@@ -225,7 +223,7 @@ class Pair:
 
 
 def twin_of(buffer: Any, **options: Any) -> TimedTwin:
-    """The twin of an empty buffer that was made with these options."""
+    """Make the twin of an empty buffer with these options."""
     mine = ("seed", "num_envs", "replace", "ordered", "max_use", "max_staleness", "alpha", "beta", "beta_steps")
     rest = {key: value for key, value in options.items() if key in (*mine, "epsilon", "normalize")}
     if isinstance(buffer, EpisodeReplayBuffer):
@@ -240,17 +238,17 @@ def twin_of(buffer: Any, **options: Any) -> TimedTwin:
 
 
 def make_pair(combination: Combination, cls: type[Any], draws: int, capacity: int, length: int, **options: Any) -> Pair:
-    """A shared buffer, emptied, and its twin."""
+    """Return a shared buffer, emptied, and its twin."""
     return Pair(shared_timed(combination, cls, draws, capacity, SHAPES, TYPES, length, **options), **options)
 
 
 def sequences(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:
-    """A native buffer of sequences and its twin."""
+    """Return a native buffer of sequences and its twin."""
     return make_pair(NATIVE, SequenceReplayBuffer, draws, capacity, length, **options)
 
 
 def episodes(capacity: int, longest: int, draws: int = 1, **options: Any) -> Pair:
-    """A native buffer of episodes and its twin."""
+    """Return a native buffer of episodes and its twin."""
     return make_pair(NATIVE, EpisodeReplayBuffer, draws, capacity, longest, **options)
 
 
@@ -261,10 +259,10 @@ NONE, END, FINAL = 0, 1, 2
 FLAGS = st.lists(st.sampled_from([*[NONE] * 7, END, FINAL]), min_size=5, max_size=9)
 PRIORITY = st.sampled_from([0.0, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
 PRIORITIES = st.lists(PRIORITY, min_size=HANDLES, max_size=HANDLES)
-#: How far a handle is behind the newest row; a negative one has not been given yet. Of those to delete most are such.
+#: Distances of handles behind the newest row; negative ones are in the future. Most of those to delete are.
 BEHIND = st.lists(st.integers(-2, 15), min_size=HANDLES, max_size=HANDLES)
 TO_DELETE = st.lists(st.integers(-45, 15), min_size=HANDLES, max_size=HANDLES)
-#: Two steps with a priority for each row: one graph where something is compiled.
+#: Two steps with a priority for each row: one graph for all, if calls are compiled.
 CORE = [
     *[st.tuples(st.just("insert"), st.just(2), FLAGS, PRIORITIES)] * 6,
     *[st.tuples(st.just("sample"))] * 4,
@@ -277,7 +275,7 @@ SOME = [
     st.tuples(st.just("info"), BEHIND),
     st.tuples(st.just("reset"), st.integers(0, 2)),
 ]
-#: What comes where nothing is compiled: other numbers of rows, no priority, one for all.
+#: Insertions if nothing is compiled: other numbers of rows, no priority, one for all.
 MORE = [
     *SOME,
     st.tuples(st.just("end_episodes")),
@@ -294,12 +292,12 @@ SETTINGS = settings(
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-#: Where graphs run, a failing example comes as it is: to make it smaller would take minutes.
+#: For graphs: no shrinking, since that would take minutes.
 SLOW = settings(SETTINGS, phases=[Phase.explicit, Phase.generate])
 
 
 def run(pair: Pair, operations: Sequence[tuple[Any, ...]], refuse: bool = True) -> None:
-    """Makes operations on a buffer and its twin; all state is equal after each, bit for bit.
+    """Apply operations to a buffer and its twin; all state must be equal after each, bit for bit.
 
     Args:
         pair (Pair): The buffer and its twin.
@@ -325,7 +323,7 @@ def run(pair: Pair, operations: Sequence[tuple[Any, ...]], refuse: bool = True) 
 
 
 def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any, refuse: bool) -> None:
-    """Appends rows; flags and priorities are repeated until there is one for each."""
+    """Insert rows; flags and priorities repeat until there is one for each."""
     n = steps * pair.num_envs
     given = [flags[i % len(flags)] for i in range(n)]
     if not refuse:
@@ -338,7 +336,7 @@ def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any, refuse: 
 
 
 def assert_equal_buffers(a: Any, b: Any, draws: int = 1) -> None:
-    """Both give the same samples, bit for bit, and then have the same state."""
+    """Check that both draw the same samples, bit for bit, and then have the same state."""
     for _ in range(draws):
         for x, y in zip(a.sample(), b.sample(), strict=True):
             x, y = x.asnumpy(), y.asnumpy()

@@ -1,4 +1,4 @@
-"""Buffers with views of `Row`s and their twins: of single rows, and of sequences and episodes."""
+"""Buffers of `Row`s with views, and their twins: single rows, sequences and episodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ NAMES = ["observation", "reward", "terminated", "truncated", "next_observation"]
 
 
 def views_of(views: Views) -> list[Any]:
-    """The views that a buffer is made with."""
+    """Make the views of a buffer."""
     made: list[Any] = [NStep(views.n, views.gamma)] if views.n else []
     return made + ([FrameStack(views.frames)] if views.frames else [])
 
@@ -28,7 +28,7 @@ def row_buffer(
     combination: Combination, views: Views, capacity: int, draws: int = 1, prioritized: bool = False, cls: Any = None,
     **options: Any,
 ) -> Any:  # fmt: skip
-    """A driver of a buffer of `Row`s, of single rows unless `cls` is given, shared and emptied."""
+    """Return a shared driver of an empty buffer of `Row`s; of single rows unless `cls` is given."""
     key = combination.driver, views, capacity, draws, prioritized, cls, tuple(sorted(options.items()))
     if key not in _drivers:
         shape, dtype = options.pop("reward", ((), ms.float32))
@@ -49,7 +49,7 @@ def row_buffer(
 
 
 def make_row(serial: int, views: Views, shape: tuple[int, ...] = (), dtype: str = "float32") -> Row:
-    """A row with numbers that come nowhere else, and a reward of this shape and dtype."""
+    """Make a row with unique numbers, and a reward of this shape and dtype."""
     x = serial + 1
     reward = [x * x % 17 - 5, 2 - x * x % 13]
     return Row(
@@ -88,7 +88,7 @@ class RowPair(Pair):
         return make_row(serial, self.views, self.reward_type[0], str(self.reward_type[1]).lower())
 
     def expected(self, handles: Sequence[int]) -> list[np.ndarray]:
-        """Fields in the order in which a sample has them."""
+        """Return the fields in the order of a sample."""
         fields = [sample_of(self.twin, handle, self.views) for handle in handles]
         return [np.stack([field[name] for field in fields]) for name in self.fields()]
 
@@ -108,7 +108,7 @@ class RowPair(Pair):
         return got
 
     def sample_at(self, handle: int) -> dict[str, np.ndarray]:
-        """The sample that starts at a row, by name; the buffer is not prioritized, and a sample is one row."""
+        """Return the sample that starts at a row, by name, from a uniform buffer that draws one row."""
         position = handle - (self.twin.inserted - self.twin.size)
         batch = self.buffer.sample((position, position + 1), as_dict=True)
         return {name: column.asnumpy()[0] for name, column in batch.items()}
@@ -130,7 +130,7 @@ def assert_same(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> No
 
 
 def row_pair(views: Views, capacity: int, draws: int = 1, **options: Any) -> RowPair:
-    """A native buffer and its twin."""
+    """Return a native buffer and its twin."""
     mine = {key: value for key, value in options.items() if key != "prioritized"}
     return RowPair(row_buffer(NATIVE, views, capacity, draws, **options), views, **mine)
 
@@ -145,7 +145,7 @@ class StepsPair(RowPair):
         return twin
 
     def expected(self, handles: Sequence[int]) -> list[np.ndarray]:
-        """What a sample has after handles and weights."""
+        """Return the contents of a sample after handles and weights."""
         samples = [steps_of(self.twin, handle, self.views, *self.reach()) for handle in handles]
         masks = [np.stack([mask for mask, _ in samples])]
         if self.twin.rule.whole:
@@ -156,6 +156,6 @@ class StepsPair(RowPair):
 def steps_pair(
     cls: Any, combination: Combination, views: Views, capacity: int, draws: int, **options: Any
 ) -> StepsPair:
-    """A buffer of sequences or episodes and its twin."""
+    """Return a buffer of sequences or episodes and its twin."""
     mine = {key: value for key, value in options.items() if key != "prioritized"}
     return StepsPair(row_buffer(combination, views, capacity, draws, cls=cls, **options), views, **mine)

@@ -1,4 +1,4 @@
-"""The calls of buffers with weights, beside those of `drivers`: from Python, or in a compiled body."""
+"""Drivers of buffers with weights, on top of `drivers`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ LIMITED: dict[str, dict[str, Any]] = {"uniform": LIMITS, "prioritized": ROOTS | 
 
 
 class WeightedCalls(Calls):
-    """Each method of a buffer inside a compiled function of its own."""
+    """The methods of a buffer, each in a compiled function of its own."""
 
     @ms.jit
     def insert_with(self, priority, *rows):
@@ -61,7 +61,7 @@ class WeightedCalls(Calls):
 
 
 class EagerWeighted(Eager):
-    """Calls the methods from Python. Takes and gives NumPy arrays and Python scalars."""
+    """Calls the methods from Python, with NumPy arrays and Python scalars in and out."""
 
     def insert(self, rows: Sequence[Any], priority: Any = None) -> None:
         given = {} if priority is None else {"priority": priority}
@@ -75,7 +75,7 @@ class EagerWeighted(Eager):
         return arrays(self.buffer.sample(beta))
 
     def draw(self) -> tuple[np.ndarray, ...]:
-        """Handles and rows, of either class."""
+        """Draw a sample: its handles and rows, from a uniform or a prioritized buffer."""
         return draw(self)
 
     def update(self, indices: Any, priorities: Any) -> int:
@@ -92,7 +92,7 @@ class EagerWeighted(Eager):
 
 
 class CompiledWeighted(Compiled):
-    """Calls the methods inside compiled functions. Takes and gives NumPy arrays and Python scalars."""
+    """Calls the methods in compiled functions, with NumPy arrays and Python scalars in and out."""
 
     functions = WeightedCalls
 
@@ -109,7 +109,7 @@ class CompiledWeighted(Compiled):
         return arrays(self.calls.sample_handles_between(*bounds))
 
     def draw(self) -> tuple[np.ndarray, ...]:
-        """Handles and rows, of either class."""
+        """Draw a sample: its handles and rows, from a uniform or a prioritized buffer."""
         return draw(self)
 
     def sample_weighted(self, beta: float | None = None) -> tuple[np.ndarray, ...]:
@@ -129,7 +129,7 @@ class CompiledWeighted(Compiled):
 
 
 def draw(driver: Any) -> tuple[np.ndarray, ...]:
-    """Handles and rows of a sample of all rows, from a uniform or a prioritized buffer."""
+    """Draw a sample of all rows: its handles and rows, from a uniform or a prioritized buffer."""
     if not isinstance(driver.buffer, PrioritizedReplayBuffer):
         return driver.sample_handles()
     handles, _, *rows = driver.sample_weighted()
@@ -137,13 +137,13 @@ def draw(driver: Any) -> tuple[np.ndarray, ...]:
 
 
 def count(rows: Tensor) -> int:
-    """A number of rows, as a Python int; its dtype and shape are checked."""
+    """Check dtype and shape of a number of rows, and return it as an int."""
     assert (rows.dtype, rows.shape) == (ms.int32, ())
     return int(rows)
 
 
 def facts(columns: Sequence[Tensor]) -> list[tuple[float, int, int]]:
-    """What `info` gives, row by row; the dtypes are checked."""
+    """Check the dtypes of the results of `info`, and return them row by row."""
     priority, uses, staleness = arrays(columns)
     assert (priority.dtype, uses.dtype, staleness.dtype) == (np.float32, np.int32, np.int64)
     assert priority.shape == uses.shape == staleness.shape
@@ -151,7 +151,7 @@ def facts(columns: Sequence[Tensor]) -> list[tuple[float, int, int]]:
 
 
 def make_driver(combination: Combination, *args: Any, cls: type[ReplayBuffer] = ReplayBuffer, **kwargs: Any) -> Any:
-    """A new buffer of this class, with weights or without, and the calls of this combination."""
+    """Make a buffer of a class, with weights or without, and a driver of it for a combination."""
     buffer = cls(*args, backend=combination.backend, **kwargs)
     if not hasattr(buffer, "weights"):
         return driver_of(combination, buffer)
