@@ -68,6 +68,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(_GROUPS.get(item.path.name, item.path.name)))
 
 
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the objects of all imports: they stay, and it would visit them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def _is_left_out(item: pytest.Item) -> bool:
     """Return True in PYNATIVE_MODE with the composite backend, if a test takes both fixtures.
 
