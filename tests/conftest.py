@@ -45,6 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Ray's processes would else wait for those of all other tests.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     device = config.getoption("--device")
     try:
         ms.set_device(device)
