@@ -14,7 +14,7 @@ import mindspore as ms
 import numpy as np
 
 from ..buffers.parameters import overwrite
-from ..checkpoint import load, save
+from ..checkpoint.buffers import load, save
 from ..checkpoint.files import replacing
 from ..config.configuration import create_buffer
 from ..store.tree import levels
