@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .buffers.replay import ReplayBuffer as UniformReplayBuffer
     from .buffers.reservoir import ReservoirReplayBuffer
     from .buffers.sequence import SequenceReplayBuffer
-    from .checkpoint import TrainingCheckpoint, load, save
+    from .checkpoint.buffers import load, save
+    from .checkpoint.training import TrainingCheckpoint
     from .config.configuration import create_buffer, get_buffer_cls, load_config
     from .ops.status import KernelStatus, kernel_status
     from .training.limiter import RateLimiter
@@ -50,15 +51,15 @@ _PLACES = {
     "SequenceReplayBuffer": "buffers.sequence",
     "TensorBoardSink": "training.sinks",
     "TerminalSink": "training.sinks",
-    "TrainingCheckpoint": "checkpoint",
+    "TrainingCheckpoint": "checkpoint.training",
     "UniformReplayBuffer": "buffers.replay:ReplayBuffer",
     "VectorRows": "training.vector",
     "create_buffer": "config.configuration",
     "get_buffer_cls": "config.configuration",
     "kernel_status": "ops.status",
-    "load": "checkpoint",
+    "load": "checkpoint.buffers",
     "load_config": "config.configuration",
-    "save": "checkpoint",
+    "save": "checkpoint.buffers",
     "sequence_priorities": "training.priorities",
 }
 

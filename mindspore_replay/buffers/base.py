@@ -1,6 +1,5 @@
 """The base class of all buffers."""
 
-import contextlib
 import itertools
 import threading
 from collections.abc import Sequence
@@ -253,11 +252,3 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
             prefix = self.head.name.removesuffix("head")
             for key, parameter in value.parameters_and_names("limiter"):
                 parameter.name = prefix + key
-
-
-def hold_locks(buffers: Any) -> contextlib.ExitStack:
-    """Acquire the locks of several buffers, always in the same order."""
-    stack = contextlib.ExitStack()
-    for lock in sorted((buffer.lock for buffer in buffers), key=id):
-        stack.enter_context(lock)
-    return stack

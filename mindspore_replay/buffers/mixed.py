@@ -11,6 +11,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from ..arguments import KeepsArguments
 from ..columns import numpy_type
+from ..locks import hold_locks
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
 from ..store.checks import check_bool, check_seed, check_size
@@ -18,7 +19,6 @@ from ..store.inputs import as_priority, as_values, check_length
 from ..store.random import initial_state
 from ..store.schema import type_name
 from ..store.state import fitting
-from .base import hold_locks
 from .compile_time import compile_time
 from .mixture_arguments import (
     LARGEST_RATIO,

@@ -18,9 +18,9 @@ from .parameters import overwrite
 class Saving(Attributes):
     """The methods that save, load and check the state.
 
-    Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures,
-    shards and monitors, which use only these methods of a buffer, its public methods, `sample_schema`,
-    `with_sample_size`, `options`, `layout` and `lock`.
+    Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures
+    and monitors, which use only these methods of a buffer, its public methods, `sample_schema`, `with_sample_size`,
+    `options`, `layout` and `lock`.
     """
 
     #: Record of the last `save`: only rows with larger serial numbers have changed since.

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..ops.eager import wait_for_work
-from .description import Part
 from .file_format import Entry, checksum, lay_out
+from .parts import Part
 from .rows import CHUNK, Slots, bytes_of
 
 
@@ -16,11 +15,13 @@ class Saved(NamedTuple):
     """An array to write.
 
     Args:
-        array (numpy.ndarray): The Parameter's memory, or a copy where `slots` is ``None``.
+        array (numpy.ndarray): The memory of the state, or a copy where `slots` is ``None``.
+        dtype (str): Name of its dtype in files.
         slots (Union[Slots, None]): Rows of it to write; ``None`` for the whole array.
     """
 
     array: np.ndarray
+    dtype: str
     slots: Slots | None
 
     @property
@@ -75,7 +76,6 @@ class Contents:
     """
 
     def __init__(self, parts: Sequence[Part], since: Sequence[int]) -> None:
-        wait_for_work()
         self.since = list(since)
         self._parts = parts
         self._saved: dict[str, Saved] = {}
@@ -84,7 +84,7 @@ class Contents:
         for part, first in zip(parts, since):
             self._add(part, first)
         self.entries: dict[str, Entry] = lay_out(
-            {name: (saved.array.dtype.name, saved.shape) for name, saved in self._saved.items()}
+            {name: (saved.dtype, saved.shape) for name, saved in self._saved.items()}
         )
 
     @property
@@ -93,7 +93,8 @@ class Contents:
         return sum(entry.nbytes for entry in self.entries.values())
 
     def _add(self, part: Part, since: int) -> None:
-        state = {key: parameter.asnumpy() for key, parameter in part.state().items()}
+        held = part.state()
+        state = {key: array.asnumpy() for key, array in held.items()}
         row_keys = part.row_keys()
         stored = new = Slots(1, 0, 0)
         if part.is_buffer:
@@ -102,17 +103,17 @@ class Contents:
             self.inserted.append(0)
             self._oldest.append(0)
         for key, array in state.items():
-            name = part.prefix + key
+            name, dtype = part.prefix + key, held[key].dtype
             if key == "weights":
-                self._saved[name] = Saved(array[: part.cell.capacity], stored)  # inner nodes follow from leaves
+                self._saved[name] = Saved(array[: part.owner.capacity], dtype, stored)  # inner nodes follow from leaves
             elif key in row_keys:
-                self._saved[name] = Saved(array, new if "." in key else stored)
+                self._saved[name] = Saved(array, dtype, new if "." in key else stored)
             else:
-                self._saved[name] = Saved(array.copy(), None)
+                self._saved[name] = Saved(array.copy(), dtype, None)
 
     def _rows(self, part: Part, state: dict[str, np.ndarray], since: int) -> tuple[Slots, Slots]:
         """Return the slots of all rows, and of those whose columns are written."""
-        cursors, capacity = cursors_of(state), part.cell.capacity
+        cursors, capacity = cursors_of(state), part.owner.capacity
         stored = Slots(capacity, cursors.head, cursors.count)
         if is_reservoir(part):
             serials = state["row_serials"][: cursors.count]
@@ -139,15 +140,13 @@ class Contents:
 
         Columns are not read again: a new row always has a new serial number.
         """
-        wait_for_work()
         for part in self._parts:
-            for key, parameter in part.state().items():
+            for key, held in part.state().items():
                 name = part.prefix + key
                 if part.is_buffer and "." in key:  # columns; and a limiter, which counts calls that wait for the lock
                     continue
-                slots = self._saved[name].slots
-                array = parameter.asnumpy()
-                now = Saved(array[: part.cell.capacity] if key == "weights" else array, slots)
+                array = held.asnumpy()
+                now = self._saved[name]._replace(array=array[: part.owner.capacity] if key == "weights" else array)
                 if checksum(now.chunks()) != checksums[name]:
                     raise RuntimeError(
                         f"For 'save', 'buffer' must not change while it is written, but {name!r} did: a compiled graph "

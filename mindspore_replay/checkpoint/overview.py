@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .description import check_description, descriptions
+from .nodes import check_description, descriptions
 from .sources import Source, open_sources
 
 

@@ -5,15 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..buffers.parameters import overwrite
-from ..columns import numpy_type
-from ..ops import native
-from ..store.schema import type_name
 from ..store.state import check_cursors, eligible
 from ..store.tree import build_weights
 from .contents import Cursors, cursors_of
-from .description import Part
 from .file_format import damaged
+from .parts import Part
 from .rows import Slots
 from .sources import Source
 
@@ -46,7 +42,6 @@ class Restored:
         self._index = index
         self._saved_capacity = saved_capacity
         self._parameters = part.state()
-        self._on_cpu = native.on_cpu()
         self._new = new
         self._is_reservoir = "row_serials" in self._parameters
         self._columns = [key for key in self._parameters if key.startswith("column.")]
@@ -70,12 +65,12 @@ class Restored:
         wrong = []
         for key, parameter in self._parameters.items():
             entry = source.header.entries.get(self.part.prefix + key)
-            shape: tuple[object, ...] = tuple(parameter.shape)
+            shape: tuple[object, ...] = parameter.shape
             got: tuple[object, ...] = entry.shape if entry else ()
             if key in self._of_rows:
                 shape = ("rows", *(() if key == "weights" else shape[1:]))
                 got = ("rows", *got[1:]) if got else got
-            dtype = type_name(parameter.dtype)
+            dtype = parameter.dtype
             if entry is None:
                 wrong.append(f"{self.part.prefix + key!r}: expected {dtype} {list(shape)}, but got nothing")
             elif (entry.dtype, got) != (dtype, shape):
@@ -96,7 +91,7 @@ class Restored:
         if self.part.is_buffer:
             self._read_rows_of_state(cursors)
         with _explained(self._sources[-1]), np.errstate(all="ignore"):
-            self.part.cell.check_state(self._row_state)
+            self.part.owner.check_state(self._row_state)
 
     def check_columns(self) -> None:
         """Raise a ValueError if columns do not match their checksums."""
@@ -106,25 +101,26 @@ class Restored:
 
     def read_columns(self) -> None:
         """Read the columns into their Parameters, whose previous rows are lost."""
-        self.part.cell.last_saved = None
+        self.part.owner.last_saved = None
         for key in self._columns:
             parameter = self._parameters[key]
-            array = parameter.asnumpy() if self._on_cpu else np.zeros(parameter.shape, numpy_type(parameter.dtype))
+            in_memory = parameter.in_memory
+            array = parameter.asnumpy() if in_memory else np.zeros(parameter.shape, parameter.numpy_type)
             for source, places in zip(self._sources, self._places):
                 source.fill(self.part.prefix + key, array, places)
-            if not self._on_cpu:
-                overwrite(parameter, array)
+            if not in_memory:
+                parameter.overwrite(array)
 
     def overwrite_marks(self) -> None:
         """Write the state that was read to all Parameters but the columns."""
         for key, array in self._row_state.items():
-            overwrite(self._parameters[key], array)
+            self._parameters[key].overwrite(array)
 
     # Rows.
 
     def _read_rows_of_state(self, cursors: list[Cursors]) -> None:
         *earlier, last = self._sources
-        capacity, saved = self.part.cell.capacity, cursors[-1]
+        capacity, saved = self.part.owner.capacity, cursors[-1]
         self._check_rows(cursors)
         now = self._moved(saved)
         slots = Slots(capacity, now.head, now.count)
@@ -151,10 +147,10 @@ class Restored:
     def _memory(self, key: str) -> np.ndarray:
         """Return zeros to read rows into: the Parameter's own memory, if it is not in use yet."""
         parameter = self._parameters[key]
-        if self._new and self._on_cpu and key != "weights":
+        if self._new and parameter.in_memory and key != "weights":
             return parameter.asnumpy()
-        shape = (self.part.cell.capacity,) if key == "weights" else parameter.shape
-        return np.zeros(shape, numpy_type(parameter.dtype))
+        shape = (self.part.owner.capacity,) if key == "weights" else parameter.shape
+        return np.zeros(shape, parameter.numpy_type)
 
     def _check_rows(self, cursors: list[Cursors]) -> None:
         """Raise a ValueError if files hold other rows than their cursors say, or do not continue each other."""
@@ -167,7 +163,7 @@ class Restored:
                 )
             if not self._is_reservoir:
                 with _explained(source):
-                    check_cursors(type(self.part.cell).__name__, self._saved_capacity, those.state())
+                    check_cursors(self.part.owner.options.cls_name, self._saved_capacity, those.state())
             if self._since(source) != before:
                 raise damaged(source.path, f"has rows from {self._since(source)} on, not from {before} on")
             self._check_row_counts(source, [key for key in self._of_rows if key not in self._columns], those.count)
@@ -183,7 +179,7 @@ class Restored:
 
     def _moved(self, saved: Cursors) -> Cursors:
         """Return the cursors for this capacity; in a smaller one the oldest rows count as overwritten."""
-        capacity = self.part.cell.capacity
+        capacity = self.part.owner.capacity
         if capacity == self._saved_capacity:
             return saved
         if self._is_reservoir:
@@ -208,7 +204,7 @@ class Restored:
 
     def _places_in_reservoir(self, source: Source, those: Cursors) -> tuple[list[tuple[int, Slots]], int]:
         """Return the slots of the rows of a file, and how many rows it holds."""
-        capacity = self.part.cell.capacity
+        capacity = self.part.owner.capacity
         serials = source.array(f"{self.part.prefix}row_serials")
         slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= self._since(source)))
         if len(slots) == those.count:
@@ -217,12 +213,12 @@ class Restored:
 
     def _fit(self, now: Cursors) -> None:
         """Adapt the state that depends on the capacity."""
-        row_state, cell = self._row_state, self.part.cell
+        row_state, buffer = self._row_state, self.part.owner
         row_state |= now.state()
         if "clock" in row_state:
             row_state["clock"][1] = max(row_state["clock"][1], now.oldest)
         if "window" in row_state:
             all_rows = row_state["window"][0] == self._saved_capacity
-            row_state["window"][0] = cell.capacity if all_rows else min(row_state["window"][0], cell.capacity)
+            row_state["window"][0] = buffer.capacity if all_rows else min(row_state["window"][0], buffer.capacity)
         if "weights" in row_state:  # a row whose window is incomplete has weight 0
-            row_state["weights"] = np.where(eligible(cell.options, row_state), row_state["weights"], 0.0)
+            row_state["weights"] = np.where(eligible(buffer.options, row_state), row_state["weights"], 0.0)

@@ -1,4 +1,4 @@
-"""Saves buffers to files."""
+"""Writes parts to files."""
 
 import contextlib
 import json
@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..buffers.base import hold_locks
-from ..buffers.parameters import times_loaded
-from ..store.checks import check_bool
+from ..locks import hold_locks
 from .contents import Contents
-from .description import Part, describe, parts_of
 from .file_format import FORMAT, VERSION, header_bytes
 from .files import (
     WriteAll,
@@ -28,6 +25,7 @@ from .files import (
     remove_temporaries,
     replacing,
 )
+from .parts import Part
 from .progress import progress_bar
 
 
@@ -41,50 +39,9 @@ class _Written:
     crc32: str
     description: str
     inserted: list[int]  # of each part, when the last file was written
-    loads: list[int]  # how often the Parameters of each part were loaded
+    loads: list[int]  # how often the arrays of each part were loaded
     nbytes: int  # of the file with all rows
     more_bytes: int  # of the incremental files
-
-
-def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
-    """Write a buffer to a file, from which `load` makes it again: rows, priorities, counters and random state.
-
-    The new file replaces the old one once it is complete and on the disk, so the process may be killed at any time.
-    Columns are written without a copy. Calls from Python on the buffer wait until it is written; compiled graphs do
-    not, so save between their calls.
-
-    Args:
-        buffer (Union[Cell, dict, CellList]): A buffer, a `MixedReplay`, or a dict or ``CellList`` of them as
-            `create_buffer` makes.
-        path (Union[str, PathLike]): The file. Its format is safetensors; ``docs/checkpoints.md`` describes it.
-        incremental (bool): Whether to write only rows inserted since the last save of this buffer to this path, to a
-            file of its own: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such save, the
-            buffer was loaded since, or the incremental files together would become larger than the file with all rows.
-            Rows that you changed directly, through ``.buffer``, are not noticed. Default: ``False``.
-        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
-
-    Raises:
-        TypeError: If `buffer` is no buffer, or an argument is of another type.
-        ValueError: If `buffer` holds a buffer twice.
-        RuntimeError: If the buffer changed while it was written.
-        OSError: If the file cannot be written. After any error the old file is unchanged.
-        ImportError: If `progress` is asked for and tqdm is not installed.
-
-    Examples:
-        >>> import tempfile
-        >>> import numpy as np, mindspore as ms
-        >>> from mindspore_replay import ReplayBuffer, load, save
-        >>> buffer = ReplayBuffer(sample_size=3, capacity=100, shapes=[()], types=[ms.int32], seed=0)
-        >>> buffer = buffer.insert([np.arange(50, dtype=np.int32)])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save(buffer, f"{folder}/buffer.safetensors")
-        ...     again = load(f"{folder}/buffer.safetensors")
-        >>> print(again.size(), *again.sample(), *buffer.sample())
-        50 [32 35 19] [32 35 19]
-    """
-    check_bool("save", "incremental", incremental)
-    check_bool("save", "progress", progress)
-    save_parts(parts_of("save", buffer), path, describe(buffer), incremental=incremental, progress=progress)
 
 
 def save_parts(
@@ -107,24 +64,24 @@ def save_parts(
             last, contents = None, Contents(parts, [0] * len(parts))
         written = _written(parts, contents, file, description, last, progress)
         for i, part in enumerate(parts):
-            part.cell.last_saved = written, i
+            part.owner.last_saved = written, i
     if last is None:
         remove_increments(file, written.id)
 
 
 def locked(parts: Sequence[Part]) -> contextlib.ExitStack:
     """Hold the locks of all buffers among the parts."""
-    return hold_locks(part.cell for part in parts if part.is_buffer)
+    return hold_locks(part.owner for part in parts if part.is_buffer)
 
 
 def _loads(parts: Sequence[Part]) -> list[int]:
-    return [sum(map(times_loaded, part.state().values())) for part in parts]
+    return [sum(array.loads for array in part.state().values()) for part in parts]
 
 
 def _last_written(parts: Sequence[Part], path: Path, description: str) -> _Written | None:
     """Return the record of these buffers' last file, if that is unchanged and only rows were inserted since."""
-    last, _ = getattr(parts[0].cell, "last_saved", None) or (None, 0)
-    if last is None or any(getattr(part.cell, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
+    last, _ = getattr(parts[0].owner, "last_saved", None) or (None, 0)
+    if last is None or any(getattr(part.owner, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
         return None
     if (last.path, last.description, last.loads) != (path, description, _loads(parts)):
         return None

@@ -10,15 +10,18 @@ from mindspore import Parameter, nn
 
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
-from .description import Part, check_description, describe, descriptions, parts_of, same_kind, summary
+from .cells import CellPart, parts_of
+from .description import describe
 from .file_format import CODES, damaged
 from .files import real_path
+from .loading import take_over
+from .nodes import check_description, descriptions, same_kind, summary
+from .parts import Part, Plain
 from .random_states import GENERATORS, RandomStates
-from .reader import take_over
 from .restored import Restored
 from .saving import save_parts
 from .sources import Source, open_sources
-from .values import Plain, decoded, encoded, is_value
+from .values import decoded, encoded, is_value
 
 
 class TrainingCheckpoint:
@@ -80,10 +83,10 @@ class TrainingCheckpoint:
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
         self._buffers = _buffers(parts)
         self._parts = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
-        known = {id(parameter) for part in self._parts for parameter in part.state().values()}
+        known = {id(parameter) for part in self._parts for parameter in part.owner.state_parameters().values()}
         for name, cell in parts.items():
             if isinstance(cell, nn.Cell):
-                self._parts.append(Part(f"{name}.", _Weights(name, cell, known)))
+                self._parts.append(CellPart(f"{name}.", _Weights(name, cell, known)))
         self._values = _Values()
 
     def save(self, **values: Any) -> None:
@@ -175,7 +178,7 @@ def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identities(buffers: Any) -> set[int]:
-    return {id(part.cell) for part in parts_of("TrainingCheckpoint", buffers)}
+    return {id(part.owner) for part in parts_of("TrainingCheckpoint", buffers)}
 
 
 class _Saved:
@@ -215,8 +218,8 @@ class _Values(_Saved):
 
     arrays: dict[str, np.ndarray]
 
-    def state_parameters(self) -> dict[str, Plain]:
-        return {name: Plain(array) for name, array in self.arrays.items()}
+    def state_arrays(self) -> dict[str, Plain]:
+        return {name: Plain(array, array.dtype.name) for name, array in self.arrays.items()}
 
 
 class _RestoredValues:

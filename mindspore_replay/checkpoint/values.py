@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,6 @@ from .file_format import CODES
 
 #: The array that holds the JSON; the arrays beside it are ``values/0``, ``values/1`` and so on.
 NAME = "values"
-
-
-class Plain(NamedTuple):
-    """An array where a Parameter is expected."""
-
-    array: np.ndarray
-
-    def asnumpy(self) -> np.ndarray:
-        """Return the array, as a Tensor would."""
-        return self.array
 
 
 def is_value(name: str) -> bool:

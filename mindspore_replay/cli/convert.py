@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import load, save
+from ..checkpoint.buffers import load, save
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

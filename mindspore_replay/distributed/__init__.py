@@ -1,6 +1,21 @@
 """Replay in shards, which are processes on one or more machines, by Ray."""
 
-from .sharded import ShardedReplay
-from .writer import ShardWriter
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .sharded import ShardedReplay
+    from .writer import ShardWriter
 
 __all__ = ["ShardWriter", "ShardedReplay"]
+
+_PLACES = {"ShardWriter": "writer", "ShardedReplay": "sharded"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs MindSpore on first use, since the process of a shard works without it."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+    globals()[name] = value
+    return value

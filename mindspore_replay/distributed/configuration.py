@@ -10,7 +10,9 @@ from ..checkpoint.description import describe
 from ..config.configuration import SHARDS, create_buffer, flat, nearest
 from ..config.di_engine import LIMITER, limiter_arguments
 from ..ops import native
-from ..store.checks import check_size
+from ..store.checks import check_seed, check_size
+from ..store.schema import Schema
+from .shard import Setup
 
 _KEYS = ("number", "folder", "timeout", "name", "batch", "in_flight", "resources")
 _NAME = "ShardedReplay"
@@ -100,11 +102,17 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
     return size
 
 
-def fingerprint(buffer: Buffer) -> dict[str, Any]:
-    """Return the properties that all shards have in common: everything but capacity, seed and sample size."""
-    described = describe(buffer)
-    own = {key: value for key, value in described.get("arguments", {}).items() if key not in ("capacity", "seed")}
-    return {"class": described["class"], "arguments": own, "reason": described.get("reason")}
+def setups(buffer: Buffer, configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
+    """Return the setup of each shard: that of the smallest shard's buffer, with a capacity and a seed of its own."""
+    name, columns = type(buffer).__name__, buffer.columns
+    schema = Schema(name, columns.shapes, columns.dtypes, columns.given_names)
+    described = {key: value for key, value in describe(buffer).items() if key != "limiter"}
+    made = []
+    for config in configs:
+        capacity = config.get("capacity") or config["replay_buffer_size"]
+        options = buffer.options._replace(capacity=capacity, seed=check_seed(name, config.get("seed")))
+        made.append(Setup(schema, options, {**described, "capacity": capacity}))
+    return made
 
 
 def template(config: Mapping[str, Any]) -> Buffer:

@@ -1,7 +1,7 @@
 """Batches from all shards: the number of rows of each, their places in the batch, and their importance weights."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from mindspore import Tensor
@@ -57,12 +57,17 @@ class Batches:
     Args:
         exchange (Exchange): Sends requests to the shards.
         plan (SamplePlan): How to draw.
+        types (Sequence[numpy.dtype]): Dtype of each output; shards send the bits of bfloat16 as uint16.
         has_handles (bool): Whether rows come with handles.
         rng (numpy.random.Generator): Chooses shards.
     """
 
-    def __init__(self, exchange: Exchange, plan: SamplePlan, has_handles: bool, rng: np.random.Generator) -> None:
+    def __init__(
+        self, exchange: Exchange, plan: SamplePlan, types: Sequence[np.dtype[Any]], has_handles: bool,
+        rng: np.random.Generator,
+    ) -> None:  # fmt: skip
         self.exchange, self.plan, self.rng = exchange, plan, rng
+        self._types = types
         self._has_handles, self._weighs = has_handles, plan.draw == "priority"
         self._repeats = plan.max_use is None  # rows drawn for nothing are not used up
         self._steady = False
@@ -161,7 +166,7 @@ class Batches:
             if self.plan.by_buffer:
                 smallest = min([smallest, *(piece.least() for piece in pieces)])
             batch[1][...] = importance(probabilities, smallest, beta)
-        return [share(part) for part in batch]
+        return [share(part.view(dtype)) for part, dtype in zip(batch, self._types)]
 
 
 def _eligible(reports: Mapping[Link, Report]) -> int:

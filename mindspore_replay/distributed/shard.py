@@ -1,26 +1,44 @@
 """One shard of a sharded buffer, in a process of its own."""
 
+import contextlib
 import itertools
 import json
 import math
 import secrets
 import threading
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import mindspore as ms
 import numpy as np
 
-from ..buffers.parameters import overwrite
-from ..checkpoint import load, save
 from ..checkpoint.files import replacing
-from ..config.configuration import create_buffer
+from ..checkpoint.loading import load_parts
+from ..checkpoint.nodes import check_description
+from ..checkpoint.parts import Part
+from ..checkpoint.saving import save_parts
+from ..checkpoint.sources import open_sources
+from ..store.options import Options
+from ..store.schema import Schema
+from ..store.store import Store
 from ..store.tree import levels
 from ..training.statistics import Statistics, statistics_of
-from .configuration import fingerprint
 from .ray_module import ray_module
+from .rows import Rows
+
+
+class Setup(NamedTuple):
+    """The rows that a shard is to hold. The learner makes it, since a shard does without MindSpore.
+
+    Attributes:
+        schema (Schema): The columns.
+        options (Options): How rows are stored and drawn.
+        description (dict): Description of the same buffer, as files have it.
+    """
+
+    schema: Schema
+    options: Options
+    description: dict[str, Any]
 
 
 class Report(NamedTuple):
@@ -38,7 +56,7 @@ class Report(NamedTuple):
         grants (int): Number of these grants.
         wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
         largest (float): The largest priority so far, which new rows get; 1 without priorities.
-        clock (int): The learner's clock, as far as the shard knows; 0 if its buffer has none.
+        clock (int): The learner's clock, as far as the shard knows; 0 if its rows have none.
     """
 
     identity: int
@@ -72,7 +90,7 @@ class Drawn(NamedTuple):
 
 
 class Shard:
-    """A buffer, and the quota of rows that may be inserted into it.
+    """Rows, and the quota of rows that may be inserted.
 
     Ray calls `insert` in one thread and all other methods in another: an insertion may wait for a grant while rows are
     drawn.
@@ -80,24 +98,23 @@ class Shard:
     No row is inserted before the learner's first `report` has set the clock and its first `grant` allows it.
 
     Args:
-        config (Mapping): The buffer's configuration.
+        setup (Setup): The rows to hold.
         path (Union[str, None]): File that `keep` writes. A process that replaces a dead one reads it, if it exists.
         resume (bool): Whether the first process reads it too.
     """
 
-    def __init__(self, config: Mapping[str, Any], path: str | None, resume: bool) -> None:
-        if ms.get_context("device_target") != "CPU":  # rows come and go through this process's own memory
-            ms.set_device("CPU")
+    def __init__(self, setup: Setup, path: str | None, resume: bool) -> None:
         self.identity = secrets.randbits(62)
-        self.buffer = create_buffer(config)
-        self.buffer.limiter = None
+        self.rows = Rows(setup.schema, setup.options)
+        self._description, self._parts = setup.description, [Part("", self.rows, True)]
+        self._prioritized, self._weighted = setup.options.beta is not None, setup.options.weighting is not None
         self._path = None if path is None else Path(path)
         self._memo: dict[str, Any] = {}
         self._inserted = self._begun = self._wanted = self._grants = 0
         self._numbers = itertools.count()
         self._allowed = 0.0
         self._changed = threading.Condition()
-        self._sized: dict[int, Any] = {}
+        self._sized: dict[int, Store] = {}
         if self._path is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Ray's own code uses a deprecated property
@@ -112,38 +129,41 @@ class Shard:
                     "from it with resume=True, or name another folder."
                 )
         elif path.exists() or not may_lack:
-            load(path, buffer=self.buffer)
+            with contextlib.ExitStack() as stack:
+                sources = open_sources(path, stack)
+                check_description(sources[0].path, sources[-1].header.description)
+                load_parts(sources, self._parts, self._description)
             self._memo = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
-    def begin(self, expected: dict[str, Any], capacity: int) -> tuple[int, dict[str, Any]]:
-        """Return the bytes of the buffer, and the last state that a learner stored here; empty if there is none.
+    def begin(self, expected: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Return the bytes of the rows, and the last state that a learner stored here; empty if there is none.
 
         Raises:
-            ValueError: If the shard has another configuration.
+            ValueError: If the shard has another description.
         """
-        own = fingerprint(self.buffer)
-        if (own, self.buffer.capacity) != (expected, capacity):
+        if self._description != expected:
             raise ValueError(
                 "For 'ShardedReplay', the shards that live under this 'name' must have the same configuration, but "
-                f"they are {own} of capacity {self.buffer.capacity}, and got {expected} of capacity {capacity}."
+                f"they are {self._description}, and got {expected}."
             )
-        return self.buffer.nbytes, self._memo
+        return self.rows.nbytes, self._memo
 
     def report(self, memo: dict[str, Any] | None = None, take_back: bool = False) -> Report:
         """Report the state of the shard.
 
         Args:
             memo (Union[dict, None]): State to store for a later learner. Its ``clock`` and ``largest``, the largest
-                priority in any shard, are applied to the buffer. Default: ``None``, to change nothing.
+                priority in any shard, are applied to the rows. Default: ``None``, to change nothing.
             take_back (bool): Whether to withdraw unused grants. Default: ``False``.
         """
         if memo is not None:
             self._memo = memo
-            if self.buffer.weighted and memo["clock"] > self._clock():
-                self.buffer.advance(memo["clock"] - self._clock())
-            self._raise_largest(memo["largest"])
-        with self.buffer.lock:
-            known = *self._weights(), len(self.buffer)
+            with self.rows.lock:
+                if self._weighted and memo["clock"] > self._clock():
+                    self.rows.advance(memo["clock"] - self._clock())
+                self._raise_largest(memo["largest"])
+        with self.rows.lock:
+            known = *self._weights(), self.rows.count()
         with self._changed:
             if take_back:
                 self._allowed = float(self._begun)
@@ -151,14 +171,12 @@ class Shard:
         return Report(self.identity, next(self._numbers), *known, *counts, self._largest(), self._clock())
 
     def _largest(self) -> float:
-        return float(self.buffer.max_priority.asnumpy()) if self.buffer.prioritized else 1.0
+        return float(self.rows.arrays["max_priority"]) if self._prioritized else 1.0
 
     def _raise_largest(self, largest: float) -> None:
         """Raise the priority that new rows get to the largest of all shards, as in one buffer."""
-        if self.buffer.prioritized:
-            with self.buffer.lock:
-                if largest > self._largest():
-                    overwrite(self.buffer.max_priority, np.float32(largest))
+        if self._prioritized and largest > self._largest():
+            self.rows.arrays["max_priority"][...] = largest
 
     def grant(self, rows: float) -> None:
         """Allow the insertion of so many more rows; may be infinite."""
@@ -168,7 +186,7 @@ class Shard:
             self._changed.notify_all()
 
     def _clock(self) -> int:
-        return int(self.buffer.clock.asnumpy()[0]) if self.buffer.weighted else 0
+        return int(self.rows.arrays["clock"][0]) if self._weighted else 0
 
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
         """Insert rows, once they are granted.
@@ -185,7 +203,8 @@ class Shard:
             self._begun += rows
         done = 0
         try:
-            self.buffer.insert(fields, **more)
+            with self.rows.lock:
+                self.rows.insert(fields, **more)
             done = rows
         finally:
             with self._changed:
@@ -203,66 +222,68 @@ class Shard:
         Returns:
             Drawn: As many rows, or fewer if fewer could be drawn without replacement or were left after use.
         """
-        with self.buffer.lock:
+        with self.rows.lock:
             before = self.report(memo, take_back)
             left = before.eligible
             # A row that is used up has no weight after the draw.
-            tree = self.buffer.weights.asnumpy() if self.buffer.prioritized else np.empty(0)
-            leaves = tree if self.buffer.max_use is None else tree.copy()
+            plan, tree = self.rows.options.plan, self.rows.arrays.get("weights", np.empty(0))
+            leaves = tree if plan.max_use is None else tree.copy()
             draws: list[tuple[np.ndarray, ...]] = []
             # A sample of one buffer has at most as many rows as can be drawn; the whole sample may need more.
-            while rows and left and (self.buffer.replace or not draws):
+            while rows and left and (plan.replace or not draws):
                 draws.append(self._draw(min(left, rows)))
                 rows -= len(draws[-1][0])
                 left = self._weights()[2]
             parts = [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*draws)]
-            weights = leaves[self._slots(parts[0])] if parts and self.buffer.prioritized else None
+            weights = leaves[self._slots(parts[0])] if parts and self._prioritized else None
             return Drawn(before, self.report(), weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
         if rows not in self._sized:
-            self._sized[rows] = self.buffer.with_sample_size(rows)
-        return tuple(part.asnumpy() for part in self._sized[rows].full_sample())
+            options = self.rows.options
+            self._sized[rows] = self.rows.resized(options._replace(plan=options.plan._replace(n=rows)))
+        return self._sized[rows].sample()
 
     def _weights(self) -> tuple[float, float, int]:
         """Return the sum, the minimum and the number of the positive weights."""
-        if not self.buffer.weighted:
-            rows = len(self.buffer)
+        if not self._weighted:
+            rows = self.rows.count()
             return float(rows), 1.0 if rows else math.inf, rows
-        len(self.buffer)  # waits for work in flight
-        tree, root = self.buffer.weights.asnumpy(), levels(self.buffer.capacity)[-1]
+        tree, root = self.rows.arrays["weights"], levels(self.rows.capacity)[-1]
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
 
     def _slots(self, handles: np.ndarray) -> np.ndarray:
         """Return the slots of rows. A handle is the row's serial number; slots are filled in turn since a reset."""
-        return (handles - self.buffer.serials.asnumpy()[1]) % self.buffer.capacity
+        return (handles - self.rows.arrays["serials"][1]) % self.rows.capacity
 
     def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> tuple[Report, Any]:
-        """Call a method of the buffer. The result, as NumPy arrays, is ``None`` if handles are of another process."""
+        """Call a method of the store. The result is ``None`` if handles are of another process."""
         if identity != self.identity:
             return self.report(), None
-        result = getattr(self.buffer, method)(handles, *arguments)
-        arrays = tuple(part.asnumpy() for part in result) if isinstance(result, tuple) else result.asnumpy()
-        return self.report(), arrays
+        with self.rows.lock:
+            result = getattr(self.rows, method)(handles, *arguments)
+        return self.report(), result
 
     def reset(self) -> Report:
         """Remove all rows; the insertion quota stays."""
-        self.buffer.reset()
+        with self.rows.lock:
+            self.rows.reset()
         return self.report()
 
     def statistics(self) -> Statistics:
         """Return statistics of the rows."""
-        with self.buffer.snapshot() as state:
-            return statistics_of(state)
+        with self.rows.lock:
+            return statistics_of({"capacity": np.array(self.rows.capacity), **self.rows.arrays})
 
     def check_valid(self) -> None:
-        """Raise a ValueError if the buffer's state contradicts itself."""
-        self.buffer.check_valid()
+        """Raise a ValueError if the state of the rows contradicts itself."""
+        with self.rows.lock:
+            self.rows.check()
 
     def keep(self, memo: dict[str, Any], incremental: bool) -> None:
-        """Write the buffer's file, and beside it the state of the learner."""
+        """Write the file of the rows, and beside it the state of the learner."""
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self._path.with_suffix(".json"), "save") as file:  # first, so that rows never lack it
             file.write(json.dumps(memo).encode())
-        save(self.buffer, self._path, incremental=incremental)
+        save_parts(self._parts, self._path, self._description, incremental=incremental)

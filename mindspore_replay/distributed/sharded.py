@@ -18,9 +18,10 @@ from ..buffers.arguments import as_handles, need_weights
 from ..buffers.base import Buffer
 from ..store.checks import check_number, check_size
 from ..store.inputs import as_priority, as_values, check_length, one_number
+from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter, Wait
 from ..training.statistics import Statistics
-from .configuration import fingerprint, sample_size_of, shard_configs, split, template
+from .configuration import sample_size_of, setups, shard_configs, split, template
 from .drawing import Batches
 from .exchange import Exchange
 from .handles import MOST_SHARDS
@@ -30,7 +31,7 @@ from .ray_module import connect
 from .shard import Report
 from .starting import actors, begin
 from .totals import added_up
-from .writer import Schema, ShardWriter
+from .writer import Schema, ShardWriter, bits
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
@@ -45,10 +46,10 @@ def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> 
 class ShardedReplay:
     r"""A buffer whose rows are in several processes, on one or more machines, for one learner.
 
-    Each shard is a Ray actor with a buffer of its own. Writers, in any process, insert into one shard each. The learner
-    draws from all shards in proportion to the sum of their rows' weights (without priorities: to the number of rows),
-    as if the rows were in one buffer. The methods are those of the buffer, called from Python: a compiled step takes
-    the batch as its arguments.
+    Each shard is a Ray actor with a `store.Store`; its process does without MindSpore. Writers, in any process, insert
+    into one shard each. The learner draws from all shards in proportion to the sum of their rows' weights (without
+    priorities: to the number of rows), as if the rows were in one buffer. The methods are those of the buffer, called
+    from Python: a compiled step takes the batch as its arguments.
 
     Differences from one buffer:
 
@@ -134,14 +135,14 @@ class ShardedReplay:
             smallest.limiter.check_sizes(batch, self.sample_size)
         self._ray = connect()
         self._folder = settings.get("folder")
-        self._links = Links(actors(configs, settings, resume), seconds)
+        parts = setups(smallest, configs)
+        self._links = Links(actors(parts, settings, resume), seconds)
         self._turn = count()
         self._dead_handles = 0
         self._drawing = threading.RLock()
         try:
-            capacities: list[int] = [own.get("capacity") or own["replay_buffer_size"] for own in configs]
-            self.capacity = sum(capacities)
-            self.nbytes, memo = begin(self._links, fingerprint(smallest), capacities)
+            self.capacity = sum(part.options.capacity for part in parts)
+            self.nbytes, memo = begin(self._links, parts)
             self._set_up(smallest, batch, in_flight, config.get("seed"), memo)
         except BaseException:
             if settings.get("name") is None:
@@ -150,7 +151,7 @@ class ShardedReplay:
 
     def _set_up(self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, memo: Mapping[str, Any]) -> None:
         """Make the learner's parts, given the buffer of the smallest shard."""
-        self._columns = buffer.columns
+        self._columns = columns = buffer.columns
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
         self.prioritized, self.weighted = buffer.prioritized, buffer.weighted
         self._contents, plan = buffer.sample_schema, buffer.options.plan._replace(n=self.sample_size)
@@ -162,7 +163,8 @@ class ShardedReplay:
         self._exchange.resume(memo)
         before = [] if not memo else [memo["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
         rng = np.random.default_rng(before or seed)
-        self._batches = Batches(self._exchange, plan, self._contents.has_handles, rng)
+        types = [columns.numpy_type(dtype) for _, dtype in plan.specs(columns)]
+        self._batches = Batches(self._exchange, plan, types, self._contents.has_handles, rng)
 
     @property
     def limiter(self) -> RateLimiter | None:
@@ -367,6 +369,7 @@ class ShardedReplay:
             self._need_weights("update")
         handles, chosen, arrays = as_values(self._columns, indices, values)
         self._writers.land()
+        arrays = [bits(array) for array in arrays]
         given = arrays if self.names is None else {self.names[i]: array for i, array in zip(chosen, arrays)}
         return Tensor(_invalid(handles, self._exchange.call("update", handles, (given,))), ms.int32)
 
@@ -431,7 +434,7 @@ class ShardedReplay:
             RuntimeError, TypeError, ValueError: As for the buffer's `advance`.
         """
         self._need_weights("advance")
-        check_size(_NAME, "steps", steps, minimum=0)
+        check_size(_NAME, "steps", steps, LAST_CLOCK - self._exchange.clock, minimum=0)
         self._writers.land()
         self._exchange.advance(steps)
         return self

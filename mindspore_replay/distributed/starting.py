@@ -6,31 +6,31 @@ from typing import Any
 
 from .links import Links
 from .ray_module import NAMESPACE, ray_module
-from .shard import Shard
+from .shard import Setup, Shard
 
 #: Seconds to wait for the processes of the shards to start.
 _START = 300.0
 _NAME = "ShardedReplay"
 
 
-def actors(configs: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], resume: bool) -> list[Any]:
+def actors(setups: Sequence[Setup], settings: Mapping[str, Any], resume: bool) -> list[Any]:
     """Make the shards, or find those that run under the name."""
     made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
     options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
     name, folder = settings.get("name"), settings.get("folder")
     living = {"namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
     begun = []
-    for i, config in enumerate(configs):
+    for i, setup in enumerate(setups):
         path = None if folder is None else f"{os.path.abspath(folder)}/shard_{i}.safetensors"
         own = options if name is None else {**options, **living, "name": f"{name}/shard_{i}"}
-        begun.append(made.options(**own).remote(config, path, resume))
+        begun.append(made.options(**own).remote(setup, path, resume))
     return begun
 
 
-def begin(links: Links, fingerprint: Mapping[str, Any], capacities: Sequence[int]) -> tuple[int, dict[str, Any]]:
-    """Wait until all shards have started; return the bytes of their buffers, and the latest state of a learner."""
+def begin(links: Links, setups: Sequence[Setup]) -> tuple[int, dict[str, Any]]:
+    """Wait until all shards have started; return the bytes of their rows, and the latest state of a learner."""
     ray = ray_module()
-    calls = [link.actor.begin.remote(fingerprint, n) for link, n in zip(links.all, capacities)]
+    calls = [link.actor.begin.remote(setup.description) for link, setup in zip(links.all, setups)]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
     if late:
         raise TimeoutError(

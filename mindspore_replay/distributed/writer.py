@@ -118,7 +118,7 @@ class ShardWriter:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
         given = [field.asnumpy() if isinstance(field, Tensor) else field for field in fields]
         shapes = schema.columns.shapes
-        self._fields.append([np.array(field).reshape(rows, *shape) for field, shape in zip(given, shapes)])
+        self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(given, shapes)])
         self._more.append(more)
         self._rows += rows
         if self._rows >= self._batch:
@@ -265,6 +265,11 @@ class ShardWriter:
         while self._sent and ray.wait([self._sent[0][0]], timeout=seconds)[0]:
             self._await_oldest()
         return not self._sent
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """Return an array that a process without MindSpore can read: of bfloat16, which NumPy lacks, its bits as uint16."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 def _flags(name: str, flags: Any, rows: int) -> np.ndarray:

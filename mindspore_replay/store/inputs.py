@@ -63,7 +63,7 @@ def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, li
     chosen = schema.chosen(values)
     given = list(values.values()) if isinstance(values, Mapping) else values
     arrays = [schema.to_array(i, value) for i, value in zip(chosen, given)]
-    schema.check_values(chosen, [a.shape for a in arrays], [a.dtype.name for a in arrays], handles.shape)
+    schema.check_values(chosen, [a.shape for a in arrays], schema.names_of(chosen, arrays), handles.shape)
     rows = [np.ascontiguousarray(a).reshape(handles.size, *schema.shapes[i]) for i, a in zip(chosen, arrays)]
     return handles.reshape(-1), chosen, rows
 

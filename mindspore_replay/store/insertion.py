@@ -108,7 +108,9 @@ class Insertion:
         """
         schema = self._schema
         arrays = [schema.to_array(i, value) for i, value in enumerate(fields)]
-        batch = schema.check([a.shape for a in arrays], [a.dtype.name for a in arrays], self._options.num_envs)
+        batch = schema.check(
+            [a.shape for a in arrays], schema.names_of(range(len(schema)), arrays), self._options.num_envs
+        )
         if batch.single:
             for staged, array in zip(self._staged, arrays):
                 staged[...] = array

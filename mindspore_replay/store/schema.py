@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,6 +159,13 @@ class Schema:
     def as_fields(self, exp: Sequence[Any]) -> list[Any]:
         """Return the fields of a transition as Tensors and arrays."""
         return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
+
+    def names_of(self, columns: Iterable[int], arrays: Iterable[np.ndarray]) -> list[str]:
+        """Return the names of the dtypes of arrays for these columns; bits of bfloat16 are of that dtype."""
+        return [
+            self.dtypes[i] if array.dtype == self.numpy_types[i] else array.dtype.name
+            for i, array in zip(columns, arrays)
+        ]
 
     def count_rows(self, fields: Sequence[Any], num_envs: int) -> int:
         """Return the number of rows in the fields; errors are those of `check`."""

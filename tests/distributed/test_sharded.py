@@ -48,6 +48,24 @@ def test_it_listens_to_the_loopback_address_only(cluster: Any):
     assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
 
 
+def test_the_process_of_a_shard_does_without_mindspore(cluster: Any):
+    """Also after it has done all that it is asked for."""
+    with ShardedReplay(config("prioritized", max_staleness=9), num_shards=1) as replay:
+        fill(replay, 0, range(20))
+        indices, *_ = replay.sample()
+        replay.update_priorities(indices, 2.0)
+        replay.update(indices, {"number": np.arange(8, dtype=np.int32)})
+        replay.info(indices)
+        replay.delete(indices)
+        replay.advance().statistics()
+        replay.check_valid()
+        replay.reset()
+        imported = replay._links.all[0].actor.__ray_call__.remote(lambda shard: sorted(sys.modules))
+        modules = cluster.get(imported)
+    assert "mindspore_replay.distributed.shard" in modules
+    assert not [name for name in modules if name.partition(".")[0] == "mindspore"]
+
+
 def test_processes_import_what_the_learner_imported(tmp_path: Path):
     """They look first into the folder that the script is called from, where other sources of the package may lie."""
     other = tmp_path / "mindspore_replay"

@@ -174,7 +174,7 @@ def test_a_killed_writer_loses_what_it_has_not_sent(cluster: Any):
         time.sleep(0.5)
         stored = int(replay.size())
         assert stored >= landed
-        buffer = cluster.get(replay._links.all[1].actor.__ray_call__.remote(lambda shard: shard.buffer.state_dict()))
+        buffer = cluster.get(replay._links.all[1].actor.__ray_call__.remote(lambda shard: shard.rows.state_dict()))
         numbers = buffer["column.number"][:stored].tolist()
         assert numbers == list(range(stored))  # all that was sent, each row once, and in order
         assert stored % 6 == 0  # in whole batches: of three rows twice, which are at least five

@@ -9,10 +9,11 @@ from clusters import assert_distribution
 
 from mindspore_replay import RateLimiter
 from mindspore_replay.distributed import links as links_module
+from mindspore_replay.distributed.configuration import setups, template
 from mindspore_replay.distributed.drawing import Batches, Piece
 from mindspore_replay.distributed.exchange import Exchange
 from mindspore_replay.distributed.links import Links
-from mindspore_replay.distributed.shard import Shard
+from mindspore_replay.distributed.shard import Setup, Shard
 from mindspore_replay.store.windows import SamplePlan
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -33,8 +34,8 @@ class Reference:
 class Actor:
     """A shard of this process, called as Ray calls it; names of what it was asked are kept."""
 
-    def __init__(self, config: dict[str, Any], asked: list[str]) -> None:
-        self.shard, self.asked = Shard(config, None, False), asked
+    def __init__(self, setup: Setup, asked: list[str]) -> None:
+        self.shard, self.asked = Shard(setup, None, False), asked
 
     def __getattr__(self, method: str) -> Any:
         def remote(*arguments: Any) -> Reference:
@@ -51,25 +52,28 @@ class Setting:
         weights = {"alpha": 1.0, "epsilon": 0.0} if kind == "prioritized" else {}
         config = {"type": kind, "capacity": ROWS, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"]}
         self.asked: list[str] = []
-        actors = [Actor({**config, **weights, **more, "seed": i, "backend": "native"}, self.asked) for i in range(2)]
-        self.buffers = [actor.shard.buffer for actor in actors]
+        configs = [{**config, **weights, **more, "seed": i, "backend": "native"} for i in range(2)]
+        parts = setups(template(configs[-1]), configs)
+        actors = [Actor(part, self.asked) for part in parts]
+        self.stores = [actor.shard.rows for actor in actors]
         self.exchange = Exchange(Links(actors, 1.0), None, 1.0 if weights else None)
-        handles = self.buffers[0].weighted
+        options, schema = parts[0].options, parts[0].schema
+        types = [schema.numpy_type(dtype) for _, dtype in options.plan.specs(schema)]
         replace, uses = more.get("replace", True), more.get("max_use")
         rows = BATCH if replace else 4
         plan = SamplePlan(rows, "priority" if weights else "uniform", (), replace, max_use=uses, by_buffer=by_buffer)
-        self.batches = Batches(self.exchange, plan, handles, np.random.default_rng(0))
+        self.batches = Batches(self.exchange, plan, types, options.has_handles, np.random.default_rng(0))
         self.exchange.reports()
 
     def fill(self, *rows: int, first: int = 0) -> None:
         """Inserts so many rows into each shard, from number `first` on."""
-        for i, (buffer, n) in enumerate(zip(self.buffers, rows)):
+        for i, (store, n) in enumerate(zip(self.stores, rows)):
             if n:
-                buffer.insert([np.arange(first, first + n, dtype=np.int32) + ROWS * i])
+                store.insert([np.arange(first, first + n, dtype=np.int32) + ROWS * i])
 
     def set(self, priorities: np.ndarray) -> None:
-        for buffer, given in zip(self.buffers, priorities):
-            buffer.update_priorities(np.arange(ROWS), given)
+        for store, given in zip(self.stores, priorities):
+            store.update_priorities(np.arange(ROWS), given)
 
     def draw(self) -> list[np.ndarray]:
         """A batch, after which `asked` holds what it took."""
@@ -159,7 +163,7 @@ def test_rows_of_a_shard_that_was_empty_are_not_missed():
 def test_what_a_shard_that_became_empty_does_not_give_the_other_gives():
     setting = Setting()
     setting.fill(ROWS, ROWS)
-    setting.buffers[1].update_priorities([0], 9.0)
+    setting.stores[1].update_priorities([0], 9.0)
     setting.exchange.reports()
     left = np.array([1, 1, 0.5, 2, 2, 2], np.float32)
     setting.set(np.stack([left * 0, left]))
@@ -178,8 +182,8 @@ def test_uniform_batches_are_drawn_by_new_totals(kind: dict[str, Any], monkeypat
     def check() -> None:
         setting, numbers = Setting("uniform", **kind), []
         for _ in range(250 if setting.batches.plan.replace else 1000):
-            for buffer in setting.buffers:
-                buffer.reset()
+            for store in setting.stores:
+                store.reset()
             setting.fill(1, ROWS)
             for _ in range(2):
                 setting.exchange.reports()

@@ -22,9 +22,8 @@ WITH_EXAMPLES = {
         for name in ("elastic", "episode", "mixed", "prioritized", "replay", "reservoir", "sequence")
     ),
     *(f"mindspore_replay.compat.{name}" for name in ("mindspore_rl", "patches")),
-    "mindspore_replay.checkpoint.reader",
+    "mindspore_replay.checkpoint.buffers",
     "mindspore_replay.checkpoint.training",
-    "mindspore_replay.checkpoint.saving",
     *(f"mindspore_replay.datasets.{name}" for name in ("hdf5", "minari", "npz")),
     "mindspore_replay.training.limiter",
     "mindspore_replay.training.monitor",

@@ -1,19 +1,58 @@
-"""Loads buffers from files."""
+"""Saves buffers to files, and loads them from files."""
 
 import contextlib
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from ..buffers.mixed import MixedReplay
-from ..ops.eager import wait_for_work
 from ..store.checks import check_bool, check_size
-from .description import build, check_description, describe, descriptions, parts_of, same_kind, summary
-from .progress import progress_bar
-from .restored import Restored
-from .saving import locked
+from .cells import parts_of
+from .description import build, describe
+from .loading import load_parts
+from .nodes import check_description, summary
+from .saving import save_parts
 from .sources import Source, open_sources
-from .values import is_value
+
+
+def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
+    """Write a buffer to a file, from which `load` makes it again: rows, priorities, counters and random state.
+
+    The new file replaces the old one once it is complete and on the disk, so the process may be killed at any time.
+    Columns are written without a copy. Calls from Python on the buffer wait until it is written; compiled graphs do
+    not, so save between their calls.
+
+    Args:
+        buffer (Union[Cell, dict, CellList]): A buffer, a `MixedReplay`, or a dict or ``CellList`` of them as
+            `create_buffer` makes.
+        path (Union[str, PathLike]): The file. Its format is safetensors; ``docs/checkpoints.md`` describes it.
+        incremental (bool): Whether to write only rows inserted since the last save of this buffer to this path, to a
+            file of its own: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such save, the
+            buffer was loaded since, or the incremental files together would become larger than the file with all rows.
+            Rows that you changed directly, through ``.buffer``, are not noticed. Default: ``False``.
+        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
+
+    Raises:
+        TypeError: If `buffer` is no buffer, or an argument is of another type.
+        ValueError: If `buffer` holds a buffer twice.
+        RuntimeError: If the buffer changed while it was written.
+        OSError: If the file cannot be written. After any error the old file is unchanged.
+        ImportError: If `progress` is asked for and tqdm is not installed.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import ReplayBuffer, load, save
+        >>> buffer = ReplayBuffer(sample_size=3, capacity=100, shapes=[()], types=[ms.int32], seed=0)
+        >>> buffer = buffer.insert([np.arange(50, dtype=np.int32)])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(buffer, f"{folder}/buffer.safetensors")
+        ...     again = load(f"{folder}/buffer.safetensors")
+        >>> print(again.size(), *again.sample(), *buffer.sample())
+        50 [32 35 19] [32 35 19]
+    """
+    check_bool("save", "incremental", incremental)
+    check_bool("save", "progress", progress)
+    save_parts(parts_of("save", buffer), path, describe(buffer), incremental=incremental, progress=progress)
 
 
 def load(
@@ -74,36 +113,8 @@ def load(
         new = buffer is None
         if new:
             buffer = _made(sources[-1], capacity, backend)
-        else:
-            _check_kind(sources[-1], buffer)
-        nodes = descriptions(sources[-1].header.description)
-        parts = zip(parts_of("load", buffer), nodes)
-        states = [Restored(sources, part, i, node.get("capacity", 0), new) for i, (part, node) in enumerate(parts)]
-        of_all = not any(map(is_value, sources[-1].header.entries))  # else the file also holds networks and other parts
-        take_over(sources, states, new, of_all, progress)
+        load_parts(sources, parts_of("load", buffer), describe(buffer), new=new, progress=progress)
     return buffer
-
-
-def take_over(
-    sources: Sequence[Source], states: Sequence[Any], new: bool, of_all: bool = True, progress: bool = False
-) -> None:
-    """Read files into the parts with these states. Everything is checked before any part changes.
-
-    They are the first parts of the files, or, with `of_all`, all of them.
-    """
-    _check_arrays(sources, states, of_all)
-    total = sum(source.header.nbytes for source in sources)
-    if not new:
-        total += sum(state.column_bytes() for state in states)
-    with progress_bar("load", total, progress) as done:
-        for source in sources:
-            source.progress = done
-        for state in states:
-            state.read_row_state()
-        for state in states:
-            if not new:
-                state.check_columns()
-        _overwrite(states, new)
 
 
 def _made(source: Source, capacity: int | None, backend: str) -> Any:
@@ -118,44 +129,3 @@ def _made(source: Source, capacity: int | None, backend: str) -> Any:
         return build(description, capacity, backend)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"For 'load', no buffer can be made from {source.path}: {error}") from error
-
-
-def _check_kind(source: Source, buffer: Any) -> None:
-    parts_of("load", buffer)
-    given, saved = describe(buffer), source.header.description
-    if not same_kind(given, saved):
-        raise ValueError(
-            f"For 'load', 'buffer' must be what was saved in {source.path}, {summary(saved)}, but got {summary(given)}."
-        )
-
-
-def _check_arrays(sources: Sequence[Source], states: Sequence[Any], of_all: bool) -> None:
-    """Raise a ValueError if a file lacks arrays of the parts, or, with `of_all`, has others."""
-    names = {name for state in states for name in state.names()}
-    for source in sources:
-        wrong = [text for state in states for text in state.differences(source)]
-        unknown = sorted(source.header.entries.keys() - names) if of_all else []
-        if unknown:
-            wrong.append(f"unknown arrays {unknown}")
-        parts = len(source.header.since)
-        if wrong or parts < len(states) or (of_all and parts != len(states)):
-            raise ValueError(
-                f"For 'load', {source.path} must hold the columns and all else of the buffer. {'; '.join(wrong)}."
-            )
-
-
-def _overwrite(states: Sequence[Any], new: bool) -> None:
-    """Read the columns, then give the buffers their state."""
-    with locked([state.part for state in states]):
-        wait_for_work()
-        try:
-            for state in states:
-                state.read_columns()
-            for state in states:
-                state.overwrite_marks()
-        except BaseException:
-            # The checks passed, so this is a read error of the disk: rows are now mixed.
-            for state in states:
-                if not new and state.part.is_buffer:
-                    state.part.cell.reset()
-            raise

@@ -1,0 +1,192 @@
+"""One shard, here and in a process that cannot import MindSpore: it does what a buffer of its configuration does."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mindspore import Tensor, bfloat16
+
+from mindspore_replay import FrameStack, NStep, create_buffer, load, save
+from mindspore_replay.checkpoint import description, nodes
+from mindspore_replay.distributed.configuration import setups, template
+from mindspore_replay.distributed.shard import Setup, Shard
+from mindspore_replay.distributed.writer import bits
+from mindspore_replay.training.statistics import statistics_of
+
+pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
+
+NAMES, CAPACITY = ["observation", "reward", "terminated"], 24
+WIDTH = 100  # so that an incremental file is smaller than that with all rows
+KINDS: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "distinct": {"replace": False, "ordered": True},
+    "limits": {"max_use": 3, "max_staleness": 4},
+    "prioritized": {"type": "prioritized", "beta_steps": 5},
+    "prioritized, limits": {"type": "prioritized", "max_use": 4, "normalize": "buffer"},
+    "n steps": {"type": "prioritized", "views": [NStep(2, 0.9)]},
+    "frames": {"views": [FrameStack(3)]},
+    "sequences": {"type": "sequence", "sequence_length": 3, "prioritized": True},
+    "episodes": {"type": "episode", "max_episode_length": 4},
+}
+
+
+def config(kind: str) -> dict[str, Any]:
+    return {
+        "capacity": CAPACITY, "sample_size": 1, "names": NAMES, "data_shape": [[WIDTH], [], []],
+        "data_type": ["float32", "float32", "bool"], "seed": 3, "backend": "native", **KINDS[kind],
+    }  # fmt: skip
+
+
+def setup(kind: str) -> Setup:
+    return setups(template(config(kind)), [config(kind)])[0]
+
+
+def rows(first: int, n: int) -> list[np.ndarray]:
+    numbers = np.arange(first, first + n)
+    return [np.repeat(numbers[:, None], WIDTH, 1).astype(np.float32), numbers.astype(np.float32), numbers % 4 == 3]
+
+
+def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
+    """A shard and a buffer with the same rows."""
+    shard, buffer = Shard(setup(kind), None, False), create_buffer(config(kind))
+    shard.report({"clock": 2, "largest": 1.0})
+    shard.grant(np.inf)
+    if buffer.weighted:
+        buffer.advance(2)
+    for first in range(0, n, 4):
+        fields = rows(first, 4)
+        more: dict[str, Any] = {"end": fields[2]} if buffer.has_episodes else {}
+        if buffer.prioritized:
+            more["priority"] = np.arange(1, 5, dtype=np.float32)
+        shard.insert(fields, 4, more)
+        buffer.insert(fields, **more)
+    return shard, buffer
+
+
+def begun(kind: str, path: Path) -> Shard:
+    """A shard that begins with what is in a file."""
+    shard = Shard(setup(kind), None, False)
+    shard._begin(path, read=True, may_lack=False)
+    return shard
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        np.testing.assert_array_equal(one, other.asnumpy())
+
+
+def assert_same_state(shard: Shard, buffer: Any) -> None:
+    state = buffer.state_dict()
+    assert shard.rows.state_dict().keys() == state.keys()
+    for name, array in shard.rows.state_dict().items():
+        np.testing.assert_array_equal(array, state[name], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_what_a_buffer_does(kind: str):
+    shard, buffer = filled(kind)
+    assert shard.begin(setup(kind).description)[0] == buffer.nbytes
+    for n in (1, 3, 2):
+        parts = shard.draw(n).parts
+        assert_same(parts, buffer.with_sample_size(n).full_sample())
+        if buffer.has_handles:
+            found, expected = (parts[0], [-5]), {"reward": np.float32(n) * np.ones(n, np.float32)}
+            assert_same(
+                [shard.call(shard.identity, "update", found[0], expected)[1]], [buffer.update(parts[0], expected)]
+            )
+            assert_same(shard.call(shard.identity, "info", found[0])[1], buffer.info(found[0]))
+    if buffer.prioritized:
+        given = parts[0], np.arange(1, 3, dtype=np.float32)
+        assert_same([shard.call(shard.identity, "update_priorities", *given)[1]], [buffer.update_priorities(*given)])
+    if buffer.weighted:
+        assert_same([shard.call(shard.identity, "delete", parts[0])[1]], [buffer.delete(parts[0])])
+        shard.report({"clock": 5, "largest": 1.0})
+        buffer.advance(3)
+    assert_same_state(shard, buffer)
+    with buffer.snapshot() as state:
+        assert shard.statistics().values == statistics_of(state).values
+    shard.check_valid()
+    assert shard.reset().rows == 0
+    assert_same_state(shard, buffer.reset())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
+    shard, buffer = filled(kind)
+    shard._path = tmp_path / "shard.safetensors"
+    for incremental in (False, True):
+        shard.keep({"samples": 1}, incremental)
+        save(buffer, tmp_path / "buffer.safetensors", incremental=incremental)
+        for fill in (shard.insert, lambda fields, _, more: buffer.insert(fields, **more)):
+            fill(rows(40, 4), 4, {"end": np.arange(4) == 3} if buffer.has_episodes else {})
+    shard.keep({"samples": 2}, True)
+    save(buffer, tmp_path / "buffer.safetensors", incremental=True)
+    names = sorted(path.name for path in tmp_path.glob("shard.safetensors*"))
+    assert names == [name.replace("buffer", "shard") for name in sorted(p.name for p in tmp_path.glob("buffer.*"))]
+    assert len(names) > 1
+    assert_same_state(shard, load(shard._path))
+    again = begun(kind, shard._path)
+    assert_same_state(again, buffer)
+    assert again.begin(setup(kind).description)[1] == {"samples": 2}
+    assert_same(again.draw(2).parts, buffer.with_sample_size(2).full_sample())
+    other = "prioritized" if kind == "uniform" else "uniform"
+    if type(template(config(other))) is not type(buffer):
+        with pytest.raises(ValueError, match=r"For 'load', 'buffer' must be what was saved in"):
+            begun(other, shard._path)
+
+
+def test_the_bits_of_bfloat16():
+    own = {"capacity": 8, "data_shape": [[2], []], "data_type": ["bfloat16", "uint16"], "names": ["half", "number"]}
+    own |= {"weighted": True, "seed": 0, "backend": "native"}
+    shard, buffer = Shard(setups(template(own), [own])[0], None, False), create_buffer(own)
+    shard.grant(np.inf)
+    given = [Tensor([[1.5, -2.0], [3.0, 0.25]], bfloat16).asnumpy(), np.array([1, 2], np.uint16)]
+    shard.insert([bits(array) for array in given], 2, {})
+    shard.insert([np.asfortranarray(bits(given[0])), given[1]], 2, {})
+    buffer.insert(given).insert(given)
+    skipped = shard.call(shard.identity, "update", np.array([0]), {"half": bits(given[0][1:])})[1]
+    assert skipped == buffer.update([0], {"half": given[0][1:]}) == 0
+    handles, halves, numbers = shard.draw(4).parts
+    expected = buffer.with_sample_size(4).full_sample()
+    assert (halves.dtype, numbers.dtype) == (np.uint16, np.uint16)
+    assert_same([handles, halves.view(given[0].dtype), numbers], expected)
+
+
+WITHOUT_MINDSPORE = """
+import pickle, sys
+sys.modules["mindspore"] = None
+setup, path = pickle.loads(sys.stdin.buffer.read())
+from mindspore_replay.distributed.shard import Shard
+shard = Shard(setup, None, False)
+shard._begin(path, read=True, may_lack=False)
+shard.check_valid()
+sys.stdout.buffer.write(pickle.dumps([part.tolist() for part in shard.draw(2).parts]))
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_without_mindspore(kind: str, tmp_path: Path):
+    shard, buffer = filled(kind)
+    shard._path = tmp_path / "shard.safetensors"
+    shard.keep({}, False)
+    given = pickle.dumps((setup(kind), shard._path))
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MINDSPORE], input=given, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()
+    assert pickle.loads(done.stdout) == [part.asnumpy().tolist() for part in buffer.with_sample_size(2).full_sample()]
+
+
+def test_each_shard_has_its_capacity_and_seed():
+    configs = [{**config("n steps"), "capacity": 30 - i, "seed": 3 + i} for i in range(2)]
+    for part, own in zip(setups(template(configs[-1]), configs), configs):
+        buffer = create_buffer(own)
+        assert part.options == buffer.options
+        assert part.description == description.describe(buffer)
+
+
+def test_every_class_of_a_description_has_a_name():
+    assert set(nodes.CLASSES) == {*description._BUFFERS, *description._MIXED}
