@@ -5,7 +5,6 @@ from typing import Any
 from mindspore import Parameter, Tensor
 
 from ..columns import Columns
-from ..ops.operators import Operators
 from ..store.options import Options
 from .layout import SampleLayout
 
@@ -36,8 +35,10 @@ class Attributes:
     _calls: Any
     #: True if it is a `Store`.
     _direct: bool
+    #: Files that hold the rows; ``None`` for memory.
+    _folder: Any
     #: The operators of compiled graphs.
-    _graph: Operators
+    _graph: Any
     #: Computes the rewards of relabelled samples drawn from Python, if there are any.
     _finish_now: Any
     _zero: Tensor

@@ -1,6 +1,7 @@
 """The base class of all buffers."""
 
 import itertools
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -11,6 +12,7 @@ from mindspore import ParameterTuple, Tensor, nn
 from .. import mindspore_api
 from ..arguments import KeepsArguments, positional_arguments
 from ..columns import Columns
+from ..locks import FolderLock
 from ..ops import native, windows
 from ..ops.operators import Operators
 from ..ops.state import State
@@ -22,12 +24,14 @@ from .changes import Changes
 from .compile_time import compile_time
 from .compiled import CompiledCalls
 from .drawing import Drawing
+from .folders import InFolder
 from .insertion import Insertion
 from .own_names import OwnNames
 from .parameters import parameter_on
 from .parts import Parts, Prioritized
 from .reading import Reading
 from .saving import Saving
+from .storage import DEVICE, NoOperators, backend_of, checked_storage, folder_of
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
@@ -50,11 +54,12 @@ class SampleSchema(NamedTuple):
     always_handles: bool
 
 
-class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNames, nn.Cell):
+class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArguments, OwnNames, nn.Cell):
     """Rows on the device: columns, the state of each row, and operators on them.
 
     The base class of all buffers; a subclass has its own constructor, which chooses the parts. The methods, each with a
-    body for the compiler, are in ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py`` and ``saving.py``.
+    body for the compiler, are in ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py``, ``saving.py`` and
+    ``folders.py``.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
@@ -65,6 +70,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
         num_envs (int): Environments that insert in step. Default: ``1``.
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
+        storage (Union[str, PathLike]): ``"device"``, ``"host"`` or a folder. Default: ``"device"``.
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
 
     Attributes:
@@ -96,7 +102,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
 
     def __init__(
         self, sample_size: int, capacity: int, shapes: Sequence[Sequence[int]], types: Sequence[Any], parts: Parts, *,
-        names: Sequence[str] | None = None, num_envs: int = 1, seed: int | None = None, backend: str = "auto",
+        names: Sequence[str] | None = None, num_envs: int = 1, seed: int | None = None,
+        storage: str | os.PathLike[str] = "device", backend: str = "auto",
     ) -> None:  # fmt: skip
         super().__init__()
         name = type(self).__name__
@@ -131,12 +138,18 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
         self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
         self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         self.limiter = None
-        self.backend = native.choose_backend(backend, name)
-        self._direct = native.direct_calls(self.backend) and self.options.plan.by_kernel
+        storage = checked_storage(name, storage)
+        self.backend = backend_of(name, storage, backend)
+        in_memory = storage != DEVICE or native.direct_calls(self.backend)
+        self._direct = in_memory and self.options.plan.by_kernel
+        if storage != DEVICE and not self._direct:
+            raise ValueError(f"For '{name}', its sampler needs storage='device'.")
         if self.backend == "composite":
             self.columns.check_composite()
         self._width = len(self.columns)
         self._lock = threading.RLock()
+        self._in_graphs = storage == DEVICE or native.on_cpu()
+        self._folder = folder_of(self, storage, self.columns, self.options)
         self._make_state()
         self._make_operators()
 
@@ -159,11 +172,11 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
     def _make_state(self) -> None:
         if self._direct:
             share, address = mindspore_api.share, mindspore_api.address
-            self._calls = Store(self.columns, self.options, share=share, address_of=address)
+            self._calls = Store(self.columns, self.options, share=share, address_of=address, folder=self._folder)
         arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)
         # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
-        parameters = {name: parameter_on(name, array) for name, array in arrays.items()}
+        parameters = {name: parameter_on(name, array, self._direct) for name, array in arrays.items()}
         self.buffer = ParameterTuple([p for name, p in parameters.items() if name.startswith("column.")])
         for name, parameter in parameters.items():
             if not name.startswith("column."):
@@ -175,7 +188,10 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
         before = len(self.parts.span.bookkeeping(self.layout))
         finish = windows.Relabel(self.layout, before) if self.layout.hindsight else None
         graph_state = State(self.buffer, self.state_parameters(), self.options)
-        self._graph = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
+        if self._in_graphs:
+            self._graph = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
+        else:
+            self._graph = NoOperators()
         # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.
         self._zero = Tensor(0, ms.int32)
         # A flag for all rows, or none; and the flags of a final row, which is also an end.
@@ -234,8 +250,11 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, KeepsArguments, OwnNa
 
     @property
     def lock(self) -> Any:
-        """The lock that calls from Python hold. Compiled graphs do not wait for it."""
-        return self._lock
+        """The lock that calls from Python hold. Compiled graphs do not wait for it.
+
+        Of a buffer in a folder, it is also the lock of all processes, for which graphs wait too.
+        """
+        return self._lock if self._folder is None else FolderLock(self._lock, self._calls)
 
     def extend_repr(self) -> str:
         """Return the sizes and the backend, for the Cell's repr."""

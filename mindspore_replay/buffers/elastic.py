@@ -1,5 +1,6 @@
 """Experience replay from the newest rows."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,13 +84,23 @@ class ElasticReplayBuffer(Buffer):
         normalize: str = "batch",
         views: Sequence[Any] = (),
         seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            seed=seed,
+            storage=storage,
+            backend=backend,
         )
         self._assert = ops.Assert()
 

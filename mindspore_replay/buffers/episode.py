@@ -1,5 +1,6 @@
 """Whole episodes."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,8 +34,8 @@ class EpisodeReplayBuffer(Buffer):
         prioritized (bool): Whether to draw episodes by the priority of their first row, and return importance weights.
             Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`; `max_use`
-            counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if `prioritized`.
+        names, num_envs, replace, ordered, max_use, max_staleness, seed, storage, backend: As for `ReplayBuffer`;
+            `max_use` counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
     Raises:
@@ -80,13 +81,23 @@ class EpisodeReplayBuffer(Buffer):
         normalize: str = "batch",
         views: Sequence[Any] = (),
         seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
         parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            seed=seed,
+            storage=storage,
+            backend=backend,
         )
         self.max_episode_length = max_episode_length
 

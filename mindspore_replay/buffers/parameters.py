@@ -18,14 +18,20 @@ def state_parameter(name: str, value: Any) -> Parameter:
     return Parameter(Tensor(value), name=name, requires_grad=False)
 
 
-def parameter_on(name: str, array: np.ndarray) -> Parameter:
-    """Make a Parameter that no optimizer touches, on the CPU in the memory of this array."""
+def parameter_on(name: str, array: np.ndarray, on_host: bool) -> Parameter:
+    """Make a Parameter that no optimizer touches, on the CPU in the memory of this array; with `on_host` always."""
     dtype = TYPES[type_name(array.dtype)]
     first = Tensor(shape=array.shape, dtype=dtype, init=Zero()) if array.shape else Tensor(array)
     parameter = Parameter(first, name=name, requires_grad=False)
     parameter.set_data(ms.from_numpy(array))
+    parameter.on_host = on_host
     load_in_place(parameter)
     return parameter
+
+
+def is_on_host(parameter: Parameter) -> bool:
+    """Return True if the Parameter's own memory is that of the host, so that ``asnumpy()`` is a view of it."""
+    return native.on_cpu() or getattr(parameter, "on_host", False)
 
 
 def times_loaded(parameter: Parameter) -> int:
@@ -59,8 +65,8 @@ def load_in_place(parameter: Parameter) -> None:
 
 def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
     """Overwrite a Parameter with values of the same shape and dtype."""
-    if native.on_cpu():
-        parameter.asnumpy()[...] = array  # a view of the Parameter's own memory
+    if is_on_host(parameter):
+        parameter.asnumpy()[...] = array
     else:
         data = Tensor(np.asarray(array, numpy_type(parameter.dtype)))
         if parameter.dtype == ms.bfloat16:  # MindSpore's operator does not support it

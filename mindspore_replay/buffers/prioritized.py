@@ -1,5 +1,6 @@
 """Prioritized experience replay."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,8 +34,8 @@ class PrioritizedReplayBuffer(Buffer):
             ``1e-6``.
         normalize (str): Importance weights are divided by the largest of the ``"batch"``, as in the paper, or of the
             whole ``"buffer"``, which does not depend on the batch. Default: ``"batch"``.
-        names, num_envs, ordered, max_use, max_staleness, views, seed, backend: As for `ReplayBuffer`. With `ordered`
-            the strata begin at the oldest row.
+        names, num_envs, ordered, max_use, max_staleness, views, seed, storage, backend: As for `ReplayBuffer`. With
+            `ordered` the strata begin at the oldest row.
         replace (bool): Must be ``True``: a row may fill several strata. Default: ``True``.
 
     Attributes:
@@ -85,12 +86,22 @@ class PrioritizedReplayBuffer(Buffer):
         normalize: str = "batch",
         views: Sequence[Any] = (),
         seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, replace, ordered)
         parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            seed=seed,
+            storage=storage,
+            backend=backend,
         )
 
     def _sample_graph(self, beta=None, *, as_dict=False):

@@ -1,6 +1,7 @@
 """Uniform experience replay."""
 
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,10 @@ class ReplayBuffer(Buffer):
             imply weights, and rows know their episode, which takes 9 bytes more. Default: ``()``, for rows as stored.
         seed (Union[int, None]): Seed of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
+        storage (Union[str, PathLike]): ``"device"``; ``"host"``, for rows in the host's memory on every device, drawn
+            and gathered by the CPU's kernels; or the path of a new folder, for rows and state in files mapped into
+            memory, which other processes use by `attach`, and which `open` opens again. On another device than the CPU,
+            the last two are used from Python only. ``docs/processes.md`` compares them. Default: ``"device"``.
         backend (str): ``"native"`` (C++ and CUDA kernels, CPU and GPU), ``"composite"`` (MindSpore's operators, every
             device) or ``"auto"`` (native if available). Both give the same rows for the same state. Default:
             ``"auto"``.
@@ -64,6 +69,7 @@ class ReplayBuffer(Buffer):
         TypeError: If an argument is of another type.
         ValueError: If there is no column, a size is not positive, or `shapes`, `types` and `names` differ in length.
         RuntimeError: If the backend is not available.
+        FileExistsError: If `storage` is a folder that is not empty.
 
     Examples:
         >>> import numpy as np, mindspore as ms
@@ -98,11 +104,21 @@ class ReplayBuffer(Buffer):
         weighted: bool = False,
         views: Sequence[Any] = (),
         seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, backend=backend
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            seed=seed,
+            storage=storage,
+            backend=backend,
         )
 
     def _sample_graph(self, sample_range=None, *, as_dict=False, with_indices=False):

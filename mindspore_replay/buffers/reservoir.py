@@ -1,5 +1,6 @@
 """A uniform sample of all rows inserted so far."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ class ReservoirReplayBuffer(Buffer):
             it. Default: ``None``, for no limit.
         weighted (bool): Whether to store a weight for each row, as `max_use`, `delete` and `info` need. Default:
             ``False``.
-        seed, backend: As for `ReplayBuffer`.
+        seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         row_serials (Parameter): Serial number of the row in each slot: the number of rows inserted before it. Shape
@@ -69,10 +70,13 @@ class ReservoirReplayBuffer(Buffer):
         max_use: int | None = None,
         weighted: bool = False,
         seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
-        super().__init__(sample_size, capacity, shapes, types, parts, names=names, seed=seed, backend=backend)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, seed=seed, storage=storage, backend=backend
+        )
 
     def _sample_graph(self, *, as_dict=False, with_indices=False):
         return self._drawn_graph(None, None, as_dict, with_indices)

@@ -81,6 +81,14 @@ class Saving(Attributes):
             with self._calls.kernels_kept_out() if self._direct else contextlib.nullcontext():
                 yield
 
+    def begin_replacing(self) -> None:
+        """Declare that all rows are about to be replaced; the caller keeps others out.
+
+        If the process dies before it lets them in, a buffer in a folder is empty.
+        """
+        if self._direct:
+            self._calls.replace_all()
+
     @contextlib.contextmanager
     def snapshot(self, columns: bool = False) -> Iterator[dict[str, np.ndarray]]:
         """Return the capacity and the state, with or without columns; nothing changes it in the block.
@@ -105,6 +113,7 @@ class Saving(Attributes):
     def take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy checked arrays into the state."""
         with self.alone():
+            self.begin_replacing()
             self.last_saved = None
             for key, parameter in self.state_parameters().items():
                 overwrite(parameter, arrays[key])

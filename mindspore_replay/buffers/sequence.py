@@ -1,5 +1,6 @@
 """Sequences of steps of one episode."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,8 +45,8 @@ class SequenceReplayBuffer(Buffer):
         prioritized (bool): Whether to draw starts by priority, and return importance weights. Default: ``False``, each
             valid start is equally likely.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, ordered, max_use, max_staleness, seed, backend: As for `ReplayBuffer`; `max_use`
-            counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
+        names, num_envs, replace, ordered, max_use, max_staleness, seed, storage, backend: As for `ReplayBuffer`;
+            `max_use` counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
     Raises:
@@ -106,6 +107,7 @@ class SequenceReplayBuffer(Buffer):
         normalize: str = "batch",
         views: Sequence[Any] = (),
         seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize
@@ -113,7 +115,7 @@ class SequenceReplayBuffer(Buffer):
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         super().__init__(
             sample_size, capacity, shapes, types, Parts(sampler, Limits(max_use, max_staleness), span, views),
-            names=names, num_envs=num_envs, seed=seed, backend=backend,
+            names=names, num_envs=num_envs, seed=seed, storage=storage, backend=backend,
         )  # fmt: skip
         self.sequence_length, self.burn_in, self.stride, self.pad_end = span
 

@@ -8,9 +8,8 @@ from mindspore import Parameter, nn
 
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
-from ..buffers.parameters import overwrite, times_loaded
+from ..buffers.parameters import is_on_host, overwrite, times_loaded
 from ..columns import numpy_type, type_name
-from ..ops import native
 from ..ops.eager import wait_for_work
 from .parts import Part
 
@@ -43,7 +42,7 @@ class Held(NamedTuple):
     @property
     def in_memory(self) -> bool:
         """True if `asnumpy` is the memory of the Parameter itself."""
-        return native.on_cpu()
+        return is_on_host(self.parameter)
 
     def asnumpy(self) -> np.ndarray:
         """Return the value, after work in flight is done."""

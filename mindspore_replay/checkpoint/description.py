@@ -1,6 +1,8 @@
 """Descriptions of buffers as JSON: their classes and the arguments of their constructors."""
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,20 @@ from ..arguments import KeepsArguments, given_arguments
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
 from ..config.configuration import BUFFER_TYPES
+from ..store.folder import open_as_learner
+from ..store.folder_header import bad_folder
+from ..store.library import KernelError
 from ..store.schema import given_type_name
 from ..training.limiter import RateLimiter
 from ..views.frame_stack import FrameStack
 from ..views.n_step import NStep
+from .nodes import check_description, summary
 
 _MIXED = {MixedReplay.__name__: MixedReplay}
 _BUFFERS = {cls.__name__: cls for cls in BUFFER_TYPES.values()}
 _VIEWS: dict[str, Any] = {cls.__name__: cls for cls in (NStep, FrameStack)}
 #: Arguments that are stored elsewhere or not at all: a saved random state replaces the seed.
-_LEFT_OUT = ("self", "capacity", "seed", "backend")
+_LEFT_OUT = ("self", "capacity", "seed", "storage", "backend")
 
 
 class _NotWrittenError(Exception):
@@ -72,12 +78,53 @@ def build(description: Any, capacity: int | None, backend: str) -> Any:
     return buffer
 
 
-def _arguments(made: KeepsArguments, classes: Mapping[str, Any]) -> dict[str, Any]:
+def describe_in_folder(buffer: Buffer) -> dict[str, Any]:
+    """Describe a buffer for its folder, without views that cannot be written."""
+    description = describe(buffer)
+    if "reason" in description:
+        views = {"views": description["reason"]}
+        description = {key: description[key] for key in ("class", "capacity")}
+        description |= _arguments(buffer, _BUFFERS, left_out=("views",)) | views
+    return description
+
+
+def open_buffer(path: str | os.PathLike[str], cls: type, views: Sequence[Any] | None) -> Any:
+    """Open the buffer in a folder, as `Buffer.open` does."""
+    function = f"{cls.__name__}.open"
+    with contextlib.ExitStack() as stack:
+        folder = open_as_learner(path, function)
+        stack.callback(folder.close)
+        description = folder.header.description
+        check_description(folder.path, description)
+        if description.get("class") not in _BUFFERS or not issubclass(_BUFFERS[description["class"]], cls):
+            raise bad_folder(function, folder.path, f"holds a {summary(description)}")
+        arguments = {key: _decoded(value) for key, value in description["arguments"].items()}
+        if views is not None:
+            arguments["views"] = views
+        elif "views" in description:
+            raise ValueError(
+                f"For '{function}', 'views' must be those that the buffer in {folder.path} was made with, since "
+                f"{description['views']}."
+            )
+        try:
+            buffer = _BUFFERS[description["class"]](
+                capacity=description["capacity"], seed=0, storage=folder, **arguments
+            )
+            buffer.check_valid()
+        except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
+            raise bad_folder(function, folder.path, f"is damaged: {error}") from error
+        folder.arrays["shared.closed"][0] = 0
+        stack.pop_all()
+    return buffer
+
+
+def _arguments(made: KeepsArguments, classes: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> dict[str, Any]:
     name = type(made).__name__
     try:
         if classes.get(name) is not type(made):
             raise _NotWrittenError(f"{name} is no class of mindspore_replay")
-        given = {key: value for key, value in given_arguments(made).items() if key not in _LEFT_OUT}
+        left_out = (*_LEFT_OUT, *left_out)
+        given = {key: value for key, value in given_arguments(made).items() if key not in left_out}
         if "parts" in given:
             given["ratios"] = tuple(ratio for _, ratio in given.pop("parts"))
         return {"arguments": {key: _encoded(value) for key, value in given.items()}}

@@ -74,6 +74,8 @@ def _overwrite(states: Sequence[Any], new: bool) -> None:
     with locked([state.part for state in states]):
         try:
             for state in states:
+                if state.part.is_buffer:
+                    state.part.owner.begin_replacing()
                 state.read_columns()
             for state in states:
                 state.overwrite_marks()

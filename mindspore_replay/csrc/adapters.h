@@ -12,6 +12,7 @@
 #include "core/parallel.h"
 #include "core/ring.h"
 #include "core/status.h"
+#include "shared.h"
 
 #define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -33,8 +34,10 @@ template <int kOperator>
 Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args) {
   Binding binding;
   if (!Binder<kOperator>(args, &binding).Bind()) return kBadArguments;
-  const Bound<kOperator> bound(args, binding);
-  const Exclusive exclusive(bound.template data<int32_t>(NAMED("head")));
+  const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]));
+  if (!exclusive.held()) return kNoLock;
+  auto *process = static_cast<Shared *>(exclusive.process_lock());
+  const Bound<kOperator> bound(args, binding, process);
   const Overlaps<kOperator> overlaps(args, binding);
   const std::vector<int> shared = overlaps.Find();
   if (shared.empty()) return kernel(bound);
@@ -45,7 +48,7 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args) {
     memory[static_cast<size_t>(i)] = copies.back().data();
   }
   const Arguments copied = args.In(memory.data());
-  return kernel(Bound<kOperator>(copied, binding));
+  return kernel(Bound<kOperator>(copied, binding, process));
 }
 
 // A column and the destination of its gathered rows.

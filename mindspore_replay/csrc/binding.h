@@ -301,13 +301,18 @@ constexpr int ItemOfHash(uint64_t hash) {
 // The name of an item, resolved at compile time.
 #define NAMED(name) (std::integral_constant<uint64_t, replay::HashOf(name)>{})
 
+class Shared;
+
 // The bound arguments of a call, by name.
 template <int kOperator>
 class Bound {
  public:
-  Bound(const Arguments &raw, const Binding &binding) : raw_(raw), binding_(binding) {}
+  Bound(const Arguments &raw, const Binding &binding, Shared *shared = nullptr)
+      : raw_(raw), binding_(binding), shared_(shared) {}
 
   const Arguments &raw() const { return raw_; }
+  // Of a buffer in memory shared by processes; null for any other.
+  Shared *shared() const { return shared_; }
   int columns() const { return binding_.k; }
   int64_t capacity() const { return binding_.variables[kCapacity]; }
   int64_t n() const { return binding_.variables[kRowsGiven]; }
@@ -350,6 +355,7 @@ class Bound {
  private:
   const Arguments &raw_;
   const Binding &binding_;
+  Shared *shared_;
 };
 
 }  // namespace replay

@@ -57,7 +57,7 @@ class Call:
             self._places[item.name] = range(len(arrays), len(arrays) + len(these))
             arrays += these
         self._kept = [array.memory for array in arrays]  # keeps their addresses valid
-        size = len(arrays)
+        self._size = size = len(arrays)
         self._shapes = [(ctypes.c_int64 * max(len(array.shape), 1))(*array.shape) for array in arrays]
         addresses = (array.memory.ctypes.data if array.memory is not None else None for array in arrays)
         pointers = (ctypes.c_void_p * size)(*map(ctypes.addressof, self._shapes))
@@ -85,6 +85,10 @@ class Call:
         """Bind a contiguous vector, ``[]`` or ``[n]``, to an argument."""
         self._locate(self._places[name].start, (vector,))
         self.set_leading(name, vector.size)
+
+    def raw(self) -> tuple[Any, ...]:
+        """Return the arguments as the kernels' interface has them: number, addresses, ranks, shapes and dtypes."""
+        return self._size, *self._arguments
 
     def check(self, status: int) -> None:
         """Raise a KernelError for a status other than success."""

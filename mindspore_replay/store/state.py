@@ -15,6 +15,9 @@ from .windows import check_timeline, legal_starts
 #: Counters of rows: deliveries; removals after the last use, as stale, and by `delete`; invalid handles skipped.
 COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
 
+#: Shape and dtype of arrays, by name.
+Layout = Mapping[str, tuple[tuple[int, ...], str]]
+
 #: The largest value of a learner's clock.
 LAST_CLOCK = 2**62
 
@@ -64,6 +67,12 @@ def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
     """Return the arrays of an empty buffer."""
     expected = layout(schema, options).items()
     arrays = zeros({name: (shape, schema.numpy_type(dtype)) for name, (shape, dtype) in expected})
+    initialize(options, arrays)
+    return arrays
+
+
+def initialize(options: Options, arrays: Mapping[str, np.ndarray]) -> None:
+    """Set the initial values of arrays of zeros."""
     begin = {"random_state": initial_state(options.seed), "max_priority": 1}
     begin |= {"beta": options.beta, "window": options.window}
     if "weights" in arrays:
@@ -71,7 +80,6 @@ def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
     for name, value in begin.items():
         if name in arrays:
             arrays[name][...] = value
-    return arrays
 
 
 def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -96,9 +104,6 @@ def check(options: Options, state: Mapping[str, np.ndarray]) -> None:
         raise ValueError(f"For '{name}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
     if options.window is not None and not 1 <= state["window"][0] <= capacity:
         raise ValueError(f"For '{name}', 'window' must be in [1, {capacity}], but got {state['window'][0]}.")
-
-
-Layout = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 def checked(
@@ -147,9 +152,10 @@ def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray
     head, count = int(cursors["head"]), int(cursors["count"])
     inserted, base = (int(serial) for serial in cursors["serials"])
     since_reset = inserted - base
-    if base < 0 or since_reset < 0 or count != min(since_reset, capacity) or head != (since_reset - count) % capacity:
+    # Fewer rows are stored if a process died within an insertion, which had evicted the oldest ones.
+    if base < 0 or not 0 <= count <= min(since_reset, capacity) or head != (since_reset - count) % capacity:
         raise ValueError(
-            f"For '{cls_name}', the cursors must describe a ring of capacity {capacity}: count = min(inserted - base, "
+            f"For '{cls_name}', the cursors must describe a ring of capacity {capacity}: count <= min(inserted - base, "
             f"capacity) and head = (inserted - base - count) % capacity, but got head={head}, count={count}, "
             f"inserted={inserted}, base={base}."
         )

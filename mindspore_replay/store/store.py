@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from .options import Options
 from .outputs import makers
 from .random import ALL_ROWS
 from .schema import Schema, is_tensor
+from .sharing import Sharing
+
+if TYPE_CHECKING:
+    from .folder import Folder
 
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
@@ -38,6 +42,7 @@ class Store:
             ``None``, for new ones.
         share (Union[Callable, None]): Converts the arrays of samples and rows. Default: ``None``, to return arrays.
         address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array. Default: ``None``.
+        folder (Union[Folder, None]): Files that hold the arrays. Default: ``None``, for memory of this process.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): The state by name, as in `state.layout`.
@@ -49,16 +54,24 @@ class Store:
     def __init__(
         self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray] | None = None,
         share: Callable[[np.ndarray], Any] | None = None, address_of: Callable[[Any], int] | None = None,
+        folder: "Folder | None" = None,
     ) -> None:  # fmt: skip
         if library.library_for("CPU").handle is None:
             raise RuntimeError(f"For '{options.cls_name}', {library.library_for('CPU').reason}.")
         self.schema, self.options = schema, options
+        if folder is not None:
+            arrays = {name: folder.arrays[name] for name in state.layout(schema, options)}
         self.arrays = state.make(schema, options) if arrays is None else dict(arrays)
         self._share, self._address_of = share, address_of
         self._count = self.arrays["count"]
+        self._handle: Any = library.library_for("CPU").handle
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
         self._range = np.array(ALL_ROWS, np.int64)
         self._drawn_from = ALL_ROWS
+        self.folder = folder
+        if folder is not None:
+            self._sharing = Sharing(schema, options, folder.arrays, self._state, folder.alone)
+            folder.join()
 
     def resized(self, options: Options) -> "Store":
         """Return a store on the same arrays that draws by other options."""
@@ -346,15 +359,46 @@ class Store:
 
     # The whole state.
 
+    def hold(self) -> None:
+        """Keep kernels of all threads, and of other processes, out of these arrays until `let_go`.
+
+        Only of a buffer in a folder, this thread may call kernels meanwhile.
+        """
+        status = self._handle.replay_hold(self._head)
+        if status != library.OK:
+            raise library.KernelError("replay_hold", status)
+
+    def let_go(self) -> None:
+        """End a `hold`."""
+        self._handle.replay_let_go(self._head)
+
+    def replace_all(self) -> None:
+        """Declare that all rows are about to be replaced, in a `hold`: if the process dies, no row is left."""
+        self._handle.replay_replace(self._head)
+
     @contextlib.contextmanager
     def kernels_kept_out(self) -> Iterator[None]:
-        """Keep kernels of all threads out of these arrays during the block. The block must not call a kernel."""
-        handle: Any = library.library_for("CPU").handle
-        handle.replay_hold(self._head)
+        """Hold these arrays during the block."""
+        self.hold()
         try:
             yield
         finally:
-            handle.replay_let_go(self._head)
+            self.let_go()
+
+    def flush(self) -> None:
+        """Write the files of a folder to the disk."""
+        assert self.folder is not None
+        with self.kernels_kept_out():
+            self.folder.flush()
+
+    def close(self) -> None:
+        """Flush the files of a folder, and end its use by all processes."""
+        assert self.folder is not None
+        with self.kernels_kept_out():
+            self.folder.flush()
+            self.folder.arrays["shared.closed"][0] = 1
+            self.folder.signals.send()
+        self.folder.close()
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy all arrays, by name, with the capacity and the version of the layout."""
@@ -370,6 +414,7 @@ class Store:
         """
         arrays = state.checked(self.schema, self.options, given, STATE_VERSION)
         with self.kernels_kept_out():
+            self.replace_all()
             for name, array in self.arrays.items():
                 array[...] = arrays[name]
 

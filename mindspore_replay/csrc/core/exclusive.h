@@ -1,26 +1,106 @@
-// Kernels on one buffer exclude each other, so threads may run compiled graphs and Python methods concurrently.
+// Kernels on one buffer exclude each other, so threads may run compiled graphs and Python methods concurrently; on a
+// buffer in shared memory, those of all processes do.
 #ifndef MINDSPORE_REPLAY_EXCLUSIVE_H_
 #define MINDSPORE_REPLAY_EXCLUSIVE_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 
 namespace replay {
 
-// Holds one of 64 process-wide locks, selected by an address that all kernels on a buffer receive.
-class Exclusive {
+// The lock of a buffer in shared memory, for this process.
+class ProcessLock {
  public:
-  explicit Exclusive(const void *address) : guard_(LockOf(address)) {}
+  explicit ProcessLock(const void *address) : address_(address) {}
+  virtual ~ProcessLock() = default;
 
-  static std::mutex &LockOf(const void *address) {
-    static std::array<std::mutex, 64> locks;
+  const void *address() const { return address_; }
+  virtual bool Enter() = 0;  // false if the lock cannot be had
+  virtual void Leave() = 0;
+
+ private:
+  friend class Locks;
+  const void *address_;
+  ProcessLock *next_ = nullptr;
+};
+
+// One of 64 process-wide locks, selected by an address that all kernels on a buffer receive, or the buffer's own lock if
+// it is in shared memory.
+class Locks {
+ public:
+  static Locks &Of(const void *address) {
+    static std::array<Locks, 64> locks;
     const uint64_t bits = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address)) * 0x9E3779B97F4A7C15ULL;
     return locks[bits >> 58];
   }
 
+  // Returns the lock of the buffer at an address in shared memory; null for other memory.
+  ProcessLock *Find(const void *address) {
+    if (first_.load(std::memory_order_acquire) == nullptr) return nullptr;
+    const std::lock_guard<std::mutex> guard(mutex_);
+    ProcessLock *lock = first_;
+    while (lock != nullptr && lock->address_ != address) lock = lock->next_;
+    return lock;
+  }
+
+  void Add(ProcessLock *lock) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    lock->next_ = first_;
+    first_ = lock;
+  }
+
+  // Deletes the lock of the buffer at an address, if it has one. No other thread may use the buffer any more.
+  void Remove(const void *address) {
+    ProcessLock *lock = Find(address);
+    if (lock == nullptr) return;
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (first_ == lock) {
+      first_ = lock->next_;
+    } else {
+      ProcessLock *before = first_;
+      while (before->next_ != lock) before = before->next_;
+      before->next_ = lock->next_;
+    }
+    delete lock;
+  }
+
+  std::mutex &mutex() { return mutex_; }
+
  private:
-  std::lock_guard<std::mutex> guard_;
+  std::mutex mutex_;
+  std::atomic<ProcessLock *> first_{nullptr};
+};
+
+// Holds the lock of a buffer.
+class Exclusive {
+ public:
+  explicit Exclusive(const void *address) : locks_(Locks::Of(address)), process_lock_(locks_.Find(address)) {
+    if (process_lock_ == nullptr) {
+      locks_.mutex().lock();
+      held_ = true;
+    } else {
+      held_ = process_lock_->Enter();
+    }
+  }
+  ~Exclusive() {
+    if (process_lock_ == nullptr) {
+      locks_.mutex().unlock();
+    } else if (held_) {
+      process_lock_->Leave();
+    }
+  }
+  Exclusive(const Exclusive &) = delete;
+  Exclusive &operator=(const Exclusive &) = delete;
+
+  bool held() const { return held_; }
+  ProcessLock *process_lock() const { return process_lock_; }
+
+ private:
+  Locks &locks_;
+  ProcessLock *process_lock_;
+  bool held_;
 };
 
 }  // namespace replay

@@ -182,6 +182,9 @@ class Alone {
     row_state_.Remove(slot, changed);
   }
 
+  // Completes a deletion that was interrupted.
+  void Settle(int64_t) const {}
+
   // The initial weight of a row.
   REPLAY_BOTH double FirstWeight(double weight) const { return weight; }
 

@@ -219,6 +219,11 @@ class Timeline {
     ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { row_state_.Set(start, 0, changed); });
   }
 
+  // Completes a deletion that was interrupted.
+  void Settle(int64_t slot) const {
+    if (Deleted(slot) && !row_state_.Removed(slot)) row_state_.use_counts[slot] = ~row_state_.use_counts[slot];
+  }
+
   // Calls visit(slot) for the rows whose windows may contain this row, in time order on each side.
   template <typename Visit>
   REPLAY_BOTH void ForStartsAround(int64_t serial, int64_t slot, const Visit &visit) const {

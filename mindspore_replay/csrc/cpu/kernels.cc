@@ -4,7 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
+
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "adapters.h"
 #include "buffer.h"
@@ -34,6 +41,8 @@ struct Insertion {
   int64_t given_ends = 0;
   std::vector<int64_t> steps;
 
+  float PriorityOf(int64_t row, int64_t n) const { return priorities[given == n ? row : 0]; }
+
   // Reads the inputs and checks that the rows may be inserted.
   Status Check(const InsertArgs &args) {
     const auto sound = [](const auto &) { return replay::kOk; };
@@ -49,12 +58,39 @@ struct Insertion {
   }
 };
 
+// Copies of given rows into the columns, one row after the other.
+class RowCopies {
+ public:
+  template <int kOperator>
+  explicit RowCopies(const Bound<kOperator> &args) {
+    const int first_row = args.at(NAMED("rows"));
+    for (int i = 0; i < args.columns(); ++i) {
+      copies_.push_back({args.raw().template data<char>(i), args.raw().template data<char>(first_row + i), args.RowBytes(i)});
+    }
+  }
+
+  void Write(int64_t row, int64_t slot) const {
+    for (const Copy &copy : copies_) {
+      std::memcpy(copy.column + slot * copy.bytes, copy.rows + row * copy.bytes, static_cast<size_t>(copy.bytes));
+    }
+  }
+
+ private:
+  struct Copy {
+    char *column;
+    const char *rows;
+    int64_t bytes;
+  };
+  std::vector<Copy> copies_;
+};
+
 void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
   const int64_t n = args.n(), capacity = args.capacity();
   int32_t *head = args.data<int32_t>(NAMED("head"));
   int32_t *count = args.data<int32_t>(NAMED("count"));
   int64_t *inserted = args.data<int64_t>(NAMED("serials"));
   const replay::RingWrite plan = replay::PlanWrite(n, *head, *count, capacity);
+  if (args.shared() != nullptr) args.shared()->Evict(*inserted + std::min<int64_t>(n - plan.count, 0));
   const int first_row = args.at(NAMED("rows"));
   for (int i = 0; i < args.columns(); ++i) {
     replay::WriteRows(plan, capacity, args.RowBytes(i), args.raw().data<char>(first_row + i), args.raw().data<char>(i));
@@ -92,16 +128,15 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
     if (slot < 0) continue;
     kept.push_back(row);
     slots.push_back(slot);
-    row_serials[slot] = places.inserted + row;
   }
-  const int first_row = args.at(NAMED("rows"));
-  for (int i = 0; i < args.columns(); ++i) {
-    const int64_t bytes = args.RowBytes(i);
-    const char *rows = args.raw().data<char>(first_row + i);
-    char *column = args.raw().data<char>(i);
-    for (size_t j = 0; j < kept.size(); ++j) {
-      std::memcpy(column + slots[j] * bytes, rows + kept[j] * bytes, static_cast<size_t>(bytes));
-    }
+  const RowCopies copies(args);
+  for (size_t j = 0; j < kept.size(); ++j) {
+    if (args.shared() != nullptr) args.shared()->Save(slots[j]);
+    copies.Write(kept[j], slots[j]);
+    row_serials[slots[j]] = places.inserted + kept[j];
+    if (args.shared() == nullptr) continue;
+    if (args.HasGroup(replay::kRowStateGroup)) replay::RowStateOf(args).Begin(slots[j], insertion.PriorityOf(kept[j], args.n()));
+    args.shared()->Keep();
   }
   const int64_t inserted = args.data<int64_t>(NAMED("serials"))[0] += args.n();
   *args.data<int32_t>(NAMED("count")) = static_cast<int32_t>(std::min(inserted - places.base, places.capacity));
@@ -149,14 +184,12 @@ MINDSPORE_REPLAY_KERNEL(update) {
                  return find([&](int64_t handle) { return places.SlotOf(handle); });
                });
   if (status != replay::kOk) return status;
-  const int first_row = args.at(NAMED("rows"));
-  for (int i = 0; i < args.columns(); ++i) {
-    const int64_t bytes = args.RowBytes(i);
-    const char *rows = args.raw().data<char>(first_row + i);
-    char *column = args.raw().data<char>(i);
-    for (size_t j = 0; j < slots.size(); ++j, rows += bytes) {
-      if (slots[j] >= 0) std::memcpy(column + slots[j] * bytes, rows, static_cast<size_t>(bytes));
-    }
+  const RowCopies copies(args);
+  for (size_t j = 0; j < slots.size(); ++j) {
+    if (slots[j] < 0) continue;
+    if (args.shared() != nullptr) args.shared()->Save(slots[j]);
+    copies.Write(static_cast<int64_t>(j), slots[j]);
+    if (args.shared() != nullptr) args.shared()->Keep();
   }
   *args.data<int32_t>(NAMED("dead")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
   return replay::kOk;
@@ -252,6 +285,7 @@ MINDSPORE_REPLAY_KERNEL(end_episodes) {
 // Removes all rows. Serial numbers and counts go on.
 MINDSPORE_REPLAY_KERNEL(reset) {
   int64_t *serials = args.data<int64_t>(NAMED("serials"));
+  if (args.shared() != nullptr) args.shared()->Evict(replay::kNoRows);
   const auto begin = [&] {
     serials[1] = serials[0];
     *args.data<int32_t>(NAMED("head")) = *args.data<int32_t>(NAMED("count")) = *args.data<int32_t>(NAMED("stored")) = 0;
@@ -290,10 +324,58 @@ MINDSPORE_REPLAY_KERNEL(summary) {
   return replay::kOk;
 }
 
-// Locks and unlocks the kernels of a buffer while Python reads several of its arrays. The address is that of the
-// buffer's head.
-MINDSPORE_REPLAY_EXPORT void replay_hold(const void *address) { replay::Exclusive::LockOf(address).lock(); }
-MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *address) { replay::Exclusive::LockOf(address).unlock(); }
+// Locks and unlocks the kernels of a buffer while Python reads or writes several of its arrays. The address is that of
+// the buffer's head.
+MINDSPORE_REPLAY_EXPORT int replay_hold(const void *head) {
+  replay::Locks &locks = replay::Locks::Of(head);
+  replay::ProcessLock *process_lock = locks.Find(head);
+  if (process_lock != nullptr) return process_lock->Enter() ? replay::kOk : replay::kNoLock;
+  locks.mutex().lock();
+  return replay::kOk;
+}
+
+MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *head) {
+  replay::Locks &locks = replay::Locks::Of(head);
+  replay::ProcessLock *process_lock = locks.Find(head);
+  if (process_lock == nullptr) return locks.mutex().unlock();
+  process_lock->Leave();
+}
+
+// Announces that all rows of a held buffer are about to be replaced.
+MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
+  replay::ProcessLock *process_lock = replay::Locks::Of(head).Find(head);
+  if (process_lock != nullptr) static_cast<replay::Shared *>(process_lock)->Evict(replay::kNoRows);
+}
+
+// Shares a buffer with other processes. The arguments are those of `update`, for one row; they must stay valid until
+// `replay_unshare`. With `alone`, the journal's lock is made anew and an interrupted operation repaired.
+MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int alone, int nparam, void **params, int *ndims,
+                                         int64_t **shapes, const char **dtypes) {
+  const replay::Arguments args(nparam, params, ndims, shapes, dtypes);
+  replay::Binding binding;
+  if (!replay::Binder<replay::Shared::kUpdate>(args, &binding).Bind()) return replay::kBadArguments;
+  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), args, binding);
+  if (alone != 0 && !shared->Begin()) return replay::kNoLock;
+  replay::Locks::Of(shared->address()).Add(shared.get());
+  shared.release();
+  return replay::kOk;
+}
+
+MINDSPORE_REPLAY_EXPORT void replay_unshare(const void *head) { replay::Locks::Of(head).Remove(head); }
+
+#ifdef __linux__
+// Waits in shared memory until a number is no longer `seen`, at most some nanoseconds; it may also return earlier.
+MINDSPORE_REPLAY_EXPORT void replay_wait(const uint32_t *number, uint32_t seen, int64_t nanoseconds) {
+  const timespec most = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+  syscall(SYS_futex, number, FUTEX_WAIT, seen, &most, nullptr, 0);
+}
+
+// Changes the number and wakes all that wait.
+MINDSPORE_REPLAY_EXPORT void replay_wake(uint32_t *number) {
+  __atomic_fetch_add(number, 1, __ATOMIC_SEQ_CST);
+  syscall(SYS_futex, number, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+#endif
 
 // Line i of the table of operators; null after the last.
 MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return replay::LineOfTable(i); }

@@ -1,0 +1,78 @@
+"""Buffers in folders: opening, flushing and closing them."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from ..ops.eager import wait_for_work
+from .attributes import Attributes
+
+_Opened = TypeVar("_Opened", bound="InFolder")
+
+
+class _Closed:
+    """Takes the place of the rows of a closed buffer: whatever it is asked for, it raises an error."""
+
+    def __init__(self, cls_name: str) -> None:
+        self.__dict__["_cls_name"] = cls_name
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: open its folder again.")
+
+
+class InFolder(Attributes):
+    """The methods of a buffer whose rows are in a folder."""
+
+    @classmethod
+    def open(cls: type[_Opened], folder: str | os.PathLike[str], *, views: Sequence[Any] | None = None) -> _Opened:
+        """Open the buffer in a folder, which ``storage=folder`` made, with all rows whose insertion had returned.
+
+        It continues the random sequence. If a process died within an operation, the operation is completed or undone.
+
+        Args:
+            folder (Union[str, PathLike]): The folder.
+            views (Union[Sequence, None]): The views that the buffer was made with, if one of them holds Python code, as
+                `HindsightRelabel` does; else they are in the folder. Default: ``None``.
+
+        Returns:
+            Buffer: A buffer of this class; of any class, if this is `Buffer`.
+
+        Raises:
+            FileNotFoundError: If there is no such folder.
+            ValueError: If the folder holds something else, a damaged buffer, one of a newer version of this library or
+                of another class, or `views` do not fit.
+            RuntimeError: If the buffer is open in another learner.
+        """
+        from ..checkpoint.description import open_buffer  # here since it knows all classes of buffers
+
+        return open_buffer(folder, cls, views)  # type: ignore[no-any-return]
+
+    def flush(self) -> None:
+        """Write all rows in the folder to the disk, so that they survive a loss of power. Other processes wait for it.
+
+        Raises:
+            RuntimeError: If the buffer is not in a folder, or was closed.
+        """
+        self._need_folder("flush")
+        with self._lock:
+            wait_for_work()
+            self._calls.flush()
+
+    def close(self) -> None:
+        """Flush the buffer in a folder, and give up the folder, so that another learner can open it.
+
+        Attached processes get a RuntimeError from then on, also those that wait for a limiter. The buffer cannot be
+        used any more.
+
+        Raises:
+            RuntimeError: If the buffer is not in a folder, or was closed.
+        """
+        self._need_folder("close")
+        with self._lock:
+            wait_for_work()
+            self._calls.close()
+            self._calls = _Closed(type(self).__name__)
+
+    def _need_folder(self, method: str) -> None:
+        if self._folder is None:
+            raise RuntimeError(f"For '{type(self).__name__}', '{method}' needs a buffer made with storage=folder.")

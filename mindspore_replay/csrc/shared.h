@@ -1,0 +1,248 @@
+// A buffer whose arrays are in memory shared by processes: its lock, and a journal from which the next holder of the
+// lock repairs the state if a process died within an operation.
+//
+// Cursors move last: `Commit` records them when an operation is complete, and the recorded ones count. Rows that an
+// insertion evicts leave the recorded range before they are overwritten. A row that is changed where it lies is first
+// copied to the undo row. All else follows from these: head and count, the tree, and the eligible rows.
+#ifndef MINDSPORE_REPLAY_SHARED_H_
+#define MINDSPORE_REPLAY_SHARED_H_
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#ifdef __linux__  // robust locks
+#include <pthread.h>
+#endif
+
+#include "binding.h"
+#include "buffer.h"
+#include "core/exclusive.h"
+
+namespace replay {
+
+// In shared memory, laid out as store/sharing.py has it.
+struct Journal {
+  alignas(8) char mutex[64];
+  int64_t busy;      // 1 while the lock is held
+  int64_t inserted;  // rows inserted by complete operations
+  int64_t oldest;    // serial number of the oldest stored row that is not being overwritten
+  int64_t slot;      // slot of the undo row; -1 for none
+  int64_t serial;    // state of the undo row, as far as the buffer has such arrays
+  int64_t uses;
+  int64_t clock;
+  float priority;
+  int32_t dirty;  // 1 if there are changes since the last flush
+};
+
+// A value of `oldest`: all rows are being replaced, and none of them is left if that does not end.
+constexpr int64_t kNoRows = std::numeric_limits<int64_t>::max();
+
+// Sets a number of the journal: after all memory accesses before the call, and before all that follow.
+template <typename T>
+void Record(T *number, T value) {
+  __atomic_store_n(number, value, __ATOMIC_SEQ_CST);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+#ifdef __linux__
+// A lock that processes share, and that its holder's death releases.
+class RobustLock {
+ public:
+  explicit RobustLock(char *memory) : mutex_(reinterpret_cast<pthread_mutex_t *>(memory)) {
+    static_assert(sizeof(pthread_mutex_t) <= sizeof(Journal::mutex));
+  }
+
+  bool Make() const {
+    pthread_mutexattr_t attributes;
+    if (pthread_mutexattr_init(&attributes) != 0) return false;
+    const bool made = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
+                      pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0 &&
+                      pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE) == 0 &&
+                      pthread_mutex_init(mutex_, &attributes) == 0;
+    pthread_mutexattr_destroy(&attributes);
+    return made;
+  }
+
+  // Returns 0, EOWNERDEAD if the lock is held but its last holder died, or an error.
+  int Lock() const { return pthread_mutex_lock(mutex_); }
+  void Repaired() const { pthread_mutex_consistent(mutex_); }
+  void Unlock() const { pthread_mutex_unlock(mutex_); }
+
+ private:
+  pthread_mutex_t *mutex_;
+};
+#else
+struct RobustLock {
+  explicit RobustLock(char *) {}
+  bool Make() const { return false; }
+  int Lock() const { return ENOSYS; }
+  void Repaired() const {}
+  void Unlock() const {}
+};
+#endif
+
+class Shared : public ProcessLock {
+ public:
+  static constexpr int kUpdate = OperatorNumber("update");
+
+  // `args` match the signature of `update`: all arrays of the buffer and, as the row to write, the undo row. They and
+  // the memory must outlive this object.
+  Shared(Journal *journal, const Arguments &args, const Binding &binding)
+      : ProcessLock(args.data<void>(binding.at[kSignature<kUpdate>.At("head")])),
+        journal_(*journal), lock_(journal->mutex), raw_(args), binding_(binding), args_(raw_, binding_) {}
+
+  // Makes the lock anew: no process may use it. Repairs the state if an operation was interrupted.
+  bool Begin() {
+    if (!lock_.Make()) return false;
+    if (journal_.busy != 0) Repair();
+    return true;
+  }
+
+  bool Enter() override {
+    const int result = lock_.Lock();
+    if (result == EOWNERDEAD) {
+      Repair();
+      lock_.Repaired();
+    } else if (result != 0) {
+      return false;
+    }
+    ++depth_;
+    journal_.dirty = 1;
+    Record<int64_t>(&journal_.busy, 1);
+    return true;
+  }
+
+  void Leave() override {
+    if (--depth_ == 0) {
+      Commit();
+      Record<int64_t>(&journal_.busy, 0);
+    }
+    lock_.Unlock();
+  }
+
+  // Announces that rows before this serial number are about to be overwritten.
+  void Evict(int64_t oldest) { Record(&journal_.oldest, oldest); }
+
+  // Saves the row in a slot, which may then be overwritten until `Keep`.
+  void Save(int64_t slot) {
+    CopyRow(slot, true);
+    if (args_.HasGroup(kReservoirGroup)) journal_.serial = args_.data<int64_t>(NAMED("row_serials"))[slot];
+    if (args_.HasGroup(kRowStateGroup)) {
+      const RowState row_state = RowStateOf(args_);
+      journal_.priority = row_state.priorities[slot];
+      journal_.uses = row_state.use_counts[slot];
+      journal_.clock = row_state.insertion_clocks[slot];
+    }
+    Record(&journal_.slot, slot);
+  }
+
+  void Keep() { Record<int64_t>(&journal_.slot, -1); }
+
+ private:
+  int64_t *serials() const { return args_.data<int64_t>(NAMED("serials")); }
+  int32_t *head() const { return args_.data<int32_t>(NAMED("head")); }
+  int32_t *count() const { return args_.data<int32_t>(NAMED("count")); }
+
+  void Commit() {
+    Record(&journal_.inserted, serials()[0]);
+    Record(&journal_.oldest, serials()[0] - *count());
+  }
+
+  // Copies the row in a slot to the undo row, or back.
+  void CopyRow(int64_t slot, bool out) const {
+    for (int i = 0; i < args_.columns(); ++i) {
+      const int64_t bytes = args_.RowBytes(i);
+      char *row = args_.raw().data<char>(i) + slot * bytes;
+      char *undo = args_.raw().data<char>(args_.at(NAMED("rows")) + i);
+      std::memcpy(out ? undo : row, out ? row : undo, static_cast<size_t>(bytes));
+    }
+  }
+
+  // Completes or undoes the interrupted operation. It can itself be interrupted and begun anew.
+  void Repair() {
+    if (journal_.slot >= 0 && journal_.slot < args_.capacity()) Undo(journal_.slot);
+    Keep();
+    const bool emptied = journal_.oldest == kNoRows;
+    if (args_.HasGroup(kReservoirGroup)) {
+      RepairReservoir(emptied);
+    } else {
+      RepairRing(emptied);
+    }
+    if (args_.HasGroup(kRowStateGroup)) RepairRows(emptied);
+    Commit();
+  }
+
+  void Undo(int64_t slot) const {
+    CopyRow(slot, false);
+    if (args_.HasGroup(kReservoirGroup)) args_.data<int64_t>(NAMED("row_serials"))[slot] = journal_.serial;
+    if (!args_.HasGroup(kRowStateGroup)) return;
+    const RowState row_state = RowStateOf(args_);
+    row_state.priorities[slot] = journal_.priority;
+    row_state.use_counts[slot] = static_cast<int32_t>(journal_.uses);
+    row_state.insertion_clocks[slot] = journal_.clock;
+  }
+
+  // Sets the cursors to those of the complete operations.
+  void RepairRing(bool emptied) const {
+    int64_t *numbers = serials();
+    numbers[0] = journal_.inserted;
+    numbers[1] = emptied ? numbers[0] : std::min(numbers[1], numbers[0]);
+    const int64_t stored = emptied ? 0 : std::max<int64_t>(numbers[0] - std::max(journal_.oldest, numbers[1]), 0);
+    *count() = static_cast<int32_t>(std::min(stored, args_.capacity()));
+    *head() = static_cast<int32_t>((numbers[0] - numbers[1] - *count()) % args_.capacity());
+  }
+
+  // Rows that were stored by an interrupted insertion stay: each is complete.
+  void RepairReservoir(bool emptied) const {
+    int64_t *numbers = serials();
+    const int64_t *row_serials = args_.data<int64_t>(NAMED("row_serials"));
+    numbers[0] = journal_.inserted;
+    numbers[1] = emptied ? numbers[0] : std::min(numbers[1], numbers[0]);
+    const int64_t stored = std::min(numbers[0] - numbers[1], args_.capacity());
+    for (int64_t slot = 0; slot < stored; ++slot) numbers[0] = std::max(numbers[0], row_serials[slot] + 1);
+    *count() = static_cast<int32_t>(std::min(numbers[0] - numbers[1], args_.capacity()));
+    *head() = 0;
+  }
+
+  // Sets what follows from the cursors and the rows' own state.
+  void RepairRows(bool emptied) const {
+    const RowState row_state = RowStateOf(args_);
+    const int64_t inserted = serials()[0], oldest = inserted - *count(), capacity = args_.capacity();
+    int64_t *fresh = &row_state.clock->fresh;
+    *fresh = args_.HasGroup(kReservoirGroup) ? serials()[1] : std::min(std::max(*fresh, oldest), inserted);
+    if (emptied) {
+      row_state.Reset(*fresh, capacity, kFill);
+      if (args_.HasGroup(kEpisodesGroup)) TimelineOf(args_).Reset(kFill);
+      return;
+    }
+    WithRows(args_, [&](const auto &rows) {
+      for (int64_t i = 0; i < *count(); ++i) rows.Settle(SlotOf(i, *head(), capacity));
+      row_state.tree.Clear(kFill);
+      for (int64_t i = 0; i < *count(); ++i) {
+        const int64_t slot = rows.StartSlot(rows.places().HandleOf(SlotOf(i, *head(), capacity)));
+        if (slot >= 0) row_state.tree.SetLeaf(slot, (*row_state.rule)(row_state.priorities[slot]));
+      }
+      std::vector<int64_t> slots(static_cast<size_t>(capacity));
+      std::iota(slots.begin(), slots.end(), 0);
+      row_state.tree.Refresh(&slots);
+      const float largest = *std::max_element(row_state.priorities, row_state.priorities + capacity);
+      *row_state.max_priority = std::max(*row_state.max_priority, largest);
+      return kOk;
+    });
+  }
+
+  Journal &journal_;
+  const RobustLock lock_;
+  const Arguments raw_;
+  const Binding binding_;
+  const Bound<kUpdate> args_;
+  int depth_ = 0;  // of this process; the lock guards it
+};
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_SHARED_H_

@@ -1,0 +1,301 @@
+"""A buffer's folder: its arrays as files that processes map into memory, and a header that describes them.
+
+The folder holds ``header``, see `folder_header.py`; ``state``, with the arrays of the state, the lock and the journal;
+``column.0``, ``column.1``, ..., with the rows; and ``owner``, which the learner locks. Each process that uses the
+folder holds a shared lock on ``state``.
+"""
+
+import fcntl
+import math
+import mmap
+import os
+import secrets
+import shutil
+import time
+import warnings
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import sharing, state
+from .folder_header import Header, bad_folder, read_header, write_header
+from .options import Options
+from .schema import Schema
+
+_LINE = 64
+_BOOT = "shared.boot"
+_HEADER, _STATE, _OWNER = "header", "state", "owner"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: Seconds for which a folder that is locked is tried again: a process that asks whether there is a learner locks it.
+_LOCK_WAIT = 0.5
+
+_opened: "weakref.WeakSet[Folder]" = weakref.WeakSet()
+
+
+def _column_file(i: int) -> str:
+    return f"column.{i}"
+
+
+class _Place(NamedTuple):
+    """Place of an array in a file."""
+
+    file: str
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def end(self) -> int:
+        return self.start + math.prod(self.shape) * self.dtype.itemsize
+
+
+def _places(schema: Schema, options: Options) -> dict[str, _Place]:
+    """Return the place of each array."""
+    places, start = {}, 0
+    columns = {f"column.{name}": _column_file(i) for i, name in enumerate(schema.names)}
+    for name, (shape, dtype) in {**sharing.layout(schema), **state.layout(schema, options)}.items():
+        kind = schema.numpy_type(dtype)
+        places[name] = _Place(columns.get(name, _STATE), 0 if name in columns else start, shape, kind)
+        if name not in columns:
+            start = -(-places[name].end // _LINE) * _LINE
+    return places
+
+
+def _sizes(places: Mapping[str, _Place]) -> dict[str, int]:
+    """Return the bytes of each file."""
+    sizes: dict[str, int] = {}
+    for place in places.values():
+        sizes[place.file] = max(sizes.get(place.file, 0), place.end)
+    return sizes
+
+
+class Folder:
+    """The files of a buffer, mapped into memory.
+
+    Args:
+        path (Path): The folder.
+        header (Header): Its header.
+        owner (Union[int, None]): Descriptor of the locked file of the learner; ``None`` in other processes.
+        alone (bool): Whether no other process uses the folder.
+        lock (int): Descriptor of the file that each user of the folder locks.
+
+    Attributes:
+        arrays (dict[str, numpy.ndarray]): The state and the arrays of `sharing.layout`, by name.
+    """
+
+    def __init__(self, path: Path, header: Header, owner: int | None, alone: bool, lock: int) -> None:
+        self.path, self.header, self.alone = path, header, alone
+        self._owner, self._lock = owner, lock
+        places = _places(header.schema, header.options)
+        self._maps = {name: _mapped(path / name, size) for name, size in _sizes(places).items()}
+        self.arrays = {
+            name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
+            for name, at in places.items()
+        }
+        self.signals = sharing.Signals(self.arrays["shared.changes"])
+        self._release = weakref.finalize(self, _close, os.getpid(), owner, lock)
+        _opened.add(self)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns."""
+        return self.header.schema
+
+    @property
+    def options(self) -> Options:
+        """Options of the buffer."""
+        return self.header.options
+
+    @property
+    def closed(self) -> bool:
+        """True if the learner has closed the buffer."""
+        return bool(self.arrays["shared.closed"][0])
+
+    def has_learner(self) -> bool:
+        """Return True if a learner's process has the folder open."""
+        if self._owner is not None:
+            return True
+        descriptor = os.open(self.path / _OWNER, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return not _locked(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    def join(self) -> None:
+        """Let other processes use the folder. The lock in it is ready."""
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def flush(self) -> None:
+        """Write everything to the disk. The caller holds the buffer's lock."""
+        for mapped in self._maps.values():
+            mapped.flush()
+        sharing.set_flushed(self.arrays)
+        self._maps[_STATE].flush()
+
+    def close(self) -> None:
+        """Give up the folder; the arrays stay mapped as long as something refers to them."""
+        self._release()
+        self._owner = None
+
+    def forget_owner(self) -> None:
+        """Leave the learner's lock to the process from which this one was forked."""
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+
+def create(path: str | os.PathLike[str], header: Header) -> Folder:
+    """Make the folder of a new, empty buffer.
+
+    Raises:
+        FileExistsError: If `path` exists and is no empty folder.
+        OSError: If the disk has not enough space; then nothing is left behind.
+    """
+    cls_name, folder = header.options.cls_name, Path(os.path.realpath(path))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(
+            f"For '{cls_name}', 'storage' must name a new or empty folder, but {folder} exists. "
+            f"{cls_name}.open({str(path)!r}) opens the buffer in it."
+        )
+    making = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
+    making.mkdir(mode=0o700, parents=True)
+    try:
+        places = _places(header.schema, header.options)
+        for name, size in {**_sizes(places), _OWNER: 0}.items():
+            _allocate(making / name, size)
+        write_header(making / _HEADER, header)
+        owner, lock = (os.open(making / name, os.O_RDWR | os.O_CLOEXEC) for name in (_OWNER, _STATE))
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        made = Folder(making, header, owner, True, lock)
+        state.initialize(header.options, made.arrays)
+        sharing.initialize(made.arrays)
+        made.arrays[_BOOT][:] = _this_boot()
+        os.replace(making, folder)
+        made.path = folder
+        return made
+    except BaseException as error:
+        shutil.rmtree(making, ignore_errors=True)
+        if isinstance(error, OSError):
+            needed = sum(_sizes(_places(header.schema, header.options)).values())
+            text = f"For '{cls_name}', the folder {folder} of {needed} bytes could not be made: {error.strerror}"
+            raise OSError(error.errno, text) from error
+        raise
+
+
+def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
+    """Open the folder of a buffer as its only learner.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If it is not a whole folder of a buffer.
+        RuntimeError: If another learner has it open.
+    """
+    folder, header = _checked(path, function)
+    owner = os.open(folder / _OWNER, os.O_RDWR | os.O_CLOEXEC)
+    deadline = time.monotonic() + _LOCK_WAIT
+    while not _locked(owner, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            os.close(owner)
+            raise RuntimeError(f"For '{function}', the buffer in {folder} is open in another learner: close it there.")
+        time.sleep(0.01)
+    lock = os.open(folder / _STATE, os.O_RDWR | os.O_CLOEXEC)
+    alone = _locked(lock, fcntl.LOCK_EX)
+    if not alone:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    return _begun(Folder(folder, header, owner, alone, lock), function)
+
+
+def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
+    """Open the folder of a buffer beside its learner; errors are those of `open_as_learner`."""
+    folder, header = _checked(path, function)
+    lock = os.open(folder / _STATE, os.O_RDWR | os.O_CLOEXEC)
+    alone = _locked(lock, fcntl.LOCK_EX)
+    if not alone:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    return _begun(Folder(folder, header, None, alone, lock), function)
+
+
+def _begun(folder: Folder, function: str) -> Folder:
+    """Warn if the machine has stopped since the folder was used."""
+    boot = folder.arrays[_BOOT]
+    if folder.alone and (boot != _this_boot()).any():
+        if not sharing.is_flushed(folder.arrays):
+            warnings.warn(
+                f"For '{function}', the machine was started anew since {folder.path} was last used, and changes had "
+                "not been flushed: if it lost power, rows may mix old and new data.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        boot[:] = _this_boot()
+    return folder
+
+
+def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, Header]:
+    """Return the folder and its header; raise an error if it is not whole."""
+    folder = Path(os.path.realpath(path))
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"For '{function}', 'folder' must be that of a buffer, but there is no folder {folder}."
+        )
+    if not (folder / _HEADER).is_file():
+        raise bad_folder(function, folder, f"has no file {_HEADER!r}")
+    header = read_header(folder, folder / _HEADER, function)
+    expected = {**_sizes(_places(header.schema, header.options)), _OWNER: 0}
+    for name, size in expected.items():
+        found = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if found != size:
+            got = "is missing" if found is None else f"has {found} bytes, not {size}"
+            raise bad_folder(function, folder, f"is not whole: its file {name!r} {got}")
+    return folder, header
+
+
+def _mapped(path: Path, size: int) -> mmap.mmap:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(descriptor, size, mmap.MAP_SHARED)
+    finally:
+        os.close(descriptor)
+
+
+def _allocate(path: Path, size: int) -> None:
+    """Make a file of zeros. Its blocks are reserved: a full disk would later kill a process that writes to memory."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if size:
+            os.posix_fallocate(descriptor, 0, size)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    """Lock a file if it is free, and return True if so."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _close(process: int, owner: int | None, lock: int) -> None:
+    """Close the descriptors of locked files. In a forked process that of the learner is closed already."""
+    os.close(lock)
+    if owner is not None and process == os.getpid():
+        os.close(owner)
+
+
+def _this_boot() -> np.ndarray:
+    """Return the identity of this run of the machine. Shape ``[40]``, uint8."""
+    text = _BOOT_ID.read_bytes()[:40] if _BOOT_ID.exists() else b"unknown"
+    return np.frombuffer(text.ljust(40, b"\0"), np.uint8)
+
+
+def _after_fork() -> None:
+    for folder in _opened:
+        folder.forget_owner()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,113 @@
+"""A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals; see csrc/shared.h."""
+
+import ctypes
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import library
+from .call import Array, Call
+from .options import Options
+from .schema import Schema
+from .state import Layout
+
+#: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
+#: machine that used them last; a number that changes with each signal; whether the learner has closed the buffer;
+#: whether it has a limiter, the limiter's rule and counts, and the additions to the counts by blocks in progress.
+_LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
+    "shared.journal": ((16,), "int64"),
+    "shared.boot": ((40,), "uint8"),
+    "shared.changes": ((1,), "uint32"),
+    "shared.closed": ((1,), "int32"),
+    "shared.limited": ((1,), "int32"),
+    "shared.rule": ((5,), "float64"),
+    "shared.counts": ((4,), "int64"),
+    "shared.begun": ((4,), "int64"),
+}
+#: The element of the journal with the slot of the undo row, and its value if there is none.
+_SLOT, _NO_SLOT = 11, -1
+#: Of the journal as int32, the element that is 1 if there are changes that were not flushed.
+_DIRTY = 31
+
+
+def layout(schema: Schema) -> Layout:
+    """Return the shape and dtype of each array besides the state, by name: of the journal and the undo row."""
+    return _LAYOUT | {f"undo.{name}": (shape, dtype) for name, shape, dtype in _columns(schema)}
+
+
+def initialize(arrays: Mapping[str, np.ndarray]) -> None:
+    """Set the initial values of these arrays, which are zero."""
+    arrays["shared.journal"][_SLOT] = _NO_SLOT
+
+
+def is_flushed(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Return True if nothing was changed since the last flush."""
+    return not arrays["shared.journal"].view(np.int32)[_DIRTY]
+
+
+def set_flushed(arrays: Mapping[str, np.ndarray]) -> None:
+    """Record that everything is on the disk."""
+    arrays["shared.journal"].view(np.int32)[_DIRTY] = 0
+
+
+class Sharing:
+    """Lets kernels of this process lock a buffer's arrays for all processes, as long as this object lives.
+
+    Args:
+        schema (Schema): The columns.
+        options (Options): Options of the buffer.
+        arrays (Mapping[str, numpy.ndarray]): The state and the arrays of `layout`, in shared memory.
+        state (Mapping[str, Union[Array, Sequence[Array]]]): The state, as arguments of kernels.
+        alone (bool): Whether no other process uses the arrays. Then the lock is made anew, and an operation that a dead
+            process began is completed or undone.
+
+    Raises:
+        KernelError: If the lock cannot be made.
+    """
+
+    def __init__(
+        self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], alone: bool
+    ) -> None:
+        row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(schema)]
+        call = Call("update", options.groups, {**state, "rows": row})
+        handle: Any = library.library_for("CPU").handle
+        status = handle.replay_share(ctypes.c_void_p(arrays["shared.journal"].ctypes.data), int(alone), *call.raw())
+        if status != library.OK:
+            raise library.KernelError("replay_share", status)
+        weakref.finalize(self, _unshare, ctypes.c_void_p(arrays["head"].ctypes.data), call)
+
+
+def _columns(schema: Schema) -> Any:
+    return zip(schema.names, schema.shapes, schema.stored_dtypes)
+
+
+def _unshare(head: ctypes.c_void_p, _call: Call) -> None:
+    """Unregister a buffer; until then its call must exist, whose arguments the library uses."""
+    handle: Any = library.library_for("CPU").handle
+    handle.replay_unshare(head)
+
+
+class Signals:
+    """Wakes processes that wait for a change.
+
+    Args:
+        number (numpy.ndarray): Changes with each signal. Shape ``[1]``, uint32, in shared memory.
+    """
+
+    def __init__(self, number: np.ndarray) -> None:
+        self._number, self._address = number, ctypes.c_void_p(number.ctypes.data)
+        self._handle: Any = library.library_for("CPU").handle
+
+    def seen(self) -> int:
+        """Return the number to wait on, read before the condition is checked."""
+        return int(self._number[0])
+
+    def wait(self, seen: int, seconds: float) -> None:
+        """Wait until a signal after `seen`, or some seconds."""
+        self._handle.replay_wait(self._address, ctypes.c_uint32(seen), ctypes.c_int64(int(seconds * 1e9)))
+
+    def send(self) -> None:
+        """Wake all that wait. The caller holds the buffer's lock."""
+        self._handle.replay_wake(self._address)
