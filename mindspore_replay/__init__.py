@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .checkpoint.training import TrainingCheckpoint
     from .config.configuration import create_buffer, get_buffer_cls, load_config
     from .ops.status import KernelStatus, kernel_status
+    from .store.attached import attach
     from .training.limiter import RateLimiter
     from .training.monitor import ReplayMonitor
     from .training.prefetch import Prefetch
@@ -54,6 +55,7 @@ _PLACES = {
     "TrainingCheckpoint": "checkpoint.training",
     "UniformReplayBuffer": "buffers.replay:ReplayBuffer",
     "VectorRows": "training.vector",
+    "attach": "store.attached",
     "create_buffer": "config.configuration",
     "get_buffer_cls": "config.configuration",
     "kernel_status": "ops.status",
@@ -87,6 +89,7 @@ __all__ = [
     "UniformReplayBuffer",
     "VectorRows",
     "__version__",
+    "attach",
     "create_buffer",
     "get_buffer_cls",
     "kernel_status",

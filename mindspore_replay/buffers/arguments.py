@@ -8,6 +8,7 @@ from mindspore import Tensor, ops
 
 from ..columns import numpy_type
 from ..mindspore_api import isconstant
+from ..store.checks import need_episodes, need_priorities, need_weights
 from ..store.inputs import as_handles, as_priority, check_length
 from .attributes import Attributes
 from .compile_time import compile_time
@@ -55,25 +56,7 @@ class Arguments(Attributes):
         need_weights(type(self).__name__, self.weighted, method)
 
     def _need_priorities(self, method: str) -> None:
-        if not self.prioritized:
-            raise RuntimeError(
-                f"For '{type(self).__name__}', '{method}' needs a buffer that draws by priority: make a "
-                "PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer with "
-                "prioritized=True."
-            )
+        need_priorities(type(self).__name__, self.prioritized, method)
 
     def _need_episodes(self, what: str) -> None:
-        if not self.has_episodes:
-            raise RuntimeError(
-                f"For '{type(self).__name__}', {what!r} needs a buffer whose rows know their episode: make it with "
-                "views=[...], or take SequenceReplayBuffer or EpisodeReplayBuffer."
-            )
-
-
-def need_weights(cls_name: str, weighted: bool, method: str) -> None:
-    """Raise a RuntimeError unless a buffer has a weight for each row."""
-    if not weighted:
-        raise RuntimeError(
-            f"For '{cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with "
-            "weighted=True, max_use or max_staleness."
-        )
+        need_episodes(type(self).__name__, self.has_episodes, what)

@@ -265,6 +265,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
             raise TypeError(
                 f"For '{type(self).__name__}', 'limiter' must be a RateLimiter or None, but got {type(value).__name__}."
             )
+        if name == "limiter" and vars(self).get("_folder") is not None:
+            self._share_limiter(value)
         super().__setattr__(name, value)
         if name == "limiter" and value is not None:
             # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.

@@ -12,10 +12,10 @@ from mindspore import Tensor, ops
 from ..columns import numpy_type
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
-from ..store.checks import check_number
+from ..store.checks import check_number, need_weights, too_few_rows
 from ..store.inputs import one_number
 from ..store.library import TOO_FEW_ROWS, KernelError
-from .arguments import Arguments, need_weights
+from .arguments import Arguments
 from .compile_time import compile_time
 
 
@@ -76,11 +76,7 @@ class Drawing(Arguments):
             raise self._too_few(rows)
 
     def _too_few(self, rows: int) -> RuntimeError:
-        kind = "eligible rows" if self.weighted else "rows"
-        return RuntimeError(
-            f"For '{type(self).__name__}', a sample needs sample_size={self.sample_size} {kind}, but got {rows} in the "
-            f"range to draw from, of {self._calls.count()} stored. Wait until can_sample() is true."
-        )
+        return too_few_rows(type(self).__name__, self.sample_size, self.weighted, rows, self._calls.count())
 
     # Beta of one call.
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ..ops.eager import wait_for_work
+from ..store.sharing import SharedCondition
 from .attributes import Attributes
 
 _Opened = TypeVar("_Opened", bound="InFolder")
@@ -72,6 +73,16 @@ class InFolder(Attributes):
             wait_for_work()
             self._calls.close()
             self._calls = _Closed(type(self).__name__)
+
+    def _share_limiter(self, limiter: Any) -> None:
+        """Let attached processes see the limiter, or that there is none."""
+        changed = SharedCondition(self._lock, self._calls)
+        if limiter is not None:
+            limiter.move_to(self._folder, changed)
+            return
+        with changed:
+            self._folder.arrays["shared.limited"][0] = 0
+            changed.notify_all()
 
     def _need_folder(self, method: str) -> None:
         if self._folder is None:

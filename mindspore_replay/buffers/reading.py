@@ -8,6 +8,7 @@ from mindspore import Tensor, ops
 
 from ..columns import type_name
 from ..ops.eager import graph_body, wait_for_work
+from ..store.checks import check_positions, positions_of
 from .attributes import Attributes
 from .compile_time import compile_time
 from .own_names import OwnNames
@@ -42,13 +43,7 @@ class Reading(Attributes):
         positions = self._positions(index)
         with self._lock:
             wait_for_work()
-            count = self._calls.count()
-            outside = positions[(positions < -count) | (positions >= count)]
-            if outside.size:
-                raise IndexError(
-                    f"For '{type(self).__name__}', 'index' must be in [-{count}, {count}), since {count} rows are "
-                    f"stored, but got {outside.flat[0]}."
-                )
+            check_positions(type(self).__name__, positions, self._calls.count())
             return self._calls.read(positions.astype(np.int64))
 
     @compile_time
@@ -57,14 +52,7 @@ class Reading(Attributes):
         return True
 
     def _positions(self, index: Any) -> np.ndarray:
-        positions = np.asarray(index.asnumpy() if isinstance(index, Tensor) else index)
-        if positions.dtype.kind not in "iu":
-            raise TypeError(f"For '{type(self).__name__}', 'index' must be an int or hold ints, but got {index!r}.")
-        if positions.ndim > 1 or positions.size == 0:
-            raise ValueError(
-                f"For '{type(self).__name__}', 'index' must have shape [] or [k], but got {list(positions.shape)}."
-            )
-        return positions
+        return positions_of(type(self).__name__, index.asnumpy() if isinstance(index, Tensor) else index)
 
     def _rows_graph(self):
         return self._graph.read(ops.arange(self.capacity))

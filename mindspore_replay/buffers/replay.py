@@ -1,6 +1,5 @@
 """Uniform experience replay."""
 
-import operator
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +8,7 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..ops.eager import graph_body
+from ..store.checks import range_of
 from ..store.random import ALL_ROWS
 from .base import Buffer
 from .parts import Limits, Parts, Uniform
@@ -146,7 +146,8 @@ class ReplayBuffer(Buffer):
             RuntimeError: If the range has fewer than `sample_size` eligible rows, with or without replacement; see
                 `can_sample`. In a graph the operator fails with a RuntimeError.
         """
-        return self._drawn(None if sample_range is None else self._range(sample_range), None, as_dict, with_indices)
+        bounds = None if sample_range is None else range_of(type(self).__name__, sample_range, ALL_ROWS[1])
+        return self._drawn(bounds, None, as_dict, with_indices)
 
     def _range_graph(self, sample_range):
         start, stop = sample_range
@@ -158,16 +159,3 @@ class ReplayBuffer(Buffer):
         if not isinstance(bound, (int, Tensor)):
             raise TypeError("In a graph, 'sample_range' must be (start, stop), each an int, a Tensor or None.")
         return ops.cast(bound, ms.int64)
-
-    def _range(self, sample_range: Any) -> tuple[int, int]:
-        try:
-            start, stop = sample_range
-            start = ALL_ROWS[0] if start is None else operator.index(start)
-            stop = ALL_ROWS[1] if stop is None else operator.index(stop)
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"For '{type(self).__name__}', 'sample_range' must be (start, stop), each an int or None, "
-                f"but got {sample_range!r}."
-            ) from None
-        last = ALL_ROWS[1]
-        return max(-last, min(start, last)), max(-last, min(stop, last))

@@ -11,8 +11,9 @@ from mindspore import nn
 from ..arguments import KeepsArguments, given_arguments
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
+from ..buffers.parameters import overwrite
 from ..config.configuration import BUFFER_TYPES
-from ..store.folder import open_as_learner
+from ..store.folder import Folder, open_as_learner
 from ..store.folder_header import bad_folder
 from ..store.library import KernelError
 from ..store.schema import given_type_name
@@ -111,11 +112,22 @@ def open_buffer(path: str | os.PathLike[str], cls: type, views: Sequence[Any] | 
                 capacity=description["capacity"], seed=0, storage=folder, **arguments
             )
             buffer.check_valid()
+            if folder.arrays["shared.limited"][0]:
+                buffer.limiter = _limiter_in(folder)
         except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
             raise bad_folder(function, folder.path, f"is damaged: {error}") from error
         folder.arrays["shared.closed"][0] = 0
         stack.pop_all()
     return buffer
+
+
+def _limiter_in(folder: Folder) -> RateLimiter:
+    """Return a limiter with the rule and the counts in a folder; raise a ValueError if they are none."""
+    limiter, rule, counts = RateLimiter(1, 1, 1), folder.arrays["shared.rule"], folder.arrays["shared.counts"]
+    limiter.check_state(rule, counts)
+    overwrite(limiter.rule, rule)
+    overwrite(limiter.counts, counts)
+    return limiter
 
 
 def _arguments(made: KeepsArguments, classes: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> dict[str, Any]:

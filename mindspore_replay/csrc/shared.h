@@ -34,6 +34,7 @@ struct Journal {
   int64_t serial;    // state of the undo row, as far as the buffer has such arrays
   int64_t uses;
   int64_t clock;
+  int64_t writer;    // identity of the process that inserted last
   float priority;
   int32_t dirty;  // 1 if there are changes since the last flush
 };
@@ -90,10 +91,10 @@ class Shared : public ProcessLock {
   static constexpr int kUpdate = OperatorNumber("update");
 
   // `args` match the signature of `update`: all arrays of the buffer and, as the row to write, the undo row. They and
-  // the memory must outlive this object.
-  Shared(Journal *journal, const Arguments &args, const Binding &binding)
+  // the memory must outlive this object. `writer` identifies this process.
+  Shared(Journal *journal, int64_t writer, const Arguments &args, const Binding &binding)
       : ProcessLock(args.data<void>(binding.at[kSignature<kUpdate>.At("head")])),
-        journal_(*journal), lock_(journal->mutex), raw_(args), binding_(binding), args_(raw_, binding_) {}
+        journal_(*journal), lock_(journal->mutex), raw_(args), binding_(binding), args_(raw_, binding_), writer_(writer) {}
 
   // Makes the lock anew: no process may use it. Repairs the state if an operation was interrupted.
   bool Begin() {
@@ -123,6 +124,10 @@ class Shared : public ProcessLock {
     }
     lock_.Unlock();
   }
+
+  // True if rows of a process may follow those of the last one: rows of one episode come from one process.
+  bool MayFollow(bool open_episode) const { return !open_episode || journal_.writer == writer_; }
+  void Inserts() { journal_.writer = writer_; }
 
   // Announces that rows before this serial number are about to be overwritten.
   void Evict(int64_t oldest) { Record(&journal_.oldest, oldest); }
@@ -240,6 +245,7 @@ class Shared : public ProcessLock {
   const Arguments raw_;
   const Binding binding_;
   const Bound<kUpdate> args_;
+  const int64_t writer_;
   int depth_ = 0;  // of this process; the lock guards it
 };
 

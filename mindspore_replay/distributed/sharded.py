@@ -14,12 +14,12 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from ..buffers.arguments import as_handles, need_weights
 from ..buffers.base import Buffer
-from ..store.checks import check_number, check_size
-from ..store.inputs import as_priority, as_values, check_length, one_number
+from ..store.checks import check_number, check_size, need_weights
+from ..store.inputs import as_handles, as_priority, as_values, check_length, one_number
+from ..store.limits import Wait
 from ..store.state import LAST_CLOCK
-from ..training.limiter import RateLimiter, Wait
+from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics
 from .configuration import sample_size_of, setups, shard_configs, split, template
 from .drawing import Batches
@@ -294,7 +294,7 @@ class ShardedReplay:
         if limiter is None or limiter.lets_sample(rows):
             return
         self._settle()
-        wait = Wait(limiter, "sample", rows, limiter.timeout, stop)
+        wait = Wait(limiter.account, "sample", rows, limiter.timeout, stop)
         while not limiter.lets_sample(rows):
             time.sleep(min(wait.left(), POLL))
             self._settle()

@@ -11,7 +11,7 @@ from mindspore import Tensor
 
 from ..columns import Columns
 from ..store.inputs import as_priority, check_length
-from ..training.limiter import PATIENCE
+from ..store.limits import PATIENCE
 from .ray_module import ray_module
 
 logger = logging.getLogger("mindspore_replay.distributed")

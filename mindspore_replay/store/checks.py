@@ -1,5 +1,6 @@
 """Checks of numbers passed by users."""
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -52,3 +53,73 @@ def check_seed(cls_name: str, seed: Any) -> int:
     if not 0 <= seed < 2**64:
         raise ValueError(f"For '{cls_name}', 'seed' must be in [0, 2^64), but got {seed}.")
     return int(seed)
+
+
+def need_weights(cls_name: str, weighted: bool, method: str) -> None:
+    """Raise a RuntimeError unless a buffer has a weight for each row."""
+    if not weighted:
+        raise RuntimeError(
+            f"For '{cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with "
+            "weighted=True, max_use or max_staleness."
+        )
+
+
+def need_priorities(cls_name: str, prioritized: bool, method: str) -> None:
+    """Raise a RuntimeError unless a buffer draws by priority."""
+    if not prioritized:
+        raise RuntimeError(
+            f"For '{cls_name}', '{method}' needs a buffer that draws by priority: make a "
+            "PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer with "
+            "prioritized=True."
+        )
+
+
+def need_episodes(cls_name: str, has_episodes: bool, what: str) -> None:
+    """Raise a RuntimeError unless the rows of a buffer know their episode."""
+    if not has_episodes:
+        raise RuntimeError(
+            f"For '{cls_name}', {what!r} needs a buffer whose rows know their episode: make it with "
+            "views=[...], or take SequenceReplayBuffer or EpisodeReplayBuffer."
+        )
+
+
+def too_few_rows(cls_name: str, sample_size: int, weighted: bool, eligible: int, stored: int) -> RuntimeError:
+    """Return the error for a sample of more rows than are eligible."""
+    kind = "eligible rows" if weighted else "rows"
+    return RuntimeError(
+        f"For '{cls_name}', a sample needs sample_size={sample_size} {kind}, but got {eligible} in the "
+        f"range to draw from, of {stored} stored. Wait until can_sample() is true."
+    )
+
+
+def positions_of(cls_name: str, index: Any) -> np.ndarray:
+    """Return positions of rows as an array of ints ``[]`` or ``[k]``; else raise a TypeError or ValueError."""
+    positions = np.asarray(index)
+    if positions.dtype.kind not in "iu":
+        raise TypeError(f"For '{cls_name}', 'index' must be an int or hold ints, but got {index!r}.")
+    if positions.ndim > 1 or positions.size == 0:
+        raise ValueError(f"For '{cls_name}', 'index' must have shape [] or [k], but got {list(positions.shape)}.")
+    return positions
+
+
+def check_positions(cls_name: str, positions: np.ndarray, count: int) -> None:
+    """Raise an IndexError unless a row is stored at each position."""
+    outside = positions[(positions < -count) | (positions >= count)]
+    if outside.size:
+        raise IndexError(
+            f"For '{cls_name}', 'index' must be in [-{count}, {count}), since {count} rows are "
+            f"stored, but got {outside.flat[0]}."
+        )
+
+
+def range_of(cls_name: str, sample_range: Any, last: int) -> tuple[int, int]:
+    """Return a slice ``(start, stop)`` as ints up to `last`; raise a TypeError if it is none."""
+    try:
+        start, stop = sample_range
+        start = 0 if start is None else operator.index(start)
+        stop = last if stop is None else operator.index(stop)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"For '{cls_name}', 'sample_range' must be (start, stop), each an int or None, but got {sample_range!r}."
+        ) from None
+    return max(-last, min(start, last)), max(-last, min(stop, last))

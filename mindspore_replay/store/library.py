@@ -14,9 +14,10 @@ try:
 except ImportError:
     calls = None  # type: ignore[assignment]
 
-#: Status of a kernel: success, too few rows, a position without a row, an invalid priority, or an episode that is too
-#: long; csrc/core/status.h has the others.
-OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
+#: Status of a kernel: success, too few rows, a position without a row, an invalid priority, an episode that is too
+#: long, a lock in shared memory that is not usable, or an open episode of another process; csrc/core/status.h has the
+#: others.
+OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, NO_LOCK, OPEN_EPISODE = 0, 2, 3, 4, 5, 8, 9
 
 #: Descriptions of these failures.
 FAILURES = {
@@ -24,6 +25,9 @@ FAILURES = {
     OUT_OF_RANGE: "an index is out of range: no row is stored there",
     BAD_WEIGHT: "a priority, weight or beta is negative, NaN or infinite, or beyond its range",
     TOO_LONG: "an episode would have more rows than it may have",
+    NO_LOCK: "the lock in the shared memory of its folder is not usable",
+    OPEN_EPISODE: "the newest rows are an open episode of another process: each process must insert whole episodes, "
+    "whose last row comes with end=True; end_episodes() ends an episode whose process is gone",
 }
 
 #: File name of the kernel library for each device target that has one.

@@ -1,12 +1,14 @@
 """A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals; see csrc/shared.h."""
 
 import ctypes
+import secrets
 import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from ..locks import FolderLock
 from . import library
 from .call import Array, Call
 from .options import Options
@@ -15,9 +17,10 @@ from .state import Layout
 
 #: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
 #: machine that used them last; a number that changes with each signal; whether the learner has closed the buffer;
-#: whether it has a limiter, the limiter's rule and counts, and the additions to the counts by blocks in progress.
+#: whether it has a limiter, the limiter's rule and counts, the additions to the counts by blocks in
+#: progress, and the rows of the largest insertion and sample.
 _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
-    "shared.journal": ((16,), "int64"),
+    "shared.journal": ((17,), "int64"),
     "shared.boot": ((40,), "uint8"),
     "shared.changes": ((1,), "uint32"),
     "shared.closed": ((1,), "int32"),
@@ -25,11 +28,12 @@ _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
     "shared.rule": ((5,), "float64"),
     "shared.counts": ((4,), "int64"),
     "shared.begun": ((4,), "int64"),
+    "shared.sizes": ((2,), "int64"),
 }
 #: The element of the journal with the slot of the undo row, and its value if there is none.
 _SLOT, _NO_SLOT = 11, -1
 #: Of the journal as int32, the element that is 1 if there are changes that were not flushed.
-_DIRTY = 31
+_DIRTY = 33
 
 
 def layout(schema: Schema) -> Layout:
@@ -73,7 +77,8 @@ class Sharing:
         row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(schema)]
         call = Call("update", options.groups, {**state, "rows": row})
         handle: Any = library.library_for("CPU").handle
-        status = handle.replay_share(ctypes.c_void_p(arrays["shared.journal"].ctypes.data), int(alone), *call.raw())
+        journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
+        status = handle.replay_share(journal, writer, int(alone), *call.raw())
         if status != library.OK:
             raise library.KernelError("replay_share", status)
         weakref.finalize(self, _unshare, ctypes.c_void_p(arrays["head"].ctypes.data), call)
@@ -111,3 +116,34 @@ class Signals:
     def send(self) -> None:
         """Wake all that wait. The caller holds the buffer's lock."""
         self._handle.replay_wake(self._address)
+
+
+class SharedCondition:
+    """A condition, as `threading.Condition`, that threads of all processes wait for.
+
+    Args:
+        lock (RLock): The lock of this process's calls from Python on the buffer.
+        store (Store): The rows, in a folder.
+    """
+
+    def __init__(self, lock: Any, store: Any) -> None:
+        self._lock, self._signals = FolderLock(lock, store), store.folder.signals
+
+    def __enter__(self) -> None:
+        self._lock.__enter__()
+
+    def __exit__(self, *_: Any) -> None:
+        self._lock.__exit__()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a change, some seconds at most; the caller holds the lock once."""
+        seen = self._signals.seen()
+        self._lock.__exit__()
+        try:
+            self._signals.wait(seen, seconds)
+        finally:
+            self._lock.__enter__()
+
+    def notify_all(self) -> None:
+        """Wake all that wait; the caller holds the lock."""
+        self._signals.send()

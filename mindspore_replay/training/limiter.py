@@ -1,30 +1,21 @@
 """Limits on the ratio of samples to insertions."""
 
 import contextlib
-import logging
 import math
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mindspore import nn
 
 from ..buffers.own_names import OwnNames
-from ..buffers.parameters import load_in_place, overwrite, state_parameter
+from ..buffers.parameters import load_in_place, overwrite, parameter_on, state_parameter
 from ..store.checks import check_size
+from ..store.limits import ENABLED, KINDS, ROUNDING, Account, Wait, check_room, checked_rule, seconds_of
 
-logger = logging.getLogger("mindspore_replay.limiter")
-
-#: Seconds after which a wait is logged.
-PATIENCE = 10.0
-_ENABLED = 4
-_KINDS = "insert", "sample"
 #: Seconds after which a waiting thread checks again, since the counts may have been loaded from a checkpoint.
 _LONGEST_WAIT = 0.5
-#: Relative rounding error that is allowed for in sums of samples.
-_ROUNDING = 1e-9
 
 
 class RateLimiter(OwnNames, nn.Cell):
@@ -89,15 +80,15 @@ class RateLimiter(OwnNames, nn.Cell):
     ) -> None:
         super().__init__()
         self.counts = state_parameter("counts", np.zeros(4, np.int64))
-        self.rule = state_parameter("rule", np.array([*_checked_rule(samples_per_insert, min_size, error_buffer), 1]))
+        self.rule = state_parameter("rule", np.array([*checked_rule(samples_per_insert, min_size, error_buffer), 1]))
         load_in_place(self.counts)
         load_in_place(self.rule)
-        self.timeout = _seconds(timeout)
-        self._changed = threading.Condition()
+        self.timeout = seconds_of(timeout)
+        self._changed: Any = threading.Condition()
         self._inside = threading.local()
         self._begun = np.zeros(4, np.int64)  # additions to `counts` of blocks in progress
-        self._sizes = dict.fromkeys(_KINDS, 1)  # rows of the largest insertion and sample
-        self._waiting: dict[str, list[int]] = {what: [] for what in _KINDS}
+        self._sizes = np.ones(2, np.int64)  # rows of the largest insertion and sample
+        self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
 
     def __repr__(self) -> str:
         now = self.account()
@@ -119,7 +110,7 @@ class RateLimiter(OwnNames, nn.Cell):
     @property
     def enabled(self) -> bool:
         """True unless it is disabled."""
-        return bool(self.rule.asnumpy()[_ENABLED])
+        return bool(self.rule.asnumpy()[ENABLED])
 
     def can_insert(self, rows: int = 1) -> bool:
         """Return True if so many rows may be inserted now.
@@ -156,7 +147,7 @@ class RateLimiter(OwnNames, nn.Cell):
     def _asked(self, what: str, rows: int) -> bool:
         check_size("RateLimiter", "rows", rows)
         with self._changed:
-            return self._may(what, rows, self.account())
+            return self.account().may(what, rows, self._begun)
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Wait until rows may be inserted, and count them after the block; if the block raises, they do not count.
@@ -174,7 +165,7 @@ class RateLimiter(OwnNames, nn.Cell):
             TimeoutError: If they may not be inserted in time.
             ValueError: If `rows` is not positive, or `error_buffer` is too small for them.
         """
-        return self._counting("insert", check_size("RateLimiter", "rows", rows), _seconds(timeout))
+        return self._counting("insert", check_size("RateLimiter", "rows", rows), seconds_of(timeout))
 
     def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Wait until rows may be sampled, and count them after the block; if the block raises, they do not count.
@@ -192,7 +183,7 @@ class RateLimiter(OwnNames, nn.Cell):
             TimeoutError: If they may not be sampled in time.
             ValueError: If `rows` is not positive, or `error_buffer` is too small for them.
         """
-        return self._counting("sample", check_size("RateLimiter", "rows", rows), _seconds(timeout))
+        return self._counting("sample", check_size("RateLimiter", "rows", rows), seconds_of(timeout))
 
     def sampling_unless(self, stop: threading.Event, rows: int) -> contextlib.AbstractContextManager[None]:
         """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait."""
@@ -221,10 +212,10 @@ class RateLimiter(OwnNames, nn.Cell):
             now = self.account()
             ratio = (now.low, now.high) if samples_per_insert is None else samples_per_insert
             size = int(now.min_size) if min_size is None else min_size
-            rule = _checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
-            sizes = {what: max([1, *self._waiting[what]]) for what in _KINDS}
-            _check_room(rule[0], rule[1], rule[3], sizes)
-            self._sizes = sizes
+            rule = checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
+            sizes = [max([1, *self._waiting[what]]) for what in KINDS]
+            check_room(rule[0], rule[1], rule[3], *sizes)
+            self._sizes[:] = sizes
             overwrite(self.rule, np.array([*rule, now.enabled]))
             overwrite(self.counts, np.array([now.inserted, now.sampled, 0, 0]))
             self._changed.notify_all()
@@ -239,7 +230,7 @@ class RateLimiter(OwnNames, nn.Cell):
 
     def _enable(self, enabled: bool) -> None:
         with self._changed:
-            overwrite(self.rule, np.array([*self.rule.asnumpy()[:_ENABLED], enabled]))
+            overwrite(self.rule, np.array([*self.rule.asnumpy()[:ENABLED], enabled]))
             self._changed.notify_all()
 
     def check_state(self, rule: np.ndarray, counts: np.ndarray) -> None:
@@ -250,7 +241,7 @@ class RateLimiter(OwnNames, nn.Cell):
         """
         low, high, min_size, error, enabled = rule.tolist()
         try:
-            _checked_rule((low, high), int(min_size), error)
+            checked_rule((low, high), int(min_size), error)
             right = min_size == int(min_size) and enabled in (0, 1) and (counts >= 0).all()
         except (OverflowError, TypeError, ValueError):
             right = False
@@ -260,30 +251,9 @@ class RateLimiter(OwnNames, nn.Cell):
                 f"{counts.tolist()}."
             )
 
-    def account(self) -> "_Account":
+    def account(self) -> "Account":
         """Return the rule and the counts as numbers."""
-        return _Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
-
-    def _may(self, what: str, rows: int, now: "_Account") -> bool:
-        """Return True if rows may be inserted or sampled.
-
-        Each side's own operations count from their start, those of the other side from their end: a row can be sampled
-        only when it is stored.
-        """
-        if not now.enabled:
-            return True
-        begun = self._begun
-        ahead: float
-        behind: float
-        if what == "insert":
-            if now.inserted + begun[0] < now.min_size:
-                return True
-            ahead, behind = now.low * (now.counted + begun[2] + rows), now.counted_samples
-        else:
-            if now.inserted < now.min_size or math.isinf(now.high):
-                return now.inserted >= now.min_size
-            ahead, behind = now.counted_samples + begun[3] + rows, now.high * now.counted
-        return ahead - behind <= now.error + _ROUNDING * max(1.0, ahead, behind)
+        return Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
 
     @contextlib.contextmanager
     def _counting(
@@ -311,22 +281,14 @@ class RateLimiter(OwnNames, nn.Cell):
         wait: Wait | None = None
         self._waiting[what].append(rows)
         try:
-            while not self._may(what, rows, now := self._noted_account(what, rows)):
-                wait = wait or Wait(self, what, rows, seconds, stop)
+            while not (now := self._noted_account(what, rows)).may(what, rows, self._begun):
+                wait = wait or Wait(self.account, what, rows, seconds, stop)
                 self._changed.wait(min(wait.left(), _LONGEST_WAIT))
         finally:
             self._waiting[what].remove(rows)
-        amounts = self._amounts(what, rows, now)
+        amounts = now.amounts(what, rows, self._begun)
         self._begun += amounts
         return amounts
-
-    def _amounts(self, what: str, rows: int, now: "_Account") -> np.ndarray:
-        """Return what rows inserted or sampled now add to the counts."""
-        counted = now.enabled != 0
-        if what == "sample":
-            return np.array([0, rows, 0, rows * counted])
-        inserted = now.inserted + self._begun[0]
-        return np.array([rows, 0, max(inserted + rows - max(inserted, int(now.min_size)), 0) * counted, 0])
 
     def allowance(self, waiting: int = 1) -> float:
         """Return the rows that all writers together may insert before anything more is sampled.
@@ -346,7 +308,7 @@ class RateLimiter(OwnNames, nn.Cell):
             if not now.enabled or now.low == 0:
                 return math.inf
             most = (now.counted_samples + now.error) / now.low
-            most = math.floor(most + _ROUNDING * max(1.0, most)) - now.counted - self._begun[2]
+            most = math.floor(most + ROUNDING * max(1.0, most)) - now.counted - self._begun[2]
             missing = max(now.min_size - now.inserted - self._begun[0], 0)
             # An insertion that begins before `min_size` rows are stored may exceed it.
             return max(missing + max(most, 0), waiting if missing else 0)
@@ -362,7 +324,7 @@ class RateLimiter(OwnNames, nn.Cell):
             ValueError: If `error_buffer` is too small for them.
         """
         now = self.account()
-        _check_room(now.low, now.high, now.error, {"insert": insertion, "sample": sample})
+        check_room(now.low, now.high, now.error, insertion, sample)
 
     def count_inserted(self, rows: int) -> None:
         """Count rows that other processes inserted under an `allowance`.
@@ -375,7 +337,7 @@ class RateLimiter(OwnNames, nn.Cell):
         """
         check_size("RateLimiter", "rows", rows, minimum=0)
         with self._changed:
-            overwrite(self.counts, self.counts.asnumpy() + self._amounts("insert", rows, self.account()))
+            overwrite(self.counts, self.counts.asnumpy() + self.account().amounts("insert", rows, self._begun))
             self._changed.notify_all()
 
     def _end(self, begun: np.ndarray, done: np.ndarray) -> None:
@@ -384,135 +346,25 @@ class RateLimiter(OwnNames, nn.Cell):
             overwrite(self.counts, self.counts.asnumpy() + done)
             self._changed.notify_all()
 
-    def _noted_account(self, what: str, rows: int) -> "_Account":
+    def _noted_account(self, what: str, rows: int) -> "Account":
         """Return the rule and the counts; raise a ValueError if insertions and samples could block each other."""
         now = self.account()
-        if rows > self._sizes[what] and now.enabled and (what == "sample" or now.inserted >= now.min_size):
-            sizes = {**self._sizes, what: rows}
-            _check_room(now.low, now.high, now.error, sizes)
-            self._sizes = sizes
+        now.check_room(what, rows, self._sizes)
         return now
 
+    def move_to(self, folder: Any, changed: Any) -> None:
+        """Count in a buffer's folder from now on, where attached processes see it. Nothing may wait for the limiter.
 
-class Wait:
-    """One wait for rows to be inserted or sampled.
-
-    Args:
-        limiter (RateLimiter): The limiter to wait for.
-        what (str): ``"insert"`` or ``"sample"``.
-        rows (int): Number of rows.
-        seconds (Union[float, None]): Seconds after which the wait is an error; ``None`` for no limit.
-        stop (Union[threading.Event, None]): Ends the wait when it is set. Default: ``None``.
-    """
-
-    def __init__(
-        self, limiter: RateLimiter, what: str, rows: int, seconds: float | None, stop: threading.Event | None = None
-    ) -> None:
-        self._limiter, self._what, self._rows, self._stop = limiter, what, rows, stop
-        self._seconds = math.inf if seconds is None else seconds
-        self._begin = time.monotonic()
-        self._said = False
-
-    def left(self) -> float:
-        """Return the seconds until the timeout. Logs a long wait once.
-
-        Raises:
-            RuntimeError: If `stop` was set.
-            TimeoutError: If the timeout has passed.
+        Args:
+            folder (Folder): The folder.
+            changed (SharedCondition): Wakes waits in all processes.
         """
-        if self._stop is not None and self._stop.is_set():
-            raise RuntimeError("For 'RateLimiter', waiting was given up.")
-        waited = time.monotonic() - self._begin
-        if waited >= self._seconds:
-            raise TimeoutError(_why_not(self._what, self._rows, self._seconds, self._limiter.account()))
-        if waited >= PATIENCE and not self._said:
-            self._said = True
-            logger.warning(_why_so_long(self._what, self._rows, self._limiter.account()))
-        return self._seconds - waited
-
-
-class _Account(NamedTuple):
-    """The numbers of `RateLimiter.rule` and `RateLimiter.counts`."""
-
-    low: float
-    high: float
-    min_size: float
-    error: float
-    enabled: float
-    inserted: int
-    sampled: int
-    counted: int
-    counted_samples: int
-
-    def settings(self, last: str = ", ") -> str:
-        """Return the settings as arguments of the class, with `last` before the last one."""
-        ratio = f"{self.low:g}" if self.low == self.high else f"({self.low:g}, {self.high:g})"
-        return f"samples_per_insert={ratio}, min_size={self.min_size:g}{last}error_buffer={self.error:g}"
-
-    def counts(self) -> str:
-        """Return counts and settings, for a message."""
-        return f"{self.inserted} were inserted and {self.sampled} sampled, with {self.settings(' and ')}"
-
-
-_PAST = {"insert": "inserted", "sample": "sampled"}
-
-
-def _counted(rows: int) -> str:
-    return f"{rows} {'row' if rows == 1 else 'rows'}"
-
-
-def _why_not(what: str, rows: int, seconds: float, now: _Account) -> str:
-    way_out = "sample rows" if what == "insert" else "insert rows"
-    return (
-        f"For 'RateLimiter', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}. First "
-        f"{way_out}, or disable() it while the buffer is filled."
-    )
-
-
-def _why_so_long(what: str, rows: int, now: _Account) -> str:
-    other, ask = ("samples", "limiter.can_insert") if what == "insert" else ("inserts", "the buffer's can_sample")
-    return (
-        f"For 'RateLimiter', {_counted(rows)} could not be {_PAST[what]} for {PATIENCE:g} s: {now.counts()}. The wait "
-        f"ends when another thread or process {other} rows, or calls disable() or change(). In a single loop call {ask}"
-        "() before. A timeout makes a long wait an error."
-    )
-
-
-def _check_room(low: float, high: float, error: float, sizes: dict[str, int]) -> None:
-    n, batch = sizes["insert"], sizes["sample"]
-    if low > 0 and math.isfinite(high) and low * n + batch > 2 * error * (1 + _ROUNDING):
-        raise ValueError(
-            f"For 'RateLimiter', 'error_buffer' must be at least {(low * n + batch) / 2:g} for insertions of {n} and "
-            f"samples of {batch} rows with samples_per_insert={low:g}, but got {error:g}: one could wait for the other "
-            "without end."
-        )
-
-
-def _checked_rule(ratio: Any, min_size: Any, error_buffer: Any) -> list[float]:
-    pair = list(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else [ratio, ratio]
-    if len(pair) != 2:
-        raise ValueError(f"For 'RateLimiter', 'samples_per_insert' must be a number or two, but got {ratio!r}.")
-    low, high = (_number("samples_per_insert", value) for value in pair)
-    if not (0 <= low <= high and high > 0 and math.isfinite(low)):
-        raise ValueError(
-            "For 'RateLimiter', 'samples_per_insert' must be positive, or the fewest and the most samples with 0 <= "
-            f"low <= high, high above 0 and low finite, but got {ratio!r}."
-        )
-    error = _number("error_buffer", error_buffer)
-    if not 1 <= error < math.inf:
-        raise ValueError(f"For 'RateLimiter', 'error_buffer' must be finite and at least 1, but got {error_buffer}.")
-    return [low, high, check_size("RateLimiter", "min_size", min_size), error]
-
-
-def _number(argument: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"For 'RateLimiter', {argument!r} must be a number, but got {value!r}.")
-    return float(value)
-
-
-def _seconds(timeout: Any) -> float | None:
-    if timeout is None or timeout == math.inf:
-        return None
-    if not _number("timeout", timeout) >= 0:
-        raise ValueError(f"For 'RateLimiter', 'timeout' must be None or at least 0 seconds, but got {timeout!r}.")
-    return float(timeout)
+        arrays = folder.arrays
+        with changed:
+            arrays["shared.rule"][:], arrays["shared.counts"][:] = self.rule.asnumpy(), self.counts.asnumpy()
+            self._begun, self._sizes, self._changed = arrays["shared.begun"], arrays["shared.sizes"], changed
+            self._begun[:], self._sizes[:] = 0, 1
+            self.counts = parameter_on("counts", arrays["shared.counts"], True)
+            self.rule = parameter_on("rule", arrays["shared.rule"], True)
+            arrays["shared.limited"][0] = 1
+            changed.notify_all()

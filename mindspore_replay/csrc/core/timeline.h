@@ -189,6 +189,14 @@ class Timeline {
   // Serial number of the first of the newest rows, one per stream.
   REPLAY_BOTH int64_t Newest() const { return std::max(Oldest(), ring_.inserted - rule_.streams); }
 
+  // True if an episode of the newest rows has not ended.
+  bool HasOpenEpisode() const {
+    for (int64_t serial = Newest(); serial < ring_.inserted; ++serial) {
+      if (!(flags_[ring_.SlotOf(serial)] & kEnd)) return true;
+    }
+    return false;
+  }
+
   // Ends the episode of a newest row. Returns true if it was running.
   template <typename Changed>
   REPLAY_BOTH bool End(int64_t serial, uint8_t flags, Changed *changed) const {

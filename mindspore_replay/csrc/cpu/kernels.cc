@@ -54,7 +54,9 @@ struct Insertion {
     if (!args.HasGroup(replay::kEpisodesGroup)) return replay::kOk;
     ends = args.data<uint8_t>(NAMED("ends"));
     given_ends = args.elements(NAMED("ends"));
-    return replay::TimelineOf(args).NextSteps(ends, given_ends, args.n(), &steps) ? replay::kOk : replay::kTooLong;
+    const replay::Timeline timeline = replay::TimelineOf(args);
+    if (args.shared() != nullptr && !args.shared()->MayFollow(timeline.HasOpenEpisode())) return replay::kOpenEpisode;
+    return timeline.NextSteps(ends, given_ends, args.n(), &steps) ? replay::kOk : replay::kTooLong;
   }
 };
 
@@ -158,6 +160,7 @@ MINDSPORE_REPLAY_KERNEL(insert) {
   Insertion insertion;
   const Status status = insertion.Check(args);
   if (status != replay::kOk) return status;
+  if (args.shared() != nullptr) args.shared()->Inserts();
   if (args.HasGroup(replay::kReservoirGroup)) {
     InsertInReservoir(args, insertion);
   } else {
@@ -348,13 +351,13 @@ MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
 }
 
 // Shares a buffer with other processes. The arguments are those of `update`, for one row; they must stay valid until
-// `replay_unshare`. With `alone`, the journal's lock is made anew and an interrupted operation repaired.
-MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int alone, int nparam, void **params, int *ndims,
+// `replay_unshare`; `writer` identifies this process. With `alone`, the journal's lock is made anew and an interrupted operation repaired.
+MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int alone, int nparam, void **params, int *ndims,
                                          int64_t **shapes, const char **dtypes) {
   const replay::Arguments args(nparam, params, ndims, shapes, dtypes);
   replay::Binding binding;
   if (!replay::Binder<replay::Shared::kUpdate>(args, &binding).Bind()) return replay::kBadArguments;
-  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), args, binding);
+  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), writer, args, binding);
   if (alone != 0 && !shared->Begin()) return replay::kNoLock;
   replay::Locks::Of(shared->address()).Add(shared.get());
   shared.release();

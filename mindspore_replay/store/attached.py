@@ -1,0 +1,341 @@
+"""Buffers in folders, used by processes other than the learner's."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from . import library, state
+from .checks import (
+    check_number,
+    check_positions,
+    check_size,
+    need_episodes,
+    need_priorities,
+    need_weights,
+    positions_of,
+    range_of,
+    too_few_rows,
+)
+from .folder import bad_folder, open_to_attach
+from .inputs import as_handles, as_priority
+from .limits import Account, Wait, seconds_of
+from .random import ALL_ROWS
+from .store import Store
+
+_Result = TypeVar("_Result")
+
+#: Seconds after which a wait for the limiter checks that there still is a learner.
+_LONGEST_WAIT = 0.2
+
+
+def attach(
+    folder: str | os.PathLike[str], *, sample_size: int | None = None, timeout: float | None = None
+) -> "AttachedBuffer":
+    """Use the buffer in a folder beside its learner, without MindSpore.
+
+    Args:
+        folder (Union[str, PathLike]): The folder, the `storage` of the buffer.
+        sample_size (Union[int, None]): Rows of one sample. Default: ``None``, for the buffer's own.
+        timeout (Union[float, None]): Seconds after which a wait for the buffer's limiter is an error. Default:
+            ``None``, for no limit.
+
+    Returns:
+        AttachedBuffer: The same rows, with NumPy arrays.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If the folder holds something else, a damaged buffer or one of a newer version of this library, or
+            `sample_size` is out of range.
+        RuntimeError: If the kernel library is not available.
+
+    Examples:
+        >>> import tempfile
+        >>> from mindspore_replay import ReplayBuffer, attach
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     buffer = ReplayBuffer(2, 100, [(3,), ()], ["float32", "int32"], storage=f"{parent}/rows")
+        ...     attached = attach(f"{parent}/rows")  # as in another process
+        ...     _ = attached.insert([[0.5, 1.5, 2.5], 7])
+        ...     print(*buffer.get_item(0), attached.get_item(-1))
+        [0.5 1.5 2.5] 7 (array([0.5, 1.5, 2.5], dtype=float32), array(7, dtype=int32))
+    """
+    return AttachedBuffer(folder, sample_size, seconds_of(timeout))
+
+
+class AttachedBuffer:
+    """The buffer in a folder, for a process beside its learner; `attach` makes it.
+
+    Arguments, results and errors of its methods are those of the buffer's class, with NumPy arrays instead of Tensors.
+    All processes see the same rows, priorities and random sequence. Threads may share one object. A process may be
+    killed at any time: then the next one that uses the buffer completes or undoes its operation.
+
+    Insertions and samples wait for the buffer's limiter. Rows of one episode must come from one process: if several
+    insert into a buffer whose rows know their episode, each inserts whole episodes, with ``end=True`` in the last row.
+
+    Attributes:
+        names (Union[tuple[str, ...], None]): Names of the columns.
+        capacity (int): Most rows stored.
+        sample_size (int): Rows of one sample.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], sample_size: int | None, timeout: float | None) -> None:
+        opened = open_to_attach(folder, "attach")
+        options, self._sample = opened.options, opened.header.sample
+        try:
+            size = check_size("attach", "sample_size", sample_size or options.plan.n, options.most_starts)
+            self._store = Store(opened.schema, options._replace(plan=options.plan._replace(n=size)), folder=opened)
+            if not opened.has_learner():
+                self._store.check()
+        except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
+            opened.close()
+            raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
+        self._folder, self._name, self._timeout = opened, options.cls_name, timeout
+        self._lock = threading.RLock()
+        self.names, self.capacity, self.sample_size = opened.schema.given_names, options.capacity, size
+
+    def __repr__(self) -> str:
+        return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self._name}, {len(self)} of {self.capacity} rows)"
+
+    # Rows in and out.
+
+    def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "AttachedBuffer":
+        """Append one row or a batch, as `Buffer.insert` does.
+
+        Args:
+            exp (Union[Sequence, dict]): One array for each column, ``[*F]`` or ``[n, *F]``, in order or by name.
+            priority (Union[float, numpy.ndarray, None]): Priority of all rows, or of each. Default: ``None``, for the
+                largest so far.
+            end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode. Default: ``False``.
+            final (Union[bool, Sequence[bool]]): Whether a row holds only the observation after its episode. Default:
+                ``False``.
+
+        Returns:
+            AttachedBuffer: The buffer itself.
+
+        Raises:
+            TypeError, ValueError: If an argument does not fit; then nothing is stored.
+            RuntimeError: If the buffer lacks what an argument needs, the learner has closed it, or an insertion has to
+                wait for the limiter and there is no learner; also if the newest rows are an open episode of another
+                process.
+            TimeoutError: If it has to wait too long.
+        """
+        schema, options = self._store.schema, self._store.options
+        fields = schema.in_order(exp)
+        if priority is not None:
+            need_priorities(self._name, options.beta is not None, "insert(priority=...)")
+            priority = as_priority(self._name, priority)
+        if not (end is False and final is False):
+            need_episodes(self._name, options.rule is not None, "end")
+        with self._lock:
+            self._need_open()
+            if self._folder.arrays["shared.limited"][0]:
+                rows = schema.count_rows(schema.as_fields(fields), options.num_envs)
+                self._limited("insert", rows, lambda: self._insert(fields, priority, end, final))
+            else:
+                self._insert(fields, priority, end, final)
+        return self
+
+    #: `insert` under the other name that buffers have for it.
+    add = insert
+
+    def _insert(self, fields: Any, priority: Any, end: Any, final: Any) -> None:
+        try:
+            self._store.insertion(fields, priority, end, final)
+        except library.KernelError as error:
+            if error.status != library.OPEN_EPISODE:
+                raise
+            raise RuntimeError(f"For '{self._name}', {library.FAILURES[error.status]}.") from None
+
+    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
+        """Read rows by logical position: 0 is the oldest, -1 the newest.
+
+        Args:
+            index (Union[int, Sequence[int]]): Positions, ``[]`` or ``[k]``.
+
+        Returns:
+            tuple[numpy.ndarray, ...]: Copies of the rows, one array for each column. Shape ``[*F]`` or ``[k, *F]``.
+
+        Raises:
+            TypeError, ValueError: If `index` holds no ints, or has more than one axis.
+            IndexError: If there is no such row.
+        """
+        positions = positions_of(self._name, index)
+        with self._lock, self._store.kernels_kept_out():
+            check_positions(self._name, positions, self._store.count())
+            return self._store.read(positions.astype(np.int64))
+
+    def sample(
+        self, sample_range: tuple[Any, Any] | None = None, *, beta: float | None = None, as_dict: bool = False,
+        with_indices: bool = False,
+    ) -> Any:  # fmt: skip
+        """Draw `sample_size` rows as the learner's buffer does.
+
+        Args:
+            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows. Default: ``None``, for all.
+            beta (Union[float, None]): Beta of this call. Default: ``None``, for the buffer's.
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
+            with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
+
+        Returns:
+            Union[tuple[numpy.ndarray, ...], dict[str, numpy.ndarray]]: Bookkeeping and columns, as the learner gets
+            them.
+
+        Raises:
+            RuntimeError: If too few rows are eligible, if the sample needs Python code that only the learner has, as
+                with `HindsightRelabel`, or as for `insert`.
+        """
+        options = self._store.options
+        if not self._sample.complete:
+            raise RuntimeError(f"For '{self._name}', only the learner can sample: a view of the buffer is Python code.")
+        if beta is not None:
+            need_priorities(self._name, options.beta is not None, "sample(beta=...)")
+            beta = check_number(self._name, "beta", beta)
+        if with_indices and not options.has_handles:
+            need_weights(self._name, options.weighting is not None, "sample(with_indices=True)")
+        if as_dict and self.names is None:
+            raise TypeError(f"For '{self._name}', 'as_dict' needs a buffer made with 'names'.")
+        bounds = None if sample_range is None else range_of(self._name, sample_range, ALL_ROWS[1])
+        with self._lock:
+            self._need_open()
+            draw: Callable[[], tuple[np.ndarray, ...]] = lambda: self._draw(bounds, beta)  # noqa: E731
+            limited = self._folder.arrays["shared.limited"][0]
+            batch = self._limited("sample", self.sample_size, draw) if limited else draw()
+        names = (*self._sample.bookkeeping, *self._sample.fields)
+        if options.has_handles and not (with_indices or self._sample.always_handles):
+            batch, names = batch[1:], names[1:]
+        return dict(zip(names, batch)) if as_dict else batch
+
+    def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[np.ndarray, ...]:
+        try:
+            return self._store.sample(bounds, beta)
+        except library.KernelError as error:
+            if error.status != library.TOO_FEW_ROWS:
+                raise
+        weighted, eligible = self._store.options.weighting is not None, self._store.eligible(bounds)
+        raise too_few_rows(self._name, self.sample_size, weighted, eligible, self._store.count())
+
+    # The state of rows.
+
+    def update_priorities(self, indices: Any, priorities: Any) -> int:
+        """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
+        need_priorities(self._name, self._store.options.beta is not None, "update_priorities")
+        handles = as_handles(self._name, indices).reshape(-1)
+        with self._lock:
+            self._need_open()
+            return int(self._store.update_priorities(handles, as_priority(self._name, priorities)))
+
+    def update(self, indices: Any, values: Any) -> int:
+        """Write columns of stored rows, as `Buffer.update` does, and return the number of invalid handles."""
+        if not self._store.options.has_handles:
+            need_weights(self._name, False, "update")
+        with self._lock:
+            self._need_open()
+            return int(self._store.update(indices, values))
+
+    def delete(self, indices: Any) -> int:
+        """Remove rows, as `Buffer.delete` does, and return their number."""
+        need_weights(self._name, self._store.options.weighting is not None, "delete")
+        handles = as_handles(self._name, indices).reshape(-1)
+        with self._lock:
+            self._need_open()
+            return int(self._store.delete(handles))
+
+    def info(self, indices: Any) -> tuple[np.ndarray, ...]:
+        """Return priority, use count and staleness of rows, as `Buffer.info` does."""
+        need_weights(self._name, self._store.options.weighting is not None, "info")
+        handles = as_handles(self._name, indices)
+        with self._lock:
+            return tuple(part.reshape(handles.shape) for part in self._store.info(handles.reshape(-1)))
+
+    def advance(self, steps: int = 1) -> "AttachedBuffer":
+        """Advance the learner's clock, as `Buffer.advance` does."""
+        need_weights(self._name, self._store.options.weighting is not None, "advance")
+        with self._lock, self._store.kernels_kept_out():
+            self._need_open()
+            most = state.LAST_CLOCK - int(self._store.arrays["clock"][0])
+            self._store.advance(check_size(self._name, "steps", steps, most, minimum=0))
+        return self
+
+    def end_episodes(self) -> int:
+        """End all open episodes, as `Buffer.end_episodes` does, and return their number."""
+        need_episodes(self._name, self._store.options.rule is not None, "end_episodes")
+        with self._lock:
+            self._need_open()
+            return int(self._store.end_episodes())
+
+    # Counts.
+
+    def __len__(self) -> int:
+        return self._store.count()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        """Return the number of rows stored."""
+        return len(self)
+
+    def full(self) -> bool:
+        """Return True if `capacity` rows are stored."""
+        return len(self) >= self.capacity
+
+    def can_sample(self) -> bool:
+        """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
+        with self._lock, self._store.kernels_kept_out():
+            limited = self._folder.arrays["shared.limited"][0]
+            begun = self._folder.arrays["shared.begun"]
+            allowed = not limited or self._account().may("sample", self.sample_size, begun)
+            return bool(allowed and self._store.eligible() >= self.sample_size)
+
+    @property
+    def closed(self) -> bool:
+        """True if the learner has closed the buffer."""
+        return self._folder.closed
+
+    def check_valid(self) -> None:
+        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
+        with self._lock:
+            self._store.check()
+
+    def close(self) -> None:
+        """Give up the folder. The object cannot be used any more."""
+        with self._lock:
+            self._folder.close()
+            self._need_open = self._refuse  # type: ignore[method-assign]
+
+    def _refuse(self) -> None:
+        raise RuntimeError(f"For '{self._name}', this object was closed: attach to the folder again.")
+
+    def _need_open(self) -> None:
+        if self._folder.closed:
+            raise RuntimeError(f"For '{self._name}', the learner has closed the buffer in {self._folder.path}.")
+
+    # Limits.
+
+    def _account(self) -> Account:
+        arrays = self._folder.arrays
+        return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
+
+    def _limited(self, what: str, rows: int, action: Callable[[], _Result]) -> _Result:
+        """Wait until the limiter allows rows to be inserted or sampled, do it, and count them."""
+        arrays, signals = self._folder.arrays, self._folder.signals
+        wait = Wait(self._account, what, rows, self._timeout)
+        while True:
+            seen = signals.seen()
+            with self._store.kernels_kept_out():
+                now, begun = self._account(), arrays["shared.begun"]
+                now.check_room(what, rows, arrays["shared.sizes"])
+                if not arrays["shared.limited"][0] or now.may(what, rows, begun):
+                    result = action()
+                    arrays["shared.counts"] += now.amounts(what, rows, begun)
+                    signals.send()
+                    return result
+            self._need_open()
+            if not self._folder.has_learner():
+                raise RuntimeError(
+                    f"For '{self._name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the "
+                    f"limiter waits for the learner, which is gone. Open {self._folder.path} in a learner again."
+                )
+            signals.wait(seen, min(wait.left(), _LONGEST_WAIT))

@@ -1,0 +1,199 @@
+"""Limits on the ratio of samples to insertions: the rule, the messages, and the limits of an attached process."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .checks import check_size
+
+logger = logging.getLogger("mindspore_replay.limiter")
+
+#: Seconds after which a wait is logged.
+PATIENCE = 10.0
+KINDS = "insert", "sample"
+#: Element of the rule that is 1 if it is enabled.
+ENABLED = 4
+#: Relative rounding error that is allowed for in sums of samples.
+ROUNDING = 1e-9
+
+
+class Account(NamedTuple):
+    """The rule and the counts of a limiter, as numbers.
+
+    `RateLimiter` documents them. `begun` holds the additions to the counts by insertions and samples in progress.
+    """
+
+    low: float
+    high: float
+    min_size: float
+    error: float
+    enabled: float
+    inserted: int
+    sampled: int
+    counted: int
+    counted_samples: int
+
+    def settings(self, last: str = ", ") -> str:
+        """Return the settings as arguments of the class, with `last` before the last one."""
+        ratio = f"{self.low:g}" if self.low == self.high else f"({self.low:g}, {self.high:g})"
+        return f"samples_per_insert={ratio}, min_size={self.min_size:g}{last}error_buffer={self.error:g}"
+
+    def counts(self) -> str:
+        """Return counts and settings, for a message."""
+        return f"{self.inserted} were inserted and {self.sampled} sampled, with {self.settings(' and ')}"
+
+    def may(self, what: str, rows: int, begun: np.ndarray) -> bool:
+        """Return True if rows may be inserted or sampled.
+
+        Each side's own operations count from their start, those of the other side from their end: a row can be sampled
+        only when it is stored.
+        """
+        if not self.enabled:
+            return True
+        ahead: float
+        behind: float
+        if what == "insert":
+            if self.inserted + begun[0] < self.min_size:
+                return True
+            ahead, behind = self.low * (self.counted + begun[2] + rows), self.counted_samples
+        else:
+            if self.inserted < self.min_size or math.isinf(self.high):
+                return self.inserted >= self.min_size
+            ahead, behind = self.counted_samples + begun[3] + rows, self.high * self.counted
+        return ahead - behind <= self.error + ROUNDING * max(1.0, ahead, behind)
+
+    def amounts(self, what: str, rows: int, begun: np.ndarray) -> np.ndarray:
+        """Return what rows inserted or sampled now add to the counts. Shape ``[4]``, int64."""
+        counted = self.enabled != 0
+        if what == "sample":
+            return np.array([0, rows, 0, rows * counted])
+        inserted = self.inserted + begun[0]
+        return np.array([rows, 0, max(inserted + rows - max(inserted, int(self.min_size)), 0) * counted, 0])
+
+    def check_room(self, what: str, rows: int, sizes: np.ndarray) -> None:
+        """Note the rows of an insertion or a sample in `sizes`, the largest of both so far, int64 ``[2]``.
+
+        Raises:
+            ValueError: If insertions and samples of these sizes could block each other.
+        """
+        kind = KINDS.index(what)
+        if rows > sizes[kind] and self.enabled and (what == "sample" or self.inserted >= self.min_size):
+            largest = sizes.copy()
+            largest[kind] = rows
+            check_room(self.low, self.high, self.error, *largest.tolist())
+            sizes[kind] = rows
+
+
+class Wait:
+    """One wait for rows to be inserted or sampled.
+
+    Args:
+        account (Callable): Returns the rule and the counts.
+        what (str): ``"insert"`` or ``"sample"``.
+        rows (int): Number of rows.
+        seconds (Union[float, None]): Seconds after which the wait is an error; ``None`` for no limit.
+        stop (Union[threading.Event, None]): Ends the wait when it is set. Default: ``None``.
+    """
+
+    def __init__(
+        self,
+        account: Callable[[], Account],
+        what: str,
+        rows: int,
+        seconds: float | None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._account, self._what, self._rows, self._stop = account, what, rows, stop
+        self._seconds = math.inf if seconds is None else seconds
+        self._begin = time.monotonic()
+        self._said = False
+
+    def left(self) -> float:
+        """Return the seconds until the timeout. Logs a long wait once.
+
+        Raises:
+            RuntimeError: If `stop` was set.
+            TimeoutError: If the timeout has passed.
+        """
+        if self._stop is not None and self._stop.is_set():
+            raise RuntimeError("For 'RateLimiter', waiting was given up.")
+        waited = time.monotonic() - self._begin
+        if waited >= self._seconds:
+            raise TimeoutError(why_not(self._what, self._rows, self._seconds, self._account()))
+        if waited >= PATIENCE and not self._said:
+            self._said = True
+            logger.warning(why_so_long(self._what, self._rows, self._account()))
+        return self._seconds - waited
+
+
+_PAST = {"insert": "inserted", "sample": "sampled"}
+
+
+def _counted(rows: int) -> str:
+    return f"{rows} {'row' if rows == 1 else 'rows'}"
+
+
+def why_not(what: str, rows: int, seconds: float, now: Account) -> str:
+    """Return the message of a timeout."""
+    way_out = "sample rows" if what == "insert" else "insert rows"
+    return (
+        f"For 'RateLimiter', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}. First "
+        f"{way_out}, or disable() it while the buffer is filled."
+    )
+
+
+def why_so_long(what: str, rows: int, now: Account) -> str:
+    """Return the message of a long wait."""
+    other, ask = ("samples", "limiter.can_insert") if what == "insert" else ("inserts", "the buffer's can_sample")
+    return (
+        f"For 'RateLimiter', {_counted(rows)} could not be {_PAST[what]} for {PATIENCE:g} s: {now.counts()}. The wait "
+        f"ends when another thread or process {other} rows, or calls disable() or change(). In a single loop call {ask}"
+        "() before. A timeout makes a long wait an error."
+    )
+
+
+def check_room(low: float, high: float, error: float, n: int, batch: int) -> None:
+    """Raise a ValueError if insertions of n rows and samples of a batch could wait for each other."""
+    if low > 0 and math.isfinite(high) and low * n + batch > 2 * error * (1 + ROUNDING):
+        raise ValueError(
+            f"For 'RateLimiter', 'error_buffer' must be at least {(low * n + batch) / 2:g} for insertions of {n} and "
+            f"samples of {batch} rows with samples_per_insert={low:g}, but got {error:g}: one could wait for the other "
+            "without end."
+        )
+
+
+def checked_rule(ratio: Any, min_size: Any, error_buffer: Any) -> list[float]:
+    """Return low, high, `min_size` and `error_buffer`; raise a TypeError or ValueError if they make no rule."""
+    pair = list(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else [ratio, ratio]
+    if len(pair) != 2:
+        raise ValueError(f"For 'RateLimiter', 'samples_per_insert' must be a number or two, but got {ratio!r}.")
+    low, high = (_number("samples_per_insert", value) for value in pair)
+    if not (0 <= low <= high and high > 0 and math.isfinite(low)):
+        raise ValueError(
+            "For 'RateLimiter', 'samples_per_insert' must be positive, or the fewest and the most samples with 0 <= "
+            f"low <= high, high above 0 and low finite, but got {ratio!r}."
+        )
+    error = _number("error_buffer", error_buffer)
+    if not 1 <= error < math.inf:
+        raise ValueError(f"For 'RateLimiter', 'error_buffer' must be finite and at least 1, but got {error_buffer}.")
+    return [low, high, check_size("RateLimiter", "min_size", min_size), error]
+
+
+def _number(argument: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"For 'RateLimiter', {argument!r} must be a number, but got {value!r}.")
+    return float(value)
+
+
+def seconds_of(timeout: Any) -> float | None:
+    """Return a timeout as seconds, ``None`` for no limit; raise a TypeError or ValueError if it is none."""
+    if timeout is None or timeout == math.inf:
+        return None
+    if not _number("timeout", timeout) >= 0:
+        raise ValueError(f"For 'RateLimiter', 'timeout' must be None or at least 0 seconds, but got {timeout!r}.")
+    return float(timeout)
