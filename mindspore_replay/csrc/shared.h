@@ -207,8 +207,10 @@ class Shared : public ProcessLock {
     const int64_t *row_serials = args_.data<int64_t>(NAMED("row_serials"));
     numbers[0] = journal_.inserted;
     numbers[1] = emptied ? numbers[0] : std::min(numbers[1], numbers[0]);
-    const int64_t stored = std::min(numbers[0] - numbers[1], args_.capacity());
-    for (int64_t slot = 0; slot < stored; ++slot) numbers[0] = std::max(numbers[0], row_serials[slot] + 1);
+    for (int64_t stored = -1; stored != std::min(numbers[0] - numbers[1], args_.capacity());) {
+      stored = std::min(numbers[0] - numbers[1], args_.capacity());
+      for (int64_t slot = 0; slot < stored; ++slot) numbers[0] = std::max(numbers[0], row_serials[slot] + 1);
+    }
     *count() = static_cast<int32_t>(std::min(numbers[0] - numbers[1], args_.capacity()));
     *head() = 0;
   }

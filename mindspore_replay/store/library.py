@@ -25,10 +25,11 @@ FAILURES = {
     OUT_OF_RANGE: "an index is out of range: no row is stored there",
     BAD_WEIGHT: "a priority, weight or beta is negative, NaN or infinite, or beyond its range",
     TOO_LONG: "an episode would have more rows than it may have",
-    NO_LOCK: "the lock in the shared memory of its folder is not usable",
     OPEN_EPISODE: "the newest rows are an open episode of another process: each process must insert whole episodes, "
     "whose last row comes with end=True; end_episodes() ends an episode whose process is gone",
 }
+
+_NO_LOCK = "the lock in the memory that processes share is not usable"
 
 #: File name of the kernel library for each device target that has one.
 _NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}
@@ -39,8 +40,8 @@ class KernelError(RuntimeError):
     """A kernel rejected its arguments or could not do its work. It changed nothing."""
 
     def __init__(self, kernel: str, status: int) -> None:
-        did = "failed" if status in FAILURES else "refused its arguments"
-        why = f": {FAILURES[status]}" if status in FAILURES else ""
+        reason = _NO_LOCK if status == NO_LOCK else FAILURES.get(status, "")
+        did, why = ("failed", f": {reason}") if reason else ("refused its arguments", "")
         super().__init__(f"The kernel '{kernel}' {did} with status {status}{why}.")
         self.status = status
 

@@ -1,6 +1,7 @@
 """Kernels that fail in a graph: MindSpore names kernel and status, and docs/mindspore.md explains them."""
 
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,14 @@ from mindspore import Tensor
 from places import ROOT
 
 import mindspore_replay
-from mindspore_replay import EpisodeReplayBuffer, PrioritizedReplayBuffer, SequenceReplayBuffer
+from mindspore_replay import EpisodeReplayBuffer, PrioritizedReplayBuffer, SequenceReplayBuffer, attach
 from mindspore_replay.store import library
 
 SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
 MESSAGE = re.compile(r"function\((\w+)\) is (\d+)")
 
 #: Statuses that a kernel may return for its data, besides those of its arguments.
-STATUSES = {"kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5}
+STATUSES = {"kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5, "kOpenEpisode": 9}
 
 
 def table() -> dict[tuple[str, int], str]:
@@ -98,6 +99,14 @@ def episodes() -> EpisodeReplayBuffer:
     return EpisodeReplayBuffer(*columns(), 2, names=["x", "y"], backend="native").insert(row(1))
 
 
+def in_folder() -> SequenceReplayBuffer:
+    """Return a buffer whose newest rows are an open episode of another process."""
+    with tempfile.TemporaryDirectory() as parent:
+        buffer = SequenceReplayBuffer(*columns(), 1, storage=f"{parent}/rows")
+        attach(f"{parent}/rows").insert(row(1))
+    return buffer
+
+
 def draw(buffer: Any) -> Callable[[Tensor], Any]:
     return lambda value: buffer.sample()
 
@@ -141,6 +150,7 @@ CASES: dict[str, tuple[tuple[str, int], Callable[[], Any], Callable[[Any], Calla
     "groups": (("replay_sample_groups", 2), episodes, group, 0.0),
     "sequences, priority": (("replay_insert", 4), sequences, put, -1.0),
     "episode": (("replay_insert", 5), episodes, put_without, 0.0),
+    "open episode": (("replay_insert", 9), in_folder, put_without, 0.0),
     "priority": (("replay_insert", 4), prioritized, put, -1.0),
     "other priority": (("replay_update_priorities", 4), prioritized, update, np.nan),
     "sequences, other priority": (("replay_update_priorities", 4), sequences, update, np.nan),

@@ -259,7 +259,6 @@ WRONG_FILES: dict[str, tuple[Any, str]] = {
     "class that is none": (in_description(**{"class": 3}), "describes no buffer"),
     "no capacity": (in_description(capacity=0), "describes no buffer"),
     "huge capacity": (in_description(capacity=2**70), "describes no buffer"),
-    "larger capacity": (in_description(capacity=25), "the cursors must describe a ring of capacity 25"),
     "smaller capacity": (in_description(capacity=10), "has 24 rows of 30 in a capacity of 10"),
     "overlapping": (in_entry("serials", data_offsets=[8, 24]), NONSENSE),
     "backwards": (in_entry("serials", data_offsets=[16, 0]), NONSENSE),

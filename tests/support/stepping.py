@@ -1,0 +1,268 @@
+"""Runs a child one instruction at a time, to see each state that its death could leave in shared memory.
+
+As a program, it checks all of them for each operation in `KINDS` on a buffer in a folder. It needs no MindSpore.
+"""
+
+import ctypes
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, WindowRule
+from mindspore_replay.store.folder import Folder, create
+from mindspore_replay.store.folder_header import Header, Sample
+from mindspore_replay.store.windows import HANDLE, WINDOW
+
+TRACEME, CONTINUE, SINGLESTEP = 0, 7, 9
+MAPS = "_maps"
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+
+
+def _ptrace(request: int, process: int) -> None:
+    if _LIBC.ptrace(request, process, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+
+def states(operation: Callable[[], Any], store: Store, memory: Callable[[], bytes]) -> Iterator[bytes]:
+    """Run an operation in a child, and yield the memory whenever an instruction has changed it.
+
+    The child runs freely until it waits for the lock, which this process holds, then step by step until it releases it.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            _ptrace(TRACEME, 0)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            operation()
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    with store.kernels_kept_out():
+        _ptrace(CONTINUE, child)
+        while _state_of(child) != "S":
+            time.sleep(0.001)
+        os.kill(child, signal.SIGSTOP)
+        os.waitpid(child, 0)
+    last, busy = memory(), False
+    while not busy or _is_busy(store):
+        busy = busy or _is_busy(store)
+        _ptrace(SINGLESTEP, child)
+        os.waitpid(child, 0)
+        now = memory()
+        if now != last:
+            yield now
+            last = now
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def _state_of(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def _is_busy(store: Store) -> bool:
+    """Return True if a process holds the lock of a store."""
+    return bool(store.folder.arrays["shared.journal"][8])
+
+
+CAPACITY = 16
+COLUMNS = [(), (5,), ()]
+
+
+def make_row(number: int, version: int = 0) -> list[Any]:
+    """Return a row with a checksum over its columns."""
+    payload = np.arange(5, dtype=np.float32) + np.float32(100 * number + 10000 * version)
+    return [np.int64(number), payload, np.float32(payload.sum() + np.float32(number))]
+
+
+def numbers_in(store: Store) -> dict[int, int]:
+    """Return the version of each stored row by its number, after a check of its sum."""
+    if not store.count():
+        return {}
+    numbers, payloads, sums = store.read(np.arange(store.count()))
+    np.testing.assert_allclose(payloads.sum(1) + numbers, sums, rtol=1e-5)
+    assert len(set(numbers.tolist())) == len(numbers)
+    return dict(zip(numbers.tolist(), (payloads[:, 0] // 10000).astype(int).tolist()))
+
+
+class Kind(NamedTuple):
+    """An operation to step through.
+
+    Args:
+        options (Options): Those of the buffer.
+        rows (int): Rows inserted before.
+        prepare (Callable): Returns the operation on a store, prepared so that it runs little but the kernel.
+        kept (Callable): Returns the numbers of the rows that must survive it, from those before.
+    """
+
+    options: Options
+    rows: int
+    prepare: Callable[[Store], Callable[[], Any]]
+    kept: Callable[[list[int]], list[int]]
+    every: int = 4  # rows of an episode
+
+
+def _rows(numbers: range) -> list[np.ndarray]:
+    return [np.stack(column) for column in zip(*(make_row(number) for number in numbers))]
+
+
+def _insert(n: int, **more: Any) -> Callable[[Store], Callable[[], Any]]:
+    rows = _rows(range(900, 900 + n))
+    return lambda store: lambda: store.insert(rows, **more)
+
+
+def _all(before: list[int]) -> list[int]:
+    return before
+
+
+def _but(n: int) -> Callable[[list[int]], list[int]]:
+    return lambda before: before[n:]
+
+
+ROWS = tuple(Output(WINDOW, i) for i in range(3))
+PLAIN = Options(CAPACITY, SamplePlan(4, "uniform", ROWS))
+WEIGHTED = Options(CAPACITY, SamplePlan(4, "rank", (Output(HANDLE), *ROWS), max_use=1), weighting=(0.7, 0.01))
+PRIORITIZED = WEIGHTED._replace(plan=SamplePlan(4, "priority", (Output(HANDLE), *ROWS)), beta=0.4)
+STALE = WEIGHTED._replace(max_staleness=0)
+EPISODES = PRIORITIZED._replace(rule=WindowRule(1, 2, 1, False, 1, 0))
+RESERVOIR = PLAIN._replace(reservoir=True)
+RATED = WEIGHTED._replace(reservoir=True)
+ENDS = [False, True, False]
+
+
+def _handles(store: Store) -> np.ndarray:
+    if store.options.reservoir:
+        return store.arrays["row_serials"][[3, 9]].copy()
+    return np.arange(store.arrays["serials"][0] - 5, store.arrays["serials"][0] - 2)
+
+
+def _with_handles(run: Callable[[Store, np.ndarray], Any]) -> Callable[[Store], Callable[[], Any]]:
+    def prepare(store: Store) -> Callable[[], Any]:
+        handles = _handles(store)
+        return lambda: run(store, handles)
+
+    return prepare
+
+
+def _update(store: Store) -> Callable[[], Any]:
+    handles = _handles(store)
+    rows = [store.arrays["column.0"][_slot(store, handle)] for handle in handles]
+    values = [np.stack(column) for column in zip(*(make_row(int(number), 1) for number in rows))]
+    return lambda: store.update(handles, values)
+
+
+def _slot(store: Store, handle: int) -> int:
+    if store.options.reservoir:
+        return int(np.flatnonzero(store.arrays["row_serials"] == handle)[0])
+    return int((handle - store.arrays["serials"][1]) % CAPACITY)
+
+
+def _load(store: Store) -> Callable[[], Any]:
+    other = Store(store.schema, store.options)
+    for number in range(700, 705):
+        other.insert(make_row(number))
+    state = other.state_dict()
+    return lambda: store.load_state_dict(state)
+
+
+KINDS = {
+    "insert into a ring": Kind(PLAIN, 8, _insert(3), _all),
+    "insert into a full ring": Kind(PLAIN, 21, _insert(3), _but(3)),
+    "insert more than fits": Kind(PLAIN, 21, _insert(20), _but(16)),
+    "insert weighted rows": Kind(WEIGHTED, 21, _insert(3), _but(3)),
+    "insert by priority": Kind(PRIORITIZED, 21, _insert(3, priority=np.float32([2, 3, 4])), _but(3)),
+    "insert into episodes": Kind(EPISODES, 21, _insert(3, end=ENDS), _but(3)),
+    "insert into a reservoir": Kind(RESERVOIR, 24, _insert(8), lambda _: []),
+    "insert into a reservoir that gets full": Kind(RESERVOIR, 13, _insert(9), lambda _: []),
+    "insert into a weighted reservoir": Kind(RATED, 24, _insert(8), lambda _: []),
+    "update rows": Kind(WEIGHTED, 21, _update, _all),
+    "update rows of episodes": Kind(EPISODES, 21, _update, _all),
+    "update rows of a reservoir": Kind(RESERVOIR, 30, _update, _all),
+    "update priorities": Kind(
+        PRIORITIZED, 21, _with_handles(lambda s, handles: s.update_priorities(handles, np.full(3, 7, np.float32))), _all
+    ),
+    "update priorities of episodes": Kind(
+        EPISODES, 21, _with_handles(lambda s, handles: s.update_priorities(handles, np.full(3, 7, np.float32))), _all
+    ),
+    "delete": Kind(WEIGHTED, 21, _with_handles(Store.delete), _all),
+    "delete from episodes": Kind(EPISODES, 21, _with_handles(Store.delete), _all),
+    "sample and remove": Kind(WEIGHTED, 21, lambda s: s.sample, _all),
+    "sample by priority": Kind(PRIORITIZED, 21, lambda s: s.sample, _all),
+    "advance": Kind(STALE, 21, lambda s: s.advance, _all),
+    "end episodes": Kind(EPISODES, 22, lambda s: s.end_episodes, _all),
+    "reset": Kind(EPISODES, 21, lambda s: s.reset, lambda _: []),
+    "load": Kind(PRIORITIZED, 21, _load, lambda _: []),
+}
+
+
+def _folder(path: Path, options: Options) -> Folder:
+    schema = Schema("Store", COLUMNS, ["int64", "float32", "float32"])
+    return create(path, Header(schema, options, Sample((), ("0", "1", "2"), False, True), {}))
+
+
+def _bytes_of(folder: Folder) -> bytes:
+    return b"".join(mapped[:] for mapped in vars(folder)[MAPS].values())
+
+
+def _fill(folder: Folder, data: bytes) -> None:
+    for mapped in vars(folder)[MAPS].values():
+        mapped[:], data = data[: len(mapped)], data[len(mapped) :]
+
+
+def check(kind: Kind, parent: Path, repair: bool = True) -> tuple[int, int]:
+    """Check each state of an operation; without `repair`, count the wrong ones. Returns their number, and the total."""
+    folder, copy = _folder(parent / "rows", kind.options), _folder(parent / "copy", kind.options)
+    store = Store(folder.schema, kind.options, folder=folder)
+    for number in range(kind.rows):
+        end = {"end": number % kind.every == kind.every - 1} if kind.options.rule else {}
+        store.insert(make_row(number), **end)
+    before, state = list(numbers_in(store)), _bytes_of(folder)
+    run = kind.prepare(store)
+    run()  # makes what later calls reuse
+    _fill(folder, state)
+    new = set(range(900, 920)) | set(range(700, 705))
+    wrong = total = 0
+    for state in states(run, store, lambda: _bytes_of(folder)):
+        total += 1
+        _fill(copy, state)
+        if not repair:
+            copy.arrays["shared.journal"][8] = 0  # as if nobody had been in
+        dead = Store(copy.schema, kind.options, folder=copy)
+        try:
+            dead.check()
+            stored = numbers_in(dead)
+            assert set(kind.kept(before)) <= set(stored) <= set(before) | new, (before, stored)
+            if kind.options.rule:
+                dead.end_episodes()
+            dead.insert(make_row(950), **({"end": True} if kind.options.rule else {}))  # the next process goes on
+            dead.check()
+            numbers_in(dead)
+        except (AssertionError, ValueError, RuntimeError):
+            if repair:
+                raise
+            wrong += 1
+        del dead
+    return wrong, total
+
+
+def main() -> None:
+    """Check each operation with repair, then without; print the number of wrong states of both, and of all states."""
+    for name, kind in KINDS.items():
+        counts = []
+        for repair in (True, False):
+            with tempfile.TemporaryDirectory() as parent:
+                counts.append(check(kind, Path(parent), repair))
+        print(name, counts[0][0], counts[1][0], counts[0][1], sep="\t")
+
+
+if __name__ == "__main__":
+    main()
