@@ -96,7 +96,12 @@ def open_buffer(path: str | os.PathLike[str], cls: type, views: Sequence[Any] | 
         folder = open_as_learner(path, function)
         stack.callback(folder.close)
         description = folder.header.description
-        check_description(folder.path, description)
+        try:
+            check_description(folder.path, description)
+        except ValueError:
+            raise bad_folder(function, folder.path, "does not describe a buffer") from None
+        if "reason" in description:
+            raise ValueError(f"For '{function}', {folder.path} can only be attached to, since {description['reason']}.")
         if description.get("class") not in _BUFFERS or not issubclass(_BUFFERS[description["class"]], cls):
             raise bad_folder(function, folder.path, f"holds a {summary(description)}")
         arguments = {key: _decoded(value) for key, value in description["arguments"].items()}

@@ -14,6 +14,7 @@ from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
+from ..buffers.storage import DEVICE, HOST
 from ..optional import install_command
 from ..training.limiter import RateLimiter
 from . import di_engine
@@ -113,6 +114,8 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
             - `params` (Mapping): more keys, on the same level as those outside of it.
             - `shards` (Union[int, Mapping]): number of shards of a `distributed.ShardedReplay`, or its arguments.
             - `limiter` (Mapping): arguments of a `RateLimiter`, which becomes the buffer's ``limiter``.
+            - `storage` (Union[str, PathLike]): as for the class. Of a folder for several buffers, each gets a folder in
+              it, with its number or name.
             - any other argument of the class by name, such as `seed` or `names`. An infinite limit means no limit.
             - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
               `IS_weight_power_factor`, `anneal_step` and more; ``docs/di_engine.md`` lists all of them.
@@ -154,8 +157,14 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
     if number == 1:
         return _made(buffer_cls, arguments, limits)
     seed = arguments.pop("seed", None)
-    seeds = [{} if seed is None else {"seed": seed + i} for i in range(number)]
-    return nn.CellList([_made(buffer_cls, arguments | extra, limits) for extra in seeds])
+    own = [_own_storage(arguments, i) | ({} if seed is None else {"seed": seed + i}) for i in range(number)]
+    return nn.CellList([_made(buffer_cls, arguments | extra, limits) for extra in own])
+
+
+def _own_storage(common: Mapping[str, Any], name: Any) -> dict[str, Any]:
+    """Return the storage of one of several buffers: a folder of its own in that of all."""
+    storage = common.get("storage", DEVICE)
+    return {} if storage in (DEVICE, HOST) else {"storage": Path(storage) / str(name)}
 
 
 def _made(buffer_cls: type, arguments: Mapping[str, Any], limits: Mapping[str, Any] | None) -> Any:
@@ -234,6 +243,8 @@ def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
         part = flat(config[name])
         own = {_ARGUMENTS.get(key, key) for key in part}
         part |= {key: value for key, value in common.items() if _ARGUMENTS.get(key, key) not in own}
+        if "storage" not in own:
+            part |= _own_storage(common, name)
         buffers[name] = create_buffer(part)
         if common.get("seed") is not None:
             common["seed"] += part.get("number", 1)

@@ -6,6 +6,7 @@ from typing import Any
 from ..buffers.base import Buffer
 from ..buffers.elastic import ElasticReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
+from ..buffers.storage import DEVICE, HOST
 from ..checkpoint.description import describe
 from ..config.configuration import SHARDS, create_buffer, flat, nearest
 from ..config.di_engine import LIMITER, limiter_arguments
@@ -122,6 +123,11 @@ def template(config: Mapping[str, Any]) -> Buffer:
         TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.
         RuntimeError: If the native backend is not available.
     """
+    if config.get("storage", DEVICE) not in (DEVICE, HOST):
+        raise ValueError(
+            f"For '{_NAME}', 'storage' must not be a folder, since shards keep rows in the memory of their processes, but "
+            f"got {config['storage']!r}."
+        )
     # A shard runs on the CPU, whatever device the learner uses.
     buffer = create_buffer(config if native.on_cpu() else {**config, "backend": "auto"})
     if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, Buffer):

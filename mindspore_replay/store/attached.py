@@ -1,5 +1,6 @@
 """Buffers in folders, used by processes other than the learner's."""
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -83,14 +84,16 @@ class AttachedBuffer:
     def __init__(self, folder: str | os.PathLike[str], sample_size: int | None, timeout: float | None) -> None:
         opened = open_to_attach(folder, "attach")
         options, self._sample = opened.options, opened.header.sample
-        try:
-            size = check_size("attach", "sample_size", sample_size or options.plan.n, options.most_starts)
-            self._store = Store(opened.schema, options._replace(plan=options.plan._replace(n=size)), folder=opened)
-            if not opened.has_learner():
-                self._store.check()
-        except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
-            opened.close()
-            raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
+        with contextlib.ExitStack() as stack:
+            stack.callback(opened.close)
+            wanted = options.plan.n if sample_size is None else sample_size
+            size = check_size("attach", "sample_size", wanted, options.most_starts)
+            options = options._replace(plan=options.plan._replace(n=size))
+            try:
+                self._store = Store(opened.schema, options, folder=opened)
+            except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
+                raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
+            stack.pop_all()
         self._folder, self._name, self._timeout = opened, options.cls_name, timeout
         self._lock = threading.RLock()
         self.names, self.capacity, self.sample_size = opened.schema.given_names, options.capacity, size

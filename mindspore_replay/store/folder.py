@@ -79,15 +79,18 @@ class Folder:
         path (Path): The folder.
         header (Header): Its header.
         owner (Union[int, None]): Descriptor of the locked file of the learner; ``None`` in other processes.
-        alone (bool): Whether no other process uses the folder.
+        alone (bool): Whether no other process uses the folder yet.
+        is_new (bool): Whether it was just made.
         lock (int): Descriptor of the file that each user of the folder locks.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): The state and the arrays of `sharing.layout`, by name.
     """
 
-    def __init__(self, path: Path, header: Header, owner: int | None, alone: bool, lock: int) -> None:
-        self.path, self.header, self.alone = path, header, alone
+    def __init__(
+        self, path: Path, header: Header, owner: int | None, alone: bool, lock: int, is_new: bool = False
+    ) -> None:
+        self.path, self.header, self.alone, self.is_new = path, header, alone, is_new
         self._owner, self._lock = owner, lock
         places = _places(header.schema, header.options)
         self._maps = {name: _mapped(path / name, size) for name, size in _sizes(places).items()}
@@ -95,6 +98,7 @@ class Folder:
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
         }
+        self._before = self._maps[_STATE][:] if alone and not is_new else None
         self.signals = sharing.Signals(self.arrays["shared.changes"])
         self._release = weakref.finalize(self, _close, os.getpid(), owner, lock)
         _opened.add(self)
@@ -125,8 +129,16 @@ class Folder:
             os.close(descriptor)
 
     def join(self) -> None:
-        """Let other processes use the folder. The lock in it is ready."""
+        """Let other processes use the folder, whose lock is ready now."""
+        if self.alone:
+            self.arrays[_BOOT][:] = _this_boot()
+        self._before = None
         fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def restore(self) -> None:
+        """Set the state to that before the folder was opened, unless other processes use it."""
+        if self._before is not None:
+            self._maps[_STATE][:] = self._before
 
     def flush(self) -> None:
         """Write everything to the disk. The caller holds the buffer's lock."""
@@ -170,10 +182,9 @@ def create(path: str | os.PathLike[str], header: Header) -> Folder:
         owner, lock = (os.open(making / name, os.O_RDWR | os.O_CLOEXEC) for name in (_OWNER, _STATE))
         fcntl.flock(owner, fcntl.LOCK_EX)
         fcntl.flock(lock, fcntl.LOCK_SH)
-        made = Folder(making, header, owner, True, lock)
+        made = Folder(making, header, owner, True, lock, is_new=True)
         state.initialize(header.options, made.arrays)
         sharing.initialize(made.arrays)
-        made.arrays[_BOOT][:] = _this_boot()
         os.replace(making, folder)
         made.path = folder
         return made
@@ -221,16 +232,14 @@ def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
 
 def _begun(folder: Folder, function: str) -> Folder:
     """Warn if the machine has stopped since the folder was used."""
-    boot = folder.arrays[_BOOT]
-    if folder.alone and (boot != _this_boot()).any():
-        if not sharing.is_flushed(folder.arrays):
-            warnings.warn(
-                f"For '{function}', the machine was started anew since {folder.path} was last used, and changes had "
-                "not been flushed: if it lost power, rows may mix old and new data.",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        boot[:] = _this_boot()
+    started_anew = (folder.arrays[_BOOT] != _this_boot()).any()
+    if folder.alone and started_anew and not sharing.is_flushed(folder.arrays):
+        warnings.warn(
+            f"For '{function}', the machine was started anew since {folder.path} was last used, and changes had "
+            "not been flushed: if it lost power, rows may mix old and new data.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     return folder
 
 

@@ -49,6 +49,7 @@ class Store:
 
     Raises:
         RuntimeError: If the kernel library is not available.
+        ValueError: If the state in the folder is damaged.
     """
 
     def __init__(
@@ -70,8 +71,18 @@ class Store:
         self._drawn_from = ALL_ROWS
         self.folder = folder
         if folder is not None:
-            self._sharing = Sharing(schema, options, folder.arrays, self._state, folder.alone)
-            folder.join()
+            self._begin_sharing(folder)
+
+    def _begin_sharing(self, folder: "Folder") -> None:
+        """Let kernels use the folder's lock; raise a ValueError if its state is damaged, which is then left alone."""
+        try:
+            self._sharing = Sharing(self.schema, self.options, folder.arrays, self._state, folder.alone)
+            if folder.alone and not folder.is_new:
+                self.check()
+        except BaseException:
+            folder.restore()
+            raise
+        folder.join()
 
     def resized(self, options: Options) -> "Store":
         """Return a store on the same arrays that draws by other options."""

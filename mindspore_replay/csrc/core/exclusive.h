@@ -39,14 +39,14 @@ class Locks {
   // Returns the lock of the buffer at an address in shared memory; null for other memory.
   ProcessLock *Find(const void *address) {
     if (first_.load(std::memory_order_acquire) == nullptr) return nullptr;
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<std::mutex> guard(list_);
     ProcessLock *lock = first_;
     while (lock != nullptr && lock->address_ != address) lock = lock->next_;
     return lock;
   }
 
   void Add(ProcessLock *lock) {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<std::mutex> guard(list_);
     lock->next_ = first_;
     first_ = lock;
   }
@@ -55,7 +55,7 @@ class Locks {
   void Remove(const void *address) {
     ProcessLock *lock = Find(address);
     if (lock == nullptr) return;
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard<std::mutex> guard(list_);
     if (first_ == lock) {
       first_ = lock->next_;
     } else {
@@ -66,10 +66,12 @@ class Locks {
     delete lock;
   }
 
+  // The lock of all buffers here that are in memory of this process alone.
   std::mutex &mutex() { return mutex_; }
 
  private:
   std::mutex mutex_;
+  std::mutex list_;  // guards the list of the others
   std::atomic<ProcessLock *> first_{nullptr};
 };
 

@@ -1,0 +1,304 @@
+"""Processes that attach to a buffer in a folder: without MindSpore, with its rows, draws, errors and limits."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    PrioritizedReplayBuffer,
+    RateLimiter,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    attach,
+)
+
+pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
+
+NAMES, SHAPES, TYPES = ["observation", "action"], [(3,), ()], ["float32", "int32"]
+KINDS: dict[str, tuple[type, dict[str, Any]]] = {
+    "uniform": (ReplayBuffer, {}),
+    "weighted": (ReplayBuffer, {"weighted": True, "max_use": 9}),
+    "prioritized": (PrioritizedReplayBuffer, {}),
+    "sequence": (SequenceReplayBuffer, {"sequence_length": 2, "prioritized": True}),
+    "episode": (EpisodeReplayBuffer, {"max_episode_length": 4}),
+    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
+}
+
+
+def make(kind: str, folder: Path, **more: Any) -> Any:
+    cls, arguments = KINDS[kind]
+    return cls(4, 32, SHAPES, TYPES, names=NAMES, seed=3, storage=folder, **arguments, **more)
+
+
+def row(i: int) -> list[Any]:
+    return [np.full(3, i, np.float32), i]
+
+
+def fill(buffer: Any, rows: int, kind: str = "") -> None:
+    for i in range(rows):
+        buffer.insert(row(i), **({"end": i % 4 == 3} if kind in ("sequence", "episode") else {}))
+
+
+def start(program: str, *arguments: Any) -> subprocess.Popen:
+    command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def result(process: subprocess.Popen) -> list[str]:
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return output.splitlines()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+USES = """
+import sys
+import numpy as np
+
+def resident():
+    return int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0])
+
+before = resident()
+from mindspore_replay import attach
+buffer = attach(sys.argv[1])
+for i in range(8):
+    buffer.insert([np.full(3, i, np.float32), i], priority=float(i))
+buffer.add({"observation": np.zeros((2, 3), np.float32), "action": np.array([8, 9], np.int32)}, priority=[1.0, 2.0])
+indices, weights, observation, action = buffer.sample()
+assert (observation[:, 0] == np.where(action < 8, action, 0)).all() and weights.max() == 1
+assert buffer.update_priorities(indices, np.full(4, 3.0)) == 0 and (buffer.info(indices)[0] == 3).all()
+assert buffer.update(indices[:1], {"action": np.array([77], np.int32)}) == 0
+assert buffer.delete(indices[1:2]) == 1 and buffer.advance(2).info(indices)[2][0] == 2
+sample = buffer.sample(beta=0.5, as_dict=True)
+assert list(sample) == ["indices", "weights", "observation", "action"]
+assert [int(part) for part in buffer.get_item([0, -1])[1] if part != 77][-1] == 9 and buffer.size() == 10
+assert not buffer.full() and buffer.can_sample() and not buffer.closed
+buffer.check_valid()
+assert not [name for name in sys.modules if name.split(".")[0] == "mindspore"]
+print(resident() - before)
+"""
+
+
+def test_a_process_without_mindspore(tmp_path: Path):
+    buffer = make("prioritized", tmp_path / "rows")
+    (kilobytes,) = result(start(USES, tmp_path / "rows"))
+    assert int(kilobytes) < 80_000
+    assert sorted(set(buffer.get_item(range(10))[1].asnumpy().tolist()) - {77}) != []
+    assert (len(buffer), int(buffer.clock.asnumpy()[0]), buffer.counts.asnumpy()[3]) == (10, 2, 1)
+    buffer.check_valid()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_processes_share_one_sequence_of_draws(kind: str, tmp_path: Path):
+    alone, shared = make(kind, tmp_path / "alone"), make(kind, tmp_path / "shared")
+    other = attach(tmp_path / "shared")
+    for i in range(40):
+        end = {"end": i % 4 == 3} if kind in ("sequence", "episode") else {}
+        alone.insert(row(i), **end)
+        (shared if i < 20 else other).insert(row(i), **end)
+    for _ in range(3):
+        for expected, found in zip(alone.sample(), other.sample(), strict=True):
+            np.testing.assert_array_equal(expected.asnumpy(), found)
+            assert expected.asnumpy().dtype == found.dtype
+        for expected, found in zip(alone.sample(), shared.sample(), strict=True):
+            np.testing.assert_array_equal(expected.asnumpy(), found.asnumpy())
+    attached, tensors = other.sample(as_dict=True), alone.sample(as_dict=True)
+    assert {key: value.tolist() for key, value in attached.items()} == {
+        key: value.asnumpy().tolist() for key, value in tensors.items()
+    }
+
+
+def test_samples_of_another_size_and_range(tmp_path: Path):
+    fill(make("weighted", tmp_path / "rows"), 32)
+    other = attach(tmp_path / "rows", sample_size=9)
+    indices, observation, action = other.sample((-9, None), with_indices=True)
+    assert observation.shape == (9, 3)
+    np.testing.assert_array_equal(action, indices)
+    assert set(action.tolist()) <= set(range(23, 32))
+    with pytest.raises(ValueError, match=r"^For 'attach', 'sample_size' must be in \[1, 32\], but got 33"):
+        attach(tmp_path / "rows", sample_size=33)
+
+
+ERRORS: dict[str, tuple[str, Callable[[Any], Any], type, str]] = {
+    "dtype": ("uniform", lambda b: b.insert([np.zeros(3), 1]), TypeError, "expected float32, but got float64"),
+    "shape": ("uniform", lambda b: b.insert([np.zeros(2, np.float32), 1]), ValueError, r"expected \(3,\), but got"),
+    "priority": ("uniform", lambda b: b.insert(row(1), priority=1.0), RuntimeError, "needs a buffer that draws by"),
+    "bad priority": ("prioritized", lambda b: b.insert(row(1), priority=-1.0), ValueError, "at least 0, but got -1"),
+    "end": ("uniform", lambda b: b.insert(row(1), end=True), RuntimeError, "rows know their episode"),
+    "too few": ("uniform", lambda b: b.sample(), RuntimeError, "a sample needs sample_size=4 rows, but got 1 in"),
+    "too few by weight": ("prioritized", lambda b: b.sample(), RuntimeError, "sample_size=4 eligible rows, but got 1"),
+    "handles": ("uniform", lambda b: b.sample(with_indices=True), RuntimeError, "keeps a weight for each row"),
+    "beta": ("uniform", lambda b: b.sample(beta=0.5), RuntimeError, r"'sample\(beta=\.\.\.\)' needs a buffer that"),
+    "large beta": ("prioritized", lambda b: b.sample(beta=2), ValueError, r"'beta' must be in \[0, 1\], but got 2"),
+    "range": ("uniform", lambda b: b.sample(5), TypeError, r"'sample_range' must be \(start, stop\)"),
+    "position": ("uniform", lambda b: b.get_item(1), IndexError, r"'index' must be in \[-1, 1\), .* but got 1"),
+    "no position": ("uniform", lambda b: b.get_item(0.5), TypeError, "'index' must be an int or hold ints"),
+    "update": ("uniform", lambda b: b.update([0], row(1)), RuntimeError, "keeps a weight for each row"),
+    "delete": ("uniform", lambda b: b.delete([0]), RuntimeError, "keeps a weight for each row"),
+    "advance": ("prioritized", lambda b: b.advance(-1), ValueError, "'steps' must be in "),
+    "end_episodes": ("uniform", lambda b: b.end_episodes(), RuntimeError, "rows know their episode"),
+    "closed": ("uniform", lambda b: (b.close(), b.insert(row(1))), RuntimeError, "this object was closed: attach to"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_those_of_the_buffer(name: str, tmp_path: Path):
+    kind, use, error, message = ERRORS[name]
+    buffer = make(kind, tmp_path / "rows").insert(row(0))
+    with pytest.raises(error, match=f"^For '{type(buffer).__name__}', .*{message}"):
+        use(attach(tmp_path / "rows"))
+    assert len(buffer) == 1
+
+
+def test_names_are_needed_for_a_dict(tmp_path: Path):
+    ReplayBuffer(1, 4, SHAPES, TYPES, storage=tmp_path / "rows").insert(row(1))
+    with pytest.raises(TypeError, match=r"^For 'ReplayBuffer', 'as_dict' needs a buffer made with 'names'"):
+        attach(tmp_path / "rows").sample(as_dict=True)
+
+
+# Episodes of several processes.
+
+
+def test_rows_of_an_episode_come_from_one_process(tmp_path: Path):
+    buffer = make("sequence", tmp_path / "rows")
+    first, second = attach(tmp_path / "rows"), attach(tmp_path / "rows")
+    first.insert(row(0))
+    for other in (second, buffer):
+        with pytest.raises(RuntimeError, match="the newest rows are an open episode of another process: each process"):
+            other.insert(row(1))
+    first.insert(row(1), end=True)
+    second.insert([np.zeros((2, 3), np.float32), np.arange(2, 4, dtype=np.int32)], end=[False, True])
+    first.insert(row(4))
+    assert second.end_episodes() == 1  # as if the first process were gone
+    second.insert(row(5))
+    assert buffer.steps.asnumpy()[:6].tolist() == [0, 1, 0, 1, 0, 0]
+
+
+# Limits.
+
+WRITES = """
+import sys
+from mindspore_replay import attach
+buffer = attach(sys.argv[1], timeout=float(sys.argv[2]))
+print("attached", flush=True)
+try:
+    for i in range(1000):
+        buffer.insert([[0.0] * 3, i])
+except (RuntimeError, TimeoutError) as error:
+    print(i, type(error).__name__, error)
+"""
+
+
+def limited(folder: Path) -> Any:
+    buffer = make("uniform", folder)
+    buffer.limiter = RateLimiter(samples_per_insert=1, min_size=10, error_buffer=8)
+    return buffer
+
+
+def inserted(buffer: Any) -> int:
+    return buffer.limiter.inserted
+
+
+def test_writers_wait_for_samples_and_end_with_the_buffer(tmp_path: Path):
+    buffer = limited(tmp_path / "rows")
+    writers = [start(WRITES, tmp_path / "rows", "inf") for _ in range(2)]
+    wait_until(lambda: inserted(buffer) == 18)  # 10, and 8 samples ahead
+    buffer.sample()
+    wait_until(lambda: inserted(buffer) == 22)
+    assert (buffer.limiter.sampled, int(buffer.serials.asnumpy()[0])) == (4, 22)
+    buffer.close()
+    for writer in writers:
+        *_, last = result(writer)
+        assert "RuntimeError For 'ReplayBuffer', the learner has closed the buffer in " in last
+
+
+def test_a_wait_has_a_timeout(tmp_path: Path):
+    buffer = limited(tmp_path / "rows")
+    *_, last = result(start(WRITES, tmp_path / "rows", "0.2"))
+    text = "18 TimeoutError For 'RateLimiter', 1 row could not be inserted within 0.2 s: 18 were inserted and 0 sampled"
+    assert last.startswith(text)
+    assert inserted(buffer) == 18
+
+
+def test_a_change_of_the_limiter_ends_a_wait(tmp_path: Path):
+    buffer = limited(tmp_path / "rows")
+    for end in (buffer.limiter.disable, lambda: setattr(buffer, "limiter", None)):
+        buffer.limiter.enable()
+        writer = start(WRITES, tmp_path / "rows", "inf")
+        assert writer.stdout.readline() == "attached\n"
+        wait_until(lambda: buffer.limiter.inserted >= 18)
+        end()
+        assert result(writer) == []
+
+
+LEARNS = """
+import os, signal, sys
+import mindspore_replay
+buffer = mindspore_replay.ReplayBuffer(4, 32, [(3,), ()], ["float32", "int32"], storage=sys.argv[1])
+buffer.limiter = mindspore_replay.RateLimiter(1, 10, 8)
+print("ready", flush=True)
+sys.stdin.read()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_writers_do_not_wait_for_a_dead_learner(tmp_path: Path):
+    command = [sys.executable, "-c", LEARNS, tmp_path / "rows"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as learner:
+        assert learner.stdout.readline() == "ready\n"
+        writer = start(WRITES, tmp_path / "rows", "inf")
+        assert writer.stdout.readline() == "attached\n"
+    (last,) = result(writer)
+    assert (
+        "RuntimeError For 'ReplayBuffer', 1 rows cannot be inserted: the limiter waits for the learner, which is gone"
+        in last
+    )
+    again = ReplayBuffer.open(tmp_path / "rows")
+    assert (len(again), inserted(again)) == (18, 18)
+
+
+def test_a_learner_waits_for_attached_writers(tmp_path: Path):
+    buffer = limited(tmp_path / "rows")
+    drawn: list[Any] = []
+    thread = threading.Thread(target=lambda: drawn.append(buffer.sample()))
+    thread.start()
+    other = attach(tmp_path / "rows")
+    for i in range(9):
+        other.insert(row(i))
+    assert not drawn
+    other.insert(row(9))
+    thread.join(timeout=100)
+    assert len(drawn) == 1
+    assert other.can_sample()
+    assert buffer.limiter.can_insert()
+    other.sample()
+    assert buffer.limiter.sampled == 8
+
+
+def test_limits_are_counted_with_the_rows(tmp_path: Path):
+    buffer = limited(tmp_path / "rows")
+    other = attach(tmp_path / "rows", timeout=0.01)
+    with pytest.raises(TypeError):
+        other.insert([np.zeros(3), 1])
+    assert inserted(buffer) == 0
+    with pytest.raises(TimeoutError, match=r"4 rows could not be sampled within 0\.01 s"):
+        other.sample()
+    with pytest.raises(
+        ValueError, match=r"'error_buffer' must be at least 15\.5 for insertions of 1 and samples of 30"
+    ):
+        attach(tmp_path / "rows", sample_size=30).sample()

@@ -1,0 +1,484 @@
+"""Buffers in folders: the same draws as in memory, life and death of the learner, and folders that are not whole."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+
+from mindspore_replay import (
+    Buffer,
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    HindsightRelabel,
+    MixedReplay,
+    NStep,
+    PrioritizedReplayBuffer,
+    RateLimiter,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    attach,
+    create_buffer,
+    load,
+    save,
+)
+from mindspore_replay.distributed import ShardedReplay
+from mindspore_replay.store import folder as folder_module
+
+pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
+
+NAMES = ["observation", "action", "done"]
+SHAPES: list[tuple[int, ...]] = [(3,), (), ()]
+TYPES = ["float32", "int32", "bool"]
+KINDS: dict[str, tuple[type, dict[str, Any]]] = {
+    "uniform": (ReplayBuffer, {}),
+    "bfloat16": (ReplayBuffer, {"types": ["bfloat16", "int32", "bool"]}),
+    "limits": (ReplayBuffer, {"max_use": 3, "max_staleness": 5}),
+    "two environments": (ReplayBuffer, {"num_envs": 2}),
+    "prioritized": (PrioritizedReplayBuffer, {"beta_steps": 5}),
+    "n-step": (
+        ReplayBuffer,
+        {"types": ["float32", "float32", "bool"], "views": [NStep(2, 0.9, reward="action", terminated="done")]},
+    ),
+    "sequence": (SequenceReplayBuffer, {"sequence_length": 3, "prioritized": True}),
+    "episode": (EpisodeReplayBuffer, {"max_episode_length": 5}),
+    "elastic": (ElasticReplayBuffer, {"window": 20}),
+    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
+}
+
+
+def make(kind: str, **more: Any) -> Any:
+    cls, arguments = KINDS[kind]
+    given = {"shapes": SHAPES, "types": TYPES, "names": NAMES, "seed": 5, **arguments, **more}
+    return cls(4, 32, **given)
+
+
+def make_row(buffer: Any, i: int) -> dict[str, Any]:
+    values = [np.full((buffer.num_envs, *shape), i) for shape in SHAPES]
+    values[2] = values[2] % 5 == 4
+    return {name: value.astype(dtype) for name, value, dtype in zip(NAMES, values, buffer.columns.numpy_types)}
+
+
+def fill(*buffers: Any, rows: range = range(45)) -> None:
+    for buffer in buffers:
+        for i in rows:
+            buffer.insert(make_row(buffer, i), **({"end": i % 5 == 4} if buffer.has_episodes else {}))
+
+
+def same(first: Any, second: Any) -> None:
+    for a, b in zip(first, second, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_the_same_draws_as_in_memory(kind: str, tmp_path: Path):
+    memory, stored = make(kind), make(kind, storage=tmp_path / "rows")
+    fill(memory, stored)
+    same(memory.sample(), stored.sample())
+
+    @ms.jit
+    def of_memory():
+        return memory.sample()
+
+    @ms.jit
+    def of_folder():
+        return stored.sample()
+
+    same(of_memory(), of_folder())
+    del of_memory, of_folder
+    stored.close()
+    again = Buffer.open(tmp_path / "rows")
+    assert type(again) is type(stored)
+    fill(memory, again, rows=range(45, 50))
+    same(memory.sample(), again.sample())
+    states = [{key: value.tobytes() for key, value in b.state_dict().items()} for b in (memory, again)]
+    assert states[0] == states[1]
+
+
+def test_a_buffer_in_the_hosts_memory_draws_the_same(kind: str):
+    memory, host = make(kind), make(kind, storage="host")
+    fill(memory, host)
+    same(memory.sample(), host.sample())
+
+
+def test_on_another_device_rows_stay_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("mindspore_replay.ops.native.on_cpu", lambda: False)
+    for storage in ("host", tmp_path / "rows"):
+        buffer = make("prioritized", storage=storage)
+        assert buffer.backend == "native"
+        fill(buffer)
+        handles, weights, *_ = buffer.sample()
+        buffer.update_priorities(handles, weights)
+        state = buffer.state_dict()
+        buffer.reset()
+        buffer.load_state_dict(state)
+        assert (len(buffer), buffer.count.asnumpy()) == (32, 32)
+        save(buffer, tmp_path / "saved")
+        other = make("prioritized", storage="host")
+        load(tmp_path / "saved", buffer=other)
+        same(buffer.sample(), other.sample())
+        elastic = make("elastic", storage="host")
+        assert elastic.set_window(7).window.asnumpy() == 7
+
+        @ms.jit
+        def draw(buffer=buffer):
+            return buffer.sample()
+
+        with pytest.raises(RuntimeError, match="cannot use a buffer with storage='host' or in a folder"):
+            draw()
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path):
+    make("prioritized", storage=tmp_path / "a" / "rows")
+    folder = tmp_path / "a" / "rows"
+    assert {name: oct(os.stat(folder / name).st_mode) for name in os.listdir(folder)} == dict.fromkeys(
+        ["header", "state", "owner", "column.0", "column.1", "column.2"], "0o100600"
+    )
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+
+
+# The life of a learner.
+
+
+def test_a_closed_buffer_says_so(tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    other = attach(tmp_path / "rows")
+    fill(buffer)
+    buffer.flush()
+    buffer.close()
+    for use in (buffer.sample, buffer.close, lambda: fill(buffer)):
+        with pytest.raises(RuntimeError, match=r"^For 'ReplayBuffer', the buffer was closed"):
+            use()
+    with pytest.raises(RuntimeError, match=r"^For 'ReplayBuffer', the learner has closed the buffer in "):
+        other.insert([[0.0] * 3, 1, False])
+    again = ReplayBuffer.open(tmp_path / "rows")
+    assert len(other.insert([[0.0] * 3, 1, False])) == len(again) == 32
+
+
+def test_only_a_folder_is_flushed_and_closed():
+    for use in ("flush", "close"):
+        with pytest.raises(
+            RuntimeError, match=rf"^For 'ReplayBuffer', '{use}' needs a buffer made with storage=folder"
+        ):
+            getattr(make("uniform"), use)()
+
+
+def test_a_folder_has_one_learner(tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    with pytest.raises(RuntimeError, match=r"^For 'Buffer\.open', the buffer in .*rows is open in another learner"):
+        Buffer.open(tmp_path / "rows")
+    with pytest.raises(FileExistsError, match=r"'storage' must name a new or empty folder.*ReplayBuffer\.open\("):
+        make("uniform", storage=tmp_path / "rows")
+    buffer.close()
+    with pytest.raises(ValueError, match=r"^For 'SequenceReplayBuffer\.open', 'folder' .* holds a ReplayBuffer"):
+        SequenceReplayBuffer.open(tmp_path / "rows")
+    assert type(ReplayBuffer.open(tmp_path / "rows")) is ReplayBuffer
+
+
+def reward(achieved, goal):
+    return -abs(achieved - goal)
+
+
+def test_views_with_python_code_are_given_again(tmp_path: Path):
+    names = ["achieved", "goal", "reward"]
+    views = [HindsightRelabel("future", 0.5, reward, achieved_goal="achieved", goal="goal")]
+    made = {"names": names, "views": views, "seed": 1}
+    memory = ReplayBuffer(2, 8, [(), (), ()], ["float32"] * 3, **made)
+    stored = ReplayBuffer(2, 8, [(), (), ()], ["float32"] * 3, **made, storage=tmp_path / "rows")
+    for buffer in (memory, stored):
+        for i in range(8):
+            buffer.insert([float(i), 9.0, 0.0], end=i == 7)
+    stored.close()
+    with pytest.raises(ValueError, match=r"'views' must be those that the buffer in .* was made with"):
+        ReplayBuffer.open(tmp_path / "rows")
+    again = ReplayBuffer.open(tmp_path / "rows", views=views)
+    same(memory.sample(), again.sample())
+    with pytest.raises(RuntimeError, match="only the learner can sample: a view of the buffer is Python code"):
+        attach(tmp_path / "rows").sample()
+
+
+def test_a_subclass_can_only_be_attached_to(tmp_path: Path):
+    class Own(ReplayBuffer):
+        pass
+
+    Own(2, 8, [()], ["float32"], storage=tmp_path / "rows").insert([1.0]).close()
+    with pytest.raises(ValueError, match="can only be attached to, since Own is no class of mindspore_replay"):
+        Buffer.open(tmp_path / "rows")
+    assert len(attach(tmp_path / "rows")) == 1
+
+
+FORKED = """
+import os, sys, time
+from mindspore_replay.store import Store
+from mindspore_replay.store.folder import open_as_learner
+folder = open_as_learner(sys.argv[1], "test")
+store = Store(folder.schema, folder.options, folder=folder)
+if os.fork() == 0:
+    time.sleep(600)
+print(folder.has_learner(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_forked_child_does_not_keep_the_folder(tmp_path: Path):
+    make("uniform", storage=tmp_path / "rows").close()
+    command = [sys.executable, "-c", FORKED, tmp_path / "rows"]
+    learner = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert learner.stdout.readline() == b"True\n"
+        with pytest.raises(RuntimeError, match="is open in another learner"):
+            Buffer.open(tmp_path / "rows")
+        learner.kill()
+        learner.wait()
+        assert len(Buffer.open(tmp_path / "rows")) == 0  # the child still runs
+    finally:
+        os.killpg(learner.pid, 9)
+        learner.stdout.close()
+
+
+# With the rest of the library.
+
+
+def test_in_configurations(tmp_path: Path):
+    config = {"capacity": 8, "data_shape": [()], "data_type": ["float32"], "storage": str(tmp_path / "one")}
+    create_buffer({**config, "limiter": {"samples_per_insert": 1, "min_size": 2, "error_buffer": 4}}).insert([1.0])
+    assert len(attach(tmp_path / "one")) == 1
+    create_buffer({**config, "number": 2, "storage": str(tmp_path / "two")})[1].insert([1.0])
+    assert [len(attach(tmp_path / "two" / name)) for name in "01"] == [0, 1]
+    several = {"multi_buffer": True, "a": {}, "b": {"storage": "device"}, **config, "storage": str(tmp_path / "named")}
+    create_buffer(several)
+    assert os.listdir(tmp_path / "named") == ["a"]
+    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', 'storage' must not be a folder"):
+        ShardedReplay(config, num_shards=2)
+
+
+def test_the_storage_is_checked(tmp_path: Path):
+    with pytest.raises(TypeError, match=r"'storage' must be 'device', 'host' or the path of a folder, but got 3\."):
+        make("uniform", storage=3)
+    for storage in ("host", str(tmp_path / "rows")):
+        with pytest.raises(ValueError, match=rf"storage='{storage}' needs the kernels of the CPU: but got backend="):
+            make("uniform", storage=storage, backend="composite")
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        make("uniform", storage=tmp_path / "file")
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"the folder .*rows of \d+ bytes could not be made: No space left on device"):
+        make("uniform", storage=tmp_path / "rows")
+    assert not os.listdir(tmp_path)
+
+
+def test_checkpoints(kind: str, tmp_path: Path):
+    stored = make(kind, storage=tmp_path / "rows")
+    fill(stored)
+    save(stored, tmp_path / "saved")
+    copy = load(tmp_path / "saved")
+    same(copy.sample(), stored.sample())
+    other = make(kind, storage=tmp_path / "other")
+    load(tmp_path / "saved", buffer=other)
+    stored.load_state_dict(other.state_dict())
+    same(other.sample(), stored.sample())
+
+
+def test_a_mixture_of_folder_and_memory(tmp_path: Path):
+    mixed, memory = (
+        MixedReplay([(make("uniform", **more), 0.5), (make("prioritized"), 0.5)], 8, seed=1)
+        for more in ({"storage": tmp_path / "rows"}, {})
+    )
+    for mixture in (mixed, memory):
+        fill(*mixture.sources)
+    same(mixed.sample(), memory.sample())
+
+
+def test_the_limiter_is_in_the_folder(tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    buffer.limiter = RateLimiter(2, 3, 8)
+    fill(buffer, rows=range(5))
+    buffer.sample()
+    buffer.close()
+    again = ReplayBuffer.open(tmp_path / "rows")
+    assert repr(again.limiter) == (
+        "RateLimiter(samples_per_insert=2, min_size=3, error_buffer=8, timeout=None, enabled=True, inserted=5, "
+        "sampled=4)"
+    )
+    again.limiter = None
+    again.close()
+    assert ReplayBuffer.open(tmp_path / "rows").limiter is None
+
+
+# After the machine was started anew.
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_power_cut_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushed: bool):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    fill(buffer)
+    buffer.flush() if flushed else None
+    shutil.copytree(tmp_path / "rows", tmp_path / "after")
+    (tmp_path / "boot_id").write_text("another run")
+    monkeypatch.setattr(folder_module, "_BOOT_ID", tmp_path / "boot_id")
+    if flushed:
+        again = ReplayBuffer.open(tmp_path / "after")
+    else:
+        with pytest.warns(RuntimeWarning, match=r"the machine was started anew .* had not been flushed"):
+            again = ReplayBuffer.open(tmp_path / "after")
+    assert len(again) == 32
+
+
+# Folders that are not whole.
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a prioritized buffer with rows, which a learner has closed."""
+    folder = tmp_path_factory.mktemp("whole") / "rows"
+    buffer = make("sequence", storage=folder)
+    fill(buffer)
+    buffer.close()
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def new_header(folder: Path, change: Any, version: int = 1) -> None:
+    """Write a header with other content and a right checksum."""
+    data = (folder / "header").read_bytes()
+    content = json.loads(data[24:])
+    change(content)
+    text = json.dumps(content).encode()
+    rest = version.to_bytes(4, "little") + len(text).to_bytes(8, "little") + text
+    (folder / "header").write_bytes(b"MSREPLAY" + zlib.crc32(rest).to_bytes(4, "little") + rest)
+
+
+def flip(name: str, at: int) -> Any:
+    def change(folder: Path) -> None:
+        data = bytearray((folder / name).read_bytes())
+        data[at] ^= 1
+        (folder / name).write_bytes(data)
+
+    return change
+
+
+def emptied(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+WRONG = {
+    "nothing": (shutil.rmtree, FileNotFoundError, "there is no folder"),
+    "empty": (emptied, ValueError, "has no file 'header'"),
+    "no column": (lambda f: (f / "column.1").unlink(), ValueError, "its file 'column.1' is missing"),
+    "cut off": (lambda f: os.truncate(f / "column.1", 100), ValueError, "'column.1' has 100 bytes, not 128"),
+    "cut off state": (lambda f: os.truncate(f / "state", 1000), ValueError, "'state' has 1000 bytes, not"),
+    "cut off header": (lambda f: os.truncate(f / "header", 60), ValueError, "header that was cut off or added to"),
+    "short header": (lambda f: os.truncate(f / "header", 3), ValueError, "has a header that begins otherwise"),
+    "other header": (lambda f: (f / "header").write_text("{}"), ValueError, "has a header that begins otherwise"),
+    "altered header": (flip("header", 100), ValueError, "does not fit its checksum"),
+    "newer": (
+        lambda f: new_header(f, lambda _: None, 2),
+        ValueError,
+        "has the format version 2, and this library reads 1",
+    ),
+    "other capacity": (lambda f: new_header(f, lambda h: h["options"].update(capacity=16)), ValueError, "is not whole"),
+    "no capacity": (lambda f: new_header(f, lambda h: h["options"].pop("capacity")), ValueError, "makes no sense"),
+    "other shape": (lambda f: new_header(f, lambda h: h["schema"].update(shapes=[[3], []])), ValueError, "no sense"),
+    "head": (None, ValueError, "is damaged: .*the cursors must describe a ring"),
+    "weights": (None, ValueError, "is damaged: .*the weights must be those of its rows"),
+}
+
+
+def damage(folder: Path, name: str) -> None:
+    """Change an array of the state."""
+    opened = folder_module.open_to_attach(folder, "test")
+    opened.arrays[name].reshape(-1)[:1] += 1
+    opened.close()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_folder_that_is_not_whole(whole: Path, tmp_path: Path, name: str):
+    change, error, message = WRONG[name]
+    folder = tmp_path / "rows"
+    shutil.copytree(whole, folder)
+    damage(folder, name) if change is None else change(folder)
+    before = contents(folder) if folder.exists() else None
+    for function, use in (("attach", attach), (r"Buffer\.open", Buffer.open)):
+        with pytest.raises(error, match=rf"^For '{function}', 'folder' must .*{message}"):
+            use(folder)
+    assert before == (contents(folder) if folder.exists() else None)
+
+
+CORRUPTED = """
+import shutil, sys, tempfile, warnings
+from pathlib import Path
+import numpy as np
+from mindspore_replay import attach
+
+warnings.simplefilter("ignore")
+whole, random = Path(sys.argv[1]), np.random.default_rng(0)
+refused = used = 0
+for i in range(1000):
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "rows"
+        shutil.copytree(whole, folder)
+        for _ in range(random.integers(1, 4)):
+            path = folder / random.choice(["header", "state", "state", "state", "column.0"])
+            data = bytearray(path.read_bytes()) if path.exists() else bytearray(9)
+            kind = random.integers(8)
+            if kind == 0:
+                del data[random.integers(len(data) or 1):]
+            elif kind == 1:
+                data += random.bytes(9)
+            elif kind == 2:
+                path.unlink(missing_ok=True)
+                continue
+            elif len(data):
+                at = int(random.integers(len(data)))
+                data[at:at + 8] = random.bytes(len(data[at:at + 8]))
+            path.write_bytes(data)
+        try:
+            buffer = attach(folder, timeout=0.01)
+        except (ValueError, FileNotFoundError):
+            refused += 1
+            continue
+        try:
+            buffer.sample()
+            buffer.insert([np.zeros((2, 3), np.float32), np.zeros(2, np.int32), np.zeros(2, bool)], end=[False, True])
+            buffer.update_priorities(buffer.sample()[0], np.ones(4, np.float32))
+            buffer.get_item(range(-len(buffer), 0))
+            buffer.end_episodes()
+        except (RuntimeError, TimeoutError, ValueError):
+            pass
+        used += 1
+print(refused, used)
+"""
+
+
+def test_a_thousand_corrupted_folders(whole: Path, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", CORRUPTED, whole], capture_output=True, text=True, cwd=tmp_path, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    refused, used = map(int, re.findall(r"\d+", done.stdout))
+    assert refused + used == 1000
+    assert min(refused, used) >= 100
