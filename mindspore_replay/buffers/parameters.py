@@ -18,7 +18,7 @@ def state_parameter(name: str, value: Any) -> Parameter:
     return Parameter(Tensor(value), name=name, requires_grad=False)
 
 
-def parameter_on(name: str, array: np.ndarray, on_host: bool) -> Parameter:
+def parameter_on(name: str, array: np.ndarray, on_host: bool = False) -> Parameter:
     """Make a Parameter that no optimizer touches, on the CPU in the memory of this array; with `on_host` always."""
     dtype = TYPES[type_name(array.dtype)]
     first = Tensor(shape=array.shape, dtype=dtype, init=Zero()) if array.shape else Tensor(array)

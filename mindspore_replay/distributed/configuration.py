@@ -103,10 +103,15 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
     return size
 
 
+def schema_of(buffer: Buffer) -> Schema:
+    """Return the columns of a buffer, for processes without MindSpore."""
+    columns = buffer.columns
+    return Schema(columns.cls_name, columns.shapes, columns.dtypes, columns.given_names)
+
+
 def setups(buffer: Buffer, configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
     """Return the setup of each shard: that of the smallest shard's buffer, with a capacity and a seed of its own."""
-    name, columns = type(buffer).__name__, buffer.columns
-    schema = Schema(name, columns.shapes, columns.dtypes, columns.given_names)
+    name, schema = type(buffer).__name__, schema_of(buffer)
     described = {key: value for key, value in describe(buffer).items() if key != "limiter"}
     made = []
     for config in configs:
@@ -125,7 +130,7 @@ def template(config: Mapping[str, Any]) -> Buffer:
     """
     if config.get("storage", DEVICE) not in (DEVICE, HOST):
         raise ValueError(
-            f"For '{_NAME}', 'storage' must not be a folder, since shards keep rows in the memory of their processes, but "
+            f"For '{_NAME}', 'storage' must not be a folder, since shards keep rows in their own memory, but "
             f"got {config['storage']!r}."
         )
     # A shard runs on the CPU, whatever device the learner uses.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .exchange import Exchange
-from .writer import Schema, ShardWriter
+from .writer import Rules, ShardWriter
 
 #: Seconds between two looks at the shards while rows wait for them, or the limiter lets nothing be sampled.
 POLL = 0.005
@@ -19,7 +19,7 @@ class OwnWriters:
 
     Args:
         exchange (Exchange): Sends requests to the shards.
-        schema (Schema): Schema of the shards' buffers.
+        rules (Rules): Properties of the shards' buffers.
         batch (int): As for `ShardWriter`.
         in_flight (int): As for `ShardWriter`.
 
@@ -27,8 +27,8 @@ class OwnWriters:
         busy (set[OwnWriter]): Writers with rows that have not landed.
     """
 
-    def __init__(self, exchange: Exchange, schema: Schema, batch: int, in_flight: int) -> None:
-        self.exchange, self.schema, self.batch, self.in_flight = exchange, schema, batch, in_flight
+    def __init__(self, exchange: Exchange, rules: Rules, batch: int, in_flight: int) -> None:
+        self.exchange, self.rules, self.batch, self.in_flight = exchange, rules, batch, in_flight
         self.busy: set[OwnWriter] = set()
         self._each: list[OwnWriter] = []
         self._next = -1
@@ -74,7 +74,7 @@ class OwnWriter(ShardWriter):
 
     def __init__(self, group: OwnWriters, shard: int) -> None:
         actors = [link.actor for link in group.exchange.links.all]
-        super().__init__(actors, shard, group.schema, group.batch, group.in_flight)
+        super().__init__(actors, shard, group.rules, group.batch, group.in_flight)
         self._group = group
         self._using = threading.RLock()
 

@@ -21,7 +21,7 @@ from ..store.limits import Wait
 from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics
-from .configuration import sample_size_of, setups, shard_configs, split, template
+from .configuration import sample_size_of, schema_of, setups, shard_configs, split, template
 from .drawing import Batches
 from .exchange import Exchange
 from .handles import MOST_SHARDS
@@ -31,7 +31,7 @@ from .ray_module import connect
 from .shard import Report
 from .starting import actors, begin
 from .totals import added_up
-from .writer import Schema, ShardWriter, bits
+from .writer import Rules, ShardWriter, bits
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
@@ -158,8 +158,8 @@ class ShardedReplay:
         limiter, buffer.limiter = buffer.limiter, None
         self._exchange = Exchange(self._links, limiter, buffer.options.beta)
         timeout = None if limiter is None else limiter.timeout
-        schema = Schema(buffer.columns, buffer.num_envs, buffer.has_episodes, buffer.prioritized, timeout)
-        self._writers = OwnWriters(self._exchange, schema, batch, in_flight)
+        rules = Rules(schema_of(buffer), buffer.num_envs, buffer.has_episodes, buffer.prioritized, timeout)
+        self._writers = OwnWriters(self._exchange, rules, batch, in_flight)
         self._exchange.resume(memo)
         before = [] if not memo else [memo["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
         rng = np.random.default_rng(before or seed)

@@ -7,28 +7,27 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from mindspore import Tensor
 
-from ..columns import Columns
 from ..store.inputs import as_priority, check_length
 from ..store.limits import PATIENCE
+from ..store.schema import Schema, is_tensor
 from .ray_module import ray_module
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
 
-class Schema(NamedTuple):
-    """Schema of the shards' buffers.
+class Rules(NamedTuple):
+    """What a writer needs to know of the shards' buffers.
 
     Attributes:
-        columns (Columns): Their columns.
+        columns (Schema): Their columns.
         num_envs (int): An insertion has a multiple of this number of rows.
         timed (bool): Whether rows know their episode.
         prioritized (bool): Whether rows have priorities.
         timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for no limit.
     """
 
-    columns: Columns
+    columns: Schema
     num_envs: int
     timed: bool
     prioritized: bool
@@ -51,7 +50,7 @@ class ShardWriter:
     Args:
         actors (Sequence[ActorHandle]): The shards.
         shard (int): Number of the shard to begin with.
-        schema (Schema): Schema of the shards' buffers.
+        rules (Rules): Properties of the shards' buffers.
         batch (int): Rows to send at once.
         in_flight (int): Batches that may be in transit.
 
@@ -62,12 +61,12 @@ class ShardWriter:
         waited (float): Seconds that `insert` and `flush` have waited for the shard.
     """
 
-    def __init__(self, actors: Sequence[Any], shard: int, schema: Schema, batch: int, in_flight: int) -> None:
+    def __init__(self, actors: Sequence[Any], shard: int, rules: Rules, batch: int, in_flight: int) -> None:
         self.shard = shard
         self.inserted = self.lost = 0
         self.waited = 0.0
         self._actors = list(actors)
-        self._schema = schema
+        self._rules = rules
         self._batch = batch
         self._in_flight = in_flight
         self._rows = 0
@@ -81,7 +80,7 @@ class ShardWriter:
                 f"For 'ShardWriter', one that is given to another process must have no rows, but it has {self._rows} "
                 f"collected and {self._in_transit} on their way: flush() it before."
             )
-        return ShardWriter, (self._actors, self.shard, self._schema, self._batch, self._in_flight)
+        return ShardWriter, (self._actors, self.shard, self._rules, self._batch, self._in_flight)
 
     def __repr__(self) -> str:
         return (
@@ -106,9 +105,9 @@ class ShardWriter:
             TimeoutError: If the limiter has a timeout, and too little was sampled in time.
             ConnectionError: If no shard is left.
         """
-        schema = self._schema
-        fields = schema.columns.as_fields(schema.columns.in_order(exp))
-        rows = schema.columns.count_rows(fields, schema.num_envs)
+        rules = self._rules
+        fields = rules.columns.as_fields(rules.columns.in_order(exp))
+        rows = rules.columns.count_rows(fields, rules.num_envs)
         more = self._marks(rows, priority, end, final)
         if self._rows and set(more) != set(self._more[-1]):
             self._send(self._whole())
@@ -116,8 +115,8 @@ class ShardWriter:
                 raise ValueError("For 'ShardWriter', either all rows of an episode must have a priority, or none.")
         if self._rows + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
-        given = [field.asnumpy() if isinstance(field, Tensor) else field for field in fields]
-        shapes = schema.columns.shapes
+        given = [field.asnumpy() if is_tensor(field) else field for field in fields]
+        shapes = rules.columns.shapes
         self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(given, shapes)])
         self._more.append(more)
         self._rows += rows
@@ -127,15 +126,15 @@ class ShardWriter:
 
     def _marks(self, rows: int, priority: Any, end: Any, final: Any) -> dict[str, np.ndarray]:
         """Return priorities and episode flags, one for each row."""
-        schema, name = self._schema, "ShardWriter"
+        rules, name = self._rules, "ShardWriter"
         more: dict[str, np.ndarray] = {}
         if priority is not None:
-            if not schema.prioritized:
+            if not rules.prioritized:
                 raise RuntimeError(f"For '{name}', 'insert(priority=...)' needs a buffer with priorities.")
             given = as_priority(name, priority)
             check_length(name, given, rows)
             more["priority"] = np.broadcast_to(given, rows)
-        if schema.timed:
+        if rules.timed:
             more |= {"end": _flags("end", end, rows), "final": _flags("final", final, rows)}
         elif not (end is False and final is False):
             raise RuntimeError(f"For '{name}', 'end' needs a buffer whose rows know their episode.")
@@ -143,7 +142,7 @@ class ShardWriter:
 
     def _whole(self) -> int:
         """Return how many rows a batch may have: all, or those of episodes that have ended."""
-        if not self._schema.timed:
+        if not self._rules.timed:
             return self._rows
         ended = [more["end"] | more["final"] for more in list(self._more)]  # another thread may change it
         ends = np.flatnonzero(np.concatenate(ended)) if ended else np.empty(0)
@@ -175,7 +174,7 @@ class ShardWriter:
 
     def _arrived_at_last(self, ref: Any, rows: int, shard: int) -> bool:
         """Wait as long as the limiter allows, log a long wait once, and return True if the answer came."""
-        limit = self._schema.timeout
+        limit = self._rules.timeout
         if limit is not None and limit <= PATIENCE:
             return self._arrived(ref, limit)
         if self._arrived(ref, PATIENCE):
@@ -195,7 +194,7 @@ class ShardWriter:
         self.waited += time.perf_counter() - start
         if not arrived:
             raise TimeoutError(
-                f"For 'RateLimiter', {rows} rows could not be inserted within {self._schema.timeout:g} s; they are "
+                f"For 'RateLimiter', {rows} rows could not be inserted within {self._rules.timeout:g} s; they are "
                 f"still on their way to shard {shard}. First sample rows, or disable() it while the buffer is filled."
             )
         self._sent.popleft()
@@ -274,7 +273,7 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 def _flags(name: str, flags: Any, rows: int) -> np.ndarray:
     """Return one flag for each row, bool ``[rows]``."""
-    given = flags.asnumpy() if isinstance(flags, Tensor) else np.asarray(flags)
+    given = flags.asnumpy() if is_tensor(flags) else np.asarray(flags)
     if given.dtype != np.bool_:
         raise TypeError(f"For 'ShardWriter', {name!r} must hold bools, but got {given.dtype.name}.")
     if given.shape not in ((rows,), *([()] if rows == 1 else [])) and not (given.shape == () and not given):

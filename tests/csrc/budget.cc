@@ -337,6 +337,40 @@ void CountReservoirs() {
              .With({{"clock", Int64({2 * kSmall, 0})}, {"weighting", Doubles({0, 0})}, {"priority", Floats({1})}}));
 }
 
+// Functions for a buffer in shared memory.
+void CountShared() {
+  Arguments buffer = Weighted(kCartPole, Ones(kSmall)).With({{"handles", Int64({0})},
+                                                             {"rows", Rows(kCartPole, {1})},
+                                                             {"weighting", Doubles({0, 0})},
+                                                             {"dead", One("int32")}});
+  Placed placed(buffer.For(SignatureOf("update")));
+  Arrays &arrays = placed.arrays();
+  const void *head = arrays.params[kCartPole.size()];
+  alignas(64) static int64_t journal[17] = {};
+  journal[11] = -1;
+  uint32_t changes = 0;
+  const auto share = Find<int (*)(void *, int64_t, int, int, void **, int *, int64_t **, const char **)>("replay_share");
+  const auto hold = Find<int (*)(const void *)>("replay_hold");
+  const auto wait = Find<void (*)(const uint32_t *, uint32_t, int64_t)>("replay_wait");
+  const auto wake = Find<void (*)(uint32_t *)>("replay_wake");
+  int status = 0;
+  const auto measure = [](const std::string &name, const char *function, const void *address) {
+    const auto call = Find<void (*)(const void *)>(function);
+    Measure(name, [&] { call(address); });
+  };
+  Measure("replay_share: a weighted buffer", [&] {
+    status = share(journal, 1, 1, static_cast<int>(arrays.params.size()), arrays.params.data(), arrays.ndims.data(),
+                   arrays.shapes.data(), arrays.dtypes.data());
+  });
+  Measure("replay_hold: a shared buffer", [&] { status += hold(head); });
+  measure("replay_replace: a shared buffer", "replay_replace", head);
+  measure("replay_let_go: a shared buffer", "replay_let_go", head);
+  measure("replay_unshare: a shared buffer", "replay_unshare", head);
+  Measure("replay_wake: nobody waits", [&] { wake(&changes); });
+  Measure("replay_wait: a change that came before", [&] { wait(&changes, 0, 1000000000); });
+  if (status != 0 || journal[10] != kSmall) Fail("shared", "status or journal");
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -347,5 +381,6 @@ int main(int argc, char **argv) {
   CountSequences();
   CountViews();
   CountReservoirs();
+  CountShared();
   return 0;
 }

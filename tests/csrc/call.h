@@ -272,8 +272,8 @@ class Arrays {
     for (Argument *argument : arguments) {
       params.push_back(argument->bytes.data());
       sizes_.push_back(argument->bytes.size());
-      ndims_.push_back(static_cast<int>(argument->shape.size()));
-      shapes_.push_back(argument->shape.data());
+      ndims.push_back(static_cast<int>(argument->shape.size()));
+      shapes.push_back(argument->shape.data());
       dtypes.push_back(argument->dtype.c_str());
     }
   }
@@ -297,17 +297,17 @@ class Arrays {
   }
 
   std::vector<void *> params;
+  std::vector<int> ndims;
+  std::vector<int64_t *> shapes;
   std::vector<const char *> dtypes;
 
  private:
   int CallOn(void **memory, Kernel kernel) {
     const auto n = static_cast<int>(params.size());
-    return kernel(n, memory, ndims_.data(), shapes_.data(), dtypes.data(), nullptr, nullptr);
+    return kernel(n, memory, ndims.data(), shapes.data(), dtypes.data(), nullptr, nullptr);
   }
 
   std::vector<size_t> sizes_;
-  std::vector<int> ndims_;
-  std::vector<int64_t *> shapes_;
 };
 
 inline int Call(const std::string &name, Arguments *arguments) {

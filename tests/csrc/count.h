@@ -55,6 +55,7 @@ class Placed {
   Placed &operator=(const Placed &) = delete;
 
   int Call(Kernel kernel) { return arrays_.Call(kernel); }
+  Arrays &arrays() { return arrays_; }
 
   // Copies the arguments into the block.
   void Write() {

@@ -13,8 +13,8 @@ enum Status : int {
   kTooLong = 5,          // an episode longer than allowed
   kTooMany = 6,          // more columns or outputs than one launch on a GPU supports
   kDeviceError = 7,      // CUDA refused a launch or ran out of memory; its message went to stderr
-  kNoLock = 8,           // the lock in shared memory is not usable
-  kOpenEpisode = 9,      // the newest rows are an open episode of another process
+  kNoLock = 8,           // CPU: the lock in shared memory is not usable
+  kOpenEpisode = 9,      // CPU: the newest rows are an open episode of another process
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 
