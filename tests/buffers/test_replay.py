@@ -286,7 +286,9 @@ OPERATIONS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(operations=OPERATIONS)
-def test_random_operations_against_the_twin(make: Make, operations: list[tuple[Any, ...]]):
+def test_random_operations_against_the_twin(make: Make, combination: Combination, operations: list[tuple[Any, ...]]):
+    if combination[:2] == ("pynative", "composite"):  # the same graphs as in GRAPH_MODE, which take long
+        operations = operations[:3]
     driver, twin = make(2, 6, SHAPES, TYPES), ReferenceRing(6)
     for name, *arguments in operations:
         if name == "insert":
