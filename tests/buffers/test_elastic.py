@@ -64,16 +64,21 @@ def calls(combination: Combination, buffer: ElasticReplayBuffer) -> Callable[[in
     return draw
 
 
-#: From Python both modes run the same graphs, so they share the buffer of a backend, emptied.
-_eager: dict[str, ElasticReplayBuffer] = {}
+_shared: dict[Any, tuple[Any, dict[str, np.ndarray]]] = {}
+
+
+def shared(make_one: Callable[[str], Any], backend: str) -> Any:
+    """Return an empty buffer, one for each backend: from Python both modes run the same graphs."""
+    if (make_one, backend) not in _shared:
+        buffer = make_one(backend)
+        _shared[make_one, backend] = buffer, buffer.state_dict()
+    buffer, empty = _shared[make_one, backend]
+    buffer.load_state_dict(empty)
+    return buffer
 
 
 def test_what_is_drawn(combination: Combination):
-    buffer = make(combination.backend)
-    if combination.call == "eager":
-        state = buffer.state_dict()
-        buffer = _eager.setdefault(combination.backend, buffer)
-        buffer.load_state_dict(state)
+    buffer = shared(make, combination.backend)
     draws_as_from_a_range(buffer, calls(combination, buffer))
 
 
@@ -232,10 +237,12 @@ class JitLearner(Kept):
         return rows
 
 
+def make_plain(backend: str) -> ReplayBuffer:
+    return ReplayBuffer(sample_size=1, capacity=6, shapes=[(2,), ()], types=[ms.float32, "bool"], backend=backend)
+
+
 def test_fill_learn_reset(combination: Combination):
-    buffer = ReplayBuffer(
-        sample_size=1, capacity=6, shapes=[(2,), ()], types=[ms.float32, "bool"], backend=combination.backend
-    )
+    buffer = shared(make_plain, combination.backend)
     if combination.call == "eager":
 
         def learn() -> Any:

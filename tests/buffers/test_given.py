@@ -34,6 +34,11 @@ KINDS: dict[str, Callable[[str], Any]] = {
     "reservoir": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend),
     "reservoir with limits": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend, max_use=3),
 }
+#: All operators that insert: those of the other kinds are among the composite ones here.
+PLACES = [(kind, "native") for kind in KINDS] + [
+    (kind, "composite")
+    for kind in ("uniform", "prioritized", "prioritized sequences", "reservoir", "reservoir with limits")
+]
 
 
 def rows(numbers: Any) -> list[np.ndarray]:
@@ -84,7 +89,7 @@ ENDS = [False, True, False, False, False, True]
 
 
 @pytest.mark.cpu_only("views of the buffer's memory")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "backend"), PLACES)
 def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
     """Rows that the insertion itself overwrites: it stores their earlier values."""
     buffer, other = filled(KINDS[kind], backend, fill), filled(KINDS[kind], "native", fill)
@@ -99,7 +104,7 @@ def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
 
 
 @pytest.mark.parametrize("call", ["python", "graph"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "backend"), PLACES)
 def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
     buffer, other = filled(KINDS[kind], backend, fill), filled(KINDS[kind], "native", fill)
     flags = {"end": ENDS} if buffer.has_episodes else {}

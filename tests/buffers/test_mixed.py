@@ -293,7 +293,8 @@ class Adjust(nn.Cell):
 def test_ratios_change_while_training(backend: str, compiled: bool):
     sources = [make("prioritized", 3, 0, backend), make("uniform", 2, 1, backend)]
     mixed = MixedReplay([(sources[0], 1), (sources[1], 3)], 12, adjustable=True, seed=5)
-    assert mixed.sample()[0].asnumpy().tolist() == [0] * 3 + [1] * 9
+    if not compiled:  # otherwise this would be another graph
+        assert mixed.sample()[0].asnumpy().tolist() == [0] * 3 + [1] * 9
     draw = ms.jit(Adjust(mixed).construct) if compiled else lambda ratios: mixed.set_ratios(ratios).sample()
     for ratios in ([0.5, 0.5], [0.29, 0.71], [1.0, 0.0], [0.0, 2.0], [0.9, 0.1]):
         source, observation, reward, _ = draw(Tensor(ratios, ms.float64))

@@ -110,7 +110,14 @@ def assert_step_is_exact(kind: str, backend: str, level: str, dtype: str) -> Non
 
 
 @pytest.mark.usefixtures("_graph_mode")
-@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize(
+    ("kind", "backend"),
+    [
+        *[(kind, "native") for kind in BUFFERS],
+        # All composite operators: those of the others are among these.
+        *[(kind, "composite") for kind in BUFFERS if kind not in ("uniform", "environments", "reservoir")],
+    ],
+)
 def test_a_compiled_step_is_exact_for_every_buffer(kind: str, backend: str) -> None:
     assert_step_is_exact(kind, backend, "O2", "float16")
 
@@ -128,7 +135,10 @@ def test_batches_from_several_buffers_are_exact(backend: str) -> None:
     assert_same(batch, MixedStep("native").mixed.sample())
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("level", "backend"),
+    [*[(level, "native") for level in LEVELS], *[(level, "composite") for level in ("to_float", "O3", "auto")]],
+)
 def test_calls_in_pynative_mode_are_exact(level: str, backend: str) -> None:
     assert_step_is_exact("prioritized", backend, level, "float16")
 

@@ -184,11 +184,11 @@ def test_handles_stay_dead_over_a_reset(make: Make):
 
 def test_a_batch_beyond_the_capacity(backend: str):
     """The newest rows stay, with the priorities that were given for them; the largest counts though its row is gone."""
-    driver = from_python(backend)
-    driver.insert(rows(*range(9)), np.array([100, 81, 64, 49, 36, 25, 16, 9, 4], np.float32))
+    driver = from_python(backend, alpha=1.0)
+    driver.insert(rows(*range(9)), np.array([10, 9, 8, 7, 6, 5, 4, 3, 2], np.float32))
     assert leaves(driver.buffer) == [4, 3, 2, 7, 6, 5]  # rows 3 to 8; the oldest is in slot 3
-    assert (value(driver.buffer, "serials"), value(driver.buffer, "max_priority")) == ([9, 0], 100)
-    assert driver.update([0, 2, 3, 8], [1.0, 1.0, 64.0, 1.0]) == 2
+    assert (value(driver.buffer, "serials"), value(driver.buffer, "max_priority")) == ([9, 0], 10)
+    assert driver.update([0, 2, 3, 8], [1.0, 1.0, 8.0, 1.0]) == 2
     assert leaves(driver.buffer) == [4, 3, 1, 8, 6, 5]
 
 
@@ -401,8 +401,8 @@ def test_bfloat16_errors_are_priorities(backend: str):
 
 def test_beta_as_a_parameter(backend: str):
     """The Tensor `beta`, and other Tensors with one number."""
-    driver = from_python(backend)
-    driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
+    driver = from_python(backend, alpha=1.0)
+    driver.insert(rows(0, 1, 2), np.array([1, 1, 2], np.float32))
     for beta in (driver.buffer.beta, ms.Tensor([0.5], ms.float64), ms.Tensor(0.5)):
         assert driver.buffer.sample(beta)[1].asnumpy().tolist() == [1.0, float(np.float32(0.5**0.5))]
         driver.buffer.load_state_dict(driver.buffer.state_dict() | {"beta": np.array([0.5])})
@@ -448,7 +448,7 @@ def test_priorities_in_any_form(backend: str):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
 @pytest.mark.parametrize("form", [np.array, ms.Tensor])
 def test_a_bad_priority_changes_nothing(backend: str, form: Callable[..., Any], bad: float):
-    buffer = from_python(backend).buffer
+    buffer = from_python(backend, alpha=1.0).buffer
     buffer.insert(rows(0, 1, 2))
     before = buffer.state_dict()
     with pytest.raises(ValueError, match=f"finite and at least 0, but got {bad}"):
@@ -459,7 +459,7 @@ def test_a_bad_priority_changes_nothing(backend: str, form: Callable[..., Any], 
 
 
 def test_handles_and_priorities_of_other_lengths(backend: str):
-    buffer = from_python(backend).buffer
+    buffer = from_python(backend, alpha=1.0).buffer
     buffer.insert(rows(0, 1, 2))
     for form in (np.array, ms.Tensor):
         with pytest.raises(ValueError, match=r"shape \[3\], one for each, but got shape \[2\]"):

@@ -151,16 +151,21 @@ def calls(combination: Combination, buffer: ReservoirReplayBuffer) -> Callable[.
     return lambda *batch: step(*map(Tensor, batch))
 
 
-#: From Python both modes run the same graphs, so they share the buffer of a backend.
-_eager: dict[str, ReservoirReplayBuffer] = {}
+_shared: dict[str, tuple[ReservoirReplayBuffer, dict[str, np.ndarray]]] = {}
+
+
+def shared(backend: str) -> ReservoirReplayBuffer:
+    """Return an empty buffer, one for each backend: from Python both modes run the same graphs."""
+    if backend not in _shared:
+        buffer = make(backend)
+        _shared[backend] = buffer, buffer.state_dict()
+    buffer, empty = _shared[backend]
+    buffer.load_state_dict(empty)
+    return buffer
 
 
 def test_without_weights_as_the_twin(combination: Combination):
-    buffer = make(combination.backend)
-    if combination.call == "eager":
-        state = buffer.state_dict()
-        buffer = _eager.setdefault(combination.backend, buffer)
-        buffer.load_state_dict(state)
+    buffer = shared(combination.backend)
     step = calls(combination, buffer)
     twin = ReservoirTwin(3, 5, seed=7)
     first = 0

@@ -262,27 +262,29 @@ def test_an_actor_beside_a_learner_in_a_graph():
     assert buffer.serials.asnumpy().tolist() == [4064, 0]
 
 
+def make_uniform(backend: str, **options: Any) -> ReplayBuffer:
+    return ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=3, backend=backend, **options)
+
+
+def one_row(make: Callable[..., Any], backend: str, **options: Any) -> Any:
+    """Return a buffer with a row, so that one insertion in a graph makes two of them."""
+    return filled(lambda given: make(given, **options), backend, lambda buffer: buffer.insert(row(7)))
+
+
 class Several(nn.Cell):
     """Two prioritized buffers, one with use limits and a plain one, in one step."""
 
     def __init__(self, backend: str) -> None:
         super().__init__()
-        self.first, self.second = make_buffer(backend), make_buffer(backend, alpha=1.0)
-        self.used = ReplayBuffer(
-            sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=3, backend=backend, max_use=2
-        )
-        self.plain = ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=3, backend=backend)
+        self.first, self.second = one_row(make_buffer, backend), one_row(make_buffer, backend, alpha=1.0)
+        self.used, self.plain = one_row(make_uniform, backend, max_use=2), one_row(make_uniform, backend)
 
     def construct(self, x, y):
         self.first.insert([x, y], priority=4.0)
-        self.second.insert([x, y])
-        self.first.insert([x + 1, y + 1])
-        self.second.insert([x + 1, y + 1], priority=4.0)
+        self.second.insert([x + 1, y + 1])
         indices, _, _, number = self.first.sample()
         self.used.insert([x, y])
-        self.used.insert([x, y])
-        self.plain.insert(self.used.get_item(0))
-        self.plain.insert([x, y])
+        self.plain.insert(self.used.get_item(-1))
         others, _, _, _ = self.second.sample()
         self.second.update_priorities(others, ops.cast(number + 1, ms.float32))
         drawn = self.used.sample(with_indices=True)
@@ -295,19 +297,20 @@ def test_several_buffers_in_one_cell(mode: str, backend: str):
     call = compiled(cell, mode)
     first, second = make_twin(), make_twin(alpha=1.0)
     used = UniformTwin(2, 6, seed=3, max_use=2)
+    for twin in (first, second, used):
+        twin.insert([record(7)])
     for number in range(4):
         first.insert([record(number)], 4.0)
-        second.insert([record(number)])
-        first.insert([record(number + 1)])
-        second.insert([record(number + 1)], 4.0)
+        second.insert([record(number + 1)])
         indices, _, rows = first.sample()
-        used.insert([record(number)] * 2)
+        used.insert([record(number)])
         others, _, _ = second.sample()
         assert second.update(others, [float(r[1] + 1) for r in rows]) == 0
         assert lists(call(*row(number)))[:3] == [indices, others, used.sample()[0]]
         for buffer, twin in ((cell.first, first), (cell.second, second), (cell.used, used)):
             assert_weights(buffer, twin)
-        assert int(cell.plain.size()) == min(2 * number + 2, 6)
+        assert int(cell.plain.size()) == number + 2
+        assert cell.plain.buffer[1].asnumpy()[: number + 2].tolist() == [7, *range(number + 1)]
     names = [name for name, _ in cell.parameters_and_names()]
     assert len(set(names)) == len(names)
     assert {"first.weights", "second.beta", "used.use_counts", "plain.head"} < set(names)

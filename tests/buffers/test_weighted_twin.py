@@ -149,7 +149,11 @@ def run(driver: Any, options: dict[str, Any], operations: list[tuple[Any, ...]])
 @pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
 @SETTINGS
 @given(operations=OPERATIONS)
-def test_random_operations(make: Make, options: dict[str, Any], operations: list[tuple[Any, ...]]):
+def test_random_operations(
+    make: Make, combination: Combination, options: dict[str, Any], operations: list[tuple[Any, ...]]
+):
+    if combination[:2] == ("pynative", "composite"):  # the same graphs as in GRAPH_MODE, which take long
+        operations = operations[:3]
     run(make(2, CAPACITY, SHAPES, TYPES, **options), options, operations)
 
 

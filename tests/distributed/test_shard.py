@@ -1,4 +1,4 @@
-"""One shard, here and in a process that cannot import MindSpore: it does what a buffer of its configuration does."""
+"""Compare one shard, here and in a process that cannot import MindSpore, with a buffer of its configuration."""
 
 import pickle
 import subprocess
@@ -20,7 +20,7 @@ from mindspore_replay.training.statistics import statistics_of
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
 NAMES, CAPACITY = ["observation", "reward", "terminated"], 24
-WIDTH = 100  # so that an incremental file is smaller than that with all rows
+WIDTH = 100  # wide rows: an incremental file is smaller than a full one
 KINDS: dict[str, dict[str, Any]] = {
     "uniform": {},
     "distinct": {"replace": False, "ordered": True},
@@ -51,7 +51,7 @@ def rows(first: int, n: int) -> list[np.ndarray]:
 
 
 def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
-    """A shard and a buffer with the same rows."""
+    """Return a shard and a buffer with the same rows."""
     shard, buffer = Shard(setup(kind), None, False), create_buffer(config(kind))
     shard.report({"clock": 2, "largest": 1.0})
     shard.grant(np.inf)
@@ -68,7 +68,7 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
 
 
 def begun(kind: str, path: Path) -> Shard:
-    """A shard that begins with what is in a file."""
+    """Return a shard that loads a file."""
     shard = Shard(setup(kind), None, False)
     shard._begin(path, read=True, may_lack=False)
     return shard

@@ -1,4 +1,4 @@
-"""Rows in several processes, drawn as if they were in one buffer."""
+"""Sharded buffers hold rows in several processes and draw them like one buffer."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_it_listens_to_the_loopback_address_only(cluster: Any):
 
 
 def test_the_process_of_a_shard_does_without_mindspore(cluster: Any):
-    """Also after it has done all that it is asked for."""
+    """Call every method first, then look for MindSpore in the process."""
     with ShardedReplay(config("prioritized", max_staleness=9), num_shards=1) as replay:
         fill(replay, 0, range(20))
         indices, *_ = replay.sample()
@@ -67,7 +67,7 @@ def test_the_process_of_a_shard_does_without_mindspore(cluster: Any):
 
 
 def test_processes_import_what_the_learner_imported(tmp_path: Path):
-    """They look first into the folder that the script is called from, where other sources of the package may lie."""
+    """Python searches the folder of the script first, which may contain other sources of the package."""
     other = tmp_path / "mindspore_replay"
     other.mkdir()
     (other / "__init__.py").write_text("raise ImportError('other sources')\n")
@@ -106,7 +106,7 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_union_is_drawn_like_one_buffer(kind: str, monkeypatch: pytest.MonkeyPatch):
-    """Shards of unequal size, one of which has fewer rows than are drawn from it at times."""
+    """Shards differ in size; some draws want more rows of the small shard than it stores."""
     options, weight = KINDS[kind]
     size = 8 if kind == "once" else 32
     with ShardedReplay(config(sample_size=size, **options)) as replay:
@@ -131,7 +131,7 @@ def test_the_union_is_drawn_like_one_buffer(kind: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 def test_the_union_is_drawn_while_processes_insert(cluster: Any, kind: str):
-    """Each shard holds each of its numbers once at any time, so the union is what it was, while all rows change."""
+    """Writers replace all rows, but each shard always stores each of its numbers once: the union stays the same."""
     options = {"alpha": 1.0, "epsilon": 0.0, "normalize": "buffer"} if kind == "prioritized" else {}
     with ShardedReplay(config(kind, sample_size=64, **options), batch=5) as replay:
         actor = cluster.remote(Writing)
@@ -151,22 +151,22 @@ def test_the_union_is_drawn_while_processes_insert(cluster: Any, kind: str):
         del going
         weights = {n: 1.0 + n % 4 if priorities else 1.0 for n in range(105)}
         assert_distribution(np.concatenate(numbers), weights)
-        # To the learner the weights of a shard's rows may change between its two questions, but for rounding they are
-        # what they are in a buffer that rests.
+        # Weights in a shard may change between the two calls of the learner. Except for rounding, they equal those in
+        # an idle buffer.
         assert all(abs(weight - weights[n] ** -0.4) < 0.05 for n, weight in seen.items())
 
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 def test_a_sample_takes_one_round_trip(kind: str, monkeypatch: pytest.MonkeyPatch):
-    """Each shard is sent one message a sample, also while rows land that change its weight."""
+    """The learner sends each shard one message for a sample, even while new rows change its total weight."""
     with ShardedReplay(config(kind)) as replay:
         for shard in (0, 1):
             fill(replay, shard, range(100))
-        for _ in range(3):  # until a look finds that totals rest
+        for _ in range(3):  # until the learner sees that totals no longer change
             replay.sample()
         ask, asked = replay._links.ask, []
         monkeypatch.setattr(replay._links, "ask", lambda calls, **more: asked.append(len(calls)) or ask(calls, **more))
-        remote = ShardWriter(*replay.writer(0).__reduce__()[1])  # as another process has it
+        remote = ShardWriter(*replay.writer(0).__reduce__()[1])  # the copy that another process gets
         before = [link.report.number for link in replay._links.all]
         for i in range(20):
             batch = replay.sample()
@@ -174,7 +174,7 @@ def test_a_sample_takes_one_round_trip(kind: str, monkeypatch: pytest.MonkeyPatc
                 remote.insert(rows(range(i, i + 5)), priority=1.0 + i % 7).flush()
         assert asked == [2] * 20
         after = [link.report.number for link in replay._links.all]
-        reports = 2 * 20  # before each draw and after it
+        reports = 2 * 20  # one before each draw, one after it
         assert [a - b for a, b in zip(after, before)] == [reports] * 2
         if kind == "prioritized":
             assert int(replay.update_priorities(batch[0], 2.0)) == 0
@@ -237,7 +237,7 @@ def test_rows_are_changed_where_they_are(kind: str, named: bool):
         given = np.append(handles, [-1, handles[0]])
         values = [np.concatenate([column, column[:1] * 0 - 1, column[:1] * 0 + 7]) for column in new]
         assert int(replay.update(Tensor(given), dict(zip(replay.names, values)) if named else values)) == 1
-        changed = dict(zip(handles.tolist(), old + 1000)) | {int(handles[0]): 7}  # the last of several for one row
+        changed = dict(zip(handles.tolist(), old + 1000)) | {int(handles[0]): 7}  # the last value for a row counts
         batch = replay.sample(with_indices=True) if kind == "uniform" else replay.sample()
         for handle, number in zip(batch[0].asnumpy().tolist(), numbers_of(batch)):
             assert number == changed.get(handle, number % 1000)
@@ -266,7 +266,7 @@ def test_priorities_go_where_their_rows_are():
         assert priority.asnumpy().tolist() == (numbers + 1).tolist()
         assert (uses.asnumpy() >= 1).all()
         assert not staleness.asnumpy().any()
-        # The last of several for one row counts, whatever stands between them.
+        # The last of several values for a row counts, even if other rows come between them.
         twice = np.array([handles[0], handles[-1], handles[0]])
         assert int(replay.update_priorities(twice, [5.0, 6.0, 7.0])) == 0
         assert replay.info(twice)[0].asnumpy().tolist() == [7, 6, 7]
@@ -286,9 +286,9 @@ def test_priorities_go_where_their_rows_are():
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 def test_rows_are_used_up_while_they_are_drawn(kind: str):
-    """A shard may have fewer rows left than it is asked for; the others give the rest. Weights are those of before."""
+    """If a shard has fewer rows left than the draw wants, other shards supply the rest. Weights do not change."""
     with ShardedReplay(config(kind, max_use=1)) as replay:
-        for _ in range(4):  # other draws each time
+        for _ in range(4):  # each time with other random numbers
             fill(replay, 0, range(3))
             fill(replay, 1, range(3, 11))
             batch = replay.sample()
@@ -305,7 +305,7 @@ def test_new_rows_get_the_largest_priority_of_all_shards():
         fill(replay, 0, range(20))
         indices, *_ = replay.sample()
         replay.update_priorities(indices, 9.0)
-        for _ in range(2):  # one look finds it, the next tells the other shard
+        for _ in range(2):  # the first call reads the new maximum, the second sends it to the other shard
             assert bool(replay.can_sample())
         fill(replay, 1, range(20, 40))
         largest = replay.statistics().values
@@ -318,7 +318,7 @@ def test_uses_and_ages_are_counted_as_in_one_buffer():
             fill(replay, step % 2, range(10 * step, 10 * step + 10))
             replay.advance()
         number = numbers_of(replay.sample())
-        assert number.min() >= 20  # the first ones are 4 and 5 steps old
+        assert number.min() >= 20  # rows with smaller numbers are 4 and 5 steps old
         indices, *batch = replay.sample(with_indices=True)
         _, _, staleness = replay.info(indices)
         assert staleness.asnumpy().tolist() == (5 - numbers_of(batch) // 10).tolist()
@@ -326,7 +326,7 @@ def test_uses_and_ages_are_counted_as_in_one_buffer():
         while bool(replay.can_sample()):
             drawn += numbers_of(replay.sample()).tolist()
         uses = np.bincount(drawn)
-        assert uses.max() <= 3  # one sample may draw a row again that it uses up
+        assert uses.max() <= 3  # one sample may draw a row more often than `max_use`
         assert replay.statistics().values["used_up"] >= 10
         with pytest.raises(RuntimeError, match="needs sample_size=8 rows"):
             replay.sample()
@@ -338,7 +338,7 @@ def test_uses_and_ages_are_counted_as_in_one_buffer():
 
 @pytest.mark.parametrize("kind", ["sequence", "prioritized sequence", "episode", "n-step"])
 def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
-    """Two writers take turns, step by step, with episodes of different lengths; the first digits tell which it is."""
+    """Two writers alternate step by step, with episodes of different lengths. First digits name the writer."""
     columns = {"names": ["number", "reward", "terminated", "next_number"], "data_shape": [[]] * 4}
     types = {"data_type": ["int32", "float32", "bool", "int32"]}
     more: dict[str, Any] = {
@@ -374,7 +374,7 @@ def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
                 assert int(replay.update_priorities(batch["indices"], batch["weights"])) == 0
 
 
-#: What the methods of a buffer whose rows are on their way must find: those that `hand_over` gave it, all landed.
+#: Methods must see all rows of `hand_over`, even those not yet sent. Each check calls a method and tests its result.
 SEES = {
     "size": lambda replay, _: int(replay.size()) == 10,
     "full": lambda replay, _: bool(replay.full()),
@@ -385,15 +385,15 @@ SEES = {
     "check_valid": lambda replay, _: replay.check_valid() is None,
     "reset": lambda replay, _: int(replay.reset().size()) == 0,
     "advance": lambda replay, _: set(replay.advance().info(replay.sample()[0])[2].asnumpy()) == {1},
-    # Rows that were there before have been overwritten.
+    # The new rows have overwritten all old ones.
     "update_priorities": lambda replay, old: int(replay.update_priorities(old, 2.0)) == 10,
     "update": lambda replay, old: int(replay.update(old, {"number": np.zeros(10, np.int32)})) == 10,
     "delete": lambda replay, old: int(replay.delete(old)) == 0,
     "info": lambda replay, old: set(replay.info(old)[1].asnumpy()) == {-1},
-    # Those handed over before do not count for it.
+    # The limiter does not count rows from before it.
     "limiter": lambda replay, _: limited(replay).limiter.inserted == 0,
 }
-#: Those that tell and change nothing of rows that are stored.
+#: Methods that neither read nor change stored rows.
 OTHERS = {"add", "insert", "writer", "close", "deaths", "timeouts", "turn_to_sample"}
 
 
@@ -409,7 +409,7 @@ def limited(replay: ShardedReplay) -> ShardedReplay:
 
 
 def hand_over(replay: ShardedReplay, writers: list[ShardWriter]) -> int:
-    """Inserts rows of which a shard has room for the last ones only: some are sent, and some are still collected."""
+    """Insert more rows than a shard can store. Some are sent, others still wait in the writer."""
     if not writers:
         for number in range(100, 111):
             replay.insert(rows([number]))
@@ -472,7 +472,7 @@ def test_what_is_printed():
 
 
 class Step(nn.Cell):
-    """A compiled step that takes a batch as its arguments."""
+    """A compiled training step whose arguments are a batch."""
 
     def construct(self, weights: Tensor, number: Tensor, wide: Tensor) -> tuple[Tensor, Tensor]:
         priority = ops.cast(number, ms.float32) + weights * 0
@@ -480,7 +480,7 @@ class Step(nn.Cell):
 
 
 def test_a_local_trainer_with_another_first_line(tmp_path: Path):
-    """The loop of a trainer, on a buffer of its own process and on shards, from one configuration."""
+    """One configuration and one training loop serve a local buffer and shards."""
     losses = {}
     for shards in ({}, {"shards": 2}):
         settings = {**config("prioritized", capacity=100), **shards}

@@ -1,4 +1,4 @@
-"""What happens when processes die or hang: the others go on, and every row that is delivered is whole and right."""
+"""Processes die or hang: the others continue, and every delivered row is complete and correct."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ pytestmark = [
 
 
 def is_back(replay: ShardedReplay, shard: int) -> bool:
-    """Whether a shard answers that had died."""
+    """Return True if a shard answers again after a death."""
     replay.can_sample()
     return replay._links.all[shard].answers and replay.deaths > 0
 
@@ -62,8 +62,8 @@ def test_a_killed_shard_begins_empty_and_the_others_go_on(
         ]
         values = json.loads((tmp_path / "replay.jsonl").read_text())
         assert (values["shard_deaths"], values["rows"]) == (1, 100)
-        assert values["shards_alive"] in (1, 2)  # it may be back already
-        # Handles of its rows are dead, also when others have taken their places.
+        assert values["shards_alive"] in (1, 2)  # it may have restarted already
+        # Handles of its rows stay invalid, even when new rows take the slots.
         fill(replay, 1, range(2000, 2100))
         assert int(replay.update_priorities(indices, 5.0)) == of_dead.sum()
         assert replay.info(indices)[0].asnumpy().tolist() == np.where(of_dead, 0, 5).tolist()
@@ -84,7 +84,7 @@ def test_a_killed_shard_goes_on_from_its_last_checkpoint(tmp_path: Path):
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             f"shard_{i}.{kind}" for i in (0, 1) for kind in ("json", "safetensors")
         ]
-        fill(replay, 1, range(200, 220))  # lost with the process
+        fill(replay, 1, range(200, 220))  # the process dies before it saves them
         replay.advance(2)
         kill(replay, 1)
         wait_until(lambda: is_back(replay, 1))
@@ -97,7 +97,7 @@ def test_a_killed_shard_goes_on_from_its_last_checkpoint(tmp_path: Path):
         assert {n: known for n, known in seen.items() if n >= 100} == {
             n: (1.0, 4) if n < 130 else (3.0, 2) for n in range(100, 140)
         }
-        replay.advance(2)  # the clock goes on from where it was, not from where the file was
+        replay.advance(2)  # the clock continues from its last value, not from the value in the file
         assert bool(replay.can_sample())
         assert replay.statistics().values["eligible"] == 10
 
@@ -132,7 +132,7 @@ def test_a_saved_run_goes_on_in_new_processes(tmp_path: Path):
 
 
 def test_batches_are_whole_while_a_shard_dies_again_and_again(cluster: Any):
-    """Rows of a batch without replacement differ, and none is torn, whenever the process is killed."""
+    """At whatever moment the process dies, the rows of a batch without replacement differ, and each is complete."""
     with ShardedReplay(config(replace=False, capacity=2000, sample_size=64), batch=7) as replay:
         fill(replay, 0, range(10**6, 10**6 + 300))
         actor = cluster.remote(max_concurrency=2)(Writing)
@@ -149,7 +149,7 @@ def test_batches_are_whole_while_a_shard_dies_again_and_again(cluster: Any):
             if landed > before and link.answers and numbers.min() < 10**6:
                 kill(replay, 1)
                 deaths += 1
-        assert replay.deaths in (deaths, deaths - 1)  # the last may not have been seen
+        assert replay.deaths in (deaths, deaths - 1)  # the learner may not have noticed the last death yet
         assert cluster.get(writing.place.remote()) == 1
         assert cluster.get(writing.landed.remote()) > 0
         cluster.kill(writing)
@@ -176,8 +176,8 @@ def test_a_killed_writer_loses_what_it_has_not_sent(cluster: Any):
         assert stored >= landed
         buffer = cluster.get(replay._links.all[1].actor.__ray_call__.remote(lambda shard: shard.rows.state_dict()))
         numbers = buffer["column.number"][:stored].tolist()
-        assert numbers == list(range(stored))  # all that was sent, each row once, and in order
-        assert stored % 6 == 0  # in whole batches: of three rows twice, which are at least five
+        assert numbers == list(range(stored))  # every sent row, once and in order
+        assert stored % 6 == 0  # whole batches: two insertions of three rows, since a batch is at least five
         fill(replay, 1, range(10))
         assert int(replay.size()) == stored + 10
 
@@ -194,28 +194,28 @@ def test_a_slow_shard_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixtu
             with caplog.at_level(logging.WARNING, "mindspore_replay.distributed"):
                 for _ in range(20):
                     assert numbers_of(replay.sample()).max() < 100
-                # Neither rows of this process that are on their way there, nor what it was granted, hold up anything.
+                # Neither unsent rows for the stopped process nor its grant block the others.
                 for number in range(200, 206):
                     replay.insert(rows([number]))
                     assert int(replay.size()) >= 20
                 fill(replay, 0, range(20, 40))
                 for _ in range(30):
                     numbers_of(replay.sample())
-            assert (replay.timeouts, replay.deaths) == (1, 0)  # one wait for all
+            assert (replay.timeouts, replay.deaths) == (1, 0)  # one timeout for all calls
             of_slow = int((indices.asnumpy() >> 51 == 1).sum())
             assert int(replay.update_priorities(indices, 1.0)) == of_slow
             assert int(replay.size()) == 43
         finally:
             os.kill(process, signal.SIGCONT)
         wait_until(lambda: int(replay.size()) == 66)
-        assert int(replay.update_priorities(indices, 1.0)) == 0  # it is the process that it was
+        assert int(replay.update_priorities(indices, 1.0)) == 0  # the same process continues, so its handles are valid
         assert "shard 1 has not answered for 20 s, the others continue" in caplog.text
         assert {number // 100 for _ in range(10) for number in numbers_of(replay.sample()).tolist()} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("kind", ["prioritized", "once"])
 def test_a_shard_that_dies_while_it_draws(kind: str):
-    """What it was to give comes from the others; without replacement no row comes twice for that."""
+    """The other shards supply its part of the batch. Without replacement no row is drawn twice."""
     options = {"replace": False} if kind == "once" else {"kind": "prioritized"}
     with ShardedReplay(config(sample_size=20, **options)) as replay:
         fill(replay, 0, range(22))
@@ -235,7 +235,7 @@ def test_a_shard_that_dies_while_it_draws(kind: str):
 
 
 def test_answers_of_a_process_that_was_replaced_are_dropped(cluster: Any):
-    """A learner's threads ask side by side: one may get a report from before, after another has met the new process."""
+    """Threads of a learner call in parallel: one may get an old report after another has reached the new process."""
     with ShardedReplay(config()) as replay:
         fill(replay, 0, range(50))
         replay.can_sample()
@@ -280,7 +280,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_learner_goes_on(cluster: Any):
-    """Another process finds the shards by their name, with rows, priorities, clock, beta and counts as they were."""
+    """A new learner finds the shards by name; rows, priorities, clock, beta and counts are unchanged."""
     address, name = cluster.get_runtime_context().gcs_address, f"learner-{os.getpid()}"
     path = os.pathsep.join([str(TESTS / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", LEARNER, name]
@@ -308,7 +308,7 @@ def test_a_killed_learner_goes_on(cluster: Any):
 
 
 def insert_until_refused(writer: Any) -> None:
-    """Inserts batches; a process that is killed may take some before it ends."""
+    """Insert batches until one is refused; a killed process may accept some before it ends."""
     for _ in range(1000):
         writer.insert(rows(range(64))).flush()
 

@@ -1,4 +1,4 @@
-"""Samples and insertions of several processes stay in step, in counts and not by the clock."""
+"""A limiter keeps samples and insertions of several processes in proportion. The tests count rows, not seconds."""
 
 import threading
 import time
@@ -26,13 +26,13 @@ def limited(**more: Any) -> ShardedReplay:
 
 
 def stored(replay: ShardedReplay) -> int:
-    """Rows that the shards have, asked past the learner's books."""
+    """Return the number of rows in the shards, by their own reports and not the learner's records."""
     reports = [link.actor.report.remote() for link in replay._links.all]
     return sum(report.rows for report in replay._ray.get(reports, timeout=PATIENCE))
 
 
 def most(samples: int) -> float:
-    """Rows that may be stored after so many rows were sampled."""
+    """Return the largest number of rows allowed after this many samples."""
     return MIN_SIZE + (samples + ERROR) / RATIO
 
 
@@ -44,7 +44,7 @@ def test_writers_in_several_processes_wait_for_samples(cluster: Any):
         wait_until(lambda: bool(replay.can_sample()))
         samples, inserted = 0, []
         for _ in range(150):
-            # If all shards want rows, shares follow from the grants, and not from which process is the faster one.
+            # While all shards want rows, the grants decide their shares, not the speed of the processes.
             wait_until(lambda: all(report.wanted for report in replay._exchange.reports().values()))
             numbers_of(replay.sample())
             samples += 8
@@ -55,7 +55,7 @@ def test_writers_in_several_processes_wait_for_samples(cluster: Any):
             assert counts[1] == samples
             assert counts[0] <= rows_now
             assert samples - RATIO * (counts[0] - MIN_SIZE) <= ERROR
-        # They wait for samples, and for nothing else: what is allowed is inserted, but for a batch of each.
+        # Writers wait only for samples: they insert all that is allowed, except for at most one batch each.
         wait_until(lambda: bool(replay.can_sample()) and stored(replay) > most(samples) - 3 * 5)
         time.sleep(0.3)
         assert stored(replay) <= most(samples)
@@ -72,7 +72,7 @@ def test_writers_in_several_processes_wait_for_samples(cluster: Any):
 
 
 def test_a_limiter_that_grants_everyone_everything_is_found(cluster: Any, monkeypatch: pytest.MonkeyPatch):
-    """The bound of the test above is one that a wrong limiter breaks."""
+    """A wrong limiter exceeds the bound of the test above."""
     monkeypatch.setattr(RateLimiter, "allowance", lambda self, waiting=1: float("inf"))
     with limited() as replay:
         writing = cluster.remote(Writing).remote(replay.writer(), 0, 10_000, 10**6)
@@ -84,8 +84,7 @@ def test_a_limiter_that_grants_everyone_everything_is_found(cluster: Any, monkey
 
 
 def test_what_one_shard_does_not_use_the_other_gets():
-    """All rows come through one writer, whose shard is granted half of what may be inserted at first; the first rows
-    are more than that."""
+    """One writer inserts all rows. Its shard is first granted half of the quota, and the first insertion needs more."""
     with limited() as replay:
         writer = replay.writer(0)
         writer.insert(rows(range(40)))
@@ -118,7 +117,7 @@ def test_samples_wait_for_insertions():
         assert len(got) == 1
         with Prefetch(replay, 2) as batches:
             numbers_of(batches.sample())
-            time.sleep(0.1)  # its thread waits for insertions now, and is ended all the same
+            time.sleep(0.1)  # its thread waits for insertions; closing ends it
 
 
 def test_a_limiter_that_has_no_room_for_batches():
@@ -140,8 +139,8 @@ def test_a_writer_does_not_wait_longer_than_the_limiter_says(
         for i in range(3):
             writer.insert(rows(range(5 * i, 5 * i + 5))).flush()
         monkeypatch.setattr(writer_module, "PATIENCE", 0.1)
-        writer.insert(rows(range(15, 20)))  # it is held back
-        # As the limiter's timeout does; without one, a busy machine may take its time for rows that are let in.
+        writer.insert(rows(range(15, 20)))  # the limiter blocks it
+        # Set a timeout like the limiter's only now: on a busy machine, allowed rows may take longer.
         patience = writer._schema
         writer._schema = patience._replace(timeout=0.3)
         with pytest.raises(TimeoutError, match=r"5 rows could not be inserted within 0\.3 s; they are still on their"):
@@ -150,7 +149,7 @@ def test_a_writer_does_not_wait_longer_than_the_limiter_says(
         assert [record.message.split(":")[0] for record in caplog.records if "for 0.1 s" in record.message] == [
             "5 rows could not be inserted into shard 0 for 0.1 s"
         ]
-        assert (writer.inserted, writer.collected) == (15, 0)  # the rows that were refused can be inserted again
+        assert (writer.inserted, writer.collected) == (15, 0)  # the caller can insert the refused rows again
         numbers_of(replay.sample())
         assert writer.flush().inserted == 20
 
@@ -195,7 +194,7 @@ def test_a_limiter_that_comes_later(cluster: Any):
         assert not bool(replay.can_sample())
         writing = cluster.remote(Writing).remote(replay.writer(0), 0, 100, 10**6)
         going = writing.run.remote(3600.0)
-        # The first ten rows after it are its `min_size`, and twenty more may come.
+        # The limiter counts from its own beginning: it allows ten rows for `min_size`, and twenty more.
         wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 30)
         time.sleep(0.3)
         replay.can_sample()

@@ -1,4 +1,4 @@
-"""What sharded buffers are made of, without Ray: configurations, handles, choices, weights, sums."""
+"""The parts of sharded buffers, without Ray: configurations, handles, choices of shards, weights, sums."""
 
 import re
 from typing import Any
@@ -29,7 +29,7 @@ def test_shards_are_chosen_by_their_weight(how: str):
     rng = np.random.default_rng(0)
     chosen = np.concatenate([choose(rng, TOTALS, 32, how) for _ in range(400)])
     assert_distribution(chosen, {0: 3.0, 2: 1.0, 3: 0.5})
-    with pytest.raises(AssertionError):  # as if all shards were alike
+    with pytest.raises(AssertionError):  # a choice that ignores the totals
         assert_distribution(chosen, {0: 1.0, 2: 1.0, 3: 1.0})
 
 
@@ -45,7 +45,7 @@ def test_without_replacement_no_shard_gives_more_rows_than_it_has():
     rng = np.random.default_rng(0)
     batches = [choose(rng, [6, 2, 0, 3], 8, "once") for _ in range(4000)]
     assert np.max([np.bincount(batch, minlength=4) for batch in batches], axis=0).tolist() == [6, 2, 0, 3]
-    for place in (0, 7):  # each place of the batch is like the others
+    for place in (0, 7):  # all places of a batch have the same distribution
         assert_distribution(np.array([batch[place] for batch in batches]), {0: 6, 1: 2, 3: 3})
     pairs = [int(batch[0] == 1) * 2 + int(batch[1] == 1) for batch in batches]
     assert_distribution(np.array(pairs), {0: 9 * 8, 1: 2 * 9, 2: 2 * 9, 3: 2})
@@ -169,7 +169,7 @@ def test_statistics_add_up_to_those_of_one_buffer():
     whole.delete([0, 10])
     with whole.snapshot() as state:
         values, expected = added_up(parts).values, statistics_of(state).values
-    for key in expected.keys() - {"age_mean", "age_max", "beta"}:  # ages count the rows of their shard
+    for key in expected.keys() - {"age_mean", "age_max", "beta"}:  # ages are counted in rows of one shard
         assert values[key] == pytest.approx(expected[key]), key
     assert values["shard_1/rows"] == 30
     assert "shard_0/priority" in added_up(parts).histograms
@@ -177,7 +177,7 @@ def test_statistics_add_up_to_those_of_one_buffer():
 
 
 class _Sent(list[Any]):
-    """Takes the batches of a writer instead of a shard."""
+    """A list that takes the batches of a writer in place of a shard."""
 
 
 def writer(
@@ -265,7 +265,7 @@ def test_a_writer_refuses_wrong_rows(options: Any, more: Any, error: type[Except
 
 
 def test_what_is_allowed_is_what_may_be_inserted():
-    """The largest number of rows for which `can_insert` holds, once `min_size` is there."""
+    """`allowance` is the largest number of rows for which `can_insert` is True, from `min_size` on."""
     for ratio, error in ((1.0, 5.0), (0.3, 4.0), (4.0, 40.0)):
         limiter = RateLimiter(ratio, 20, error)
         assert limiter.allowance() == 20 + np.floor(error / ratio + 1e-9)
@@ -284,7 +284,7 @@ def test_what_is_allowed_is_what_may_be_inserted():
     assert RateLimiter((0.0, 2.0), 1, 1.0).allowance() == np.inf
     late = RateLimiter(1.0, 65, 36.0)
     late.count_inserted(64)
-    assert late.can_insert(64)  # it begins before `min_size`
+    assert late.can_insert(64)  # the insertion begins below `min_size`
     assert late.allowance(64) == 64
     assert late.allowance(1) == 37
     narrow = RateLimiter(1.0, 1, 1.0)

@@ -1,4 +1,4 @@
-"""Draws by totals that were reported before: shards of this process, whose rows change behind the learner's back."""
+"""Draws by old totals: shards in this process whose rows change without the learner's knowledge."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,20 +19,20 @@ from mindspore_replay.store.windows import SamplePlan
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
 ROWS, BATCH = 6, 6
-#: Priorities of the rows of both shards at the learner's last look, and when a batch is drawn.
+#: Priorities of the rows of both shards, at the learner's last report and at the draw.
 BEFORE = np.array([[1, 2, 1, 0, 0, 0], [4, 1, 1, 2, 2, 2]], np.float32)
 AFTER = np.array([[1, 2, 6, 9, 3, 3], [1, 1, 0.5, 2, 0, 2]], np.float32)
 
 
 class Reference:
-    """The answer of a call."""
+    """A reference to the answer of a call, in place of Ray's."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
 
 class Actor:
-    """A shard of this process, called as Ray calls it; names of what it was asked are kept."""
+    """A shard in this process with the interface of a Ray actor. Records the names of its calls."""
 
     def __init__(self, setup: Setup, asked: list[str]) -> None:
         self.shard, self.asked = Shard(setup, None, False), asked
@@ -46,7 +46,7 @@ class Actor:
 
 
 class Setting:
-    """A learner, and two shards whose row ``i`` holds ``i``, from 0 in one and from `ROWS` in the other."""
+    """A learner and two shards. Rows hold their numbers, from 0 in one shard and from `ROWS` in the other."""
 
     def __init__(self, kind: str = "prioritized", by_buffer: bool = True, **more: Any) -> None:
         weights = {"alpha": 1.0, "epsilon": 0.0} if kind == "prioritized" else {}
@@ -66,7 +66,7 @@ class Setting:
         self.exchange.reports()
 
     def fill(self, *rows: int, first: int = 0) -> None:
-        """Inserts so many rows into each shard, from number `first` on."""
+        """Insert a number of rows into each shard, numbered from `first`."""
         for i, (store, n) in enumerate(zip(self.stores, rows)):
             if n:
                 store.insert([np.arange(first, first + n, dtype=np.int32) + ROWS * i])
@@ -76,7 +76,7 @@ class Setting:
             store.update_priorities(np.arange(ROWS), given)
 
     def draw(self) -> list[np.ndarray]:
-        """A batch, after which `asked` holds what it took."""
+        """Draw a batch; `asked` then holds the calls that it made."""
         self.asked.clear()
         return [part.asnumpy() for part in self.batches.draw(1.0)]
 
@@ -89,7 +89,7 @@ def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_estimates(trials: int = 1500) -> None:
-    """By each batch the sum of a row's weights estimates the same number, whichever row; five sigma."""
+    """Check that the summed weights of a row have the same mean for every row, within five sigma."""
     setting = Setting()
     setting.fill(ROWS, ROWS)
     sums = np.zeros((trials, 2 * ROWS))
@@ -132,10 +132,10 @@ def test_weights_are_those_of_the_probabilities_of_the_draws(by_buffer: bool):
     smallest = p[p > 0].min() if by_buffer else p[numbers].min()
     np.testing.assert_allclose(weights, smallest / p[numbers], rtol=1e-6)
     counts = np.bincount(numbers // ROWS, minlength=2)
-    assert abs(counts - BATCH * shares).max() <= 1  # by the old totals
+    assert abs(counts - BATCH * shares).max() <= 1  # in proportion to the old totals
     setting.draw()
     after = np.bincount(setting.draw()[2] // ROWS, minlength=2)
-    assert abs(after - BATCH * AFTER.sum(1) / AFTER.sum()).max() <= 1  # by those that came with the answers
+    assert abs(after - BATCH * AFTER.sum(1) / AFTER.sum()).max() <= 1  # in proportion to the totals in the answers
 
 
 def test_answers_of_other_methods_bring_totals_too():
@@ -177,7 +177,7 @@ def test_what_a_shard_that_became_empty_does_not_give_the_other_gives():
 
 @pytest.mark.parametrize("kind", [{}, {"weighted": True}, {"replace": False}], ids=str)
 def test_uniform_batches_are_drawn_by_new_totals(kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    """Nothing could correct a row's probability, so batches by totals that have changed are drawn again."""
+    """No weight can correct a uniform draw, so a batch drawn by outdated totals is drawn again."""
 
     def check() -> None:
         setting, numbers = Setting("uniform", **kind), []
@@ -209,7 +209,7 @@ def test_round_trips_of_uniform_batches():
             setting.fill(1, 0, first=5)
         setting.draw()
         trips.append(setting.asked[::2])
-    # The first two find that totals rest. In the fourth they have changed, and in the fifth they rest again.
+    # The first two draws find that the totals no longer change. The fourth finds new totals, the fifth the same again.
     twice = ["report", "draw"]
     assert trips == [twice, twice, ["draw"], ["draw", "draw"], twice, ["draw"]]
 
@@ -227,7 +227,7 @@ def test_rows_that_use_removes_are_not_drawn_in_vain(kind: str):
 
 
 def test_a_grant_on_its_way_counts():
-    """A report from before a grant does not take it back in the learner's books, nor does one that comes late."""
+    """Neither an earlier report nor a late one cancels a grant in the learner's records."""
     setting = Setting()
     exchange = setting.exchange
     exchange.reports()

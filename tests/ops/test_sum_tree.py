@@ -25,6 +25,8 @@ from mindspore_replay.store.tree import FANOUT, build_weights, initial_weights, 
 from mindspore_replay.store.windows import WINDOW
 
 CAPACITIES = [1, 2, 7, 63, 64, 65, 1000, 2**20]
+#: Sums and summaries of both backends; weights are set by composite operators, whatever the backend.
+PLACES = [("composite", capacity) for capacity in CAPACITIES] + [("native", capacity) for capacity in (1, 7, 65, 1000)]
 TINY = 1e-300  # MindSpore takes still smaller numbers for 0
 N = 24  # slots set and targets looked up by a call
 
@@ -201,7 +203,7 @@ def test_a_sum_is_sequential():
     assert build_weights(leaves[::-1].copy())[16] == sum(leaves[::-1].tolist()) > 1.0
 
 
-@pytest.mark.parametrize("capacity", CAPACITIES)
+@pytest.mark.parametrize(("backend", "capacity"), PLACES)
 def test_set_with_duplicates(backend: str, capacity: int):
     """The last of several values for one slot counts, even if it is zero."""
     held, generator = hold(backend, capacity), np.random.default_rng(capacity)
@@ -313,7 +315,7 @@ def shares(weights: np.ndarray) -> dict[int, float]:
     return {slot: float(weights[slot] / weights.sum()) for slot in np.flatnonzero(weights).tolist()}
 
 
-@pytest.mark.parametrize("capacity", CAPACITIES)
+@pytest.mark.parametrize(("backend", "capacity"), PLACES)
 def test_sums_of_ranges_equal_slices(backend: str, capacity: int):
     """Ranges are Python slices of the rows from the head on, around the ring's end too."""
     held, generator = hold(backend, capacity), np.random.default_rng(capacity)

@@ -5,6 +5,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import filled
 from drivers import Combination
 from drivers_timed import COMPOSITE, CORE_OPERATIONS, MORE_OPERATIONS, NATIVE, SETTINGS, SLOW, run, same_states
 from drivers_views import NAMES, steps_pair
@@ -44,7 +45,7 @@ def test_random_operations(arguments: tuple[Any, Views, dict[str, Any]], operati
     run(steps_pair(cls, NATIVE, views, 17, 2, **options), operations, refuse=False)
 
 
-@pytest.mark.parametrize("name", ["burn-in", "own next, padded", "frames", "episodes"])
+@pytest.mark.parametrize("name", ["burn-in", "own next, padded", "episodes"])  # "frames" follow below
 @settings(SLOW, max_examples=3)
 @given(operations=CORE_OPERATIONS)
 def test_random_operations_composite(name: str, operations: list[tuple[Any, ...]]):
@@ -52,10 +53,12 @@ def test_random_operations_composite(name: str, operations: list[tuple[Any, ...]
     run(steps_pair(cls, COMPOSITE, views, 17, 2, **options), operations, refuse=False)
 
 
-@settings(SLOW, max_examples=2)
+@settings(SLOW, max_examples=3)
 @given(operations=CORE_OPERATIONS)
 def test_random_operations_in_each_combination(combination: Combination, operations: list[tuple[Any, ...]]):
     cls, views, options = ARGUMENTS["frames"]
+    if combination[:2] == ("pynative", "composite"):  # the same graphs as in GRAPH_MODE, which take long
+        operations = operations[:5]
     run(steps_pair(cls, combination, views, 17, 2, **options), operations, refuse=False)
 
 
@@ -81,14 +84,19 @@ def drawn(buffer: Any) -> dict[int, dict[str, list[Any]]]:
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_by_hand(backend: str):
     """The chain continues in the stored rows, ends with the episode, and uses the final observation as its last."""
-    buffer = SequenceReplayBuffer(
-        1, 12, sequence_length=2, burn_in=1, views=[NStep(2, 0.5)], max_use=1, backend=backend, **schema()
-    )
-    for step, reward in enumerate([1, 2, 4, 8]):
-        buffer.insert([10.0 + step, float(reward), False])
-    buffer.insert([14.0, 0.0, False], final=True)  # the observation after the truncated step
-    for step, reward in enumerate([16, 32, 64]):
-        buffer.insert([20.0 + step, float(reward), step == 1], end=step == 1)
+
+    def make(backend: str) -> SequenceReplayBuffer:
+        options = {"sequence_length": 2, "burn_in": 1, "max_use": 1, "backend": backend}
+        return SequenceReplayBuffer(1, 12, views=[NStep(2, 0.5)], **options, **schema())
+
+    def fill(buffer: SequenceReplayBuffer) -> None:
+        for step, reward in enumerate([1, 2, 4, 8]):
+            buffer.insert([10.0 + step, float(reward), False])
+        buffer.insert([14.0, 0.0, False], final=True)  # the observation after the truncated step
+        for step, reward in enumerate([16, 32, 64]):
+            buffer.insert([20.0 + step, float(reward), step == 1], end=step == 1)
+
+    buffer = filled(make, backend, fill)
     assert drawn(buffer) == {
         0: {
             "mask": [False, True, True],
@@ -133,15 +141,21 @@ def test_by_hand(backend: str):
     }
 
 
+def make_deleted(backend: str, own_next: bool) -> SequenceReplayBuffer:
+    options = {"sequence_length": 2, "views": [NStep(3, 0.5)], "max_use": 1, "backend": backend}
+    return SequenceReplayBuffer(1, 12, **options, **schema(own_next))
+
+
+def delete_a_row(buffer: SequenceReplayBuffer) -> None:
+    for step in range(5):
+        buffer.insert([10.0 + step, 4.0, False, 90.0 + step][: len(buffer.names)])
+    buffer.delete([3])
+
+
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_a_deleted_row_ends_chains_and_not_the_sequence_before_it(backend: str):
-    options = {"sequence_length": 2, "views": [NStep(3, 0.5)], "max_use": 1, "backend": backend}
     for own_next in (False, True):
-        buffer = SequenceReplayBuffer(1, 12, **options, **schema(own_next))
-        for step in range(5):
-            buffer.insert([10.0 + step, 4.0, False, 90.0 + step][: 3 + own_next])
-        buffer.delete([3])
-        rows = drawn(buffer)
+        rows = drawn(filled(lambda given, own=own_next: make_deleted(given, own), backend, delete_a_row))
         assert list(rows) in ([0, 1], [1, 0])
         assert rows[1]["mask"] == [True, own_next]  # without that row the next observation is not known
         assert rows[1]["reward"] == ([4 + 2, 4] if own_next else [4, 0])

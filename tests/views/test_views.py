@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept
+from bodies import Kept, filled
 from drivers import Combination
 from drivers_timed import (
     COMPOSITE,
@@ -416,14 +416,20 @@ def test_stacks_of_steps_that_are_not_there_are_zeros(backend: str):
     """Also at earlier frames of the stack."""
     schema: Any = {
         "shapes": [()], "types": [ms.int32], "names": ["observation"], "views": [FrameStack(2)], "seed": 0,
-        "backend": backend,
     }  # fmt: skip
-    for buffer in (
-        SequenceReplayBuffer(1, 12, sequence_length=3, burn_in=1, pad_end=True, max_use=1, **schema),
-        EpisodeReplayBuffer(1, 12, max_episode_length=4, max_use=1, **schema),
-    ):
+    kinds: tuple[Callable[[str], Any], ...] = (
+        lambda given: SequenceReplayBuffer(
+            1, 12, sequence_length=3, burn_in=1, pad_end=True, max_use=1, backend=given, **schema
+        ),
+        lambda given: EpisodeReplayBuffer(1, 12, max_episode_length=4, max_use=1, backend=given, **schema),
+    )
+
+    def fill(buffer: Any) -> None:
         for step in range(4):
             buffer.insert([10 + step], end=step in (0, 3))
+
+    for make in kinds:
+        buffer = filled(make, backend, fill)
         got = {}
         while buffer.can_sample():
             handle, *_, mask, stacks = (part.asnumpy() for part in buffer.sample())
