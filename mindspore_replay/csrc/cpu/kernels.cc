@@ -60,20 +60,36 @@ struct Insertion {
   }
 };
 
-// Copies of given rows into the columns, one row after the other.
+// Copies of given rows into the columns.
 class RowCopies {
  public:
   template <int kOperator>
   explicit RowCopies(const Bound<kOperator> &args) {
     const int first_row = args.at(NAMED("rows"));
+    copies_.reserve(static_cast<size_t>(args.columns()));
     for (int i = 0; i < args.columns(); ++i) {
       copies_.push_back({args.raw().template data<char>(i), args.raw().template data<char>(first_row + i), args.RowBytes(i)});
     }
   }
 
-  void Write(int64_t row, int64_t slot) const {
+  // Copies row_of(j) to slots[j] for each j, column by column; skips negative slots.
+  template <typename RowOf>
+  void Together(const std::vector<int64_t> &slots, const RowOf &row_of) const {
     for (const Copy &copy : copies_) {
-      std::memcpy(copy.column + slot * copy.bytes, copy.rows + row * copy.bytes, static_cast<size_t>(copy.bytes));
+      for (size_t j = 0; j < slots.size(); ++j) {
+        if (slots[j] >= 0) copy.Row(row_of(j), slots[j]);
+      }
+    }
+  }
+
+  // The same row by row; before(slot) and after(row, slot) are called around the copy of each.
+  template <typename RowOf, typename Before, typename After>
+  void OneByOne(const std::vector<int64_t> &slots, const RowOf &row_of, const Before &before, const After &after) const {
+    for (size_t j = 0; j < slots.size(); ++j) {
+      if (slots[j] < 0) continue;
+      before(slots[j]);
+      for (const Copy &copy : copies_) copy.Row(row_of(j), slots[j]);
+      after(row_of(j), slots[j]);
     }
   }
 
@@ -82,6 +98,10 @@ class RowCopies {
     char *column;
     const char *rows;
     int64_t bytes;
+
+    void Row(int64_t row, int64_t slot) const {
+      std::memcpy(column + slot * bytes, rows + row * bytes, static_cast<size_t>(bytes));
+    }
   };
   std::vector<Copy> copies_;
 };
@@ -130,15 +150,22 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
     if (slot < 0) continue;
     kept.push_back(row);
     slots.push_back(slot);
+    if (args.shared() == nullptr) row_serials[slot] = places.inserted + row;
   }
   const RowCopies copies(args);
-  for (size_t j = 0; j < kept.size(); ++j) {
-    if (args.shared() != nullptr) args.shared()->Save(slots[j]);
-    copies.Write(kept[j], slots[j]);
-    row_serials[slots[j]] = places.inserted + kept[j];
-    if (args.shared() == nullptr) continue;
-    if (args.HasGroup(replay::kRowStateGroup)) replay::RowStateOf(args).Begin(slots[j], insertion.PriorityOf(kept[j], args.n()));
-    args.shared()->Keep();
+  const auto row_of = [&](size_t j) { return kept[j]; };
+  if (args.shared() == nullptr) {
+    copies.Together(slots, row_of);
+  } else {
+    copies.OneByOne(
+        slots, row_of, [&](int64_t slot) { args.shared()->Save(slot); },
+        [&](int64_t row, int64_t slot) {
+          row_serials[slot] = places.inserted + row;
+          if (args.HasGroup(replay::kRowStateGroup)) {
+            replay::RowStateOf(args).Begin(slot, insertion.PriorityOf(row, args.n()));
+          }
+          args.shared()->Keep();
+        });
   }
   const int64_t inserted = args.data<int64_t>(NAMED("serials"))[0] += args.n();
   *args.data<int32_t>(NAMED("count")) = static_cast<int32_t>(std::min(inserted - places.base, places.capacity));
@@ -188,11 +215,13 @@ MINDSPORE_REPLAY_KERNEL(update) {
                });
   if (status != replay::kOk) return status;
   const RowCopies copies(args);
-  for (size_t j = 0; j < slots.size(); ++j) {
-    if (slots[j] < 0) continue;
-    if (args.shared() != nullptr) args.shared()->Save(slots[j]);
-    copies.Write(static_cast<int64_t>(j), slots[j]);
-    if (args.shared() != nullptr) args.shared()->Keep();
+  const auto row_of = [](size_t j) { return static_cast<int64_t>(j); };
+  if (args.shared() == nullptr) {
+    copies.Together(slots, row_of);
+  } else {
+    copies.OneByOne(
+        slots, row_of, [&](int64_t slot) { args.shared()->Save(slot); },
+        [&](int64_t, int64_t) { args.shared()->Keep(); });
   }
   *args.data<int32_t>(NAMED("dead")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
   return replay::kOk;
