@@ -15,7 +15,7 @@ from mindspore_replay.distributed.configuration import sample_size_of, shard_con
 from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.handles import LIVES, MOST_SHARDS, joined, parted
 from mindspore_replay.distributed.totals import added_up
-from mindspore_replay.distributed.writer import Schema
+from mindspore_replay.distributed.writer import Rules
 from mindspore_replay.training.statistics import Statistics, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -184,7 +184,7 @@ def writer(
     timed: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4
 ) -> tuple[ShardWriter, _Sent]:
     columns = Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
-    made = ShardWriter([None], 0, Schema(columns, num_envs, timed, prioritized, None), batch, 100)
+    made = ShardWriter([None], 0, Rules(columns, num_envs, timed, prioritized, None), batch, 100)
     sent = _Sent()
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
     return made, sent
