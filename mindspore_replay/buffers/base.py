@@ -173,6 +173,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         if self._direct:
             share, address = mindspore_api.share, mindspore_api.address
             self._calls = Store(self.columns, self.options, share=share, address_of=address, folder=self._folder)
+        self._outer_lock = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
         arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)
         # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
@@ -254,7 +255,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
 
         Of a buffer in a folder, it is also the lock of all processes, for which graphs wait too.
         """
-        return self._lock if self._folder is None else FolderLock(self._lock, self._calls)
+        return self._outer_lock
 
     def extend_repr(self) -> str:
         """Return the sizes and the backend, for the Cell's repr."""

@@ -20,6 +20,7 @@
 #include "test_timeline.h"
 #ifndef MINDSPORE_REPLAY_ON_CUDA
 #include "test_headers.h"
+#include "test_shared.h"
 #include "test_sum_tree.h"
 #endif
 
@@ -340,6 +341,7 @@ int main() {
   TestHeaders();
   TestSumTree();
   TestThreads();
+  TestShared();
 #endif
   TestOperators();
   TestOverlaps();

@@ -1,0 +1,108 @@
+// Tests of a buffer in shared memory: its lock, its journal, and the repair of interrupted operations.
+#ifndef MINDSPORE_REPLAY_TESTS_TEST_SHARED_H_
+#define MINDSPORE_REPLAY_TESTS_TEST_SHARED_H_
+
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "call.h"
+#include "check.h"
+#include "shared.h"
+
+namespace {
+
+// A weighted ring of four rows, 5 to 8, with priorities 1 to 4 as weights, and an undo row.
+Arguments SharedRing() {
+  return {{"columns", {Make<float>("float32", {4, 2}, {5, 5, 6, 6, 7, 7, 8, 8})}},
+          {"head", Int32(0)},
+          {"count", Int32(4)},
+          {"serials", Int64({8, 0})},
+          {"weights", Doubles(FreshTree({1, 2, 3, 4}))},
+          {"priorities", Floats({1, 2, 3, 4})},
+          {"max_priority", Floats({4})},
+          {"use_counts", Zeros("int32", {4})},
+          {"insertion_clocks", Int64({0, 0, 0, 0})},
+          {"clock", Int64({0, 4})},
+          {"counts", Int64({0, 0, 0, 0, 0})},
+          {"weighting", Doubles({1, 0})},
+          {"handles", Int64({0})},
+          {"rows", {Zeros("float32", {2})}},
+          {"dead", Int32(0)}};
+}
+
+void TestShared() {
+  Arguments buffer = SharedRing();
+  Arrays arrays(buffer.For(SignatureOf("update")));
+  replay::Journal journal = {};
+  journal.slot = -1;
+  const auto share = [&](int alone) {
+    return replay_share(&journal, 7, alone, static_cast<int>(arrays.params.size()), arrays.params.data(),
+                        arrays.ndims.data(), arrays.shapes.data(), arrays.dtypes.data());
+  };
+  void *head = buffer["head"].bytes.data();
+  CHECK(share(1) == replay::kOk);
+  CHECK(replay_hold(head) == replay::kOk && journal.busy == 1);
+  CHECK(replay_hold(head) == replay::kOk);  // again by the same thread
+  replay_let_go(head);
+  CHECK(journal.busy == 1);
+  replay_let_go(head);
+  CHECK(journal.busy == 0 && journal.inserted == 8 && journal.oldest == 4 && journal.dirty == 1);
+
+  // Threads update one column of all rows to one value each; a torn row would have two.
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      const float value = static_cast<float>(10 + thread);
+      Arguments own = SharedRing();
+      own["handles"] = Int64({4, 5, 6, 7});
+      own["rows"] = Make<float>("float32", {4, 2}, std::vector<float>(8, value));
+      Arrays update(own.For(SignatureOf("update")));
+      for (size_t i = 0; i < 12; ++i) update.params[i] = arrays.params[i];  // the state of the shared buffer
+      for (int i = 0; i < 100; ++i) Check(update.Call(replay_update) == replay::kOk, "an update", __LINE__);
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  const float *rows = buffer["columns"].as<float>();
+  for (int i = 1; i < 8; ++i) CHECK(rows[i] == rows[0] && rows[0] >= 10);
+  CHECK(journal.slot == -1);
+  replay_unshare(head);
+
+  // A process died while it overwrote the oldest row, and had saved a row that it was about to update.
+  journal.busy = 1;
+  journal.oldest = 5;
+  journal.slot = 2;
+  journal.priority = 3;
+  journal.uses = ~0;
+  buffer["rows"].as<float>()[0] = buffer["rows"].as<float>()[1] = 77;
+  buffer["columns"].as<float>()[4] = -1;  // half written
+  buffer["weights"].as<double>()[1] = 99;
+  CHECK(share(1) == replay::kOk);
+  CHECK(buffer["columns"].as<float>()[4] == 77 && buffer["columns"].as<float>()[5] == 77 && journal.slot == -1);
+  CHECK(*buffer["head"].as<int32_t>() == 1 && *buffer["count"].as<int32_t>() == 3);
+  CHECK(buffer["weights"].bytes == Doubles(FreshTree({0, 2, 0, 4})).bytes);
+  CHECK(buffer["clock"].as<int64_t>()[1] == 5 && buffer["use_counts"].as<int32_t>()[2] == ~0);
+  replay_unshare(head);
+
+  // A process died while it replaced all rows.
+  CHECK(share(0) == replay::kOk);
+  CHECK(replay_hold(head) == replay::kOk);
+  replay_replace(head);
+  replay_unshare(head);
+  CHECK(journal.busy == 1 && share(1) == replay::kOk);
+  CHECK(*buffer["count"].as<int32_t>() == 0 && buffer["serials"].as<int64_t>()[1] == 8);
+  CHECK(buffer["weights"].bytes == Doubles(FreshTree({0, 0, 0, 0})).bytes);
+  replay_unshare(head);
+
+  uint32_t changes = 0;
+  std::thread waits([&] { replay_wait(&changes, 0, int64_t{60} * 1000000000); });
+  replay_wake(&changes);
+  waits.join();
+  CHECK(changes == 1);
+  arrays.params.pop_back();
+  CHECK(share(1) == replay::kBadArguments);
+}
+
+}  // namespace
+
+#endif  // MINDSPORE_REPLAY_TESTS_TEST_SHARED_H_
