@@ -144,6 +144,8 @@ class Folder:
         """Write everything to the disk. The caller holds the buffer's lock."""
         for mapped in self._maps.values():
             mapped.flush()
+        for path in (self.path / _HEADER, self.path, self.path.parent):
+            _sync(path)
         sharing.set_flushed(self.arrays)
         self._maps[_STATE].flush()
 
@@ -181,7 +183,7 @@ def create(path: str | os.PathLike[str], header: Header) -> Folder:
         write_header(making / _HEADER, header)
         owner, lock = (os.open(making / name, os.O_RDWR | os.O_CLOEXEC) for name in (_OWNER, _STATE))
         fcntl.flock(owner, fcntl.LOCK_EX)
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until `join`
         made = Folder(making, header, owner, True, lock, is_new=True)
         state.initialize(header.options, made.arrays)
         sharing.initialize(made.arrays)
@@ -276,6 +278,15 @@ def _allocate(path: Path, size: int) -> None:
     try:
         if size:
             os.posix_fallocate(descriptor, 0, size)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    """Write a file's or a folder's own data to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
