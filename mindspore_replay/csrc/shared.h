@@ -16,6 +16,7 @@
 
 #ifdef __linux__  // robust locks
 #include <pthread.h>
+#include <sys/mman.h>
 #endif
 
 #include "binding.h"
@@ -92,9 +93,11 @@ class Shared : public ProcessLock {
 
   // `args` match the signature of `update`: all arrays of the buffer and, as the row to write, the undo row. They and
   // the memory must outlive this object. `writer` identifies this process.
-  Shared(Journal *journal, int64_t writer, const Arguments &args, const Binding &binding)
+  // With `beyond_memory`, the files are larger than memory.
+  Shared(Journal *journal, int64_t writer, bool beyond_memory, const Arguments &args, const Binding &binding)
       : ProcessLock(args.data<void>(binding.at[kSignature<kUpdate>.At("head")])),
-        journal_(*journal), lock_(journal->mutex), raw_(args), binding_(binding), args_(raw_, binding_), writer_(writer) {}
+        journal_(*journal), lock_(journal->mutex), raw_(args), binding_(binding), args_(raw_, binding_),
+        writer_(writer), beyond_memory_(beyond_memory) {}
 
   // Makes the lock anew: no process may use it. Repairs the state if an operation was interrupted.
   bool Begin() {
@@ -145,6 +148,17 @@ class Shared : public ProcessLock {
     Record(&journal_.slot, slot);
   }
 
+  // Announces that rows from a slot on are about to be read or written: the system reads them from the disk, and goes on
+  // with those announced next, while a copy would wait for one page after the other.
+  void Expect(int64_t slot, int64_t rows) const {
+    if (!beyond_memory_) return;
+    const int64_t capacity = args_.capacity(), before_end = std::min(rows, capacity - slot);
+    for (int i = 0; i < args_.columns(); ++i) {
+      Advise(args_.raw().data<char>(i), slot * args_.RowBytes(i), before_end * args_.RowBytes(i));
+      if (rows > before_end) Advise(args_.raw().data<char>(i), 0, std::min(rows, capacity) * args_.RowBytes(i));
+    }
+  }
+
   void Keep() { Record<int64_t>(&journal_.slot, -1); }
 
  private:
@@ -155,6 +169,16 @@ class Shared : public ProcessLock {
   void Commit() {
     Record(&journal_.inserted, serials()[0]);
     Record(&journal_.oldest, serials()[0] - *count());
+  }
+
+  // A column begins at a page.
+  static void Advise(char *column, int64_t begin, int64_t bytes) {
+#ifdef __linux__
+    const int64_t page = begin & ~int64_t{4095};
+    madvise(column + page, static_cast<size_t>(begin + bytes - page), MADV_WILLNEED);
+#else
+    (void)column, (void)begin, (void)bytes;
+#endif
   }
 
   // Copies the row in a slot to the undo row, or back.
@@ -248,6 +272,7 @@ class Shared : public ProcessLock {
   const Binding binding_;
   const Bound<kUpdate> args_;
   const int64_t writer_;
+  const bool beyond_memory_;
   int depth_ = 0;  // of this process; the lock guards it
 };
 

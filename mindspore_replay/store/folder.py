@@ -22,6 +22,7 @@ import numpy as np
 
 from . import sharing, state
 from .folder_header import Header, bad_folder, read_header, write_header
+from .memory import memory_limit
 from .options import Options
 from .schema import Schema
 
@@ -94,6 +95,9 @@ class Folder:
         self._owner, self._lock = owner, lock
         places = _places(header.schema, header.options)
         self._maps = {name: _mapped(path / name, size) for name, size in _sizes(places).items()}
+        if self.is_beyond_memory():  # else a fault would read pages around a row, which push others out
+            for name in set(self._maps) - {_STATE}:
+                self._maps[name].madvise(mmap.MADV_RANDOM)
         self.arrays = {
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
@@ -127,6 +131,10 @@ class Folder:
             return not _locked(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
+
+    def is_beyond_memory(self) -> bool:
+        """Return True if the columns are larger than a half of the memory that this process may use."""
+        return sum(map(len, self._maps.values())) > memory_limit() // 2
 
     def join(self) -> None:
         """Let other processes use the folder, whose lock is ready now."""

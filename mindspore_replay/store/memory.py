@@ -1,8 +1,11 @@
 """Memory for the arrays of a buffer."""
 
+import contextlib
 import math
 import mmap
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,23 @@ import numpy as np
 _LINE, _HUGE = 64, 1 << 21
 #: On other systems, such as Windows, anonymous memory is always private.
 _PRIVATE: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+
+
+#: Files with the limit of a control group, in bytes: version 2, and 1.
+_LIMITS = "/sys/fs/cgroup{}/memory.max", "/sys/fs/cgroup/memory{}/memory.limit_in_bytes"
+
+
+def memory_limit() -> int:
+    """Return the bytes of memory that this process may use: the machine's, or the limit of its control groups."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            number, controllers, group = line.split(":", 2)
+            for path in {"0": _LIMITS[:1]}.get(number, _LIMITS[1:] if "memory" in controllers.split(",") else ()):
+                for place in (group.rstrip("/"), ""):  # a container may not see its group under its name
+                    with contextlib.suppress(OSError, ValueError):
+                        found.append(int(Path(path.format(place)).read_text(encoding="utf-8")))
+    return min(found)
 
 
 def zeros(layout: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, np.ndarray]:

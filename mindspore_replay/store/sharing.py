@@ -66,19 +66,21 @@ class Sharing:
         state (Mapping[str, Union[Array, Sequence[Array]]]): The state, as arguments of kernels.
         alone (bool): Whether no other process uses the arrays. Then the lock is made anew, and an operation that a dead
             process began is completed or undone.
+        beyond_memory (bool): Whether the arrays are in files that are larger than memory.
 
     Raises:
         KernelError: If the lock cannot be made.
     """
 
     def __init__(
-        self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], alone: bool
-    ) -> None:
+        self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], alone: bool,
+        beyond_memory: bool,
+    ) -> None:  # fmt: skip
         row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(schema)]
         call = Call("update", options.groups, {**state, "rows": row})
         handle: Any = library.library_for("CPU").handle
         journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
-        status = handle.replay_share(journal, writer, int(alone), *call.raw())
+        status = handle.replay_share(journal, writer, int(alone), int(beyond_memory), *call.raw())
         if status != library.OK:
             raise library.KernelError("replay_share", status)
         weakref.finalize(self, _unshare, ctypes.c_void_p(arrays["head"].ctypes.data), call)

@@ -76,7 +76,9 @@ class Store:
     def _begin_sharing(self, folder: "Folder") -> None:
         """Let kernels use the folder's lock; raise a ValueError if its state is damaged, which is then left alone."""
         try:
-            self._sharing = Sharing(self.schema, self.options, folder.arrays, self._state, folder.alone)
+            self._sharing = Sharing(
+                self.schema, self.options, folder.arrays, self._state, folder.alone, folder.is_beyond_memory()
+            )
             if folder.alone and not folder.is_new:
                 self.check()
         except BaseException:

@@ -349,7 +349,7 @@ void CountShared() {
   alignas(64) static int64_t journal[17] = {};
   journal[11] = -1;
   uint32_t changes = 0;
-  const auto share = Find<int (*)(void *, int64_t, int, int, void **, int *, int64_t **, const char **)>("replay_share");
+  const auto share = Find<int (*)(void *, int64_t, int, int, int, void **, int *, int64_t **, const char **)>("replay_share");
   const auto hold = Find<int (*)(const void *)>("replay_hold");
   const auto wait = Find<void (*)(const uint32_t *, uint32_t, int64_t)>("replay_wait");
   const auto wake = Find<void (*)(uint32_t *)>("replay_wake");
@@ -359,7 +359,7 @@ void CountShared() {
     Measure(name, [&] { call(address); });
   };
   Measure("replay_share: a weighted buffer", [&] {
-    status = share(journal, 1, 1, static_cast<int>(arrays.params.size()), arrays.params.data(), arrays.ndims.data(),
+    status = share(journal, 1, 1, 0, static_cast<int>(arrays.params.size()), arrays.params.data(), arrays.ndims.data(),
                    arrays.shapes.data(), arrays.dtypes.data());
   });
   Measure("replay_hold: a shared buffer", [&] { status += hold(head); });

@@ -37,7 +37,7 @@ void TestShared() {
   replay::Journal journal = {};
   journal.slot = -1;
   const auto share = [&](int alone) {
-    return replay_share(&journal, 7, alone, static_cast<int>(arrays.params.size()), arrays.params.data(),
+    return replay_share(&journal, 7, alone, 1, static_cast<int>(arrays.params.size()), arrays.params.data(),
                         arrays.ndims.data(), arrays.shapes.data(), arrays.dtypes.data());
   };
   void *head = buffer["head"].bytes.data();

@@ -109,6 +109,15 @@ def test_the_same_draws_as_in_memory(kind: str, tmp_path: Path):
     assert states[0] == states[1]
 
 
+def test_files_larger_than_memory_are_read_ahead(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    memory = make(kind)
+    monkeypatch.setattr(folder_module, "memory_limit", lambda: 0)
+    stored = make(kind, storage=tmp_path / "rows")
+    fill(memory, stored)
+    same(memory.sample(), stored.sample())
+    same(memory.get_item(range(-9, 9)), stored.get_item(range(-9, 9)))
+
+
 def test_a_buffer_in_the_hosts_memory_draws_the_same(kind: str):
     memory, host = make(kind), make(kind, storage="host")
     fill(memory, host)

@@ -112,7 +112,10 @@ void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
   int32_t *count = args.data<int32_t>(NAMED("count"));
   int64_t *inserted = args.data<int64_t>(NAMED("serials"));
   const replay::RingWrite plan = replay::PlanWrite(n, *head, *count, capacity);
-  if (args.shared() != nullptr) args.shared()->Evict(*inserted + std::min<int64_t>(n - plan.count, 0));
+  if (args.shared() != nullptr) {
+    args.shared()->Evict(*inserted + std::min<int64_t>(n - plan.count, 0));
+    args.shared()->Expect(plan.slot, plan.written);
+  }
   const int first_row = args.at(NAMED("rows"));
   for (int i = 0; i < args.columns(); ++i) {
     replay::WriteRows(plan, capacity, args.RowBytes(i), args.raw().data<char>(first_row + i), args.raw().data<char>(i));
@@ -239,6 +242,9 @@ MINDSPORE_REPLAY_KERNEL(read) {
     const int64_t row = index[i];
     if (row < -count || row >= count) return replay::kIndexOutOfRange;
     slots[static_cast<size_t>(i)] = replay::SlotOf(row < 0 ? row + count : row, head, capacity);
+  }
+  if (args.shared() != nullptr) {
+    for (const int64_t slot : slots) args.shared()->Expect(slot, 1);
   }
   std::vector<replay::Gathered> gathered;
   gathered.reserve(static_cast<size_t>(args.columns()));
@@ -380,13 +386,14 @@ MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
 }
 
 // Shares a buffer with other processes. The arguments are those of `update`, for one row; they must stay valid until
-// `replay_unshare`; `writer` identifies this process. With `alone`, the journal's lock is made anew and an interrupted operation repaired.
-MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int alone, int nparam, void **params, int *ndims,
+// `replay_unshare`; `writer` identifies this process. With `alone`, the journal's lock is made anew and an interrupted operation repaired; with
+// `beyond_memory`, rows are read ahead.
+MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int alone, int beyond_memory, int nparam, void **params, int *ndims,
                                          int64_t **shapes, const char **dtypes) {
   const replay::Arguments args(nparam, params, ndims, shapes, dtypes);
   replay::Binding binding;
   if (!replay::Binder<replay::Shared::kUpdate>(args, &binding).Bind()) return replay::kBadArguments;
-  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), writer, args, binding);
+  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), writer, beyond_memory != 0, args, binding);
   if (alone != 0 && !shared->Begin()) return replay::kNoLock;
   replay::Locks::Of(shared->address()).Add(shared.get());
   shared.release();

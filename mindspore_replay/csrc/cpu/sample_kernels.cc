@@ -75,6 +75,9 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
       std::transform(slots.begin(), slots.end(), handles, [&](int64_t slot) { return places.HandleOf(slot); });
     }
     for (float *weights : outputs.weights) std::fill_n(weights, n, 1.0f);
+    if (args.shared() != nullptr) {
+      for (const int64_t slot : slots) args.shared()->Expect(slot, 1);
+    }
     replay::Gather(outputs.rows, slots.data(), n);
   };
   if (!args.HasGroup(replay::kRowStateGroup)) {
@@ -114,6 +117,16 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, cons
     const int64_t bytes = (target.output.runs - 1 + target.output.length) * target.row_bytes;
     const char *begin = target.rows + timeline.Shifted(window.start.slot, first) * target.row_bytes;
     for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(begin + line);
+  }
+}
+
+// Announces the rows of windows in shared memory.
+void Expect(const replay::Shared &shared, const Timeline &timeline, const std::vector<Window> &windows) {
+  for (const Window &window : windows) {
+    const replay::Start &start = window.start;
+    const int64_t steps = start.before + start.after + 1;  // with the observation after the last
+    shared.Expect(timeline.Shifted(start.slot, -start.before), steps * timeline.streams());
+    if (window.goal_slot >= 0) shared.Expect(window.goal_slot, 1);
   }
 }
 
@@ -171,6 +184,7 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     const Status status = replay::Draw(plan, timeline, random, bounds, n, slots.data());
     if (status != replay::kOk) return status;
     const std::vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
+    if (args.shared() != nullptr) Expect(*args.shared(), timeline, windows);
     for (int64_t *to : handles) {
       std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
     }
