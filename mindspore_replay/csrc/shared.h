@@ -276,6 +276,12 @@ class Shared : public ProcessLock {
   int depth_ = 0;  // of this process; the lock guards it
 };
 
+// Announces the rows in these slots, if they are in shared memory. Not inlined: it would change how callers are compiled.
+__attribute__((noinline, cold)) inline void ExpectRows(const Shared *shared, const std::vector<int64_t> &slots) {
+  if (shared == nullptr) return;
+  for (const int64_t slot : slots) shared->Expect(slot, 1);
+}
+
 }  // namespace replay
 
 #endif  // MINDSPORE_REPLAY_SHARED_H_

@@ -243,9 +243,7 @@ MINDSPORE_REPLAY_KERNEL(read) {
     if (row < -count || row >= count) return replay::kIndexOutOfRange;
     slots[static_cast<size_t>(i)] = replay::SlotOf(row < 0 ? row + count : row, head, capacity);
   }
-  if (args.shared() != nullptr) {
-    for (const int64_t slot : slots) args.shared()->Expect(slot, 1);
-  }
+  replay::ExpectRows(args.shared(), slots);
   std::vector<replay::Gathered> gathered;
   gathered.reserve(static_cast<size_t>(args.columns()));
   const int first_row = args.at(NAMED("rows"));

@@ -75,23 +75,23 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
       std::transform(slots.begin(), slots.end(), handles, [&](int64_t slot) { return places.HandleOf(slot); });
     }
     for (float *weights : outputs.weights) std::fill_n(weights, n, 1.0f);
-    if (args.shared() != nullptr) {
-      for (const int64_t slot : slots) args.shared()->Expect(slot, 1);
-    }
     replay::Gather(outputs.rows, slots.data(), n);
   };
   if (!args.HasGroup(replay::kRowStateGroup)) {
     if (plan.draw != replay::kUniformly || plan.max_use != 0) return replay::kBadArguments;
     return replay::WithPlaces(args, [&](const auto &places) {
       const Status status = replay::DrawUniformly(plan, places, random, bounds, n, slots.data());
-      if (status == replay::kOk) give(places);
-      return status;
+      if (status != replay::kOk) return status;
+      replay::ExpectRows(args.shared(), slots);
+      give(places);
+      return replay::kOk;
     });
   }
   const double beta = *args.data<double>(NAMED("given_beta"));
   return replay::WithRows(args, [&](const auto &rows) {
     const Status status = replay::Draw(plan, rows, random, bounds, n, slots.data());
     if (status != replay::kOk) return status;
+    replay::ExpectRows(args.shared(), slots);
     give(rows.places());
     const replay::RowState &row_state = rows.row_state();
     if (plan.draw == replay::kByPriority) {
@@ -120,13 +120,15 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, cons
   }
 }
 
-// Announces the rows of windows in shared memory.
-void Expect(const replay::Shared &shared, const Timeline &timeline, const std::vector<Window> &windows) {
+// Announces the rows of windows, if they are in shared memory. Not inlined, as `ExpectRows`.
+__attribute__((noinline, cold)) void ExpectWindows(const replay::Shared *shared, const Timeline &timeline,
+                                                   const std::vector<Window> &windows) {
+  if (shared == nullptr) return;
   for (const Window &window : windows) {
     const replay::Start &start = window.start;
     const int64_t steps = start.before + start.after + 1;  // with the observation after the last
-    shared.Expect(timeline.Shifted(start.slot, -start.before), steps * timeline.streams());
-    if (window.goal_slot >= 0) shared.Expect(window.goal_slot, 1);
+    shared->Expect(timeline.Shifted(start.slot, -start.before), steps * timeline.streams());
+    if (window.goal_slot >= 0) shared->Expect(window.goal_slot, 1);
   }
 }
 
@@ -184,7 +186,7 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     const Status status = replay::Draw(plan, timeline, random, bounds, n, slots.data());
     if (status != replay::kOk) return status;
     const std::vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
-    if (args.shared() != nullptr) Expect(*args.shared(), timeline, windows);
+    ExpectWindows(args.shared(), timeline, windows);
     for (int64_t *to : handles) {
       std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
     }
