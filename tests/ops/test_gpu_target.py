@@ -40,7 +40,7 @@ def test_the_tests_of_the_ring(environment: dict[str, str]):
         "-k",
         names,
     )
-    assert int(re.findall(r"(\d+) passed", out)[0]) >= 15, out[-500:]
+    assert int(re.findall(r"(\d+) passed", out)[0]) >= 12, out[-500:]
 
 
 def test_all_kinds_of_buffers_give_what_they_give_on_the_cpu(environment: dict[str, str]):

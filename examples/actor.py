@@ -1,0 +1,139 @@
+"""An actor of ``actors.py``: steps environments and inserts their transitions, without MindSpore.
+
+    python examples/actor.py FOLDER NUMBER          # started by actors.py
+
+It evaluates the network with NumPy, and reads newer weights from a file that the learner maps into memory too.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from mindspore_replay import attach
+
+#: Files in the folder of the actors.
+ROWS, WEIGHTS, SETTINGS = "rows", "weights", "settings.json"
+
+
+class SharedWeights:
+    """The weights of a network in a file that processes map into memory.
+
+    The file has two copies. Version v is in copy v % 2, and the number is raised when the copy is complete: a reader
+    whose version is still the same after reading has read a complete copy.
+
+    Args:
+        path (Path): The file.
+        shapes (list[list[int]]): Shapes of the weights.
+        create (bool): Whether to make the file. Default: ``False``.
+    """
+
+    def __init__(self, path: Path, shapes: list[list[int]], create: bool = False) -> None:
+        self._shapes, self._sizes = shapes, [int(np.prod(shape)) for shape in shapes]
+        mode: Any = "w+" if create else "r+"
+        numbers = np.memmap(path, np.float32, mode, shape=(2 + 2 * sum(self._sizes),))
+        self._version = numbers[:2].view(np.int64)
+        self._copies = numbers[2:].reshape(2, -1)
+
+    @property
+    def version(self) -> int:
+        """The number of the newest version; 0 if there is none."""
+        return int(self._version[0])
+
+    def write(self, weights: list[np.ndarray]) -> None:
+        """Publish a new version."""
+        version = self.version + 1
+        self._copies[version % 2] = np.concatenate([weight.ravel() for weight in weights])
+        self._version[0] = version
+
+    def read(self) -> tuple[int, list[np.ndarray]]:
+        """Return the number of the newest version, and its weights."""
+        while True:
+            version = self.version
+            flat = self._copies[version % 2].copy()
+            if self.version == version:
+                parts = np.split(flat, np.cumsum(self._sizes)[:-1])
+                return version, [part.reshape(shape) for part, shape in zip(parts, self._shapes)]
+
+
+def action_values(network: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Evaluate the network of a `DuelingHead` for observations that are already scaled. Shape ``[E, actions]``."""
+    *hidden, value_weight, value_bias, advantage_weight, advantage_bias = network
+    for weight, bias in zip(hidden[::2], hidden[1::2]):
+        x = np.maximum(x @ weight.T + bias, 0)
+    advantage = x @ advantage_weight.T + advantage_bias
+    return x @ value_weight.T + value_bias + advantage - advantage.mean(1, keepdims=True)
+
+
+class Actor:
+    """Environments in a process of their own.
+
+    Args:
+        folder (Path): Folder with the rows, the weights and the settings.
+        number (int): Number of the actor; the first explores most.
+    """
+
+    def __init__(self, folder: Path, number: int) -> None:
+        settings = json.loads((folder / SETTINGS).read_text())
+        config = settings["config"]
+        plan = config["actors"]
+        self.epsilon = plan["epsilon"] ** (1 + plan["alpha"] * number / max(plan["number"] - 1, 1))
+        self.scale = np.array(config["learner"]["observation_scale"], np.float32)
+        self.gamma, self.gather = config["gamma"], plan["gather"]
+        self.buffer = attach(folder / ROWS)
+        self.weights = SharedWeights(folder / WEIGHTS, settings["shapes"])
+        self.version, self.network = self.weights.read()
+        self.rng = np.random.default_rng([settings["seed"], number])
+        mode = gym.vector.AutoresetMode.SAME_STEP
+        self.envs = gym.make_vec(
+            config["environment"], config["num_envs"], vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
+        )
+        self.observation, _ = self.envs.reset(seed=int(self.rng.integers(1_000_000)))
+        self.returns = np.zeros(config["num_envs"])
+
+    def run(self) -> None:
+        """Act until the learner closes the buffer; print the return of each episode that ends."""
+        while True:
+            if self.weights.version != self.version:
+                self.version, self.network = self.weights.read()
+            steps = [self.step() for _ in range(self.gather)]
+            *rows, error = (np.concatenate(column) for column in zip(*steps))
+            self.buffer.insert(rows, priority=error)
+
+    def step(self) -> list[np.ndarray]:
+        """Step each environment once; return the transitions and their errors."""
+        values = action_values(self.network, self.observation * self.scale)
+        guesses = self.rng.integers(values.shape[1], size=len(values))
+        actions = np.where(self.rng.random(len(values)) < self.epsilon, guesses, values.argmax(1)).astype(np.int32)
+        observation, reward, terminated, truncated, infos = self.envs.step(actions)
+        done = terminated | truncated
+        next_observation = observation.copy()
+        for i in np.flatnonzero(done):  # `observation` is already the first of the next episode
+            next_observation[i] = infos["final_obs"][i]
+        next_value = action_values(self.network, next_observation * self.scale).max(1)
+        error = reward + self.gamma * ~terminated * next_value - values[np.arange(len(values)), actions]
+        row = [self.observation, actions, reward.astype(np.float32), next_observation, terminated]
+        self.observation = observation
+        self.returns += reward
+        for value in self.returns[done]:
+            print(value, flush=True)
+        self.returns[done] = 0
+        return [*row, np.abs(error).astype(np.float32)]
+
+
+def main() -> None:
+    folder, number = Path(sys.argv[1]), int(sys.argv[2])
+    actor = Actor(folder, number)
+    assert "mindspore" not in sys.modules
+    try:
+        actor.run()
+    except RuntimeError as error:
+        if not actor.buffer.closed:  # the learner died
+            sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The example whose actors share the buffer's memory with the learner."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from places import ROOT
+
+from mindspore_replay import load_config
+
+pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
+
+
+@pytest.fixture
+def actor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import the actor's script as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    import actor
+
+    return actor
+
+
+def command(folder: Path, steps: int) -> list[Any]:
+    """Return the command of a run with two actors and short evaluations."""
+    config = load_config(ROOT / "configs" / "actors_cartpole.yaml")
+    config["replay_buffer"]["limiter"] |= {"samples_per_insert": 32, "min_size": 300, "error_buffer": 1000}
+    config["evaluation"] |= {"episodes": 10, "final_episodes": 10}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    options = ["--actors", 2, "--steps", steps, "--config", folder / "config.yaml", "--out", folder]
+    return [sys.executable, ROOT / "examples" / "actors.py", *map(str, options)]
+
+
+def test_actors_fill_the_buffer(tmp_path: Path):
+    done = subprocess.run(command(tmp_path, 600), capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "mean return of 10 greedy episodes" in done.stdout
+    steps = int(done.stdout.split(" steps, ")[0].split()[-1])
+    assert 600 <= steps < 700
+    assert len(json.loads((tmp_path / "history.json").read_text())["episodes"]) >= 5
+    assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def children(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("killed", ["actor", "interrupt"])
+def test_the_end_of_a_process_ends_all(tmp_path: Path, killed: str):
+    learner = subprocess.Popen(command(tmp_path, 1_000_000), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "best.ckpt").exists():  # it learns
+        assert time.monotonic() < deadline
+        assert learner.poll() is None
+        time.sleep(0.1)
+    actors = [child for child in children(learner.pid) if "actor.py" in Path(f"/proc/{child}/cmdline").read_text()]
+    assert len(actors) == 2
+    if killed == "actor":
+        subprocess.run(["kill", "-9", str(actors[1])], check=True)
+    else:
+        learner.send_signal(signal.SIGINT)
+    _, errors = learner.communicate(timeout=300)
+    assert learner.returncode != 0
+    if killed == "actor":
+        assert errors.strip().endswith("RuntimeError: actor 1 ended with exit code -9"), errors[-2000:]
+    assert "actor.py" not in errors, errors[-2000:]  # no traceback of an actor
+    while any(Path(f"/proc/{child}").exists() for child in actors):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_weights_are_read_whole(actor: Any, tmp_path: Path):
+    shapes = [[40, 50], [50]]
+    written, read = (actor.SharedWeights(tmp_path / "weights", shapes, create) for create in (True, False))
+    assert read.version == 0
+    stop = threading.Event()
+
+    def write() -> None:
+        for value in range(1, 10**9):
+            if stop.is_set():
+                return
+            written.write([np.full(shape, value, np.float32) for shape in shapes])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while read.version == 0:
+        time.sleep(0.001)
+    try:
+        for _ in range(300):
+            version, weights = read.read()
+            assert [weight.shape for weight in weights] == [(40, 50), (50,)]
+            assert {float(value) for weight in weights for value in weight.flat} == {float(version)}
+    finally:
+        stop.set()
+        thread.join()
