@@ -10,8 +10,9 @@ round measures each once, one after the other. Tables of medians go to standard 
 the row is in the buffer.
 
 ``larger``: rows of four Atari frames, inserted once by 64, then drawn at random by 32, by a process in a memory cgroup
-(version 1; it must be writable). It has the disk of ``--folder``. The limit is shown to hold by a buffer in memory,
-whose process must be killed.
+(version 1; it must be writable). The limit comes on top of the memory that a process has when its libraries are
+loaded. Files are in ``--folder``, which should be on a disk. A buffer in memory, whose process must be killed, shows
+that the limit holds.
 """
 
 import argparse
@@ -104,22 +105,14 @@ def insert(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Figures
 
 
 class MemoryGroup:
-    """A group of processes with a limit of memory, which includes the files that they use.
+    """A group of processes whose memory can be limited, with that of the files that they use."""
 
-    Args:
-        limit (int): Bytes.
-    """
-
-    def __init__(self, limit: int) -> None:
+    def __init__(self) -> None:
         self.path = GROUPS / f"mindspore_replay_{os.getpid()}"
-        self.limit = limit
 
     def __enter__(self) -> "MemoryGroup":
         try:
             self.path.mkdir()
-            for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
-                if (self.path / name).exists():
-                    (self.path / name).write_text(str(self.limit))
         except OSError as error:
             raise SystemExit(f"'larger' needs a writable memory cgroup of version 1 in {GROUPS}: {error}") from None
         return self
@@ -132,9 +125,16 @@ class MemoryGroup:
         """Move this process into the group."""
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
+    def limit(self, size: int) -> None:
+        """Limit the group to so many bytes, and count anew what it uses at most."""
+        for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
+            if (self.path / name).exists():
+                (self.path / name).write_text(str(size))
+        (self.path / "memory.max_usage_in_bytes").write_text("0")
+
     @property
     def most(self) -> int:
-        """The largest number of bytes used so far."""
+        """The largest number of bytes used since the limit was set."""
         return int((self.path / "memory.max_usage_in_bytes").read_text())
 
     @property
@@ -154,22 +154,35 @@ def larger_once(name: str, place: Installation, options: argparse.Namespace, fol
     python = place.python(options.environments)
     environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}:{HERE.parent.parent}", "GLOG_v": "3"}
     limited = "no limit" not in name
-    with tempfile.TemporaryDirectory(dir=folder) as files, MemoryGroup(options.limit) as group:
-        done = subprocess.run(
+    with tempfile.TemporaryDirectory(dir=folder) as files, MemoryGroup() as group:
+        process = subprocess.Popen(
             [str(python), "-m", f"comparison.processes.{place.module}", str(rows), str(options.seconds), files,
              *place.arguments],
-            stdout=subprocess.PIPE, text=True, cwd=files, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=files, env=environment,
             preexec_fn=group.enter if limited else None,
         )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
         figures: dict[str, float] = {}
-        for line in done.stdout.splitlines():
-            if line.startswith("{"):
-                figures.update(json.loads(line))
-        if done.returncode:
+        for line in process.stdout:
+            if not line.startswith("{"):  # from a library
+                continue
+            figures.update(json.loads(line))
+            if len(figures) == 1:
+                if limited:
+                    group.limit(int(figures["heap"]) + options.limit)
+                process.stdin.write("\n")
+                process.stdin.flush()
+        process.stdin.close()
+        process.stdout.close()
+        if process.wait():
             killed = f", killed for its memory at {group.most >> 20} MiB" if group.kills else ""
-            raise PeerError(f"its process ended with {done.returncode}{killed}")
+            raise PeerError(f"its process ended with {process.returncode}{killed}")
         if limited:
             figures["most"] = group.most
+    for name in ("heap", "most"):
+        if name in figures:
+            figures[name] /= 1 << 20
     return figures
 
 
@@ -191,7 +204,7 @@ def larger(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Figures
     return results, {"limit": options.limit}
 
 
-UNITS = {"insert": "rows/s inserted", "sample": "rows/s sampled", "heap": "bytes of libraries", "most": "most bytes"}
+UNITS = {"insert": "rows/s inserted", "sample": "rows/s sampled", "heap": "MiB of libraries", "most": "most MiB"}
 
 
 def table(results: Mapping[str, Figures]) -> str:

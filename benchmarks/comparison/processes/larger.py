@@ -1,6 +1,7 @@
 """Fills a buffer of Atari rows once and draws samples; the program of a peer calls `measure`.
 
-Its arguments are the number of rows, the seconds of sampling, and a folder. It prints JSON, a line after each part.
+Its arguments are the number of rows, the seconds of sampling, and a folder. It prints JSON: the memory that its
+libraries take, whereupon it waits for a line, then a line after each part.
 """
 
 import json
@@ -51,7 +52,8 @@ def measure(make: Callable[[int, Path], tuple[Insert, Sample]]) -> None:
             draw a sample and return its observations and actions.
     """
     rows, seconds, folder = int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
-    before = _heap()
+    _say(heap=_heap())
+    sys.stdin.readline()  # the limit is set now
     insert, sample = make(rows, folder)
     random = np.random.default_rng(0)
     batch: dict[str, np.ndarray] = {
@@ -65,7 +67,7 @@ def measure(make: Callable[[int, Path], tuple[Insert, Sample]]) -> None:
     for first in range(0, rows, BATCH):
         batch["action"][:] = numbers[:, 0] = np.arange(first, first + BATCH)
         insert(batch)
-    _say(heap=before, insert=rows / (time.perf_counter() - start))
+    _say(insert=rows / (time.perf_counter() - start))
     start, n, seen = time.perf_counter(), 0, set()
     while time.perf_counter() - start < seconds:
         observation, action = sample()
@@ -74,6 +76,6 @@ def measure(make: Callable[[int, Path], tuple[Insert, Sample]]) -> None:
             raise SystemExit("a sample has rows that were not inserted")
         seen.update(found.tolist())
         n += SAMPLE
-    _say(sample=n / (time.perf_counter() - start), sampled=n, distinct=len(seen))
+    _say(sample=n / (time.perf_counter() - start), distinct=len(seen))
     sys.stdout.flush()
     os._exit(0)  # without writing to the disk first: the folder is deleted
