@@ -15,16 +15,18 @@ class Installation:
     """The environment of a peer.
 
     Args:
-        module (str): Module in `comparison.peers`.
+        module (str): Module in the package.
         arguments (tuple[str, ...]): Arguments of the module.
         requirements (str): Name of the files in `requirements`; empty for the environment that runs the comparison.
         only (tuple[str, ...]): The kinds of work that it is for; empty for all.
+        package (str): Package in `comparison`.
     """
 
     module: str
     arguments: tuple[str, ...] = ()
     requirements: str = ""
     only: tuple[str, ...] = ()
+    package: str = "peers"
 
     def python(self, folder: Path) -> Path:
         """Return the interpreter, with all packages of the peer.

@@ -55,7 +55,7 @@ class PeerProcess:
     """
 
     def __init__(self, name: str, installation: Installation, environments: Path, files: Path) -> None:
-        module = f"comparison.peers.{installation.module}"
+        module = f"comparison.{installation.package}.{installation.module}"
         python = installation.python(environments)
         self._log = open(files / f"{name.replace(' ', '_')}.log", "a+", encoding="utf-8")  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -65,7 +65,12 @@ class PeerProcess:
             stderr=self._log,
             cwd=files,
             # Threads that spin while they wait would take time from the peer whose turn it is.
-            env={**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_WAIT_POLICY": "PASSIVE", "GLOG_v": "3"},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{HERE.parent}:{HERE.parent.parent}",
+                "OMP_WAIT_POLICY": "PASSIVE",
+                "GLOG_v": "3",
+            },
         )
 
     def ask(self, **question: Any) -> dict[str, Any]:
