@@ -152,7 +152,7 @@ def larger_once(name: str, place: Installation, options: argparse.Namespace, fol
     """
     rows = math.ceil(3 * options.limit / row_bytes(ATARI) / BATCH) * BATCH
     python = place.python(options.environments)
-    environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}:{HERE.parent.parent}", "GLOG_v": "3"}
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "GLOG_v": "3"}
     limited = "no limit" not in name
     with tempfile.TemporaryDirectory(dir=folder) as files, MemoryGroup() as group:
         process = subprocess.Popen(

@@ -65,12 +65,7 @@ class PeerProcess:
             stderr=self._log,
             cwd=files,
             # Threads that spin while they wait would take time from the peer whose turn it is.
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{HERE.parent}:{HERE.parent.parent}",
-                "OMP_WAIT_POLICY": "PASSIVE",
-                "GLOG_v": "3",
-            },
+            env={**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_WAIT_POLICY": "PASSIVE", "GLOG_v": "3"},
         )
 
     def ask(self, **question: Any) -> dict[str, Any]:
