@@ -61,7 +61,7 @@ class Buffer:
                 "weights": self.put(initial_weights(c)), "priorities": self.hold("float32", (c,)),
                 "max_priority": self.hold("float32", (1,), 1), "use_counts": self.hold("int32", (c,)),
                 "insertion_clocks": self.hold("int64", (c,)), "clock": self.hold("int64", (2,)),
-                "counts": self.hold("int64", (5,)), "weighting": self.hold("float64", (2,), 0.6),
+                "counts": self.hold("int64", (5,)), "row_rule": self.hold("float64", (3,), 0.6),
             }  # fmt: skip
         self.insert(c)(None)
         library.memory.wait()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .buffers.mixed import MixedReplay
     from .buffers.prioritized import PrioritizedReplayBuffer
     from .buffers.prioritized import PrioritizedReplayBuffer as PriorityReplayBuffer
+    from .buffers.queue import ReplayQueue
     from .buffers.replay import ReplayBuffer
     from .buffers.replay import ReplayBuffer as UniformReplayBuffer
     from .buffers.reservoir import ReservoirReplayBuffer
@@ -48,6 +49,7 @@ _PLACES = {
     "RateLimiter": "training.limiter",
     "ReplayBuffer": "buffers.replay",
     "ReplayMonitor": "training.monitor",
+    "ReplayQueue": "buffers.queue",
     "ReservoirReplayBuffer": "buffers.reservoir",
     "SequenceReplayBuffer": "buffers.sequence",
     "TensorBoardSink": "training.sinks",
@@ -81,6 +83,7 @@ __all__ = [
     "RateLimiter",
     "ReplayBuffer",
     "ReplayMonitor",
+    "ReplayQueue",
     "ReservoirReplayBuffer",
     "SequenceReplayBuffer",
     "TensorBoardSink",

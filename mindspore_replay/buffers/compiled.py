@@ -10,7 +10,8 @@ from mindspore import Parameter, Tensor, nn
 from ..ops import native
 from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
-from ..store import library
+from ..store import library, state
+from ..store.checks import no_room
 from ..store.inputs import as_values, check_length, ends_of, too_long
 from ..store.options import Options
 from ..store.random import ALL_ROWS
@@ -59,7 +60,7 @@ class CompiledCalls(nn.Cell):
         weighted, has_episodes = options.weighting is not None, options.rule is not None
         #: Rows of the longest episode, if that is limited.
         self._longest = 0 if options.rule is None else options.rule.max_length
-        waits = reports_failures and self._longest > 0
+        waits = reports_failures and (self._longest > 0 or options.keeps_valid)
         self._insert = graph_of(self._insert_with_ends_graph if has_episodes else self._insert_graph, waits)
         self._insert_by_priority = graph_of(
             self._insert_by_priority_with_ends_graph if has_episodes else self._insert_by_priority_graph, waits
@@ -168,6 +169,8 @@ class CompiledCalls(nn.Cell):
             if self.checks_first and not self._fits(ends, rows):
                 raise too_long(options.cls_name, self._longest)
             inputs.insert(0, Tensor(ends))
+        if self.checks_first and options.keeps_valid and rows > self.room():
+            raise self._no_room(rows)
         try:
             if priority is None:
                 self._insert(*inputs)
@@ -175,9 +178,19 @@ class CompiledCalls(nn.Cell):
                 check_length(options.cls_name, priority, rows)
                 self._insert_by_priority(Tensor(priority), *inputs)
         except library.KernelError as error:
+            if error.status == library.FULL:
+                raise self._no_room(rows) from None
             if error.status != library.TOO_LONG:
                 raise
             raise too_long(options.cls_name, self._longest) from None
+
+    def room(self) -> int:
+        """Return the number of rows that can be inserted without evicting one that can still be drawn."""
+        arrays = {name: self._parameters[name].asnumpy() for name in ("head", "count", "weights")}
+        return state.room(self._options, arrays)
+
+    def _no_room(self, rows: int) -> RuntimeError:
+        return no_room(self._options.cls_name, rows, self.room(), self._options.capacity)
 
     def _fits(self, ends: np.ndarray, rows: int) -> bool:
         """Return True if no row would make its episode too long."""

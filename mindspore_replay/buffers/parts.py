@@ -24,6 +24,7 @@ class Sampler:
         first_beta (Union[float, None]): Initial beta, if samples include importance weights.
         beta_step (float): Increment of beta for each sample.
         by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
+        keeps_valid (bool): Whether an insertion may not evict a row that can still be drawn.
     """
 
     replace = True
@@ -33,6 +34,7 @@ class Sampler:
     first_beta: float | None = None
     beta_step = 0.0
     by_buffer = False
+    keeps_valid = False
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Check the sampler's arguments; a TypeError or ValueError names the class `name`."""
@@ -101,6 +103,25 @@ class Prioritized(Sampler):
     def draw(self, weighted: bool) -> str:
         """Return the name of the draw."""
         return "priority"
+
+
+class InOrder(Sampler):
+    """Draws the oldest valid rows, or the newest ones first."""
+
+    def __init__(self, order: str, when_full: str) -> None:
+        self.order, self.when_full = order, when_full
+
+    def check(self, name: str, sample_size: int, capacity: int) -> None:
+        """Raise an error that names an argument outside its range."""
+        if self.order not in ("fifo", "lifo"):
+            raise ValueError(f"For '{name}', 'order' must be 'fifo' or 'lifo', but got {self.order!r}.")
+        if self.when_full not in ("block", "evict"):
+            raise ValueError(f"For '{name}', 'when_full' must be 'block' or 'evict', but got {self.when_full!r}.")
+        self.keeps_valid = self.when_full == "block"
+
+    def draw(self, weighted: bool) -> str:
+        """Return the name of the draw."""
+        return "oldest_first" if self.order == "fifo" else "newest_first"
 
 
 def sampler_of(
@@ -281,6 +302,7 @@ class Parts(NamedTuple):
             seed=seed,
             weighting=sampler.weighting if weighted else None,
             rule=rule,
+            keeps_valid=sampler.keeps_valid,
             max_staleness=limits.max_staleness,
             reservoir=self.reservoir,
             beta=sampler.first_beta,

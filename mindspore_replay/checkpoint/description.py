@@ -36,7 +36,8 @@ class _NotWrittenError(Exception):
 def describe(buffers: Any) -> dict[str, Any]:
     """Describe how to make such buffers; for those that cannot be made from a file, give the reason."""
     if isinstance(buffers, Buffer):
-        limiter = {} if buffers.limiter is None else {"limiter": {"timeout": buffers.limiter.timeout}}
+        limits = isinstance(buffers.limiter, RateLimiter)
+        limiter = {"limiter": {"timeout": buffers.limiter.timeout}} if limits else {}
         arguments = _arguments(buffers, _BUFFERS)
         return {"class": type(buffers).__name__, "capacity": buffers.capacity, **limiter, **arguments}
     if isinstance(buffers, MixedReplay):

@@ -11,6 +11,7 @@ from mindspore import nn
 from ..buffers.elastic import ElasticReplayBuffer
 from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.prioritized import PrioritizedReplayBuffer
+from ..buffers.queue import ReplayQueue
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
@@ -31,6 +32,7 @@ BUFFER_TYPES: dict[str, type] = {
     "episode": EpisodeReplayBuffer,
     "reservoir": ReservoirReplayBuffer,
     "elastic": ElasticReplayBuffer,
+    "queue": ReplayQueue,
 }
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}

@@ -22,7 +22,7 @@ RowState RowStateOf(const Bound<kOperator> &args) {
           args.template data_or_null<int64_t>(NAMED("insertion_clocks")),
           args.template data_or_null<Clock>(NAMED("clock")),
           args.template data_or_null<Counts>(NAMED("counts")),
-          args.template data_or_null<WeightRule>(NAMED("weighting"))};
+          args.template data_or_null<RowRule>(NAMED("row_rule"))};
 }
 
 template <int kOperator>
@@ -72,6 +72,14 @@ Status WithRows(const Bound<kOperator> &args, const Use &use) {
     }
   }
   return call(Alone<Cursors>(CursorsOf(args), RowStateOf(args)));
+}
+
+// True if n rows may be inserted: if the rule keeps rows that can still be drawn, none of them is evicted.
+template <typename Reach>
+REPLAY_BOTH bool HasRoom(const Reach &reach, int64_t n) {
+  const Cursors &ring = reach.places();
+  if (reach.row_state().rule->keep == 0 || n <= ring.capacity - ring.count) return true;
+  return n <= ring.capacity - ring.count + reach.Unneeded();
 }
 
 }  // namespace replay

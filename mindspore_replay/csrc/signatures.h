@@ -26,7 +26,7 @@ constexpr std::string_view kGroups[] = {
     "random = random_state:i64[2]",
     "reservoir = row_serials:i64[C] random_state:i64[2]",
     "row_state = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[2] "
-    "counts:i64[5] weighting:f64[2]",
+    "counts:i64[5] row_rule:f64[3]",
     "episodes = steps:i64[C] flags:u8[C] window_rule:i64[6]",
 };
 
@@ -34,7 +34,7 @@ constexpr int kNumberOfGroups = sizeof(kGroups) / sizeof(kGroups[0]);
 
 constexpr std::string_view kOperators[] = {
     "insert: columns ring ?reservoir "
-    "?row_state(priorities,use_counts,insertion_clocks,weights,max_priority,clock,weighting) ?episodes rows[n] "
+    "?row_state(priorities,use_counts,insertion_clocks,weights,max_priority,clock,row_rule) ?episodes rows[n] "
     "row_state?priority=max_priority:f32[1|n] episodes?ends:u8[1|n] -> stored:i32[1]",
     "update: columns ring ?reservoir ?row_state ?episodes handles:i64[n] rows[n] -> dead:i32[1]",
     "read: columns ring index:i64[n] -> rows[n]",
@@ -42,7 +42,7 @@ constexpr std::string_view kOperators[] = {
     "episodes?powers:f64[p] row_state?beta:f64[1] sample_range:i64[2] row_state?given_beta:f64[1] -> outputs[m]",
     "sample_groups: columns ring random row_state(weights,clock) episodes options:i64[2] template:any[G,L] -> mask:bool[G,L] "
     "rows[G,L]",
-    "update_priorities: ring ?reservoir row_state(priorities,use_counts,weights,max_priority,clock,counts,weighting) ?episodes "
+    "update_priorities: ring ?reservoir row_state(priorities,use_counts,weights,max_priority,clock,counts,row_rule) ?episodes "
     "handles:i64[n] priority:f32[1|n] -> dead:i32[1]",
     "delete: ring ?reservoir row_state(use_counts,insertion_clocks,weights,clock,counts) ?episodes handles:i64[n] -> "
     "removed:i32[1]",
@@ -50,7 +50,7 @@ constexpr std::string_view kOperators[] = {
     "ticks:i64[1] -> now:i64[1]",
     "info: ring ?reservoir row_state(priorities,use_counts,insertion_clocks,clock) ?episodes handles:i64[n] -> priority:f32[n] "
     "uses:i32[n] staleness:i64[n]",
-    "end_episodes: ring row_state(priorities,use_counts,weights,clock,weighting) episodes flag:u8[1] -> ended:i32[1]",
+    "end_episodes: ring row_state(priorities,use_counts,weights,clock,row_rule) episodes flag:u8[1] -> ended:i32[1]",
     "reset: ring ?reservoir ?row_state ?episodes -> stored:i32[1]",
     "sums: ring row_state(priorities,weights) ranges:i64[2m] -> sums:f64[m]",
     "summary: ring row_state(priorities,weights) -> summary:f64[3]",

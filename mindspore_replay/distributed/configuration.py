@@ -5,6 +5,7 @@ from typing import Any
 
 from ..buffers.base import Buffer
 from ..buffers.elastic import ElasticReplayBuffer
+from ..buffers.queue import ReplayQueue
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.storage import DEVICE, HOST
 from ..checkpoint.description import describe
@@ -138,6 +139,11 @@ def template(config: Mapping[str, Any]) -> Buffer:
     if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, Buffer):
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
+        )
+    if isinstance(buffer, ReplayQueue):
+        raise ValueError(
+            f"For '{_NAME}', 'type' must not be queue: shards would deliver rows in an order of their own. Attach "
+            "processes to a queue in a folder."
         )
     if buffer.options.plan.strategy != "none":
         raise ValueError(

@@ -8,10 +8,11 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
+from ..store.options import Options
 from ..store.tree import FANOUT
-from ..store.windows import WindowRule
 from .in_place import InPlace
 from .ring import Gather, RingWrite
+from .room import Room
 from .starts import eligibility
 from .state import State
 from .sum_tree import CompositeTree
@@ -25,10 +26,10 @@ class CompositeInsert:
     all rows or one for each, shape ``[]`` or ``[n]``; ``None`` in a buffer without weights, or without windows.
     """
 
-    def __init__(self, state: State, columns: Columns, factors: Tensor, rule: WindowRule | None) -> None:
+    def __init__(self, state: State, columns: Columns, options: Options) -> None:
         self.state = state
         self.ring = RingWrite(state.capacity, columns.shapes)
-        self.row_state = None if state.weights is None else _RowState(state, columns, self.ring, factors, rule)
+        self.row_state = None if state.weights is None else _RowState(state, columns, self.ring, options)
 
     def __call__(self, rows, priority, ends):
         """Append rows and their state, and return the number of rows stored."""
@@ -44,12 +45,11 @@ class _RowState:
     A failed check does not stop what follows it; in that case the old contents are written again.
     """
 
-    def __init__(
-        self, state: State, columns: Columns, ring: RingWrite, factors: Tensor, rule: WindowRule | None
-    ) -> None:
+    def __init__(self, state: State, columns: Columns, ring: RingWrite, options: Options) -> None:
         self.state = state
         self.ring = ring
-        self.rows = eligibility(state, factors, rule)
+        self.rows = eligibility(state, state.row_rule, options.rule)
+        self.room = Room(state, options.rule) if options.keeps_valid else None
         self.rows_at = Gather(columns)
         self.shapes = columns.shapes
         self.tree = CompositeTree(state.capacity)
@@ -60,7 +60,7 @@ class _RowState:
     def __call__(self, rows, priority, ends):
         n = self.ring.rows_of(rows)
         slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.tree.index)
-        ok, steps = self.rows.before_insertion(slots, n, ends, self.accepts(priority))
+        ok, steps = self.rows.before_insertion(slots, n, ends, self.accepts(priority, n))
         given = ops.reshape(priority, (-1,))
         given = given[n - slots.shape[0] :] if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
         tree = self.tree.view(self.state.weights)
@@ -77,10 +77,14 @@ class _RowState:
         self.rows.after_insertion(steps)
         return kept
 
-    def accepts(self, priority):
-        """Return True for valid priorities; fail the graph otherwise."""
+    def accepts(self, priority, n):
+        """Return True for valid priorities, and room for n rows; fail the graph otherwise."""
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
+        if self.room is not None:
+            room = self.room()
+            self.check(room >= n, (room,))
+            ok = ops.logical_and(ok, room >= n)
         return ok
 
     def set_state(self, slots, given, ok):

@@ -58,7 +58,7 @@ class Operators:
         if options.reservoir:
             self._insert = make("insert", lambda: CompositeReservoirInsert(state, columns))
         else:
-            self._insert = make("insert", lambda: CompositeInsert(state, columns, state.weighting, rule))
+            self._insert = make("insert", lambda: CompositeInsert(state, columns, options))
         self._read = make("read", lambda: CompositeRead(state, columns))
         self.native_sample = native and plan.by_kernel
         sampling = {"powers": Tensor(plan.powers()), "beta": state.beta}
@@ -77,7 +77,7 @@ class Operators:
             for i, column in enumerate(state.columns)
         )
         if self.weighted:
-            given = state, state.weighting, rule
+            given = state, state.row_rule, rule
             limit = options.max_staleness
             most = Tensor([-1 if limit is None else limit], ms.int64)
             self._delete = make("delete", lambda: updates.CompositeDelete(*given))
@@ -92,7 +92,7 @@ class Operators:
             flag = options.end_flags
             self._end_episodes = make(
                 "end_episodes",
-                lambda: updates.CompositeEndEpisodes(state, state.weighting, rule, flag),
+                lambda: updates.CompositeEndEpisodes(state, state.row_rule, rule, flag),
                 flag=Tensor([flag], ms.uint8),
             )
             self._groups = make(

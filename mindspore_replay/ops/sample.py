@@ -74,6 +74,43 @@ class _ByRank:
 
 
 @ms.jit_class
+class _InOrder:
+    """``(sample_range [2], given_beta) -> slots [n], None, ok``: the oldest eligible rows, or the newest ones first.
+
+    Weights must be 0 and 1. Not `ok`, and the graph fails, if fewer than n rows are eligible. Advances the random
+    state, as every draw does.
+    """
+
+    def __init__(self, state: State, plan: SamplePlan) -> None:
+        self.state = state
+        self.n = Tensor(plan.n, ms.int64)
+        self.ranks = Tensor(np.arange(1, plan.n + 1), ms.int64)
+        self.newest = plan.draw == "newest_first"
+        self.zero, self.one = Tensor(0, ms.int64), Tensor(1, ms.int64)
+        self.advance = Tensor([0, plan.n], ms.int64)
+        self.bound = SliceBound()
+        self.tree = CompositeTree(state.capacity)
+        self.check = ops.Assert()
+
+    def __call__(self, sample_range, given_beta):
+        random_state = self.state.random_state
+        tree = self.tree.view(self.state.weights)
+        head = ops.cast(self.state.head, ms.int64)
+        count = ops.cast(self.state.count, ms.int64)
+        first = self.bound(sample_range[:1], count)
+        size = ops.maximum(self.bound(sample_range[1:], count) - first, self.zero)
+        eligible = ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64)[0]
+        enough = eligible >= self.n
+        self.check(enough, (eligible, self.n))
+        ranks = eligible + self.one - self.ranks if self.newest else self.ranks
+        targets = self.tree.rotate(tree, ops.floor_mod(first + head, self.state.capacity), ops.cast(ranks, ms.float64))
+        slots = self.tree.descend(tree, targets, enough)
+        # A failed check does not stop what follows it.
+        ops.assign(random_state, random_state + self.advance * ops.cast(enough, ms.int64))
+        return slots, None, enough
+
+
+@ms.jit_class
 class _ByPriority:
     """``(sample_range, given_beta) -> slots [n], importance weights [n], ok``, by weight.
 
@@ -147,7 +184,13 @@ class _ByPriority:
 
 #: Classes of ``(sample_range [2], given_beta) -> slots [n], importance weights [n] or None, ok`` by the name of the
 #: draw, made with the state and the plan. Kernels implement those of `store.windows.DRAWS`; others run graphs.
-DRAWS: dict[str, Any] = {"uniform": _Uniform, "rank": _ByRank, "priority": _ByPriority}
+DRAWS: dict[str, Any] = {
+    "uniform": _Uniform,
+    "rank": _ByRank,
+    "priority": _ByPriority,
+    "oldest_first": _InOrder,
+    "newest_first": _InOrder,
+}
 
 
 @ms.jit_class

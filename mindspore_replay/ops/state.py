@@ -40,8 +40,8 @@ class State:
         self.row_serials = parameters.get("row_serials")
         self.window = parameters.get("window")
         self.beta = parameters.get("beta", Tensor(np.zeros(1)))  # not read unless rows are drawn by priority
-        #: Alpha and epsilon, which convert a priority to a weight, float64 ``[2]``.
-        self.weighting = None if options.weighting is None else Tensor(np.array(options.weighting))
+        #: Alpha and epsilon, which convert a priority to a weight, and whether valid rows are kept, float64 ``[3]``.
+        self.row_rule = None if options.weighting is None else Tensor(options.row_rule())
         #: Rule for valid windows, int64 ``[6]``.
         self.window_rule = None if options.rule is None else Tensor(options.rule.array())
 

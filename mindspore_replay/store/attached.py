@@ -1,6 +1,7 @@
 """Buffers in folders, used by processes other than the learner's."""
 
 import contextlib
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from .checks import (
 )
 from .folder import bad_folder, open_to_attach
 from .inputs import as_handles, as_priority
-from .limits import Account, Wait, seconds_of
+from .limits import Account, QueueAccount, Wait, seconds_of
 from .random import ALL_ROWS
 from .store import Store
 
@@ -62,7 +63,7 @@ def attach(
         ...     print(*buffer.get_item(0), attached.get_item(-1))
         [0.5 1.5 2.5] 7 (array([0.5, 1.5, 2.5], dtype=float32), array(7, dtype=int32))
     """
-    return AttachedBuffer(folder, sample_size, seconds_of(timeout))
+    return AttachedBuffer(folder, sample_size, seconds_of(timeout, "RateLimiter"))
 
 
 class AttachedBuffer:
@@ -95,6 +96,7 @@ class AttachedBuffer:
                 raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
             stack.pop_all()
         self._folder, self._name, self._timeout = opened, options.cls_name, timeout
+        self._is_queue = options.plan.in_order
         self._lock = threading.RLock()
         self.names, self.capacity, self.sample_size = opened.schema.given_names, options.capacity, size
 
@@ -133,7 +135,7 @@ class AttachedBuffer:
             need_episodes(self._name, options.rule is not None, "end")
         with self._lock:
             self._need_open()
-            if self._folder.arrays["shared.limited"][0]:
+            if self._is_limited:
                 rows = schema.count_rows(schema.as_fields(fields), options.num_envs)
                 self._limited("insert", rows, lambda: self._insert(fields, priority, end, final))
             else:
@@ -203,8 +205,7 @@ class AttachedBuffer:
         with self._lock:
             self._need_open()
             draw: Callable[[], tuple[np.ndarray, ...]] = lambda: self._draw(bounds, beta)  # noqa: E731
-            limited = self._folder.arrays["shared.limited"][0]
-            batch = self._limited("sample", self.sample_size, draw) if limited else draw()
+            batch = self._limited("sample", self.sample_size, draw) if self._is_limited else draw()
         names = (*self._sample.bookkeeping, *self._sample.fields)
         if options.has_handles and not (with_indices or self._sample.always_handles):
             batch, names = batch[1:], names[1:]
@@ -287,9 +288,8 @@ class AttachedBuffer:
     def can_sample(self) -> bool:
         """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
         with self._lock, self._store.kernels_kept_out():
-            limited = self._folder.arrays["shared.limited"][0]
             begun = self._folder.arrays["shared.begun"]
-            allowed = not limited or self._account().may("sample", self.sample_size, begun)
+            allowed = not self._is_limited or self._account().may("sample", self.sample_size, begun)
             return bool(allowed and self._store.eligible() >= self.sample_size)
 
     @property
@@ -317,8 +317,16 @@ class AttachedBuffer:
 
     # Limits.
 
-    def _account(self) -> Account:
+    @property
+    def _is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        return self._is_queue or bool(self._folder.arrays["shared.limited"][0])
+
+    def _account(self) -> Account | QueueAccount:
         arrays = self._folder.arrays
+        if self._is_queue:
+            room = self._store.room() if self._store.options.keeps_valid else math.inf
+            return QueueAccount(self._name, self.capacity, self._store.eligible(), room)
         return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
 
     def _limited(self, what: str, rows: int, action: Callable[[], _Result]) -> _Result:
@@ -329,8 +337,11 @@ class AttachedBuffer:
             seen = signals.seen()
             with self._store.kernels_kept_out():
                 now, begun = self._account(), arrays["shared.begun"]
-                now.check_room(what, rows, arrays["shared.sizes"])
-                if not arrays["shared.limited"][0] or now.may(what, rows, begun):
+                if isinstance(now, QueueAccount):
+                    now.check_room(what, rows)
+                else:
+                    now.check_room(what, rows, arrays["shared.sizes"])
+                if not self._is_limited or now.may(what, rows, begun):
                     result = action()
                     arrays["shared.counts"] += now.amounts(what, rows, begun)
                     signals.send()

@@ -92,6 +92,15 @@ def too_few_rows(cls_name: str, sample_size: int, weighted: bool, eligible: int,
     )
 
 
+def no_room(cls_name: str, rows: int, room: int, capacity: int) -> RuntimeError:
+    """Return the error for an insertion of more rows than there is room for."""
+    return RuntimeError(
+        f"For '{cls_name}', there must be room for {rows} {'row' if rows == 1 else 'rows'}, but got {room} free of "
+        f"capacity={capacity}, since rows that were not sampled yet may not be evicted: sample first, give a timeout "
+        "to wait for room, or make it with when_full='evict'."
+    )
+
+
 def positions_of(cls_name: str, index: Any) -> np.ndarray:
     """Return positions of rows as an array of ints ``[]`` or ``[k]``; else raise a TypeError or ValueError."""
     positions = np.asarray(index)

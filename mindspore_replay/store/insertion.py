@@ -7,9 +7,11 @@ import numpy as np
 
 from . import library
 from .call import Array, Call, kept
+from .checks import no_room
 from .inputs import check_length, ends_of, too_long
 from .options import Options
 from .schema import Schema
+from .state import room
 from .windows import END, FINAL
 
 
@@ -28,7 +30,7 @@ class Insertion:
     def __init__(
         self, schema: Schema, options: Options, state: Mapping[str, Any], address_of: Callable[[Any], int] | None
     ) -> None:
-        self._schema, self._options = schema, options
+        self._schema, self._options, self._state = schema, options, state
         self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(schema.shapes, schema.numpy_types)]
         self._ends = np.zeros(1, np.uint8)
         self._max_priority = state["max_priority"].memory if "row_state" in options.groups else None
@@ -54,7 +56,7 @@ class Insertion:
                 self._ends[0] = 0
             if status == library.OK:
                 return
-            self._check(self._one, status)
+            self._check(self._one, status, 1)
         self._closer(tuple(exp), priority, end, final)
 
     def _with_priority(self, call: Call, priority: np.ndarray, run: Callable[..., int], *arguments: Any) -> int:
@@ -65,11 +67,14 @@ class Insertion:
         finally:
             call.bind_vector("priority", self._max_priority)
 
-    def _check(self, call: Call, status: int) -> None:
+    def _check(self, call: Call, status: int, rows: int) -> None:
         """Raise the error for a kernel's status."""
-        rule = self._options.rule
-        if status == library.TOO_LONG and rule is not None:
-            raise too_long(self._options.cls_name, rule.max_length)
+        options = self._options
+        if status == library.TOO_LONG and options.rule is not None:
+            raise too_long(options.cls_name, options.rule.max_length)
+        if status == library.FULL:
+            arrays = {name: self._state[name].memory for name in ("head", "count", "weights")}
+            raise no_room(options.cls_name, rows, room(options, arrays), options.capacity)
         if status > 0:
             call.check(status)
 
@@ -93,7 +98,7 @@ class Insertion:
         status = run() if priority is None else self._with_priority(call, priority, run)
         if ends is not None:
             call.bind_vector("ends", self._ends)
-        self._check(call, status)
+        self._check(call, status, rows)
 
     def _rows_of(self, fields: tuple[Any, ...]) -> int:
         """Return the number of rows of a batch that a kernel can read in place; 0 if it has to be checked first."""

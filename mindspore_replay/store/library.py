@@ -15,9 +15,9 @@ except ImportError:
     calls = None  # type: ignore[assignment]
 
 #: Status of a kernel: success, too few rows, a position without a row, an invalid priority, an episode that is too
-#: long, a lock in shared memory that is not usable, or an open episode of another process; csrc/core/status.h has the
-#: others.
-OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, NO_LOCK, OPEN_EPISODE = 0, 2, 3, 4, 5, 8, 9
+#: long, a lock in shared memory that is not usable, an open episode of another process, or no room for new rows;
+#: csrc/core/status.h has the others.
+OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, NO_LOCK, OPEN_EPISODE, FULL = 0, 2, 3, 4, 5, 8, 9, 10
 
 #: Descriptions of these failures.
 FAILURES = {
@@ -27,6 +27,7 @@ FAILURES = {
     TOO_LONG: "an episode would have more rows than it may have",
     OPEN_EPISODE: "the newest rows are an open episode of another process: each process must insert whole episodes, "
     "whose last row comes with end=True; end_episodes() ends an episode whose process is gone",
+    FULL: "there is no room: rows would be evicted that can still be drawn",
 }
 
 _NO_LOCK = "the lock in the memory that processes share is not usable"

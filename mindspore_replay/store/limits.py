@@ -47,6 +47,16 @@ class Account(NamedTuple):
         """Return counts and settings, for a message."""
         return f"{self.inserted} were inserted and {self.sampled} sampled, with {self.settings(' and ')}"
 
+    @property
+    def name(self) -> str:
+        """Class to name in messages."""
+        return "RateLimiter"
+
+    @property
+    def ways_out(self) -> tuple[str, str]:
+        """Calls that end a wait besides insertions and samples, for the messages of a timeout and of a long wait."""
+        return ", or disable() it while the buffer is filled", ", or calls disable() or change()"
+
     def may(self, what: str, rows: int, begun: np.ndarray) -> bool:
         """Return True if rows may be inserted or sampled.
 
@@ -89,6 +99,48 @@ class Account(NamedTuple):
             sizes[kind] = rows
 
 
+class QueueAccount(NamedTuple):
+    """What can be delivered by a queue, and its room.
+
+    Args:
+        name (str): Class to name in messages.
+        capacity (int): Most rows stored.
+        valid (int): Rows, or sequences, that can be delivered.
+        room (float): Rows that can be inserted; infinite if they evict others.
+    """
+
+    name: str
+    capacity: int
+    valid: int
+    room: float
+
+    @property
+    def ways_out(self) -> tuple[str, str]:
+        """Nothing, as for `Account`: a queue cannot be disabled."""
+        return "", ""
+
+    def counts(self) -> str:
+        """Return the numbers, for a message."""
+        room = "" if math.isinf(self.room) else f" and room for {self.room:g} rows"
+        return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}"
+
+    def may(self, what: str, rows: int, begun: np.ndarray) -> bool:
+        """Return True if rows may be inserted or sampled; `begun` holds those of operations in progress."""
+        return rows + int(begun[KINDS.index(what)]) <= (self.room if what == "insert" else self.valid)
+
+    def amounts(self, what: str, rows: int, begun: np.ndarray) -> np.ndarray:
+        """Return what rows inserted or sampled now add to those in progress. Shape ``[4]``, int64."""
+        return np.array([rows, 0, 0, 0] if what == "insert" else [0, rows, 0, 0])
+
+    def check_room(self, what: str, rows: int) -> None:
+        """Raise a ValueError if there is never room for so many rows."""
+        if what == "insert" and rows > self.capacity and not math.isinf(self.room):
+            raise ValueError(
+                f"For '{self.name}', an insertion must have at most capacity={self.capacity} rows, since none may be "
+                f"evicted, but got {rows}."
+            )
+
+
 class Wait:
     """One wait for rows to be inserted or sampled.
 
@@ -102,7 +154,7 @@ class Wait:
 
     def __init__(
         self,
-        account: Callable[[], Account],
+        account: Callable[[], Account | QueueAccount],
         what: str,
         rows: int,
         seconds: float | None,
@@ -121,7 +173,7 @@ class Wait:
             TimeoutError: If the timeout has passed.
         """
         if self._stop is not None and self._stop.is_set():
-            raise RuntimeError("For 'RateLimiter', waiting was given up.")
+            raise RuntimeError(f"For '{self._account().name}', waiting was given up.")
         waited = time.monotonic() - self._begin
         if waited >= self._seconds:
             raise TimeoutError(why_not(self._what, self._rows, self._seconds, self._account()))
@@ -138,22 +190,22 @@ def _counted(rows: int) -> str:
     return f"{rows} {'row' if rows == 1 else 'rows'}"
 
 
-def why_not(what: str, rows: int, seconds: float, now: Account) -> str:
+def why_not(what: str, rows: int, seconds: float, now: Account | QueueAccount) -> str:
     """Return the message of a timeout."""
     way_out = "sample rows" if what == "insert" else "insert rows"
     return (
-        f"For 'RateLimiter', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}. First "
-        f"{way_out}, or disable() it while the buffer is filled."
+        f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}. First "
+        f"{way_out}{now.ways_out[0]}."
     )
 
 
-def why_so_long(what: str, rows: int, now: Account) -> str:
+def why_so_long(what: str, rows: int, now: Account | QueueAccount) -> str:
     """Return the message of a long wait."""
     other, ask = ("samples", "limiter.can_insert") if what == "insert" else ("inserts", "the buffer's can_sample")
     return (
-        f"For 'RateLimiter', {_counted(rows)} could not be {_PAST[what]} for {PATIENCE:g} s: {now.counts()}. The wait "
-        f"ends when another thread or process {other} rows, or calls disable() or change(). In a single loop call {ask}"
-        "() before. A timeout makes a long wait an error."
+        f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} for {PATIENCE:g} s: {now.counts()}. The wait "
+        f"ends when another thread or process {other} rows{now.ways_out[1]}. In a single loop call {ask}() before. A "
+        "timeout makes a long wait an error."
     )
 
 
@@ -172,28 +224,28 @@ def checked_rule(ratio: Any, min_size: Any, error_buffer: Any) -> list[float]:
     pair = list(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else [ratio, ratio]
     if len(pair) != 2:
         raise ValueError(f"For 'RateLimiter', 'samples_per_insert' must be a number or two, but got {ratio!r}.")
-    low, high = (_number("samples_per_insert", value) for value in pair)
+    low, high = (_number("RateLimiter", "samples_per_insert", value) for value in pair)
     if not (0 <= low <= high and high > 0 and math.isfinite(low)):
         raise ValueError(
             "For 'RateLimiter', 'samples_per_insert' must be positive, or the fewest and the most samples with 0 <= "
             f"low <= high, high above 0 and low finite, but got {ratio!r}."
         )
-    error = _number("error_buffer", error_buffer)
+    error = _number("RateLimiter", "error_buffer", error_buffer)
     if not 1 <= error < math.inf:
         raise ValueError(f"For 'RateLimiter', 'error_buffer' must be finite and at least 1, but got {error_buffer}.")
     return [low, high, check_size("RateLimiter", "min_size", min_size), error]
 
 
-def _number(argument: str, value: Any) -> float:
+def _number(cls_name: str, argument: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"For 'RateLimiter', {argument!r} must be a number, but got {value!r}.")
+        raise TypeError(f"For '{cls_name}', {argument!r} must be a number, but got {value!r}.")
     return float(value)
 
 
-def seconds_of(timeout: Any) -> float | None:
+def seconds_of(timeout: Any, cls_name: str) -> float | None:
     """Return a timeout as seconds, ``None`` for no limit; raise a TypeError or ValueError if it is none."""
     if timeout is None or timeout == math.inf:
         return None
-    if not _number("timeout", timeout) >= 0:
-        raise ValueError(f"For 'RateLimiter', 'timeout' must be None or at least 0 seconds, but got {timeout!r}.")
+    if not _number(cls_name, "timeout", timeout) >= 0:
+        raise ValueError(f"For '{cls_name}', 'timeout' must be None or at least 0 seconds, but got {timeout!r}.")
     return float(timeout)

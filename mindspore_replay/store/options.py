@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from .windows import SamplePlan, WindowRule
 
 
@@ -16,6 +18,7 @@ class Options(NamedTuple):
         weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert a priority to a weight; ``None``
             without weights.
         rule (Union[WindowRule, None]): Where windows may start; ``None`` if samples are of single rows.
+        keeps_valid (bool): Whether an insertion may not evict a row that can still be drawn; only with weights 0 and 1.
         max_staleness (Union[int, None]): Rows older than this by the learner's clock are removed.
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
         beta (Union[float, None]): Initial beta, if samples are drawn by priority.
@@ -30,6 +33,7 @@ class Options(NamedTuple):
     seed: int = 0
     weighting: tuple[float, float] | None = None
     rule: WindowRule | None = None
+    keeps_valid: bool = False
     max_staleness: int | None = None
     reservoir: bool = False
     beta: float | None = None
@@ -46,6 +50,11 @@ class Options(NamedTuple):
             "episodes": self.rule is not None,
         }
         return frozenset(group for group, is_there in there.items() if is_there)
+
+    def row_rule(self) -> np.ndarray:
+        """Return the rule for rows with weights as an argument of kernels. Shape ``[3]``, float64."""
+        assert self.weighting is not None
+        return np.array([*self.weighting, self.keeps_valid], np.float64)
 
     @property
     def has_handles(self) -> bool:

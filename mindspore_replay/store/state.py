@@ -9,7 +9,7 @@ from .memory import zeros
 from .options import Options
 from .random import initial_state
 from .schema import Schema
-from .tree import build_weights, initial_weights, tree_size
+from .tree import build_weights, first_positive, initial_weights, tree_size
 from .windows import check_timeline, legal_starts
 
 #: Counters of rows: deliveries; removals after the last use, as stale, and by `delete`; invalid handles skipped.
@@ -89,6 +89,18 @@ def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
     stored = np.zeros(options.capacity, bool)
     stored[(int(state["head"]) + np.arange(int(state["count"]))) % options.capacity] = True
     return stored & (state["use_counts"] >= 0)
+
+
+def room(options: Options, state: Mapping[str, np.ndarray]) -> int:
+    """Return the number of rows that can be inserted without evicting one that can still be drawn. Cost O(log C)."""
+    capacity, head, count, rule = options.capacity, int(state["head"]), int(state["count"]), options.rule
+    slot = first_positive(state["weights"], capacity, head)
+    if slot < 0:
+        slot = first_positive(state["weights"], capacity, 0)
+    unneeded = count if slot < 0 else (slot - head) % capacity
+    if rule is not None:  # the newest rows may become starts, and a start needs its past
+        unneeded = min(unneeded, count - (rule.future - 1) * rule.streams) - rule.past * rule.streams
+    return capacity - count + max(unneeded, 0)
 
 
 def check(options: Options, state: Mapping[str, np.ndarray]) -> None:

@@ -102,7 +102,7 @@ class Store:
         given: dict[str, Any] = {name: kept(a) for name, a in self.arrays.items() if not name.startswith("column.")}
         given["columns"] = columns
         if options.weighting is not None:
-            given["weighting"] = kept(np.array(options.weighting))
+            given["row_rule"] = kept(options.row_rule())
         if options.rule is not None:
             given["window_rule"] = kept(options.rule.array())
         return given
@@ -369,6 +369,10 @@ class Store:
         begin = (self.arrays["head"].item() + first) % capacity
         leaves, wrapped = self.arrays["weights"][:capacity], max(begin + size - capacity, 0)
         return int(np.count_nonzero(leaves[begin : begin + size]) + np.count_nonzero(leaves[:wrapped]))
+
+    def room(self) -> int:
+        """Return the number of rows that can be inserted without evicting one that can still be drawn."""
+        return state.room(self.options, self.arrays)
 
     # The whole state.
 

@@ -55,6 +55,26 @@ def initial_weights(capacity: int) -> np.ndarray:
     return weights
 
 
+def first_positive(weights: np.ndarray, capacity: int, start: int) -> int:
+    """Return the first slot from `start` on with a positive weight, -1 if there is none. Cost O(log C)."""
+    if weights[start] > 0:
+        return start
+    node, below = start, []
+    for level in levels(capacity):
+        behind = weights[level.children + node + 1 : level.children + (node // FANOUT + 1) * FANOUT] > 0
+        if behind.any():
+            node += 1 + int(np.argmax(behind))
+            break
+        node //= FANOUT
+        below.append(level)
+    else:
+        return -1
+    for level in reversed(below):
+        first = level.children + node * FANOUT
+        node = node * FANOUT + int(np.argmax(weights[first : first + FANOUT] > 0))
+    return node
+
+
 def build_weights(leaves: np.ndarray) -> np.ndarray:
     """Compute the tree of these weights from scratch. Shape ``[M]``, float64. Cost O(C)."""
     weights = initial_weights(len(leaves))

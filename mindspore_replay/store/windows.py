@@ -91,7 +91,7 @@ WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, 
 FROM_START, FROM_LAST, OF_CHAIN = 0, 1, 2
 
 #: Ways to draw starts.
-DRAWS = ("uniform", "rank", "priority")
+DRAWS = ("uniform", "rank", "priority", "oldest_first", "newest_first")
 
 #: Choice of the row whose goal replaces a sample's: none, or a strategy of hindsight.
 STRATEGIES = ("none", "future", "episode", "final", "random")
@@ -172,7 +172,7 @@ class SamplePlan(NamedTuple):
     Args:
         n (int): ``B``.
         draw (str): ``"uniform"``, from a ring without weights; ``"rank"``, each valid start with equal probability,
-            by weights of 0 and 1; or ``"priority"``.
+            by weights of 0 and 1; ``"priority"``; ``"oldest_first"`` or ``"newest_first"``, valid starts in this order.
         outputs (tuple[Output, ...]): Its outputs.
         replace (bool), ordered (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
         by_buffer (bool): Whether importance weights are relative to the smallest weight of the buffer.
@@ -197,6 +197,11 @@ class SamplePlan(NamedTuple):
     gamma: float = 1.0
     strategy: str = "none"
     ratio: float = 0.0
+
+    @property
+    def in_order(self) -> bool:
+        """True if rows are not drawn at random, but in order."""
+        return self.draw in ("oldest_first", "newest_first")
 
     @property
     def by_kernel(self) -> bool:

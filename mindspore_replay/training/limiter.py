@@ -1,9 +1,7 @@
 """Limits on the ratio of samples to insertions."""
 
-import contextlib
 import math
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +10,11 @@ from mindspore import nn
 from ..buffers.own_names import OwnNames
 from ..buffers.parameters import load_in_place, overwrite, parameter_on, state_parameter
 from ..store.checks import check_size
-from ..store.limits import ENABLED, KINDS, ROUNDING, Account, Wait, check_room, checked_rule, seconds_of
-
-#: Seconds after which a waiting thread checks again, since the counts may have been loaded from a checkpoint.
-_LONGEST_WAIT = 0.5
+from ..store.limits import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
+from ..store.waiting import Waiting
 
 
-class RateLimiter(OwnNames, nn.Cell):
+class RateLimiter(Waiting, OwnNames, nn.Cell):
     r"""Keeps the number of samples in proportion to the number of insertions, whatever the speed of either side.
 
     Insertions wait when they are ahead of the samples, samples when they are ahead of the insertions, each by more than
@@ -78,17 +74,12 @@ class RateLimiter(OwnNames, nn.Cell):
         *,
         timeout: float | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(timeout, "RateLimiter")
         self.counts = state_parameter("counts", np.zeros(4, np.int64))
         self.rule = state_parameter("rule", np.array([*checked_rule(samples_per_insert, min_size, error_buffer), 1]))
         load_in_place(self.counts)
         load_in_place(self.rule)
-        self.timeout = seconds_of(timeout)
-        self._changed: Any = threading.Condition()
-        self._inside = threading.local()
-        self._begun = np.zeros(4, np.int64)  # additions to `counts` of blocks in progress
         self._sizes = np.ones(2, np.int64)  # rows of the largest insertion and sample
-        self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
 
     def __repr__(self) -> str:
         now = self.account()
@@ -111,83 +102,6 @@ class RateLimiter(OwnNames, nn.Cell):
     def enabled(self) -> bool:
         """True unless it is disabled."""
         return bool(self.rule.asnumpy()[ENABLED])
-
-    def can_insert(self, rows: int = 1) -> bool:
-        """Return True if so many rows may be inserted now.
-
-        Args:
-            rows (int): Number of rows. Default: ``1``.
-
-        Returns:
-            bool: Whether they may be inserted.
-
-        Raises:
-            ValueError: If `rows` is not positive.
-        """
-        return self._asked("insert", rows)
-
-    def can_sample(self, rows: int = 1) -> bool:
-        """Return True if so many rows may be sampled now. The buffer's `can_sample` also checks that they are stored.
-
-        Args:
-            rows (int): Number of rows. Default: ``1``.
-
-        Returns:
-            bool: Whether they may be sampled.
-
-        Raises:
-            ValueError: If `rows` is not positive.
-        """
-        return self._asked("sample", rows)
-
-    def lets_sample(self, rows: int) -> bool:
-        """Return True if a `sample` of so many rows by this thread would not wait, as always in a `sampling` block."""
-        return getattr(self._inside, "sample", False) or self.can_sample(rows)
-
-    def _asked(self, what: str, rows: int) -> bool:
-        check_size("RateLimiter", "rows", rows)
-        with self._changed:
-            return self.account().may(what, rows, self._begun)
-
-    def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Wait until rows may be inserted, and count them after the block; if the block raises, they do not count.
-
-        Within the block, the same thread's calls of the buffer's `insert` neither wait nor count.
-
-        Args:
-            rows (int): Rows that the block inserts. Default: ``1``.
-            timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for the limiter's own.
-
-        Returns:
-            AbstractContextManager: For a ``with`` statement.
-
-        Raises:
-            TimeoutError: If they may not be inserted in time.
-            ValueError: If `rows` is not positive, or `error_buffer` is too small for them.
-        """
-        return self._counting("insert", check_size("RateLimiter", "rows", rows), seconds_of(timeout))
-
-    def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Wait until rows may be sampled, and count them after the block; if the block raises, they do not count.
-
-        Within the block, the same thread's calls of the buffer's `sample` neither wait nor count.
-
-        Args:
-            rows (int): Rows that the block samples. Default: ``1``.
-            timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for the limiter's own.
-
-        Returns:
-            AbstractContextManager: For a ``with`` statement.
-
-        Raises:
-            TimeoutError: If they may not be sampled in time.
-            ValueError: If `rows` is not positive, or `error_buffer` is too small for them.
-        """
-        return self._counting("sample", check_size("RateLimiter", "rows", rows), seconds_of(timeout))
-
-    def sampling_unless(self, stop: threading.Event, rows: int) -> contextlib.AbstractContextManager[None]:
-        """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait."""
-        return self._counting("sample", rows, None, stop)
 
     def change(
         self,
@@ -255,41 +169,6 @@ class RateLimiter(OwnNames, nn.Cell):
         """Return the rule and the counts as numbers."""
         return Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
 
-    @contextlib.contextmanager
-    def _counting(
-        self, what: str, rows: int, seconds: float | None, stop: threading.Event | None = None
-    ) -> Iterator[None]:
-        """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait."""
-        if getattr(self._inside, what, False):
-            yield
-            return
-        with self._changed:
-            more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop)
-        setattr(self._inside, what, True)
-        try:
-            yield
-        except BaseException:
-            self._end(more, more * 0)
-            raise
-        else:
-            self._end(more, more)
-        finally:
-            setattr(self._inside, what, False)
-
-    def _begin(self, what: str, rows: int, seconds: float | None, stop: threading.Event | None) -> np.ndarray:
-        """Wait until rows may be inserted or sampled, and return what they add to the counts."""
-        wait: Wait | None = None
-        self._waiting[what].append(rows)
-        try:
-            while not (now := self._noted_account(what, rows)).may(what, rows, self._begun):
-                wait = wait or Wait(self.account, what, rows, seconds, stop)
-                self._changed.wait(min(wait.left(), _LONGEST_WAIT))
-        finally:
-            self._waiting[what].remove(rows)
-        amounts = now.amounts(what, rows, self._begun)
-        self._begun += amounts
-        return amounts
-
     def allowance(self, waiting: int = 1) -> float:
         """Return the rows that all writers together may insert before anything more is sampled.
 
@@ -340,11 +219,8 @@ class RateLimiter(OwnNames, nn.Cell):
             overwrite(self.counts, self.counts.asnumpy() + self.account().amounts("insert", rows, self._begun))
             self._changed.notify_all()
 
-    def _end(self, begun: np.ndarray, done: np.ndarray) -> None:
-        with self._changed:
-            self._begun -= begun
-            overwrite(self.counts, self.counts.asnumpy() + done)
-            self._changed.notify_all()
+    def _count(self, done: np.ndarray) -> None:
+        overwrite(self.counts, self.counts.asnumpy() + done)
 
     def _noted_account(self, what: str, rows: int) -> "Account":
         """Return the rule and the counts; raise a ValueError if insertions and samples could block each other."""

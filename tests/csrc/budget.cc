@@ -59,7 +59,7 @@ Arguments Weighted(const Columns &columns, std::vector<double> weights) {
              {"insertion_clocks", Int64(clocks)},
              {"clock", Int64({2 * capacity, capacity})},
              {"counts", Zeros("int64", {5})},
-             {"weighting", Doubles({0.6, 1e-6})}});
+             {"row_rule", Doubles({0.6, 1e-6, 0})}});
 }
 
 // The window rule.
@@ -242,6 +242,12 @@ void CountWeighted() {
     CountSamples("64 of 2^20 " + Replacement(replace) + ", max_use 1", limited, {64, 1, replace, 0, 1, 0, 0, 0, 0}, rows,
                  -100000);
   }
+  CountSamples("64 of 2^20, the oldest, max_use 1", limited, {64, 3, 0, 0, 1, 0, 0, 0, 0}, rows, -100000);
+  std::vector<double> delivered(kLarge, 1);
+  delivered[0] = 0;  // the oldest row
+  Count("insert", "1 row where one was delivered",
+        Weighted(kCartPole, delivered).With({{"row_rule", Doubles({0, 0, 1})}, {"priority", Floats({1})},
+                                             {"rows", Rows(kCartPole, {})}, {"stored", One("int32")}}));
 }
 
 void CountWindows(const std::string &what, const Arguments &buffer, const Sampling &sampling, std::vector<Output> outputs) {
@@ -334,14 +340,14 @@ void CountReservoirs() {
   insert("64 rows into a reservoir", Ring(kCartPole, kSmall, 0));
   insert("64 rows into a reservoir, with weights",
          Weighted(kCartPole, Ones(kSmall))
-             .With({{"clock", Int64({2 * kSmall, 0})}, {"weighting", Doubles({0, 0})}, {"priority", Floats({1})}}));
+             .With({{"clock", Int64({2 * kSmall, 0})}, {"row_rule", Doubles({0, 0, 0})}, {"priority", Floats({1})}}));
 }
 
 // Functions for a buffer in shared memory.
 void CountShared() {
   Arguments buffer = Weighted(kCartPole, Ones(kSmall)).With({{"handles", Int64({0})},
                                                              {"rows", Rows(kCartPole, {1})},
-                                                             {"weighting", Doubles({0, 0})},
+                                                             {"row_rule", Doubles({0, 0, 0})},
                                                              {"dead", One("int32")}});
   Placed placed(buffer.For(SignatureOf("update")));
   Arrays &arrays = placed.arrays();

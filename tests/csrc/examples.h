@@ -57,7 +57,7 @@ Arguments StateOf(const Groups &groups) {
                         {"max_priority", Make<float>("float32", {}, {4})},
                         {"clock", Int64({5, 6})},
                         {"counts", Int64({100, 10, 20, 30, 40})},
-                        {"weighting", Doubles({1, 0})}});
+                        {"row_rule", Doubles({1, 0, 0})}});
   }
   if (groups.Time()) {
     state = state.With(

@@ -32,7 +32,7 @@ Arguments Buffer(Reach reach) {
                       {"max_priority", Make<float>("float32", {}, {4})},
                       {"clock", Int64({5, 6})},
                       {"counts", Int64({100, 10, 20, 30, 40})},
-                      {"weighting", Doubles({1, 0})}};
+                      {"row_rule", Doubles({1, 0, 0})}};
   if (reach == Reach::kRows) return buffer;
   return buffer.With({{"steps", Int64({8, 9, 6, 7})},
                       {"flags", Flags({0, 0, 0, 4})},  // serial 7 is deleted
@@ -214,7 +214,7 @@ Arguments Empty(Reach reach, int64_t capacity) {
                       {"max_priority", Make<float>("float32", {}, {1})},
                       {"clock", Int64({0, 0})},
                       {"counts", Zeros("int64", {5})},
-                      {"weighting", Doubles({0.6, 1e-6})}};
+                      {"row_rule", Doubles({0.6, 1e-6, 0})}};
   if (reach == Reach::kRows) return buffer;
   return buffer.With({{"steps", Zeros("int64", {capacity})},
                       {"flags", Zeros("uint8", {capacity})},
@@ -233,6 +233,36 @@ int On(Arguments *buffer, const std::string &name, const Arguments &more, Argume
 
 // Random operations on a buffer of 37 rows: the tree stays consistent with its leaves, and removed rows have weight
 // zero.
+// Rows in order, and insertions that keep those that can still be drawn. Serial 7 is removed.
+void TestOrderByHand(Reach reach) {
+  const std::vector<int64_t> orders[] = {{6, 8, 9}, {9, 8, 6}};
+  for (int64_t newest = 0; newest < 2; ++newest) {
+    Arguments sample = SamplingByRank(reach);
+    sample["plan"].as<int64_t>()[0] = 3 + newest;
+    sample["plan"].as<int64_t>()[3] = 1;  // max_use
+    CHECK(Call("sample", &sample) == replay::kOk);
+    CHECK(sample.All("outputs")[0].bytes == Int64(orders[newest]).bytes);
+    CHECK(sample["random_state"].bytes == Int64({1, 3}).bytes && HasLeaves(sample, {0, 0, 0, 0}));
+    sample = SamplingByRank(reach);
+    sample["plan"].as<int64_t>()[0] = 3 + newest;
+    sample["sample_range"] = Int64({1, 3});  // serials 7 and 8
+    CHECK(Call("sample", &sample) == replay::kTooFewRows);
+  }
+  Arguments insert = Inserting(reach);  // two rows, over serials 6 and 7
+  insert["row_rule"] = Doubles({0, 0, 1});
+  REFUSES("insert", insert, kFull, a["weights"] = Doubles(FreshTree({1, 1, 1, 0})));
+  insert["weights"] = Doubles(FreshTree({1, 1, 0, 0}));
+  CHECK(Call("insert", &insert) == replay::kOk && HasLeaves(insert, {1, 1, 1, 1}));
+  insert = Inserting(reach);
+  insert["row_rule"] = Doubles({0, 0, 1});
+  insert["weights"] = Doubles(FreshTree({0, 1, 0, 0}));  // three slots are free
+  insert["rows"] = Floats({10, 11, 12, 13});
+  insert["priority"] = Floats({1});
+  CHECK(Call("insert", &insert) == replay::kFull);
+  insert["rows"] = Floats({10, 11, 12});
+  CHECK(Call("insert", &insert) == replay::kOk && HasLeaves(insert, {1, 1, 1, 1}));
+}
+
 void TestManyOperations(Reach reach) {
   constexpr int64_t kCapacity = 37;
   Arguments buffer = Empty(reach, kCapacity);
@@ -343,7 +373,7 @@ void TestRowStateRefusals(Reach reach) {
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({NAN}));
   for (const Arguments &sample : {by_rank, by_priority}) {
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 0);   // the draw of a ring without row state
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 3);   // no such draw
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 5);   // no such draw
     if (sample.Has("powers")) REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = 1);  // a chain without powers of gamma
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = -1);
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 11);  // the kind of the third output
@@ -367,6 +397,7 @@ void TestRowState() {
   for (const Reach reach : {Reach::kRows, Reach::kWindows}) {
     TestRowsByHand(reach);
     TestSamplesByHand(reach);
+    TestOrderByHand(reach);
     TestManyOperations(reach);
     TestRowStateRefusals(reach);
   }

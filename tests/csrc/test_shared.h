@@ -25,7 +25,7 @@ Arguments SharedRing() {
           {"insertion_clocks", Int64({0, 0, 0, 0})},
           {"clock", Int64({0, 4})},
           {"counts", Int64({0, 0, 0, 0, 0})},
-          {"weighting", Doubles({1, 0})},
+          {"row_rule", Doubles({1, 0, 0})},
           {"handles", Int64({0})},
           {"rows", {Zeros("float32", {2})}},
           {"dead", Int32(0)}};

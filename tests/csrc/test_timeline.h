@@ -20,7 +20,7 @@ constexpr int64_t kPast = 2, kFuture = 3, kStride = 2;
 Arguments EmptyTimeline(int64_t capacity, int64_t pad_end, int64_t streams, int64_t max_length = 0) {
   return Empty(Reach::kWindows, capacity)
       .With({{"columns", Zeros("int64", {capacity})},
-             {"weighting", Doubles({0, 0})},
+             {"row_rule", Doubles({0, 0, 0})},
              {"window_rule", Int64({kPast, kFuture, kStride, pad_end, streams, max_length})}});
 }
 

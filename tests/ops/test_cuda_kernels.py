@@ -34,8 +34,9 @@ BUFFERS: dict[str, tuple[str, ...]] = {
     "row_state in a reservoir": ("row_state", "reservoir"),
     "episodes": ("row_state", "episodes"),
 }
-UNIFORM, BY_RANK, BY_PRIORITY = range(3)
+UNIFORM, BY_RANK, BY_PRIORITY, OLDEST_FIRST, NEWEST_FIRST = range(5)
 BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, TOO_MANY = range(1, 7)
+FULL = 10
 FIXED = {
     windows.MASK: "bool", windows.RELABELLED: "bool", windows.DISCOUNT: "float32", windows.LENGTH: "int32",
     windows.CHAIN: "int32", windows.HANDLE: "int64", windows.WEIGHT: "float32",
@@ -110,6 +111,7 @@ class Case:
         for name, (shape, dtype) in zip(self.columns, self.schema):
             pair.hold(name, self.noise((c, *shape), dtype))
         alpha = rng.choice([0.0, 0.6])
+        keep = 0 if alpha or "reservoir" in groups else int(rng.integers(2))
         self.draw = UNIFORM if "row_state" not in groups else BY_PRIORITY if alpha else BY_RANK
         self.streams = int(min(c, rng.choice([1, 1, 2, 5]))) if "episodes" in groups else 1
         rule = [rng.integers(4), rng.integers(1, 7), 1, rng.integers(2), self.streams, rng.choice([0, 40])]
@@ -119,7 +121,7 @@ class Case:
             "weights": initial_weights(c), "priorities": np.zeros(c, np.float32),
             "max_priority": np.ones(1, np.float32), "use_counts": np.zeros(c, np.int32),
             "insertion_clocks": np.zeros(c, np.int64), "clock": np.zeros(2, np.int64),
-            "counts": np.zeros(5, np.int64), "weighting": np.array([alpha, 1e-6]), "beta": np.array([0.4]),
+            "counts": np.zeros(5, np.int64), "row_rule": np.array([alpha, 1e-6, keep]), "beta": np.array([0.4]),
             "steps": np.zeros(c, np.int64), "flags": np.zeros(c, np.uint8), "window_rule": np.array(rule),
         }  # fmt: skip
         for name, array in arrays.items():
@@ -203,7 +205,8 @@ class Case:
             int((pair["weights"][: self.capacity] > 0).sum()) if marked else min(int(pair["count"]), self.capacity)
         )
         n = int(rng.integers(1, max(eligible, 0) + 2))
-        draw = self.draw if rng.random() < 0.95 else int(rng.integers(3))
+        draw = int(rng.choice([BY_RANK, OLDEST_FIRST, NEWEST_FIRST])) if self.draw == BY_RANK else self.draw
+        draw = draw if rng.random() < 0.95 else int(rng.integers(6))
         max_use = [0, 1, 3][rng.integers(3)] if marked else 0
         outputs = self.outputs()
         strategy = rng.integers(1, 5) if self.kind.startswith("goals") else 0
@@ -277,7 +280,7 @@ def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 14) 
 @pytest.mark.parametrize("buffer", [name for name in BUFFERS if name != "episodes"])
 def test_buffers_of_rows(pair: Pair, buffer: str):
     expected = {BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE} | (
-        {BAD_WEIGHT} if "row_state" in BUFFERS[buffer] else set()
+        {"row_state": {BAD_WEIGHT, FULL}, "row_state in a reservoir": {BAD_WEIGHT}}.get(buffer, set())
     )
     seen = drive(pair, BUFFERS[buffer])
     assert seen >= {0, *expected}, seen
@@ -286,7 +289,7 @@ def test_buffers_of_rows(pair: Pair, buffer: str):
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_buffers_of_episodes(pair: Pair, kind: str):
     seen = drive(pair, BUFFERS["episodes"], kind, cases=10)
-    assert seen >= {0, TOO_FEW_ROWS, BAD_WEIGHT, TOO_LONG}, seen
+    assert seen >= {0, TOO_FEW_ROWS, BAD_WEIGHT, TOO_LONG, FULL}, seen
 
 
 def test_samples_of_groups(pair: Pair):
@@ -305,7 +308,7 @@ def test_a_shuffle_of_more_than_a_block_holds(pair: Pair, buffer: str):
     case.capacity, case.columns, case.schema = 100_000, ["slots"], [((), "int64")]
     pair.hold("slots", np.arange(case.capacity))
     pair.hold("weights", initial_weights(case.capacity))
-    pair.hold("weighting", np.array([0.0, 1e-6]))
+    pair.hold("row_rule", np.array([0.0, 1e-6, 0.0]))
     for name in ("priorities", "use_counts", "insertion_clocks"):
         pair.hold(name, np.zeros(case.capacity, pair[name].dtype))
     given = {"priority": "max_priority"} if "row_state" in case.groups else {}

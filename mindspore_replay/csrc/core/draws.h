@@ -1,5 +1,5 @@
-// Draws: uniform from a ring; uniform by rank among rows with positive weight; or in proportion to weight. Cost O(1) a
-// draw, with weights O(log capacity).
+// Draws: uniform from a ring; uniform by rank among rows with positive weight; in proportion to weight; or in order. Cost
+// O(1) a draw, with weights O(log capacity).
 #ifndef MINDSPORE_REPLAY_DRAWS_H_
 #define MINDSPORE_REPLAY_DRAWS_H_
 
@@ -26,6 +26,15 @@ inline void Rotate(const SumTree &tree, int64_t slot, std::vector<double> *targe
   for (double &target : *targets) target = Rotated(target, offset, total);
 }
 
+// Looks up the slots of ranks, which are in `slots`, among the rows of weight 1; `rotates` if they count from the range's
+// first row instead of slot 0.
+inline void SlotsOfRanks(const SumTree &tree, const Cursors &ring, RowRange rows, bool rotates, int64_t n, int64_t *slots) {
+  std::vector<double> ranks(static_cast<size_t>(n));
+  std::transform(slots, slots + n, ranks.begin(), [](int64_t rank) { return static_cast<double>(rank + 1); });
+  if (rotates) Rotate(tree, SlotOf(rows.first, ring.head, ring.capacity), &ranks);
+  tree.Descend(ranks.data(), n, slots);
+}
+
 // Draws from the `eligible` rows of a range whose weights are 0 and 1: draws ranks as from a ring without weights, then
 // looks up the row of each rank.
 inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &ring, RowRange rows, int64_t eligible,
@@ -35,10 +44,7 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
   } else {
     DrawWithoutReplacement(state, {0, eligible}, draws, slots);
   }
-  std::vector<double> ranks(static_cast<size_t>(draws));
-  std::transform(slots, slots + draws, ranks.begin(), [](int64_t rank) { return static_cast<double>(rank + 1); });
-  if (ordered || rows.size < ring.capacity) Rotate(tree, SlotOf(rows.first, ring.head, ring.capacity), &ranks);
-  tree.Descend(ranks.data(), draws, slots);
+  SlotsOfRanks(tree, ring, rows, ordered || rows.size < ring.capacity, draws, slots);
 }
 
 // Draws one row from each of `draws` equal strata of the total weight.
@@ -107,6 +113,12 @@ Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int
   }
   const auto eligible = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
   if (eligible < n) return kTooFewRows;
+  if (plan.InOrder()) {
+    for (int64_t i = 0; i < n; ++i) slots[i] = RankInOrder(plan.draw, eligible, i);
+    SlotsOfRanks(tree, ring, rows, true, n, slots);
+    random->counter += n;  // as any draw, so that what follows it takes the same numbers
+    return kOk;
+  }
   DrawByRank(random, tree, ring, rows, eligible, plan.replace != 0, plan.ordered != 0, n, slots);
   return kOk;
 }

@@ -13,12 +13,19 @@
 
 namespace replay {
 
-// The distribution that rows are drawn from.
+// How rows are drawn.
 enum DrawKind : int64_t {
-  kUniformly = 0,   // a range of a ring, without a tree
-  kByRank = 1,      // rows with weight 1, in a range
-  kByPriority = 2,  // one draw from each of equal strata of the total weight
+  kUniformly = 0,    // at random from a range of a ring, without a tree
+  kByRank = 1,       // at random from rows with weight 1, in a range
+  kByPriority = 2,   // one draw from each of equal strata of the total weight
+  kOldestFirst = 3,  // the oldest rows with weight 1, in a range
+  kNewestFirst = 4,  // the newest rows with weight 1, in a range
 };
+
+// Returns the rank, among `eligible` rows from the oldest on, of draw i in the order of a plan.
+REPLAY_BOTH inline int64_t RankInOrder(int64_t draw, int64_t eligible, int64_t i) {
+  return draw == kOldestFirst ? i : eligible - 1 - i;
+}
 
 // The plan of a sample, laid out as in its Tensor; the outputs follow it.
 struct Plan {
@@ -33,6 +40,7 @@ struct Plan {
   double ratio;  // fraction of samples that get another goal
 
   REPLAY_BOTH const Output *Outputs() const { return reinterpret_cast<const Output *>(this + 1); }
+  REPLAY_BOTH bool InOrder() const { return draw >= kOldestFirst; }
 };
 
 static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
@@ -40,7 +48,7 @@ static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * size
 // True if the plan is valid. `powers` is the number of powers of gamma, from 0 to the steps of a chain; 0 if samples
 // are rows.
 REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t powers) {
-  return plan.draw >= kUniformly && plan.draw <= kByPriority && plan.chain.steps >= 0 &&
+  return plan.draw >= kUniformly && plan.draw <= kNewestFirst && plan.chain.steps >= 0 &&
          (powers == 0 || powers == 1 + plan.chain.steps);
 }
 

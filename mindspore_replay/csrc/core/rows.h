@@ -60,10 +60,11 @@ struct ReservoirCursors : Cursors {
   }
 };
 
-// Maps a priority to a weight.
-struct WeightRule {
+// The rule for the rows of a buffer with weights, laid out as in its Tensor: maps a priority to a weight.
+struct RowRule {
   double alpha;
   double epsilon;
+  double keep;  // 1: an insertion may not evict a row that can still be drawn
 
   // Rounded to float32, so that power functions that differ in the last bits of a double give the same result. A
   // subnormal priority counts as 0 everywhere, as MindSpore's threads flush subnormals.
@@ -98,13 +99,21 @@ struct RowState {
   int64_t *insertion_clocks;
   Clock *clock;
   Counts *counts;
-  const WeightRule *rule;
+  const RowRule *rule;
 
   REPLAY_BOTH bool Removed(int64_t slot) const { return use_counts[slot] < 0; }
 
   // True if the row in a slot is older than `max_staleness`.
   REPLAY_BOTH bool Stale(int64_t slot, int64_t max_staleness) const {
     return clock->now - insertion_clocks[slot] > max_staleness;
+  }
+
+  // Returns the logical position of the first of the ring's rows that can be drawn; their number if none can.
+  REPLAY_BOTH int64_t FirstEligible(const Cursors &ring) const {
+    if (tree.Positive() == 0) return ring.count;
+    const double before = tree.Before(ring.head), total = tree.Total();
+    const int64_t slot = tree.SlotAt(before < total ? before + tree.Minimum() : tree.Minimum());
+    return slot < ring.head ? slot - ring.head + ring.capacity : slot - ring.head;
   }
 
   // Initializes the state of a new row, but for its weight.
@@ -184,6 +193,9 @@ class Alone {
 
   // Completes a deletion that was interrupted.
   void Settle(int64_t) const {}
+
+  // Returns the number of rows, from the oldest on, that no sample will need.
+  REPLAY_BOTH int64_t Unneeded() const { return row_state_.FirstEligible(places_); }
 
   // The initial weight of a row.
   REPLAY_BOTH double FirstWeight(double weight) const { return weight; }

@@ -232,6 +232,14 @@ class Timeline {
     if (Deleted(slot) && !row_state_.Removed(slot)) row_state_.use_counts[slot] = ~row_state_.use_counts[slot];
   }
 
+  // Returns the number of rows, from the oldest on, that no sample will need: the newest rows may become starts, and a
+  // start needs its past.
+  REPLAY_BOTH int64_t Unneeded() const {
+    const int64_t open = ring_.count - (rule_.future - 1) * rule_.streams;
+    const int64_t needed = std::min(row_state_.FirstEligible(ring_), open) - rule_.past * rule_.streams;
+    return std::max<int64_t>(needed, 0);
+  }
+
   // Calls visit(slot) for the rows whose windows may contain this row, in time order on each side.
   template <typename Visit>
   REPLAY_BOTH void ForStartsAround(int64_t serial, int64_t slot, const Visit &visit) const {

@@ -45,12 +45,16 @@ struct Insertion {
 
   // Reads the inputs and checks that the rows may be inserted.
   Status Check(const InsertArgs &args) {
-    const auto sound = [](const auto &) { return replay::kOk; };
-    if (!args.HasGroup(replay::kRowStateGroup)) return replay::WithPlaces(args, sound);
-    if (const Status status = replay::WithRows(args, sound)) return status;
+    if (!args.HasGroup(replay::kRowStateGroup)) {
+      return replay::WithPlaces(args, [](const auto &) { return replay::kOk; });
+    }
     priorities = args.data<float>(NAMED("priority"));
     given = args.elements(NAMED("priority"));
-    if (!AreWeights(priorities, given)) return replay::kBadWeight;
+    const Status status = replay::WithRows(args, [&](const auto &rows) {
+      if (!AreWeights(priorities, given)) return replay::kBadWeight;
+      return replay::HasRoom(rows, args.n()) ? replay::kOk : replay::kFull;
+    });
+    if (status != replay::kOk) return status;
     if (!args.HasGroup(replay::kEpisodesGroup)) return replay::kOk;
     ends = args.data<uint8_t>(NAMED("ends"));
     given_ends = args.elements(NAMED("ends"));

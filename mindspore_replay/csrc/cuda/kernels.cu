@@ -72,18 +72,26 @@ struct Insertion {
   int32_t *stored;
 
   // Returns kOk if the rows may be inserted; the same in all blocks.
+  template <typename Rows>
   __device__ int Status() const {
     const bool sound = state.Sound();
     const bool bad = given > 0 && replay::HasBadWeight(priorities, given);
-    return !sound ? replay::kBadArguments : bad ? replay::kBadWeight : replay::kOk;
+    if (!sound || bad) return sound ? replay::kBadWeight : replay::kBadArguments;
+    if constexpr (replay::kHasRowState<Rows>) {
+      if (!replay::HasRoom(state.Get(Kind<Rows>{}), n)) return replay::kFull;
+    }
+    return replay::kOk;
   }
 
   // Stores the state of a new row, but for its step.
   template <typename Rows>
   __device__ void SetRowState(int64_t row, int64_t slot) const {
-    const float priority = priorities[given == n ? row : 0];
-    state.row_state.Begin(slot, priority);
-    state.row_state.tree.SetLeaf(slot, replay::kHasEpisodes<Rows> ? 0 : (*state.row_state.rule)(priority));
+    state.row_state.Begin(slot, priorities[given == n ? row : 0]);
+    if (replay::kHasEpisodes<Rows>) {
+      state.row_state.tree.SetLeaf(slot, 0);
+    } else if (state.row_state.rule->keep == 0) {  // else other blocks may still look for room in the tree
+      SetWeight(row, slot);
+    }
   }
 
   // The last block, when all have marked their rows: moves the cursors and refreshes the tree.
@@ -93,6 +101,10 @@ struct Insertion {
     const int64_t inserted = state.serials[0] + n;
     if constexpr (replay::kHasRowState<Rows>) {
       FinishRowState();
+      if (!replay::kHasEpisodes<Rows> && state.row_state.rule->keep != 0) {
+        for (int64_t row = plan.skipped + threadIdx.x; row < n; row += blockDim.x) SetWeight(row, landing.SlotOf(row));
+        __syncthreads();
+      }
       if (!replay::kHasEpisodes<Rows>) replay::RefreshRange(state.row_state.tree, plan.slot, plan.written, state.capacity);
     }
     if (threadIdx.x == 0) {
@@ -122,6 +134,10 @@ struct Insertion {
   }
 
  private:
+  __device__ void SetWeight(int64_t row, int64_t slot) const {
+    state.row_state.tree.SetLeaf(slot, (*state.row_state.rule)(priorities[given == n ? row : 0]));
+  }
+
   __device__ void FinishRowState() const {
     for (int64_t i = threadIdx.x; i < given; i += blockDim.x) replay::RaiseTo(state.row_state.max_priority, priorities[i]);
     __syncthreads();
@@ -147,7 +163,7 @@ struct Insertion {
 
 // Runs before rows of episodes are stored: computes all steps, and the status.
 __global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertion) {
-  int status = insertion.Status();
+  int status = insertion.Status<Timeline>();
   bool fits = true;
   if (status == replay::kOk) {
     const Timeline timeline = insertion.state.Get(Kind<Timeline>{});
@@ -166,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertio
 
 // Runs before rows go into a reservoir: each writes its serial number to its slot.
 __global__ void __launch_bounds__(kThreads) ClaimKernel(const Insertion insertion) {
-  if (insertion.Status() != replay::kOk) return;
+  if (insertion.Status<replay::ReservoirCursors>() != replay::kOk) return;
   const Landing<replay::ReservoirCursors> landing(insertion.state, insertion.n);
   for (int64_t row = replay::FirstOfGrid(); row < insertion.n; row += replay::GridStride()) {
     const int64_t slot = landing.Claimed(row);
@@ -181,7 +197,7 @@ __global__ void __launch_bounds__(kThreads)
     InsertKernel(const Report report, unsigned ticket, const Insertion insertion, const Columns columns,
                  const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
-  const int status = replay::kHasEpisodes<Rows> ? static_cast<int>(insertion.steps[0]) : insertion.Status();
+  const int status = replay::kHasEpisodes<Rows> ? static_cast<int>(insertion.steps[0]) : insertion.Status<Rows>();
   if (status != replay::kOk) return replay::Refuse(report, status, insertion.stored);
   const Landing<replay::PlacesOf<Rows>> landing(insertion.state, insertion.n);
   const Chunk chunk = replay::ThisChunk(chunks);

@@ -48,6 +48,7 @@ constexpr int64_t kNoRow = -1;
 struct Draws {
   replay::Ranks ranks;
   bool by_priority;
+  bool in_order;
   bool rotates;    // points of the total weight are counted from a slot other than 0
   double offset;   // the weight before that slot
   double stratum;  // weight of a stratum, for draws by priority
@@ -109,15 +110,17 @@ struct Sample {
     const replay::Cursors ring = state.Ring();
     const bool ordered = plan->ordered != 0;
     draws->by_priority = plan->draw == replay::kByPriority;
+    draws->in_order = false;
     draws->ranks = {*state.random, 0, true, given_ranks};
     const SumTree &tree = state.row_state.tree;
     const replay::RowRange rows = replay::SliceRows(bounds[0], bounds[1], ring.count);
     if constexpr (replay::kHasRowState<Rows>) {
       if (draws->by_priority) return LoadByPriority(tree, ring, rows, draws);
     }
-    draws->ranks.replace = plan->replace != 0;
-    // A full ring holds the same rows in any order, so a draw from all of it can yield slots directly.
-    draws->rotates = ordered || rows.size < ring.capacity;
+    draws->in_order = plan->InOrder();
+    draws->ranks.replace = plan->replace != 0 || draws->in_order;  // no shuffle
+    // A full ring holds the same rows in any order, so a draw at random from all of it can yield slots directly.
+    draws->rotates = ordered || draws->in_order || rows.size < ring.capacity;
     if constexpr (replay::kHasRowState<Rows>) {
       draws->ranks.size = static_cast<int64_t>(replay::SumRows(tree, rows, ring.head, ring.capacity));
       if (draws->ranks.size < n) return replay::kTooFewRows;
@@ -138,7 +141,7 @@ struct Sample {
       const SumTree &tree = state.row_state.tree;
       const double point = draws.by_priority
                                ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, draws.total)
-                               : static_cast<double>(draws.ranks(i) + 1);
+                               : static_cast<double>(RankOf(draws, i) + 1);
       if (draws.by_priority && draws.in_range) {
         return TreeRange(tree, draws.rows, state.Ring()).SlotAt(replay::Rotated(point, draws.offset, draws.total));
       }
@@ -146,6 +149,11 @@ struct Sample {
     } else {
       return replay::SlotOf(draws.first + draws.ranks(i), draws.head, state.capacity);
     }
+  }
+
+  // Returns the rank of draw i among the eligible rows of the range.
+  __device__ int64_t RankOf(const Draws &draws, int64_t i) const {
+    return draws.in_order ? replay::RankInOrder(plan->draw, draws.ranks.size, i) : draws.ranks(i);
   }
 
   // True if there is an output of a kind.

@@ -1,0 +1,214 @@
+"""A queue: each row, or each sequence, is delivered once, in order."""
+
+import math
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor
+
+from ..ops.eager import graph_body
+from ..store.limits import QueueAccount, seconds_of
+from ..store.sharing import SharedCondition
+from ..store.waiting import Waiting
+from .base import Buffer
+from .parts import InOrder, Limits, Parts, Rows, Sequences
+
+
+class QueueLimiter(Waiting):
+    """Lets samples of a queue wait for rows, and insertions for room, in all processes that use it.
+
+    Args:
+        queue (ReplayQueue): The queue.
+        timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
+    """
+
+    def __init__(self, queue: "ReplayQueue", timeout: Any) -> None:
+        super().__init__(timeout, type(queue).__name__)
+        self._queue = queue
+        self._changed, begun = queue.signals()
+        if begun is not None:
+            self._begun = begun
+
+    def account(self) -> QueueAccount:
+        """Return the rows that can be sampled, and the room."""
+        return self._queue.account()
+
+    def _noted_account(self, what: str, rows: int) -> QueueAccount:
+        now = self.account()
+        now.check_room(what, rows)
+        return now
+
+
+class ReplayQueue(Buffer):
+    r"""A queue of steps of which each is delivered once, in order: single rows, or sequences of consecutive steps.
+
+    A sample removes what it delivers, so that several consumers, in threads, compiled graphs and attached processes,
+    share the rows among them. Order counts for the rows as they were inserted, those of one step in the order of the
+    environments.
+
+    With `sequence_length`, a sample holds sequences as those of a `SequenceReplayBuffer`, in the order of their starts.
+    By default they do not overlap: `stride` is `sequence_length`. Steps at the end of an episode that fill no sequence
+    are delivered as the one that ends there, which overlaps the one before, or padded with `pad_end`.
+
+    A call from Python waits up to `timeout` seconds: `sample` for rows, and `insert`, in a queue that blocks when it is
+    full, for room. A compiled graph cannot wait: call it within ``queue.limiter.sampling(queue.sample_size)`` or
+    ``queue.limiter.inserting(n)``, or check `can_sample` before; without enough rows, or room, the operator fails.
+
+    A full queue with ``order="lifo"`` has room when its oldest row is delivered.
+
+    Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
+
+    Args:
+        sample_size (int): ``B``, rows or sequences of one sample.
+        capacity (int): Most rows stored, of all environments together.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
+        sequence_length (Union[int, None]): Steps of a sequence from its start on. Default: ``None``, for single rows.
+        burn_in (int): Steps before the start. Default: ``0``.
+        stride (Union[int, None]): Steps of the episode from one start to the next. Default: ``None``, for
+            `sequence_length`.
+        pad_end (bool): Whether a sequence may extend beyond the end of its episode; the steps there are zeros and
+            masked. Default: ``False``.
+        order (str): ``"fifo"``, the oldest first, or ``"lifo"``, the newest first. Default: ``"fifo"``.
+        when_full (str): ``"block"``: an insertion waits for room or fails, so nothing is lost; or ``"evict"``: it
+            replaces the oldest rows, delivered or not. Default: ``"block"``.
+        timeout (Union[float, None]): Longest wait in seconds: ``0`` to fail at once, ``None`` for no limit. Default:
+            ``0``.
+        max_staleness (Union[int, None]): Rows older than this are removed, as in `ReplayBuffer`. Default: ``None``.
+        names, num_envs, seed, storage, backend: As for `ReplayBuffer`. In a folder attached processes insert and
+            sample too, with timeouts of their own.
+        views (Sequence): As for `ReplayBuffer`, or for `SequenceReplayBuffer`. A view sees the rows that are stored
+            when a row is delivered. Default: ``()``.
+
+    Attributes:
+        limiter (QueueLimiter): Waits for rows and room; it cannot be replaced.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If a value is outside its range.
+        RuntimeError: If the backend is not available.
+
+    Reference:
+        Cassirer et al. 2021, "Reverb: A Framework For Experience Replay", https://arxiv.org/abs/2102.04736: a table
+        with ``max_times_sampled=1`` and the selector ``Fifo`` or ``Lifo``.
+
+    Examples:
+        >>> from mindspore_replay import ReplayQueue
+        >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"])
+        >>> for step in range(4):
+        ...     queue = queue.insert([step])
+        >>> print(*queue.sample(), *queue.sample(), queue.can_sample())
+        [0 1] [2 3] False
+        >>> queue = ReplayQueue(sample_size=1, capacity=9, shapes=[()], types=["int32"], sequence_length=3)
+        >>> for step in range(7):
+        ...     queue = queue.insert([step], end=step == 6)
+        >>> for _ in range(3):
+        ...     indices, mask, steps = queue.sample()
+        ...     print(indices, steps)
+        [0] [[0 1 2]]
+        [3] [[3 4 5]]
+        [4] [[4 5 6]]
+    """
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        sequence_length: int | None = None,
+        *,
+        burn_in: int = 0,
+        stride: int | None = None,
+        pad_end: bool = False,
+        order: str = "fifo",
+        when_full: str = "block",
+        timeout: float | None = 0,
+        max_staleness: int | None = None,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        views: Sequence[Any] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        if sequence_length is None:
+            if (burn_in, stride, pad_end) != (0, None, False):
+                raise ValueError(
+                    "For 'ReplayQueue', 'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got "
+                    f"burn_in={burn_in!r}, stride={stride!r} and pad_end={pad_end!r} without it."
+                )
+            span: Rows | Sequences = Rows()
+        else:
+            span = Sequences(sequence_length, burn_in, sequence_length if stride is None else stride, pad_end)
+        parts = Parts(InOrder(order, when_full), Limits(max_use=1, max_staleness=max_staleness), span, views)
+        seconds_of(timeout, "ReplayQueue")  # before a folder is made
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, storage=storage,
+            backend=backend,
+        )  # fmt: skip
+        self.sequence_length, self.order, self.when_full = sequence_length, order, when_full
+        if isinstance(span, Sequences):
+            self.burn_in, self.stride, self.pad_end = span[1:]
+        self.__dict__["limiter"] = QueueLimiter(self, timeout)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "limiter" and name in vars(self):
+            raise TypeError(
+                f"For '{type(self).__name__}', 'limiter' cannot be set, but got {value!r}: a queue has its own, whose "
+                "timeout is an argument of the queue."
+            )
+        super().__setattr__(name, value)
+
+    def signals(self) -> tuple[Any, np.ndarray | None]:
+        """Return the condition of waits, and, in a folder, the rows of operations in progress; for the limiter."""
+        if self._folder is None:
+            return threading.Condition(self._lock), None
+        begun = self._folder.arrays["shared.begun"]
+        begun[:] = 0
+        return SharedCondition(self._lock, self._calls), begun
+
+    def account(self) -> QueueAccount:
+        """Return the rows that can be sampled, and the room for new ones; only from Python."""
+        valid = self.eligible()
+        with self._lock:
+            room = self._calls.room() if self.options.keeps_valid else math.inf
+        return QueueAccount(type(self).__name__, self.capacity, valid, room)
+
+    def _turn(self) -> Any:
+        return super()._turn() if self._waits else self._lock
+
+    def _turn_to_insert(self, exp: Any) -> Any:
+        return super()._turn_to_insert(exp) if self._waits else self._lock
+
+    @property
+    def _waits(self) -> bool:
+        return self.limiter.timeout != 0  # type: ignore[no-any-return]
+
+    def _sample_graph(self, *, as_dict=False, with_indices=False):
+        return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None)
+
+    @graph_body(_sample_graph)
+    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """Deliver the next rows or sequences, and remove them.
+
+        Args:
+            as_dict (bool): Whether to return a dict by name; only from Python. Default: ``False``.
+            with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
+                sequences always come with them. Default: ``False``.
+
+        Returns:
+            tuple[Tensor, ...]: Copies of the rows, ``[B, *F]`` for each column; of sequences, what
+            `SequenceReplayBuffer.sample` returns: handles of the starts, int64 ``[B]``, a mask, bool ``[B, T]``, and
+            ``[B, T, *F]`` for each column.
+
+        Raises:
+            TypeError: If `as_dict` is set and the buffer has no names.
+            TimeoutError: If there are not enough rows in time.
+            RuntimeError: If there are not enough rows, with ``timeout=0``. In a graph the operator fails with a
+                RuntimeError.
+        """
+        return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)

@@ -1,0 +1,36 @@
+"""Room for new rows where those that can still be drawn are not evicted."""
+
+import mindspore as ms
+from mindspore import Tensor, ops
+
+from ..store.windows import WindowRule
+from .state import State
+from .sum_tree import CompositeTree
+
+
+@ms.jit_class
+class Room:
+    """``() -> int64 []``: rows that can be inserted without evicting one that can still be drawn.
+
+    Weights must be 0 and 1. Cost O(log C).
+    """
+
+    def __init__(self, state: State, rule: WindowRule | None) -> None:
+        self.state = state
+        self.tree = CompositeTree(state.capacity)
+        # The newest rows may become starts, and a start needs its past.
+        self.open = 0 if rule is None else (rule.future - 1) * rule.streams
+        self.past = 0 if rule is None else rule.past * rule.streams
+        self.zero = Tensor(0, ms.int64)
+        self.first = Tensor([1.0], ms.float64)
+
+    def __call__(self):
+        """Return the number of rows."""
+        tree = self.tree.view(self.state.weights)
+        head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
+        some = self.tree.positive(tree) > 0
+        target = self.tree.rotate(tree, ops.reshape(head, (1,)), self.first)
+        slot = ops.cast(self.tree.descend(tree, target, some), ms.int64)[0]
+        unneeded = ops.select(some, ops.floor_mod(slot - head, self.state.capacity), count)
+        unneeded = ops.maximum(ops.minimum(unneeded, count - self.open) - self.past, self.zero)
+        return self.state.capacity - count + unneeded

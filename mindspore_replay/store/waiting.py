@@ -1,0 +1,162 @@
+"""Threads that wait until rows may be inserted or sampled."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .checks import check_size
+from .limits import KINDS, Wait, seconds_of
+
+#: Seconds after which a waiting thread checks again, since the state may have been loaded from a checkpoint.
+_LONGEST_WAIT = 0.5
+
+
+class Waiting:
+    """Lets threads insert and sample when an account of the buffer allows it.
+
+    A subclass gives the account, which has the methods of `store.limits.Account`. All methods are thread-safe.
+
+    Args:
+        timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
+        cls_name (str): Class to name in errors.
+    """
+
+    def __init__(self, timeout: Any, cls_name: str) -> None:
+        super().__init__()
+        self.timeout, self._cls_name = seconds_of(timeout, cls_name), cls_name
+        self._changed: Any = threading.Condition()
+        self._inside = threading.local()
+        self._begun = np.zeros(4, np.int64)  # amounts of blocks in progress
+        self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
+
+    def account(self) -> Any:
+        """Return the rows and the rule now."""
+        raise NotImplementedError
+
+    def _noted_account(self, what: str, rows: int) -> Any:
+        """Return the account; raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
+        raise NotImplementedError
+
+    def _count(self, done: np.ndarray) -> None:
+        """Count amounts of blocks that ended; the caller holds the lock."""
+
+    def can_insert(self, rows: int = 1) -> bool:
+        """Return True if so many rows may be inserted now.
+
+        Args:
+            rows (int): Number of rows. Default: ``1``.
+
+        Returns:
+            bool: Whether they may be inserted.
+
+        Raises:
+            ValueError: If `rows` is not positive.
+        """
+        return self._asked("insert", rows)
+
+    def can_sample(self, rows: int = 1) -> bool:
+        """Return True if so many rows may be sampled now. The buffer's `can_sample` also checks that they are stored.
+
+        Args:
+            rows (int): Number of rows. Default: ``1``.
+
+        Returns:
+            bool: Whether they may be sampled.
+
+        Raises:
+            ValueError: If `rows` is not positive.
+        """
+        return self._asked("sample", rows)
+
+    def lets_sample(self, rows: int) -> bool:
+        """Return True if a `sample` of so many rows by this thread would not wait, as always in a `sampling` block."""
+        return getattr(self._inside, "sample", False) or self.can_sample(rows)
+
+    def _asked(self, what: str, rows: int) -> bool:
+        check_size(self._cls_name, "rows", rows)
+        with self._changed:
+            return bool(self.account().may(what, rows, self._begun))
+
+    def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
+        """Wait until rows may be inserted, and count them after the block; if the block raises, they do not count.
+
+        Within the block, the same thread's calls of the buffer's `insert` neither wait nor count.
+
+        Args:
+            rows (int): Rows that the block inserts. Default: ``1``.
+            timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for the limiter's own.
+
+        Returns:
+            AbstractContextManager: For a ``with`` statement.
+
+        Raises:
+            TimeoutError: If they may not be inserted in time.
+            ValueError: If `rows` is not positive, or so many can never be inserted.
+        """
+        return self._counting("insert", check_size(self._cls_name, "rows", rows), seconds_of(timeout, self._cls_name))
+
+    def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
+        """Wait until rows may be sampled, and count them after the block; if the block raises, they do not count.
+
+        Within the block, the same thread's calls of the buffer's `sample` neither wait nor count.
+
+        Args:
+            rows (int): Rows that the block samples. Default: ``1``.
+            timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for the limiter's own.
+
+        Returns:
+            AbstractContextManager: For a ``with`` statement.
+
+        Raises:
+            TimeoutError: If they may not be sampled in time.
+            ValueError: If `rows` is not positive, or so many can never be sampled.
+        """
+        return self._counting("sample", check_size(self._cls_name, "rows", rows), seconds_of(timeout, self._cls_name))
+
+    def sampling_unless(self, stop: threading.Event, rows: int) -> contextlib.AbstractContextManager[None]:
+        """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait."""
+        return self._counting("sample", rows, None, stop)
+
+    @contextlib.contextmanager
+    def _counting(
+        self, what: str, rows: int, seconds: float | None, stop: threading.Event | None = None
+    ) -> Iterator[None]:
+        """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait."""
+        if getattr(self._inside, what, False):
+            yield
+            return
+        with self._changed:
+            more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop)
+        setattr(self._inside, what, True)
+        try:
+            yield
+        except BaseException:
+            self._end(more, more * 0)
+            raise
+        else:
+            self._end(more, more)
+        finally:
+            setattr(self._inside, what, False)
+
+    def _begin(self, what: str, rows: int, seconds: float | None, stop: threading.Event | None) -> np.ndarray:
+        """Wait until rows may be inserted or sampled, and return what they add to the counts."""
+        wait: Wait | None = None
+        self._waiting[what].append(rows)
+        try:
+            while not (now := self._noted_account(what, rows)).may(what, rows, self._begun):
+                wait = wait or Wait(self.account, what, rows, seconds, stop)
+                self._changed.wait(min(wait.left(), _LONGEST_WAIT))
+        finally:
+            self._waiting[what].remove(rows)
+        amounts: np.ndarray = now.amounts(what, rows, self._begun)
+        self._begun += amounts
+        return amounts
+
+    def _end(self, begun: np.ndarray, done: np.ndarray) -> None:
+        with self._changed:
+            self._begun -= begun
+            self._count(done)
+            self._changed.notify_all()

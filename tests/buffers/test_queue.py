@@ -1,0 +1,556 @@
+"""ReplayQueue: each row or sequence is delivered once, in order, over threads, processes and restarts."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mindspore import Tensor
+from reference_queue import QueueTwin
+
+from mindspore_replay import (
+    FrameStack,
+    MixedReplay,
+    NStep,
+    Prefetch,
+    RateLimiter,
+    ReplayBuffer,
+    ReplayQueue,
+    attach,
+    create_buffer,
+    load,
+    save,
+)
+
+SCHEMA: dict[str, Any] = {"shapes": [(), (2,)], "types": ["int64", "float32"], "names": ["number", "pair"]}
+BACKENDS = ["native", "composite"]
+
+
+def rows(first: int, n: int) -> list[np.ndarray]:
+    numbers = np.arange(first, first + n)
+    return [numbers, np.stack([numbers, -numbers], 1).astype(np.float32)]
+
+
+def make(sample_size: int = 2, capacity: int = 8, **options: Any) -> ReplayQueue:
+    return ReplayQueue(sample_size=sample_size, capacity=capacity, **SCHEMA, **options)
+
+
+def filled(n: int, **options: Any) -> ReplayQueue:
+    queue = make(**options)
+    return queue.insert(rows(0, n)) if n else queue
+
+
+def numbers(batch: Sequence[Any]) -> list[int]:
+    """Return the numbers of the rows of a batch; check that their columns belong together."""
+    number, pair = (np.asarray(part.asnumpy() if isinstance(part, Tensor) else part) for part in batch[-2:])
+    assert (pair == np.stack([number, -number], -1)).all()
+    return number.tolist()
+
+
+class Calls(Kept):
+    """The methods of a queue in compiled functions."""
+
+    def __init__(self, queue: ReplayQueue) -> None:
+        self.queue = queue
+
+    @ms.jit
+    def insert(self, number, pair):
+        self.queue.add([number, pair])
+        return self.queue.size()
+
+    @ms.jit
+    def insert_steps(self, number, pair, end):
+        self.queue.insert([number, pair], end=end)
+        return self.queue.size()
+
+    @ms.jit
+    def sample(self):
+        return self.queue.sample(with_indices=True)
+
+    @ms.jit
+    def can_sample(self):
+        return self.queue.can_sample()
+
+
+class Driver:
+    """Calls a queue from Python, or in compiled functions, which are not called where they would fail."""
+
+    def __init__(self, queue: ReplayQueue, compiled: bool) -> None:
+        self.queue, self.calls = queue, Calls(queue) if compiled else None
+
+    def insert(self, numbers: list[np.ndarray], ends: Any) -> bool:
+        """Insert rows; return False if there is no room."""
+        if self.calls is None:
+            try:
+                self.queue.insert(numbers, **({} if ends is None else {"end": ends}))
+            except RuntimeError as error:
+                if "room" not in str(error):
+                    raise
+                return False
+            return True
+        if self.queue.when_full == "block" and not self.queue.limiter.can_insert(len(numbers[0])):
+            return False
+        given = [Tensor(part) for part in numbers]
+        if ends is None:
+            self.calls.insert(*given)
+        else:
+            self.calls.insert_steps(*given, Tensor(ends))
+        return True
+
+    def sample(self) -> tuple[np.ndarray, ...] | None:
+        """Deliver a sample with its handles; None if there are too few rows."""
+        if self.calls is None:
+            try:
+                batch = self.queue.sample(with_indices=True)
+            except RuntimeError as error:
+                if "eligible" not in str(error):
+                    raise
+                return None
+        else:
+            if not bool(self.calls.can_sample()):
+                return None
+            batch = self.calls.sample()
+        return tuple(part.asnumpy() for part in batch)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "rows": {},
+    "rows of two environments": {"num_envs": 2},
+    "sequences": {"length": 3, "stride": 3},
+    "overlapping sequences": {"length": 3, "stride": 2, "burn_in": 1},
+    "padded sequences": {"length": 3, "stride": 3, "pad_end": True, "num_envs": 2},
+}
+#: Drivers by name: backend, and whether functions are compiled; and how many examples each takes.
+DRIVERS = {
+    "native": ("native", False, 25),
+    "native-compiled": ("native", True, 8),
+    "composite": ("composite", False, 4),
+}
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.integers(1, 3), st.integers(0, 2**6 - 1)),
+        st.tuples(st.just("sample")),
+        st.tuples(st.just("delete"), st.integers(0, 11)),
+        st.tuples(st.just("reload")),
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+def queue_of(kind: str, **options: Any) -> ReplayQueue:
+    given = {("sequence_length" if key == "length" else key): value for key, value in KINDS[kind].items()}
+    return make(2, 12, **given, **options)
+
+
+def check(driver: Driver, twin: QueueTwin, operations: Sequence[tuple[Any, ...]]) -> None:
+    """Apply operations to a queue and to a twin, and compare what they deliver."""
+    for name, *arguments in operations:
+        if name == "insert":
+            n = arguments[0] * twin.num_envs
+            ends = np.array([arguments[1] >> i & 1 for i in range(n)], bool)
+            given = None if twin.length is None else ends
+            assert driver.insert(rows(twin.inserted, n), given) == twin.insert(ends.tolist())
+        elif name == "sample":
+            expected = twin.sample(2)
+            batch = driver.sample()
+            assert (batch is None) == (expected is None)
+            if batch is not None and expected is not None:
+                assert batch[0].tolist() == expected
+                if twin.length is not None:
+                    windows = [twin.window(start) for start in expected]
+                    assert batch[1].tolist() == [[serial is not None for serial in window] for window in windows]
+                    assert batch[2].tolist() == [[serial or 0 for serial in window] for window in windows]
+                else:
+                    assert numbers(batch) == expected
+        elif name == "delete" and twin.steps:
+            serial = twin.steps[arguments[0] % len(twin.steps)].serial
+            driver.queue.delete(serial)
+            twin.deleted.add(serial)
+        elif name == "reload":
+            driver.queue.load_state_dict(driver.queue.state_dict())
+        assert bool(driver.queue.can_sample()) == (len(twin.starts()) >= 2)
+        if twin.when_full == "block":
+            assert driver.queue.account().room == twin.room()
+        driver.queue.check_valid()
+
+
+#: A composite queue compiles for seconds, so each kind has one.
+CASES = [
+    (kind, driver, order, when_full)
+    for kind in KINDS
+    for driver in DRIVERS
+    for order in ("fifo", "lifo")
+    for when_full in ("block", "evict")
+    if driver != "composite" or (order, when_full) == (("fifo", "block") if "over" in kind else ("lifo", "evict"))
+]
+
+
+@pytest.mark.parametrize(("kind", "driver", "order", "when_full"), CASES)
+def test_random_operations(kind: str, driver: str, order: str, when_full: str):
+    backend, compiled, examples = DRIVERS[driver]
+    ours = Driver(queue_of(kind, backend=backend, order=order, when_full=when_full), compiled)
+    fresh = ours.queue.state_dict()
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(OPERATIONS)
+    def run(operations: list[tuple[Any, ...]]) -> None:
+        ours.queue.load_state_dict(fresh)
+        check(ours, QueueTwin(12, order=order, when_full=when_full, **KINDS[kind]), operations)
+
+    run()
+
+
+class SkippingTwin(QueueTwin):
+    """A wrong queue: where the ring wraps, it loses the row."""
+
+    def starts(self) -> list[int]:
+        return [start for start in super().starts() if start % self.capacity or not start]
+
+
+class RepeatingTwin(QueueTwin):
+    """A wrong queue: it forgets the newest delivery."""
+
+    def sample(self, n: int) -> list[int] | None:
+        chosen = super().sample(n)
+        self.delivered -= set((chosen or [])[-1:])
+        return chosen
+
+
+class EvictingTwin(QueueTwin):
+    """A wrong queue: it does not count the rows of sequences that are not complete yet."""
+
+    def room(self) -> int:
+        needed = min(self.starts(), default=self.inserted)
+        return self.capacity - len(self.steps) + (needed - self.steps[0].serial if self.steps else 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"), [(SkippingTwin, "rows"), (RepeatingTwin, "rows"), (EvictingTwin, "sequences")]
+)
+def test_wrong_queues_are_rejected(wrong: type[QueueTwin], kind: str):
+    operations: list[tuple[Any, ...]] = [("insert", 2, 0), ("insert", 3, 0), ("sample",), ("sample",)] * 8
+    driver = Driver(queue_of(kind), False)
+    check(driver, QueueTwin(12, **KINDS[kind]), operations)
+    driver = Driver(queue_of(kind), False)
+    with pytest.raises(AssertionError):
+        check(driver, wrong(12, **KINDS[kind]), operations)
+
+
+# Room, and waits.
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_full_queue_refuses_rows_and_keeps_all(backend: str):
+    queue = filled(7, backend=backend)
+    before = queue.state_dict()
+    with pytest.raises(RuntimeError, match=r"room for 2 rows, but got 1 free of capacity=8"):
+        queue.insert(rows(7, 2))
+    with pytest.raises(RuntimeError, match=r"room for 9 rows, but got 1 free"):
+        queue.insert(rows(7, 9))
+    for name, array in queue.state_dict().items():
+        assert (array == before[name]).all(), name
+    queue.insert(rows(7, 1))
+    assert [numbers(queue.sample()) for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    with pytest.raises(RuntimeError, match=r"sample_size=2 eligible rows, but got 0 .* of 8 stored"):
+        queue.sample()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_graph_without_room_fails_and_changes_nothing(backend: str):
+    queue = filled(7, backend=backend)
+    calls, before = Calls(queue), queue.state_dict()
+    with pytest.raises(RuntimeError):
+        calls.insert(*map(Tensor, rows(7, 2))).asnumpy()
+    for name, array in queue.state_dict().items():
+        assert (array == before[name]).all(), name
+
+
+def test_a_queue_that_evicts_loses_the_oldest():
+    queue = make(when_full="evict")
+    for first in range(0, 20, 5):
+        queue.insert(rows(first, 5))
+    assert [numbers(queue.sample()) for _ in range(4)] == [[12, 13], [14, 15], [16, 17], [18, 19]]
+    assert not bool(queue.can_sample())
+
+
+def test_a_stack_has_room_when_its_oldest_row_is_delivered():
+    queue = filled(8, order="lifo")
+    assert numbers(queue.sample()) == [7, 6]
+    assert not queue.limiter.can_insert()
+    assert [numbers(queue.sample()) for _ in range(3)] == [[5, 4], [3, 2], [1, 0]]
+    assert queue.limiter.can_insert(8)
+
+
+def test_calls_wait_for_rows_and_room():
+    queue = make(timeout=30.0)
+    found: list[int] = []
+    consumer = threading.Thread(
+        target=lambda: found.extend(number for _ in range(20) for number in numbers(queue.sample()))
+    )
+    consumer.start()
+    for first in range(0, 40, 4):
+        queue.insert(rows(first, 4))
+    consumer.join()
+    assert found == list(range(40))
+
+
+def test_a_wait_that_is_too_long_is_an_error():
+    queue = make(timeout=0.01)
+    with pytest.raises(TimeoutError, match=r"'ReplayQueue', 2 rows could not be sampled within 0.01 s: 0 are stored"):
+        queue.sample()
+    queue.insert(rows(0, 8))
+    with pytest.raises(
+        TimeoutError, match=r"1 row could not be inserted within 0.01 s: 8 are stored .* room for 0 rows"
+    ):
+        queue.insert(rows(8, 1))
+    with pytest.raises(ValueError, match=r"at most capacity=8 rows, since none may be evicted, but got 9"):
+        queue.insert(rows(8, 9))
+
+
+def test_graphs_wait_in_a_block_of_the_limiter():
+    queue = make(timeout=30.0)
+    calls = Calls(queue)
+    producer = threading.Thread(target=lambda: [queue.insert(rows(first, 2)) for first in range(0, 24, 2)])
+    producer.start()
+    found = []
+    for _ in range(12):
+        with queue.limiter.sampling(2):
+            found += numbers(calls.sample())
+    producer.join()
+    assert found == list(range(24))
+
+
+def test_a_blocked_call_lets_others_use_the_lock():
+    queue = make(timeout=30.0)
+
+    def wait() -> None:
+        with queue.lock:
+            assert numbers(queue.sample()) == [0, 1]
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    queue.insert(rows(0, 2))
+    waiting.join(timeout=30)
+    assert not waiting.is_alive()
+
+
+# Several consumers, processes, and restarts.
+
+
+def assert_once(deliveries: Sequence[Sequence[int]], total: int, order: str = "fifo") -> None:
+    """Check that consumers received each number once, each in order."""
+    assert sorted(number for one in deliveries for number in one) == list(range(total))
+    if order == "fifo":
+        assert all(list(one) == sorted(one) for one in deliveries)
+
+
+@pytest.mark.parametrize("wrong", [[[0, 1, 3], [2, 2]], [[0, 1], [3]], [[1, 0], [2, 3]]])
+def test_wrong_deliveries_are_rejected(wrong: list[list[int]]):
+    with pytest.raises(AssertionError):
+        assert_once(wrong, 4)
+
+
+@pytest.mark.parametrize("when_compiled", [False, True])
+def test_threads_share_the_rows(when_compiled: bool):
+    total, queue = 600, make(timeout=60.0, capacity=16)
+    calls = [Calls(queue) for _ in range(3)]
+    found: list[list[int]] = [[], [], []]
+    if when_compiled:  # compile before the threads begin
+        queue.insert(rows(0, 6))
+        for call in calls:
+            call.sample()
+        queue.reset()
+    next_number, lock = iter(range(0, total, 3)), threading.Lock()
+
+    def produce() -> None:
+        while True:
+            with lock:  # numbers in the order of their insertions
+                first = next(next_number, None)
+                if first is None:
+                    return
+                queue.insert(rows(first, 3))
+
+    def consume(i: int) -> None:
+        for _ in range(total // 6):
+            if when_compiled:
+                with queue.limiter.sampling(2):
+                    found[i] += numbers(calls[i].sample())
+            else:
+                found[i] += numbers(queue.sample())
+
+    threads = [threading.Thread(target=produce) for _ in range(2)]
+    threads += [threading.Thread(target=consume, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_once(found, total)
+    queue.check_valid()
+
+
+CONSUMER = """
+import sys
+from mindspore_replay import attach
+
+queue = attach(sys.argv[1], timeout=60)
+while True:
+    try:
+        batch = queue.sample()
+    except RuntimeError:
+        break
+    print(*batch[0], flush=True)
+assert "mindspore" not in sys.modules
+"""
+PRODUCER = """
+import sys
+import numpy as np
+from mindspore_replay import attach
+
+queue = attach(sys.argv[1], timeout=60)
+for number in range(int(sys.argv[2]), 200, 2):
+    queue.insert([number, np.float32([number, -number])])
+"""
+
+
+@pytest.mark.cpu_only("rows in a folder are in host memory")
+def test_processes_share_the_rows(tmp_path: Path):
+    queue = make(storage=tmp_path / "rows", timeout=60.0, capacity=16)
+    command = [sys.executable, "-c"]
+    consumers = [
+        subprocess.Popen([*command, CONSUMER, tmp_path / "rows"], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    producers = [subprocess.Popen([*command, PRODUCER, tmp_path / "rows", str(i)]) for i in range(2)]
+    assert [producer.wait(timeout=120) for producer in producers] == [0, 0]
+    mine: list[int] = []
+    while bool(queue.can_sample()):
+        mine += numbers(queue.sample())
+    while queue.eligible():  # an odd row can be left to no consumer
+        pytest.fail("a row is left")
+    queue.close()
+    found = [[int(number) for number in consumer.communicate(timeout=120)[0].split()] for consumer in consumers]
+    assert [consumer.returncode for consumer in consumers] == [0, 0]
+    assert sorted(number for one in [mine, *found] for number in one) == list(range(200))
+    assert found[0]
+
+
+@pytest.mark.cpu_only("rows in a folder are in host memory")
+def test_an_attached_process_waits_for_room(tmp_path: Path):
+    queue = make(storage=tmp_path / "rows")
+    attached = attach(tmp_path / "rows", timeout=0.01)
+    with pytest.raises(TimeoutError, match="2 rows could not be sampled within"):
+        attached.sample()
+    attached.insert(rows(0, 8))
+    assert bool(attached.can_sample())
+    with pytest.raises(TimeoutError, match=r"1 row could not be inserted within 0.01 s: 8 are stored"):
+        attached.insert(rows(8, 1))
+    assert numbers(queue.sample()) == [0, 1]
+    attached.insert(rows(8, 2))
+    assert numbers(attached.sample()) == [2, 3]
+    queue.close()
+    again = ReplayQueue.open(tmp_path / "rows")
+    assert again.when_full == "block"
+    assert [numbers(again.sample()) for _ in range(3)] == [[4, 5], [6, 7], [8, 9]]
+    again.close()
+
+
+@pytest.mark.parametrize("order", ["fifo", "lifo"])
+def test_each_row_is_delivered_once_over_a_restart(tmp_path: Path, order: str):
+    queue = filled(8, order=order, timeout=1.5)
+    found = numbers(queue.sample())
+    save(queue, tmp_path / "queue.ckpt")
+    again = load(tmp_path / "queue.ckpt")
+    assert (type(again), again.order, again.when_full, again.limiter.timeout) == (ReplayQueue, order, "block", 1.5)
+    while bool(again.can_sample()):
+        found += numbers(again.sample())
+    assert found == sorted(range(8), reverse=order == "lifo")
+
+
+# With other parts.
+
+
+def test_views_see_the_rows_that_are_stored():
+    names, types = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
+    queue = ReplayQueue(2, 8, [()] * 3, types, names=names, views=[NStep(2, 0.5)])
+    for step in range(6):
+        queue.insert([float(step), 1.0, step == 5], end=step == 5)
+    batch = queue.sample(as_dict=True)
+    assert batch["observation"].asnumpy().tolist() == [0, 1]
+    assert batch["reward"].asnumpy().tolist() == [1.5, 1.5]
+    stacks = ReplayQueue(1, 8, [(), ()], ["float32", "float32"], names=["observation", "reward"],
+                         views=[FrameStack(2)])  # fmt: skip
+    for step in range(4):
+        stacks.insert([float(step + 1), 0.0], end=step == 3)
+    assert [stacks.sample()[0].asnumpy().tolist() for _ in range(3)] == [[[0, 1]], [[1, 2]], [[2, 3]]]
+
+
+def test_another_sample_size_takes_from_the_same_queue():
+    queue = filled(8)
+    other = queue.with_sample_size(3)
+    assert numbers(other.sample()) == [0, 1, 2]
+    assert numbers(queue.sample()) == [3, 4]
+    assert numbers(other.sample()) == [5, 6, 7]
+
+
+def test_prefetch_draws_in_order():
+    queue = filled(8, timeout=30.0)
+    with Prefetch(queue, depth=2) as prefetch:
+        found = [numbers(next(prefetch)) for _ in range(4)]
+        queue.insert(rows(8, 4))
+        found += [numbers(next(prefetch)) for _ in range(2)]
+    assert [number for batch in found for number in batch] == list(range(12))
+
+
+def test_a_mixture_takes_from_a_queue():
+    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA)
+    uniform.insert(rows(100, 8))
+    mixture = MixedReplay([(filled(8), 0.5), (uniform, 0.5)], sample_size=4)
+    batch = mixture.sample()
+    assert [number for number in numbers(batch) if number < 100] == [0, 1]
+
+
+def test_stale_rows_are_not_delivered():
+    queue = filled(4, max_staleness=1)
+    queue.advance(2)
+    queue.insert(rows(4, 3))
+    assert numbers(queue.sample()) == [4, 5]
+    assert queue.account().room == 7
+
+
+@pytest.mark.parametrize("kind", ["queue", ReplayQueue])
+def test_a_configuration(kind: Any):
+    queue = create_buffer(
+        {"type": kind, "capacity": 8, "sample_size": 2, "data_shape": SCHEMA["shapes"], "data_type": SCHEMA["types"],
+         "order": "lifo", "timeout": 2.0}
+    )  # fmt: skip
+    assert (queue.order, queue.limiter.timeout) == ("lifo", 2.0)
+
+
+ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "order": ({"order": "random"}, ValueError, "'order' must be 'fifo' or 'lifo', but got 'random'"),
+    "when full": ({"when_full": "wait"}, ValueError, "'when_full' must be 'block' or 'evict', but got 'wait'"),
+    "timeout": ({"timeout": -1}, ValueError, "'timeout' must be None or at least 0 seconds, but got -1"),
+    "type of timeout": ({"timeout": "long"}, TypeError, "'timeout' must be a number, but got 'long'"),
+    "stride": ({"stride": 2}, ValueError, "need 'sequence_length', but got burn_in=0, stride=2"),
+    "length": ({"sequence_length": 0}, ValueError, "'sequence_length' must be in"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_of_the_constructor(case: str, tmp_path: Path):
+    options, error, message = ERRORS[case]
+    with pytest.raises(error, match=f"For 'ReplayQueue', .*{message}"):
+        make(storage=tmp_path / "rows", **options)
+    assert not (tmp_path / "rows").exists()
+
+
+def test_a_queue_has_its_own_limiter():
+    with pytest.raises(TypeError, match="'limiter' cannot be set"):
+        make().limiter = RateLimiter(1, 1, 1)
