@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .buffers.base import Buffer
     from .buffers.elastic import ElasticReplayBuffer
     from .buffers.episode import EpisodeReplayBuffer
+    from .buffers.epochs import EpochReplayBuffer
     from .buffers.mixed import MixedReplay
     from .buffers.prioritized import PrioritizedReplayBuffer
     from .buffers.prioritized import PrioritizedReplayBuffer as PriorityReplayBuffer
@@ -37,6 +38,7 @@ _PLACES = {
     "Buffer": "buffers.base",
     "ElasticReplayBuffer": "buffers.elastic",
     "EpisodeReplayBuffer": "buffers.episode",
+    "EpochReplayBuffer": "buffers.epochs",
     "FrameStack": "views.frame_stack",
     "HindsightRelabel": "views.hindsight",
     "JSONLinesSink": "training.sinks",
@@ -71,6 +73,7 @@ __all__ = [
     "Buffer",
     "ElasticReplayBuffer",
     "EpisodeReplayBuffer",
+    "EpochReplayBuffer",
     "FrameStack",
     "HindsightRelabel",
     "JSONLinesSink",

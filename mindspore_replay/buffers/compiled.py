@@ -70,6 +70,8 @@ class CompiledCalls(nn.Cell):
         self._read = graph_of(self._read_graph)
         self._reset = graph_of(self._reset_graph)
         self._update_column = graph_of(self._update_column_graph)
+        if options.epochs is not None:
+            self._begin_epoch = graph_of(self._begin_epoch_graph)
         if weighted:
             self._update_priorities = graph_of(self._update_priorities_graph)
             self._eligible = graph_of(self._eligible_graph)
@@ -107,6 +109,9 @@ class CompiledCalls(nn.Cell):
 
     def _reset_graph(self):
         return self._operators.reset()
+
+    def _begin_epoch_graph(self):
+        return self._operators.begin_epoch()
 
     def _update_column_graph(self, column, handles, rows):
         return self._operators.update(column, handles, rows)
@@ -249,6 +254,10 @@ class CompiledCalls(nn.Cell):
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Tensor, ...]:
         """Draw groups by a column of ints: a mask of the rows that exist, and the rows."""
         return self._sample_groups(column, ordered, groups, size)
+
+    def begin_epoch(self) -> None:
+        """End the epoch in progress, as `Store.begin_epoch` does."""
+        self._begin_epoch()
 
     def reset(self) -> None:
         """Remove all rows."""

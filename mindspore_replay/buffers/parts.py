@@ -6,9 +6,10 @@ A public class chooses the parts and passes them to `Buffer`, which checks them 
 from typing import Any, NamedTuple
 
 from ..store.checks import check_bool, check_number, check_size
+from ..store.epochs import EpochRule
 from ..store.options import Options
 from ..store.state import LAST_CLOCK
-from ..store.windows import END, FINAL, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule
+from ..store.windows import END, FINAL, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule
 from .layout import SampleLayout, Steps, past_of
 
 
@@ -25,6 +26,7 @@ class Sampler:
         beta_step (float): Increment of beta for each sample.
         by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
         keeps_valid (bool): Whether an insertion may not evict a row that can still be drawn.
+        epochs (Union[EpochRule, None]): The rule for batches, if rows are drawn in epochs.
     """
 
     replace = True
@@ -35,6 +37,7 @@ class Sampler:
     beta_step = 0.0
     by_buffer = False
     keeps_valid = False
+    epochs: EpochRule | None = None
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Check the sampler's arguments; a TypeError or ValueError names the class `name`."""
@@ -124,6 +127,30 @@ class InOrder(Sampler):
         return "oldest_first" if self.order == "fifo" else "newest_first"
 
 
+class InEpochs(Sampler):
+    """Draws each valid row once an epoch, in a random order, and shares out the batches among `world` learners."""
+
+    def __init__(self, last: str, rank: int, world: int) -> None:
+        self.last, self.rank, self.world = last, rank, world
+
+    def check(self, name: str, sample_size: int, capacity: int) -> None:
+        """Raise an error that names an argument outside its range."""
+        if self.last not in ("drop", "pad"):
+            raise ValueError(f"For '{name}', 'last' must be 'drop' or 'pad', but got {self.last!r}.")
+        world = check_size(name, "world", self.world)
+        rank = check_size(name, "rank", self.rank, world - 1, minimum=0)
+        if sample_size * world > capacity and self.last == "drop":
+            raise ValueError(
+                f"For '{name}', 'capacity' must be at least sample_size * world = {sample_size * world}, the rows of "
+                f"one batch of all learners, but got {capacity}."
+            )
+        self.epochs = EpochRule(self.last == "pad", rank, world)
+
+    def draw(self, weighted: bool) -> str:
+        """Return the name of the draw."""
+        return "epochs"
+
+
 def sampler_of(
     name: str, prioritized: Any, priorities: tuple[float, float, int, float, str], replace: bool, ordered: bool,
     window: int | None = None,
@@ -152,10 +179,16 @@ class Limits(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Samples of single rows, or of the results of views for each row."""
+    """Samples of single rows, or of the results of views for each row.
+
+    Args:
+        padded (bool): Whether a sample may be short. Default: ``False``.
+    """
+
+    padded: bool = False
 
     def checked(self, name: str) -> "Rows":
-        """Return the part itself, which has no arguments."""
+        """Return the part itself, whose argument comes from the class."""
         return self
 
     @property
@@ -168,8 +201,8 @@ class Rows(NamedTuple):
         return WindowRule(past, 2 if layout.needs_next else 1, 1, True, num_envs, 0)
 
     def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
-        """Return no outputs."""
-        return {}
+        """Return the mask of the rows that are no padding, if there may be padding."""
+        return {"mask": Output(GIVEN)} if self.padded else {}
 
 
 class Sequences(NamedTuple):
@@ -225,6 +258,20 @@ class Episodes(NamedTuple):
     def bookkeeping(self, layout: SampleLayout) -> dict[str, Output]:
         """Return the lengths of the episodes, and the mask of the steps that exist."""
         return {"lengths": Output(LENGTH), "mask": layout.mask()}
+
+
+def span_of(
+    name: str, sequence_length: int | None, burn_in: int, stride: int | None, pad_end: bool, padded: bool = False
+) -> Rows | Sequences:
+    """Make the span of a class of single rows or of sequences, which by default do not overlap."""
+    if sequence_length is not None:
+        return Sequences(sequence_length, burn_in, sequence_length if stride is None else stride, pad_end)
+    if (burn_in, stride, pad_end) != (0, None, False):
+        raise ValueError(
+            f"For '{name}', 'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got burn_in={burn_in!r}, "
+            f"stride={stride!r} and pad_end={pad_end!r} without it."
+        )
+    return Rows(padded)
 
 
 class Parts(NamedTuple):
@@ -303,6 +350,7 @@ class Parts(NamedTuple):
             weighting=sampler.weighting if weighted else None,
             rule=rule,
             keeps_valid=sampler.keeps_valid,
+            epochs=sampler.epochs,
             max_staleness=limits.max_staleness,
             reservoir=self.reservoir,
             beta=sampler.first_beta,

@@ -14,7 +14,7 @@ from ..store.limits import QueueAccount, seconds_of
 from ..store.sharing import SharedCondition
 from ..store.waiting import Waiting
 from .base import Buffer
-from .parts import InOrder, Limits, Parts, Rows, Sequences
+from .parts import InOrder, Limits, Parts, Sequences, span_of
 
 
 class QueueLimiter(Waiting):
@@ -135,15 +135,7 @@ class ReplayQueue(Buffer):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        if sequence_length is None:
-            if (burn_in, stride, pad_end) != (0, None, False):
-                raise ValueError(
-                    "For 'ReplayQueue', 'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got "
-                    f"burn_in={burn_in!r}, stride={stride!r} and pad_end={pad_end!r} without it."
-                )
-            span: Rows | Sequences = Rows()
-        else:
-            span = Sequences(sequence_length, burn_in, sequence_length if stride is None else stride, pad_end)
+        span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
         parts = Parts(InOrder(order, when_full), Limits(max_use=1, max_staleness=max_staleness), span, views)
         seconds_of(timeout, "ReplayQueue")  # before a folder is made
         super().__init__(

@@ -7,8 +7,8 @@ from .file_format import damaged
 
 #: Names of the classes that can be made from a description.
 CLASSES = (
-    "ElasticReplayBuffer", "EpisodeReplayBuffer", "MixedReplay", "PrioritizedReplayBuffer", "ReplayBuffer",
-    "ReplayQueue", "ReservoirReplayBuffer", "SequenceReplayBuffer",
+    "ElasticReplayBuffer", "EpisodeReplayBuffer", "EpochReplayBuffer", "MixedReplay", "PrioritizedReplayBuffer",
+    "ReplayBuffer", "ReplayQueue", "ReservoirReplayBuffer", "SequenceReplayBuffer",
 )  # fmt: skip
 _DEEPEST = 100  # nesting of lists
 

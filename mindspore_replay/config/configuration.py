@@ -10,6 +10,7 @@ from mindspore import nn
 
 from ..buffers.elastic import ElasticReplayBuffer
 from ..buffers.episode import EpisodeReplayBuffer
+from ..buffers.epochs import EpochReplayBuffer
 from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.queue import ReplayQueue
 from ..buffers.replay import ReplayBuffer
@@ -33,6 +34,7 @@ BUFFER_TYPES: dict[str, type] = {
     "reservoir": ReservoirReplayBuffer,
     "elastic": ElasticReplayBuffer,
     "queue": ReplayQueue,
+    "epochs": EpochReplayBuffer,
 }
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}

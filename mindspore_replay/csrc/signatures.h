@@ -28,6 +28,7 @@ constexpr std::string_view kGroups[] = {
     "row_state = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[2] "
     "counts:i64[5] row_rule:f64[3]",
     "episodes = steps:i64[C] flags:u8[C] window_rule:i64[6]",
+    "epochs = epoch:i64[5] epoch_rule:i64[3]",
 };
 
 constexpr int kNumberOfGroups = sizeof(kGroups) / sizeof(kGroups[0]);
@@ -39,7 +40,7 @@ constexpr std::string_view kOperators[] = {
     "update: columns ring ?reservoir ?row_state ?episodes handles:i64[n] rows[n] -> dead:i32[1]",
     "read: columns ring index:i64[n] -> rows[n]",
     "sample: columns ring random plan:i64[10+7m] ?reservoir ?row_state(use_counts,weights,clock,counts) ?episodes "
-    "episodes?powers:f64[p] row_state?beta:f64[1] sample_range:i64[2] row_state?given_beta:f64[1] -> outputs[m]",
+    "?epochs episodes?powers:f64[p] row_state?beta:f64[1] sample_range:i64[2] row_state?given_beta:f64[1] -> outputs[m]",
     "sample_groups: columns ring random row_state(weights,clock) episodes options:i64[2] template:any[G,L] -> mask:bool[G,L] "
     "rows[G,L]",
     "update_priorities: ring ?reservoir row_state(priorities,use_counts,weights,max_priority,clock,counts,row_rule) ?episodes "
@@ -172,11 +173,13 @@ constexpr Item ItemOf(std::string_view text) {
 constexpr int kReservoirGroup = parsing::NumberOfGroup("reservoir");
 constexpr int kRowStateGroup = parsing::NumberOfGroup("row_state");
 constexpr int kEpisodesGroup = parsing::NumberOfGroup("episodes");
+constexpr int kEpochsGroup = parsing::NumberOfGroup("epochs");
 
 // True if buffers with these groups of state exist. Windows are drawn by their weights, and rows of a reservoir have no
-// neighbours.
+// neighbours and no order.
 constexpr bool AreOfABuffer(const bool (&groups)[kNumberOfGroups]) {
-  return !groups[kEpisodesGroup] || (groups[kRowStateGroup] && !groups[kReservoirGroup]);
+  if (groups[kEpisodesGroup] && !groups[kRowStateGroup]) return false;
+  return !groups[kReservoirGroup] || !(groups[kEpisodesGroup] || groups[kEpochsGroup]);
 }
 
 // The signature of an operator.

@@ -5,6 +5,7 @@ from typing import Any
 
 from ..buffers.base import Buffer
 from ..buffers.elastic import ElasticReplayBuffer
+from ..buffers.epochs import EpochReplayBuffer
 from ..buffers.queue import ReplayQueue
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.storage import DEVICE, HOST
@@ -140,6 +141,8 @@ def template(config: Mapping[str, Any]) -> Buffer:
         raise ValueError(
             f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
         )
+    if isinstance(buffer, EpochReplayBuffer):
+        raise ValueError(f"For '{_NAME}', 'type' must not be epochs: each shard would have an epoch of its own.")
     if isinstance(buffer, ReplayQueue):
         raise ValueError(
             f"For '{_NAME}', 'type' must not be queue: shards would deliver rows in an order of their own. Attach "

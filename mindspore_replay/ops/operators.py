@@ -10,6 +10,7 @@ from mindspore import Tensor, ops
 from ..columns import Columns
 from ..store.options import Options
 from ..store.random import ALL_ROWS
+from ..store.windows import HANDLE, WEIGHT
 from . import updates
 from .groups import CompositeSampleGroups
 from .insert import CompositeInsert
@@ -42,9 +43,11 @@ class Operators:
         self.state = state
         self.native, self.native_groups = native, native_groups
         self.finish = finish
-        self.first_field = len(options.plan.outputs) - len(options.plan.around)
+        self.first_field = sum(output.kind in (HANDLE, WEIGHT) for output in options.plan.outputs)
         self.all_rows = Tensor(ALL_ROWS, ms.int64)
         self.first_beta = None if options.beta is None else Tensor(np.array([options.beta]))
+        #: Factors that leave the state of an epoch without rows.
+        self.but_size = Tensor([1, 1, 0, 1, 1], ms.int64)
         self.weighted = options.weighting is not None
         self.has_episodes = options.rule is not None
         self.single = SingleRow(columns)
@@ -168,6 +171,10 @@ class Operators:
         if self._count is not None:
             return self._count(sample_range)
         return self.sums(ops.expand_dims(sample_range, 0))[0]
+
+    def begin_epoch(self):
+        """End the epoch in progress: the next sample begins another."""
+        return ops.assign(self.state.epoch, self.state.epoch * self.but_size)
 
     def reset(self):
         """Remove all rows; serial numbers and counters continue, and beta is reset."""

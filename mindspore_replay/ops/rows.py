@@ -116,7 +116,7 @@ class Named:
 
 @ms.jit_class
 class Deliver:
-    """``(slots [n], ok)``: counts deliveries and removes rows after `max_use` of them, unless not `ok`."""
+    """``(slots [n], ok [] or [n])``: counts deliveries and removes rows after `max_use` of them, unless not `ok`."""
 
     def __init__(self, state: State, max_use: int | None) -> None:
         self.state = state
@@ -132,7 +132,7 @@ class Deliver:
         if self.max_use is not None:
             uses = ops.gather(use_counts, slots, 0)
             used_up = self.removal(slots, ops.logical_and(ok, uses >= self.max_use))
-        self.count(drawn=ops.cast(ok, ms.int64) * slots.shape[0], used_up=used_up)
+        self.count(drawn=ops.reduce_sum(ops.cast(deliveries, ms.int64)), used_up=used_up)
 
 
 @ms.jit_class

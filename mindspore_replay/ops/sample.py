@@ -11,6 +11,7 @@ from mindspore import Tensor, ops
 
 from ..columns import Columns
 from ..store.windows import SamplePlan, WindowRule
+from .epochs import DrawInEpochs, Pad
 from .in_place import InPlace
 from .random import Bits, DrawUniform, Ranks, SliceBound, UnitInterval
 from .rows import Deliver
@@ -183,13 +184,15 @@ class _ByPriority:
 
 
 #: Classes of ``(sample_range [2], given_beta) -> slots [n], importance weights [n] or None, ok`` by the name of the
-#: draw, made with the state and the plan. Kernels implement those of `store.windows.DRAWS`; others run graphs.
+#: draw, made with the state and the plan. In place of weights, epochs give a mask of the samples that are no padding.
+#: Kernels implement those of `store.windows.DRAWS`; others run graphs.
 DRAWS: dict[str, Any] = {
     "uniform": _Uniform,
     "rank": _ByRank,
     "priority": _ByPriority,
     "oldest_first": _InOrder,
     "newest_first": _InOrder,
+    "epochs": DrawInEpochs,
 }
 
 
@@ -209,11 +212,15 @@ class CompositeSample:
         else:
             self.give = WindowsAround(state, plan, columns, rule)
         self.deliver = None if state.weights is None else Deliver(state, plan.max_use)
+        self.pad = Pad(plan, columns) if plan.draw == "epochs" else None
 
     def __call__(self, sample_range, given_beta):
         """Draw a sample, and return its outputs."""
         slots, importance, ok = self.draw(sample_range, given_beta)
         outputs = self.give(slots, importance, ok)
+        if self.pad is not None:  # and `importance` says which samples are no padding
+            outputs = self.pad(outputs, importance)
+            ok = ops.logical_and(ok, importance)
         if self.deliver is not None:
             self.deliver(slots, ok)
         return outputs

@@ -42,6 +42,10 @@ class State:
         self.beta = parameters.get("beta", Tensor(np.zeros(1)))  # not read unless rows are drawn by priority
         #: Alpha and epsilon, which convert a priority to a weight, and whether valid rows are kept, float64 ``[3]``.
         self.row_rule = None if options.weighting is None else Tensor(options.row_rule())
+        self.epoch = parameters.get("epoch")
+        #: Rule for the batches of epochs, for composite bodies and as an argument of kernels, int64 ``[3]``.
+        self.epochs = options.epochs
+        self.epoch_rule = None if options.epochs is None else Tensor(options.epochs.array())
         #: Rule for valid windows, int64 ``[6]``.
         self.window_rule = None if options.rule is None else Tensor(options.rule.array())
 

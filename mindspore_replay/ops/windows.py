@@ -19,6 +19,7 @@ from ..store.windows import (
     FINAL,
     FROM_LAST,
     FROM_START,
+    GIVEN,
     GOAL,
     HANDLE,
     LENGTH,
@@ -52,8 +53,8 @@ def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int
     """
     around = plan.around
     return tuple(
-        first.index(output.kind)
-        if output.kind in (HANDLE, WEIGHT)
+        first.index(WEIGHT if output.kind == GIVEN else output.kind)  # a draw gives one of the two
+        if output.kind in (HANDLE, WEIGHT, GIVEN)
         else len(first) + (output.column if by_column else around.index(output))
         for output in plan.outputs
     )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from .._version import __version__
 from .checks import check_size
+from .epochs import EpochRule
 from .options import Options
 from .schema import Schema
 from .windows import Output, SamplePlan, WindowRule
@@ -111,6 +112,7 @@ def _parsed(given: Any) -> Header:
             "weighting": None if weighting is None else (float(weighting[0]), float(weighting[1])),
             "plan": SamplePlan(**{**plan, "outputs": tuple(_output(one) for one in plan["outputs"])}),
             "rule": None if rule is None else WindowRule(**rule),
+            "epochs": None if options["epochs"] is None else EpochRule(*options["epochs"]),
         }
     )
     sample = Sample(tuple(given["sample"][0]), tuple(given["sample"][1]), *map(bool, given["sample"][2:]))

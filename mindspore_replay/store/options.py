@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .epochs import EpochRule
 from .windows import SamplePlan, WindowRule
 
 
@@ -19,6 +20,7 @@ class Options(NamedTuple):
             without weights.
         rule (Union[WindowRule, None]): Where windows may start; ``None`` if samples are of single rows.
         keeps_valid (bool): Whether an insertion may not evict a row that can still be drawn; only with weights 0 and 1.
+        epochs (Union[EpochRule, None]): The rule for batches, if rows are drawn in epochs.
         max_staleness (Union[int, None]): Rows older than this by the learner's clock are removed.
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
         beta (Union[float, None]): Initial beta, if samples are drawn by priority.
@@ -34,6 +36,7 @@ class Options(NamedTuple):
     weighting: tuple[float, float] | None = None
     rule: WindowRule | None = None
     keeps_valid: bool = False
+    epochs: EpochRule | None = None
     max_staleness: int | None = None
     reservoir: bool = False
     beta: float | None = None
@@ -48,6 +51,7 @@ class Options(NamedTuple):
             "reservoir": self.reservoir,
             "row_state": self.weighting is not None,
             "episodes": self.rule is not None,
+            "epochs": self.epochs is not None,
         }
         return frozenset(group for group, is_there in there.items() if is_there)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .epochs import check_epoch
 from .memory import zeros
 from .options import Options
 from .random import initial_state
@@ -49,6 +50,8 @@ def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...],
         arrays["row_serials"] = ((capacity,), "int64")
     if options.beta is not None:
         arrays["beta"] = ((1,), "float64")
+    if options.epochs is not None:
+        arrays["epoch"] = ((5,), "int64")
     if options.window is not None:
         arrays["window"] = ((1,), "int64")
     return arrays
@@ -112,6 +115,8 @@ def check(options: Options, state: Mapping[str, np.ndarray]) -> None:
         check_weights(name, capacity, state, eligible(options, state), *options.weighting)
     if options.rule is not None:
         check_timeline(name, state, options.num_envs)
+    if options.epochs is not None:
+        check_epoch(name, capacity, state["epoch"])
     if options.beta is not None and not 0 <= state["beta"][0] <= 1:
         raise ValueError(f"For '{name}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
     if options.window is not None and not 1 <= state["window"][0] <= capacity:

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import library, state
 from .call import Array, Call, kept
+from .epochs import SIZE
 from .inputs import as_handles, as_priority, as_values, check_length, is_vector
 from .insertion import Insertion
 from .options import Options
@@ -105,6 +106,8 @@ class Store:
             given["row_rule"] = kept(options.row_rule())
         if options.rule is not None:
             given["window_rule"] = kept(options.rule.array())
+        if options.epochs is not None:
+            given["epoch_rule"] = kept(options.epochs.array())
         return given
 
     def _call(self, operator: str, **arguments: Any) -> Call:
@@ -369,6 +372,11 @@ class Store:
         begin = (self.arrays["head"].item() + first) % capacity
         leaves, wrapped = self.arrays["weights"][:capacity], max(begin + size - capacity, 0)
         return int(np.count_nonzero(leaves[begin : begin + size]) + np.count_nonzero(leaves[:wrapped]))
+
+    def begin_epoch(self) -> None:
+        """End the epoch in progress: the next sample begins another."""
+        with self.kernels_kept_out():
+            self.arrays["epoch"][SIZE] = 0
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""

@@ -85,13 +85,13 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
 
 
 # Kinds of outputs, as csrc/core/windows.h has them.
-WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT = range(11)
+WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT, GIVEN = range(12)
 
 # Origins of positions: the start, or the last row of the chain of an n-step return; or runs that are such chains.
 FROM_START, FROM_LAST, OF_CHAIN = 0, 1, 2
 
 #: Ways to draw starts.
-DRAWS = ("uniform", "rank", "priority", "oldest_first", "newest_first")
+DRAWS = ("uniform", "rank", "priority", "oldest_first", "newest_first", "epochs")
 
 #: Choice of the row whose goal replaces a sample's: none, or a strategy of hindsight.
 STRATEGIES = ("none", "future", "episode", "final", "random")
@@ -100,7 +100,7 @@ STRATEGIES = ("none", "future", "episode", "final", "random")
 #: Dtypes of outputs that do not consist of rows of a column.
 _DTYPES = {
     MASK: "bool", RELABELLED: "bool", DISCOUNT: "float32", LENGTH: "int32", CHAIN: "int32", HANDLE: "int64",
-    WEIGHT: "float32",
+    WEIGHT: "float32", GIVEN: "bool",
 }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ class Output(NamedTuple):
             steps of the episode from the start on, within the reach of the outputs, int32. ``CHAIN``: rows of the chain
             of each step, int32. ``STACK``: as ``WINDOW``, but a run is all zeros unless its last row exists.
             ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance weight, float32, 1 if samples are not
-            drawn by priority.
+            drawn by priority. ``GIVEN``: whether the sample is no padding, bool.
         column (int): A column, if the kind has one.
         other (int): Another column; with ``FROM_LAST``, the step whose chain is the origin of the first run.
         anchor (int): Origin of positions. With ``OF_CHAIN`` that is the start, and each run is the chain of its first
@@ -172,7 +172,8 @@ class SamplePlan(NamedTuple):
     Args:
         n (int): ``B``.
         draw (str): ``"uniform"``, from a ring without weights; ``"rank"``, each valid start with equal probability,
-            by weights of 0 and 1; ``"priority"``; ``"oldest_first"`` or ``"newest_first"``, valid starts in this order.
+            by weights of 0 and 1; ``"priority"``; ``"oldest_first"`` or ``"newest_first"``, valid starts in this
+            order; or ``"epochs"``, each once an epoch.
         outputs (tuple[Output, ...]): Its outputs.
         replace (bool), ordered (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
         by_buffer (bool): Whether importance weights are relative to the smallest weight of the buffer.
@@ -223,7 +224,7 @@ class SamplePlan(NamedTuple):
     @property
     def around(self) -> tuple[Output, ...]:
         """The outputs that are rows at and around starts."""
-        return tuple(output for output in self.outputs if output.kind not in (HANDLE, WEIGHT))
+        return tuple(output for output in self.outputs if output.kind not in (HANDLE, WEIGHT, GIVEN))
 
     @property
     def reaches_out(self) -> bool:

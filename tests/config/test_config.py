@@ -249,7 +249,7 @@ def test_errors(case: str):
 def test_a_type_that_is_not_known():
     message = (
         "For 'get_buffer_cls', 'type' must be one of uniform, naive, deque, prioritized, priority, "
-        "advanced, sequence, episode, reservoir, elastic, queue, but got 'unifrom' (the nearest is "
+        "advanced, sequence, episode, reservoir, elastic, queue, epochs, but got 'unifrom' (the nearest is "
         "'uniform')."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

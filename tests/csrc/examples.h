@@ -21,6 +21,7 @@ struct Groups {
   bool Reservoir() const { return there[replay::kReservoirGroup]; }
   bool RowState() const { return there[replay::kRowStateGroup]; }
   bool Time() const { return there[replay::kEpisodesGroup]; }
+  bool Epochs() const { return there[replay::kEpochsGroup]; }
 };
 
 // All combinations of groups that a signature allows, even if there are no such buffers.
@@ -63,6 +64,7 @@ Arguments StateOf(const Groups &groups) {
     state = state.With(
         {{"steps", Int64({2, 3, 0, 1})}, {"flags", Flags({0, 0, 0, 0})}, {"window_rule", Int64({0, 2, 1, 1, 1, 0})}});
   }
+  if (groups.Epochs()) state = state.With({{"epoch", Int64({0, 0, 0, 0, 0})}, {"epoch_rule", Int64({0, 0, 1})}});
   return state;
 }
 
@@ -88,7 +90,7 @@ const std::map<std::string, Example> &Examples() {
       {"sample",
        [](const Groups &groups) {
          Arguments arguments = {
-             {"plan", PlanOf({groups.RowState() ? 2 : 0, 0, 0, 0, 0, 0, 0, 0}, 2, 0.25)},
+             {"plan", PlanOf({groups.Epochs() ? 5 : groups.RowState() ? 2 : 0, 0, 0, 0, 0, 0, 0, 0}, 2, 0.25)},
              {"sample_range", Int64({0, INT64_MAX})},
              {"outputs", {Zeros("int64", {3}), Zeros("float32", {3}), Zeros("float32", {3, 2}), Zeros("bool", {3})}}};
          if (groups.RowState()) arguments = arguments.With({{"beta", Doubles({0.5})}, {"given_beta", Doubles({1})}});

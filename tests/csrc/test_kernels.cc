@@ -16,6 +16,7 @@
 #include "test_row_state.h"
 #include "test_operators.h"
 #include "test_overlaps.h"
+#include "test_epochs.h"
 #include "test_reservoir.h"
 #include "test_timeline.h"
 #ifndef MINDSPORE_REPLAY_ON_CUDA
@@ -353,6 +354,7 @@ int main() {
   TestRingRefusals();
   TestRowState();
   TestTimelines();
+  TestEpochs();
   TestReservoir();
 #ifdef MINDSPORE_REPLAY_ON_CUDA
   std::printf("left out on a GPU: the algorithms of the headers, threads that race on a buffer\n");

@@ -373,7 +373,8 @@ void TestRowStateRefusals(Reach reach) {
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({NAN}));
   for (const Arguments &sample : {by_rank, by_priority}) {
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 0);   // the draw of a ring without row state
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 5);   // no such draw
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 5);   // epochs without their state
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 6);   // no such draw
     if (sample.Has("powers")) REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = 1);  // a chain without powers of gamma
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = -1);
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 11);  // the kind of the third output

@@ -33,15 +33,18 @@ BUFFERS: dict[str, tuple[str, ...]] = {
     "row_state": ("row_state",),
     "row_state in a reservoir": ("row_state", "reservoir"),
     "episodes": ("row_state", "episodes"),
+    "epochs": ("epochs",),
+    "epochs with weights": ("row_state", "epochs"),
+    "epochs of sequences": ("row_state", "episodes", "epochs"),
 }
-UNIFORM, BY_RANK, BY_PRIORITY, OLDEST_FIRST, NEWEST_FIRST = range(5)
+UNIFORM, BY_RANK, BY_PRIORITY, OLDEST_FIRST, NEWEST_FIRST, IN_EPOCHS = range(6)
 BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, TOO_MANY = range(1, 7)
 FULL = 10
 FIXED = {
     windows.MASK: "bool", windows.RELABELLED: "bool", windows.DISCOUNT: "float32", windows.LENGTH: "int32",
-    windows.CHAIN: "int32", windows.HANDLE: "int64", windows.WEIGHT: "float32",
+    windows.CHAIN: "int32", windows.HANDLE: "int64", windows.WEIGHT: "float32", windows.GIVEN: "bool",
 }  # fmt: skip
-NUMBERS = [Output(windows.HANDLE), Output(windows.WEIGHT)]
+NUMBERS = [Output(windows.HANDLE), Output(windows.WEIGHT), Output(windows.GIVEN)]
 OUTPUTS = {
     "sequences": [*NUMBERS, Output(windows.WINDOW, 0, length=5, lead=(5,)), Output(windows.MASK, length=5, lead=(5,))],
     "stacks": [
@@ -75,6 +78,12 @@ OUTPUTS = {
         Output(windows.WINDOW, 4, 0, windows.OF_CHAIN, -2, 6, 3, (6, 3)),
     ],
 }
+
+
+def divide(rng: np.random.Generator) -> tuple[int, int]:
+    """Return the number of a learner, and that of all learners."""
+    world = int(rng.choice([1, 1, 2, 3]))
+    return int(rng.integers(world)), world
 
 
 def gpu_library() -> Library:
@@ -123,6 +132,7 @@ class Case:
             "insertion_clocks": np.zeros(c, np.int64), "clock": np.zeros(2, np.int64),
             "counts": np.zeros(5, np.int64), "row_rule": np.array([alpha, 1e-6, keep]), "beta": np.array([0.4]),
             "steps": np.zeros(c, np.int64), "flags": np.zeros(c, np.uint8), "window_rule": np.array(rule),
+            "epoch": np.zeros(5, np.int64), "epoch_rule": np.array([rng.integers(2), *divide(rng)]),
         }  # fmt: skip
         for name, array in arrays.items():
             pair.hold(name, array)
@@ -206,7 +216,8 @@ class Case:
         )
         n = int(rng.integers(1, max(eligible, 0) + 2))
         draw = int(rng.choice([BY_RANK, OLDEST_FIRST, NEWEST_FIRST])) if self.draw == BY_RANK else self.draw
-        draw = draw if rng.random() < 0.95 else int(rng.integers(6))
+        draw = IN_EPOCHS if "epochs" in self.groups else draw
+        draw = draw if rng.random() < 0.95 else int(rng.integers(7))
         max_use = [0, 1, 3][rng.integers(3)] if marked else 0
         outputs = self.outputs()
         strategy = rng.integers(1, 5) if self.kind.startswith("goals") else 0
@@ -277,7 +288,7 @@ def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 14) 
     return seen
 
 
-@pytest.mark.parametrize("buffer", [name for name in BUFFERS if name != "episodes"])
+@pytest.mark.parametrize("buffer", [name for name in BUFFERS if "episodes" not in BUFFERS[name]])
 def test_buffers_of_rows(pair: Pair, buffer: str):
     expected = {BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE} | (
         {"row_state": {BAD_WEIGHT, FULL}, "row_state in a reservoir": {BAD_WEIGHT}}.get(buffer, set())
@@ -290,6 +301,12 @@ def test_buffers_of_rows(pair: Pair, buffer: str):
 def test_buffers_of_episodes(pair: Pair, kind: str):
     seen = drive(pair, BUFFERS["episodes"], kind, cases=10)
     assert seen >= {0, TOO_FEW_ROWS, BAD_WEIGHT, TOO_LONG, FULL}, seen
+
+
+@pytest.mark.parametrize("kind", ["sequences", "returns of steps", "goals"])
+def test_epochs_of_sequences(pair: Pair, kind: str):
+    seen = drive(pair, BUFFERS["epochs of sequences"], kind, cases=6)
+    assert seen >= {0, TOO_FEW_ROWS}, seen
 
 
 def test_samples_of_groups(pair: Pair):

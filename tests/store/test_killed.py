@@ -10,7 +10,7 @@ from places import ROOT
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
 #: Operations that write numbers which are consistent in any order.
-ONE_AFTER_THE_OTHER = {"sample by priority", "end episodes"}
+ONE_AFTER_THE_OTHER = {"sample by priority", "sample in epochs", "end episodes"}
 
 
 def test_a_process_may_die_at_any_instruction(tmp_path: Path):
@@ -20,7 +20,7 @@ def test_a_process_may_die_at_any_instruction(tmp_path: Path):
         pytest.skip("this system does not let a process trace its child")
     assert done.returncode == 0, done.stderr
     found = [line.split("\t") for line in done.stdout.splitlines()]
-    assert len(found) == 22
+    assert len(found) == 23
     for name, *counts in found:
         repaired, unrepaired, states = map(int, counts)
         assert (repaired, states >= 9) == (0, True), name

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, WindowRule
+from mindspore_replay.store.epochs import EpochRule
 from mindspore_replay.store.folder import Folder, create
 from mindspore_replay.store.folder_header import Header, Sample
 from mindspore_replay.store.windows import HANDLE, WINDOW
@@ -136,6 +137,7 @@ STALE = WEIGHTED._replace(max_staleness=0)
 EPISODES = PRIORITIZED._replace(rule=WindowRule(1, 2, 1, False, 1, 0))
 RESERVOIR = PLAIN._replace(reservoir=True)
 RATED = WEIGHTED._replace(reservoir=True)
+IN_EPOCHS = PLAIN._replace(plan=SamplePlan(4, "epochs", ROWS), epochs=EpochRule(False, 0, 1))
 ENDS = [False, True, False]
 
 
@@ -197,6 +199,7 @@ KINDS = {
     "delete from episodes": Kind(EPISODES, 21, _with_handles(Store.delete), _all),
     "sample and remove": Kind(WEIGHTED, 21, lambda s: s.sample, _all),
     "sample by priority": Kind(PRIORITIZED, 21, lambda s: s.sample, _all),
+    "sample in epochs": Kind(IN_EPOCHS, 21, lambda s: s.sample, _all),
     "advance": Kind(STALE, 21, lambda s: s.advance, _all),
     "end episodes": Kind(EPISODES, 22, lambda s: s.end_episodes, _all),
     "reset": Kind(EPISODES, 21, lambda s: s.reset, lambda _: []),

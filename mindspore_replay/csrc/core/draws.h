@@ -4,10 +4,12 @@
 #define MINDSPORE_REPLAY_DRAWS_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
 #include "core/draw.h"
+#include "core/epochs.h"
 #include "core/outputs.h"
 #include "core/points.h"
 #include "core/random.h"
@@ -138,6 +140,29 @@ inline Status DrawUniformly(const Plan &plan, const Cursors &ring, RandomState *
     for (int64_t i = 0; i < n; ++i) slots[i] = SlotOf(slots[i], ring.head, ring.capacity);
   }
   return kOk;
+}
+
+// Draws the next batch of an epoch; begins the next epoch if none is left. The last slots of a short batch repeat the
+// first. Returns the number of rows, or -1 if there are too few for a batch.
+template <typename SlotOf>
+int64_t DrawInEpochs(const EpochRule &rule, const Cursors &ring, RandomState *random, Epoch *epoch, const SlotOf &slot_of,
+                     int64_t n, int64_t *slots) {
+  std::fill_n(slots, n, ring.head);
+  Epoch next = *epoch;
+  int64_t drawn = TakeBatch(rule, &next, slot_of, n, slots);
+  if (drawn < 0) {
+    const auto key = RandomBits(static_cast<uint64_t>(random->key), static_cast<uint64_t>(random->counter));
+    next = {static_cast<int64_t>(key), ring.inserted - ring.count, ring.count, 0, epoch->begun + 1};
+    drawn = TakeBatch(rule, &next, slot_of, n, slots);
+  }
+  if (drawn < 0) return -1;
+  // A process that dies in between leaves an epoch that is over.
+  *epoch = {next.key, next.first, 0, next.position, next.begun};
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  epoch->size = next.size;
+  random->counter += n;
+  if (drawn > 0) std::fill(slots + drawn, slots + n, slots[0]);
+  return drawn;
 }
 
 }  // namespace replay

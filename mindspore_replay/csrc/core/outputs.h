@@ -20,6 +20,7 @@ enum DrawKind : int64_t {
   kByPriority = 2,   // one draw from each of equal strata of the total weight
   kOldestFirst = 3,  // the oldest rows with weight 1, in a range
   kNewestFirst = 4,  // the newest rows with weight 1, in a range
+  kInEpochs = 5,     // each row that can be drawn once an epoch
 };
 
 // Returns the rank, among `eligible` rows from the oldest on, of draw i in the order of a plan.
@@ -40,7 +41,7 @@ struct Plan {
   double ratio;  // fraction of samples that get another goal
 
   REPLAY_BOTH const Output *Outputs() const { return reinterpret_cast<const Output *>(this + 1); }
-  REPLAY_BOTH bool InOrder() const { return draw >= kOldestFirst; }
+  REPLAY_BOTH bool InOrder() const { return draw == kOldestFirst || draw == kNewestFirst; }
 };
 
 static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
@@ -48,7 +49,7 @@ static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * size
 // True if the plan is valid. `powers` is the number of powers of gamma, from 0 to the steps of a chain; 0 if samples
 // are rows.
 REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t powers) {
-  return plan.draw >= kUniformly && plan.draw <= kNewestFirst && plan.chain.steps >= 0 &&
+  return plan.draw >= kUniformly && plan.draw <= kInEpochs && plan.chain.steps >= 0 &&
          (powers == 0 || powers == 1 + plan.chain.steps);
 }
 
@@ -82,6 +83,7 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   if (output.runs < 1 || output.length < 1) return false;
   if (output.kind == kHandle) return field.Is(kInt64, n);
   if (output.kind == kWeight) return field.Is(kFloat32, n);
+  if (output.kind == kGiven) return field.Is(kBool, n);
   if (output.kind == kMask) return field.Is(kBool, n * output.Elements());
   if (output.kind == kLength) return field.Is(kInt32, n);
   if (output.kind == kChain) return field.Is(kInt32, n * output.Elements());

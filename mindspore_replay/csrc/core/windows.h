@@ -26,6 +26,7 @@ enum OutputKind : int64_t {
   kStack = 8,       // rows of a column; a run is zero unless its last row exists
   kHandle = 9,      // the handle of the start
   kWeight = 10,     // the importance weight of the start
+  kGiven = 11,      // 1 for a sample that is not padding
 };
 
 // The origin of an output's positions.

@@ -35,16 +35,48 @@ double Measure(const Plan &plan, const replay::SumTree &tree, const replay::Curs
 
 constexpr int64_t kAhead = 1;  // windows to prefetch
 
+// Draws the next batch of an epoch. Returns the number of its rows, -1 if there are too few. Not inlined: it would change
+// how callers are compiled.
+__attribute__((noinline)) int64_t DrawInEpochs(const Args &args, int64_t n, int64_t *slots) {
+  const auto &rule = *args.data<replay::EpochRule>(NAMED("epoch_rule"));
+  auto *epoch = args.data<replay::Epoch>(NAMED("epoch"));
+  if (!replay::IsEpoch(*epoch, rule, args.capacity())) return -1;
+  const replay::Cursors ring = replay::CursorsOf(args);
+  const bool has_row_state = args.HasGroup(replay::kRowStateGroup);
+  const replay::RowState row_state = replay::RowStateOf(args);
+  const auto slot_of = [&](int64_t serial) {
+    const int64_t slot = ring.SlotOf(serial);
+    return slot >= 0 && has_row_state && !(row_state.tree.Leaf(slot) > 0) ? -1 : slot;
+  };
+  return replay::DrawInEpochs(rule, ring, args.data<RandomState>(NAMED("random_state")), epoch, slot_of, n, slots);
+}
+
+// Fills the samples from `drawn` on of all outputs with zeros, and handles with -1.
+__attribute__((noinline)) void Pad(const Args &args, const Plan &plan, int64_t drawn, int64_t n) {
+  const int first_output = args.at(NAMED("outputs"));
+  for (int i = 0; i < args.outputs(); ++i) {
+    const replay::Field field = replay::FieldOf(args.raw(), first_output + i);
+    const int64_t bytes = field.elements / n * field.element_bytes, kind = plan.Outputs()[i].kind;
+    std::memset(field.data + drawn * bytes, kind == replay::kHandle ? -1 : 0, static_cast<size_t>((n - drawn) * bytes));
+  }
+}
+
 // The outputs of a sample of single rows.
 struct RowOutputs {
   std::vector<Gathered> rows;
   std::vector<int64_t *> handles;
   std::vector<float *> weights;
+  std::vector<uint8_t *> given;
 
-  // Adds an output that holds n rows, handles or weights. Returns false if it does not fit.
+  // Adds an output that holds n rows, handles, weights or flags. Returns false if it does not fit.
   bool Add(const Args &args, const Output &output, int i, int64_t n) {
     const replay::Arguments &raw = args.raw();
     const replay::Dtype dtype = replay::DtypeOf(raw.dtype(i));
+    if (output.kind == replay::kGiven) {
+      if (dtype != replay::kBool || raw.elements(i) != n) return false;
+      given.push_back(raw.data<uint8_t>(i));
+      return true;
+    }
     if (output.kind == replay::kHandle || output.kind == replay::kWeight) {
       const bool is_handle = output.kind == replay::kHandle;
       if (dtype != (is_handle ? replay::kInt64 : replay::kFloat32) || raw.elements(i) != n) return false;
@@ -75,24 +107,36 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
       std::transform(slots.begin(), slots.end(), handles, [&](int64_t slot) { return places.HandleOf(slot); });
     }
     for (float *weights : outputs.weights) std::fill_n(weights, n, 1.0f);
+    for (uint8_t *given : outputs.given) std::fill_n(given, n, uint8_t{1});
     replay::Gather(outputs.rows, slots.data(), n);
   };
+  int64_t drawn = n;
   if (!args.HasGroup(replay::kRowStateGroup)) {
-    if (plan.draw != replay::kUniformly || plan.max_use != 0) return replay::kBadArguments;
+    if (plan.max_use != 0) return replay::kBadArguments;
     return replay::WithPlaces(args, [&](const auto &places) {
-      const Status status = replay::DrawUniformly(plan, places, random, bounds, n, slots.data());
-      if (status != replay::kOk) return status;
+      if (plan.draw == replay::kInEpochs) {
+        drawn = DrawInEpochs(args, n, slots.data());
+        if (drawn < 0) return replay::kTooFewRows;
+      } else if (const Status status = replay::DrawUniformly(plan, places, random, bounds, n, slots.data())) {
+        return status;
+      }
       replay::ExpectRows(args.shared(), slots);
       give(places);
+      if (plan.draw == replay::kInEpochs) Pad(args, plan, drawn, n);
       return replay::kOk;
     });
   }
   const double beta = *args.data<double>(NAMED("given_beta"));
   return replay::WithRows(args, [&](const auto &rows) {
-    const Status status = replay::Draw(plan, rows, random, bounds, n, slots.data());
-    if (status != replay::kOk) return status;
+    if (plan.draw == replay::kInEpochs) {
+      drawn = DrawInEpochs(args, n, slots.data());
+      if (drawn < 0) return replay::kTooFewRows;
+    } else if (const Status status = replay::Draw(plan, rows, random, bounds, n, slots.data())) {
+      return status;
+    }
     replay::ExpectRows(args.shared(), slots);
     give(rows.places());
+    if (plan.draw == replay::kInEpochs) Pad(args, plan, drawn, n);
     const replay::RowState &row_state = rows.row_state();
     if (plan.draw == replay::kByPriority) {
       const double measure = Measure(plan, row_state.tree, rows.places(), bounds);
@@ -101,7 +145,7 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
       }
       replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
     }
-    row_state.Deliver(slots.data(), n, plan.max_use);
+    row_state.Deliver(slots.data(), drawn, plan.max_use);
     return replay::kOk;
   });
 }
@@ -172,6 +216,7 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     switch (output.kind) {
       case replay::kHandle: handles.push_back(args.raw().data<int64_t>(first_output + i)); break;
       case replay::kWeight: weights.push_back(args.raw().data<float>(first_output + i)); break;
+      case replay::kGiven: std::fill_n(args.raw().data<uint8_t>(first_output + i), n, uint8_t{1}); break;
       default: targets.push_back(replay::TargetOf(field, columns.data(), output, n));
     }
   }
@@ -183,8 +228,13 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     const replay::RowState &row_state = timeline.row_state();
     std::vector<int64_t> slots(static_cast<size_t>(n));
     const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
-    const Status status = replay::Draw(plan, timeline, random, bounds, n, slots.data());
-    if (status != replay::kOk) return status;
+    int64_t drawn = n;
+    if (plan.draw == replay::kInEpochs) {
+      drawn = DrawInEpochs(args, n, slots.data());
+      if (drawn < 0) return replay::kTooFewRows;
+    } else if (const Status status = replay::Draw(plan, timeline, random, bounds, n, slots.data())) {
+      return status;
+    }
     const std::vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
     ExpectWindows(args.shared(), timeline, windows);
     for (int64_t *to : handles) {
@@ -209,8 +259,9 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
         for (const Target &target : targets) replay::Fill(target, timeline, window, b, powers);
       }
     });
+    if (plan.draw == replay::kInEpochs) Pad(args, plan, drawn, n);
     if (plan.draw == replay::kByPriority) replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
-    row_state.Deliver(slots.data(), n, plan.max_use);
+    row_state.Deliver(slots.data(), drawn, plan.max_use);
     return replay::kOk;
   });
 }
@@ -225,7 +276,8 @@ MINDSPORE_REPLAY_KERNEL(sample) {
   const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
   const bool has_row_state = args.HasGroup(replay::kRowStateGroup), has_episodes = args.HasGroup(replay::kEpisodesGroup);
   if (n < 1 || !replay::IsPlan(plan, has_episodes ? args.elements(NAMED("powers")) : 0)) return replay::kBadArguments;
-  if (has_row_state != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
+  if (args.HasGroup(replay::kEpochsGroup) != (plan.draw == replay::kInEpochs)) return replay::kBadArguments;
+  if (plan.draw != replay::kInEpochs && has_row_state != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
   const double *beta = args.data_or_null<double>(NAMED("given_beta"));
   if (beta != nullptr && !(*beta >= 0 && *beta <= 1)) return replay::kBadWeight;
   return has_episodes ? SampleWindows(args, plan, n) : SampleRows(args, plan, n);

@@ -6,6 +6,7 @@
 
 #include "cuda/buffer.cuh"
 #include "cuda/device.cuh"
+#include "cuda/epochs.cuh"
 #include "core/draw.h"
 #include "cuda/groups.cuh"
 #include "core/outputs.h"
@@ -56,6 +57,7 @@ struct Draws {
   double least;    // smallest weight among it
   bool in_range;   // draws are limited to a range of rows
   replay::RowRange rows;
+  int64_t given;   // samples that are no padding
   int64_t first;   // logical row of rank 0, and the ring's head, for draws without weights
   int64_t head;
 };
@@ -70,6 +72,9 @@ struct Sample {
   int64_t count_of_powers;
   const Plan *plan;
   int64_t n;
+  replay::Epoch *epoch;       // null unless rows are drawn in epochs
+  const replay::EpochRule *epoch_rule;
+  replay::Batch *batch;       // from EpochKernel
   int64_t *own_handles;       // null if an output certainly holds them
   const int64_t *given_ranks; // from RanksKernel
   int k;
@@ -88,7 +93,8 @@ struct Sample {
       const Output &output = plan->Outputs()[i];
       holds = replay::HoldsOutput(outputs[i], columns, k, output, n, plan->chain.steps);
       if constexpr (!replay::kHasEpisodes<Rows>) {
-        const bool is_number = output.kind == replay::kHandle || output.kind == replay::kWeight;
+        const bool is_number =
+            output.kind == replay::kHandle || output.kind == replay::kWeight || output.kind == replay::kGiven;
         holds = holds && (is_number || output.IsRow());
         rows[i] = {nullptr, nullptr, 0};
         if (holds && !is_number) {
@@ -103,15 +109,23 @@ struct Sample {
   // Computes the common values of draws; the same in all blocks.
   template <typename Rows>
   __device__ int Load(Draws *draws) const {
-    const bool has_row_state = plan->draw != replay::kUniformly;
-    if (!replay::IsPlan(*plan, count_of_powers) || has_row_state != replay::kHasRowState<Rows>) return replay::kBadArguments;
+    const bool in_epochs = plan->draw == replay::kInEpochs;
+    const bool has_row_state = replay::kHasRowState<Rows>;
+    if (!replay::IsPlan(*plan, count_of_powers) || in_epochs != (epoch != nullptr)) return replay::kBadArguments;
+    if (!in_epochs && has_row_state != (plan->draw != replay::kUniformly)) return replay::kBadArguments;
     if (has_row_state && !(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
     if (!state.Sound() || (!has_row_state && plan->max_use != 0)) return replay::kBadArguments;
     const replay::Cursors ring = state.Ring();
     const bool ordered = plan->ordered != 0;
     draws->by_priority = plan->draw == replay::kByPriority;
     draws->in_order = false;
+    draws->given = n;
     draws->ranks = {*state.random, 0, true, given_ranks};
+    if (in_epochs) {
+      draws->ranks.replace = true;  // no shuffle
+      draws->given = batch->given;
+      return batch->status;
+    }
     const SumTree &tree = state.row_state.tree;
     const replay::RowRange rows = replay::SliceRows(bounds[0], bounds[1], ring.count);
     if constexpr (replay::kHasRowState<Rows>) {
@@ -137,6 +151,7 @@ struct Sample {
   // Returns the slot of draw i.
   template <typename Rows>
   __device__ int64_t SlotOf(const Draws &draws, int64_t i) const {
+    if (batch != nullptr) return batch->Slots()[i];
     if constexpr (replay::kHasRowState<Rows>) {
       const SumTree &tree = state.row_state.tree;
       const double point = draws.by_priority
@@ -182,11 +197,13 @@ struct Sample {
   // Records each drawn row, once.
   template <typename Rows>
   __device__ void Note(const Draws &draws, int64_t i, int64_t slot) const {
-    const int64_t handle = state.Get(Kind<replay::PlacesOf<Rows>>{}).HandleOf(slot);
+    const bool given = i < draws.given;
+    const int64_t handle = given ? state.Get(Kind<replay::PlacesOf<Rows>>{}).HandleOf(slot) : kNoRow;
     Give(replay::kHandle, i, handle);
+    Give(replay::kGiven, i, static_cast<uint8_t>(given));
     if constexpr (replay::kHasRowState<Rows>) {
       if (own_handles != nullptr) own_handles[i] = handle;
-      CountUse(slot);
+      if (given) CountUse(slot);
       if (draws.by_priority) {
         if (plan->by_buffer) Give(replay::kWeight, i, WeightOf(slot, draws.least));
         return;
@@ -203,22 +220,25 @@ struct Sample {
       const int64_t *handles = Handles();
       const auto slot_of = [&](int64_t i) { return places.SlotOf(handles[i]); };
       if (draws.by_priority && !plan->by_buffer && Gives(replay::kWeight)) GiveWeights(slot_of);
-      Deliver(slot_of);
+      Deliver(slot_of, draws.given);
     }
     if (threadIdx.x != 0) return;
+    if (epoch != nullptr) *epoch = batch->next;
     const bool has_goals = replay::kHasEpisodes<Rows> && plan->strategy != replay::Hindsight::kNone;
     state.random->counter = draws.ranks.state.counter + n * (has_goals ? 3 : 1);
     if (draws.by_priority) replay::MoveBeta(beta, plan->beta_step);
   }
 
-  // Writes the output of a refused sample: zeros.
-  __device__ void FillZeros(const Chunk &chunk) const {
+  // Writes zeros for the samples of a chunk from `given` on: for all of a refused sample, or for padding.
+  __device__ void FillZeros(const Chunk &chunk, int64_t given) const {
+    const int64_t first = std::min(std::max(given - chunk.first, int64_t{0}), chunk.count);
     for (int i = 0; i < count; ++i) {
       const bool is_handle = plan->Outputs()[i].kind == replay::kHandle && outputs[i].dtype == replay::kInt64;
       const int64_t bytes = outputs[i].elements / n * outputs[i].element_bytes;
       char *out = outputs[i].data + chunk.first * bytes;
       const int64_t total = chunk.count * bytes;
       for (int64_t b = chunk.Begin(total) + threadIdx.x; b < chunk.End(total); b += blockDim.x) {
+        if (b < first * bytes) continue;
         out[b] = is_handle ? static_cast<char>(kNoRow) : 0;
       }
     }
@@ -289,12 +309,12 @@ struct Sample {
 
   // Removes the rows that reached their last delivery.
   template <typename SlotOfDraw>
-  __device__ void Deliver(const SlotOfDraw &slot_of) const {
+  __device__ void Deliver(const SlotOfDraw &slot_of, int64_t given) const {
     const RowState &row_state = state.row_state;
-    if (threadIdx.x == 0) replay::AddTo(&row_state.counts->drawn, n);
+    if (threadIdx.x == 0) replay::AddTo(&row_state.counts->drawn, given);
     if (plan->max_use == 0) return;
     int64_t removed = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    for (int64_t i = threadIdx.x; i < given; i += blockDim.x) {
       const int64_t slot = slot_of(i);
       const int32_t uses = row_state.use_counts[slot];
       if (uses < plan->max_use || atomicCAS(&row_state.use_counts[slot], uses, ~uses) != uses) continue;
@@ -302,7 +322,7 @@ struct Sample {
       ++removed;
     }
     replay::AddTo(&row_state.counts->used_up, removed);
-    if (__syncthreads_or(removed > 0)) replay::RefreshAbove(row_state.tree, n, slot_of);
+    if (__syncthreads_or(removed > 0)) replay::RefreshAbove(row_state.tree, given, slot_of);
   }
 };
 static_assert(sizeof(Sample) <= 3584, "a launch takes 4096 bytes");
@@ -315,6 +335,25 @@ __global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int
   const replay::StepsByCell steps(table, replay::StepsByCell::Buckets(sample.n));
   draws.ranks.BeginIn(steps, sample.n);
   for (int64_t i = threadIdx.x; i < sample.n; i += blockDim.x) ranks[i] = draws.ranks.DrawnIn(steps, i);
+}
+
+// Runs before a sample of an epoch: draws its batch.
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads) EpochKernel(const Sample sample) {
+  const State &state = sample.state;
+  const bool sound = state.Sound() && replay::IsEpoch(*sample.epoch, *sample.epoch_rule, state.capacity);
+  if (!sound) {
+    if (threadIdx.x == 0) sample.batch->status = replay::kBadArguments;
+    return;
+  }
+  const replay::Cursors ring = state.Ring();
+  sample.batch->Draw(*sample.epoch_rule, ring, *state.random, *sample.epoch, sample.n, [&](int64_t serial) {
+    const int64_t slot = ring.SlotOf(serial);
+    if constexpr (replay::kHasRowState<Rows>) {
+      if (slot >= 0 && !(state.row_state.tree.Leaf(slot) > 0)) return int64_t{-1};
+    }
+    return slot;
+  });
 }
 
 // Copies `rows` rows of two columns, a few threads per row; from(row) is the source, null for zeros.
@@ -346,6 +385,7 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
   const Output &output = target.output;
   switch (output.kind) {
     case replay::kHandle:
+    case replay::kGiven:
     case replay::kWeight: return;  // already recorded
     case replay::kWindow:
     case replay::kStack:
@@ -452,9 +492,14 @@ __global__ void __launch_bounds__(kThreads, replay::kHasEpisodes<Rows> ? 3 : 4) 
   const bool last = replay::IsLastBlock(ticket);
   if (status == replay::kOk) {
     Copy(sample, rows, chunk, reached);
+    if (sample.batch != nullptr) {
+      __syncthreads();
+      sample.FillZeros(chunk, draws.given);
+      __syncthreads();
+    }
     if (last) sample.End<Rows>(draws);
   } else {
-    sample.FillZeros(chunk);
+    sample.FillZeros(chunk, 0);
     if (last && threadIdx.x == 0) report(status);
   }
 }
@@ -479,6 +524,9 @@ Sample SampleOf(const Args &args, int64_t n) {
                 args.HasGroup(replay::kEpisodesGroup) ? args.elements(NAMED("powers")) : 0,
                 args.data<Plan>(NAMED("plan")),
                 n,
+                args.data_or_null<replay::Epoch>(NAMED("epoch")),
+                args.data_or_null<replay::EpochRule>(NAMED("epoch_rule")),
+                nullptr,
                 nullptr,
                 nullptr,
                 args.columns(),
@@ -508,7 +556,10 @@ MINDSPORE_REPLAY_CUDA_KERNEL(sample) {
   if (args.HasGroup(replay::kRowStateGroup) && !HoldsHandles(sample)) sample.own_handles = call->Scratch<int64_t>(n);
   replay::WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
-    if (n > replay::kMostInBlock) {
+    if (sample.epoch != nullptr) {
+      sample.batch = reinterpret_cast<replay::Batch *>(call->Scratch<int64_t>(replay::Batch::Size(n)));
+      call->Launch(EpochKernel<Rows>, 1, sample);
+    } else if (n > replay::kMostInBlock) {
       auto *ranks = call->Scratch<int64_t>(n);
       call->Launch(RanksKernel<Rows>, 1, sample, ranks, call->Scratch<int32_t>(replay::StepsByCell::Size(n)));
       sample.given_ranks = ranks;

@@ -1,0 +1,176 @@
+"""Epochs over the rows that are stored: each once, in random batches."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from mindspore import Tensor
+
+from ..ops.eager import graph_body, wait_for_work
+from ..store.checks import check_size
+from .base import Buffer
+from .parts import InEpochs, Limits, Parts, Sequences, span_of
+
+_Self = TypeVar("_Self", bound="EpochReplayBuffer")
+
+
+class EpochReplayBuffer(Buffer):
+    r"""A ring of rows that are sampled in epochs: each stored row once an epoch, in a fresh random order.
+
+    For learners that pass over what they collected several times, as PPO does. The first sample begins an epoch over
+    the rows that are stored then, and when an epoch has no more batch the next sample begins another. Rows inserted
+    meanwhile take part in the next one, and rows evicted or removed meanwhile are left out. The order is a keyed
+    permutation: it takes no memory, and a checkpoint in the middle of an epoch goes on with the rows that are missing.
+
+    Several learners, each with the same rows and the same seed, share out the batches: those of different `rank` have
+    no row in common, and all have the same number of batches. In a folder, learner and attached processes take their
+    batches from one epoch.
+
+    Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
+
+    Args:
+        sample_size (int): ``B``, rows or sequences of one sample.
+        capacity (int): Most rows stored, of all environments together.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
+        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
+        sequence_length (Union[int, None]): Steps of a sequence from its start on. Default: ``None``, for single rows.
+        burn_in, stride, pad_end: As for `ReplayQueue`.
+        last (str): The last batch of an epoch, if its rows are fewer than ``world`` times `sample_size`: ``"drop"`` it,
+            or ``"pad"`` it with zeros, which a mask tells. Default: ``"drop"``.
+        rank (int): Number of this learner. Default: ``0``.
+        world (int): Learners that share out the batches. Default: ``1``.
+        names, num_envs, max_use, max_staleness, weighted, views, seed, storage, backend: As for `ReplayBuffer`.
+
+    Attributes:
+        epoch (Parameter): Key of the order, serial number of the oldest row of the epoch, its rows, position in the
+            order, and number of epochs begun. Shape ``[5]``, int64.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If a value is outside its range.
+        RuntimeError: If the backend is not available.
+
+    Reference:
+        Schulman et al. 2017, "Proximal Policy Optimization Algorithms", https://arxiv.org/abs/1707.06347.
+
+    Examples:
+        >>> import numpy as np
+        >>> from mindspore_replay import EpochReplayBuffer
+        >>> buffer = EpochReplayBuffer(sample_size=2, capacity=6, shapes=[()], types=["int32"], seed=2)
+        >>> buffer = buffer.insert([np.arange(6, dtype=np.int32)])
+        >>> print(*(batch[0] for batch in buffer.minibatches(epochs=2)))
+        [4 1] [3 2] [5 0] [5 2] [0 4] [1 3]
+    """
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        sequence_length: int | None = None,
+        *,
+        burn_in: int = 0,
+        stride: int | None = None,
+        pad_end: bool = False,
+        last: str = "drop",
+        rank: int = 0,
+        world: int = 1,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        weighted: bool = False,
+        views: Sequence[Any] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
+        limits = Limits(max_use, max_staleness, weighted)
+        super().__init__(
+            sample_size, capacity, shapes, types, Parts(InEpochs(last, rank, world), limits, span, views), names=names,
+            num_envs=num_envs, seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+        self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
+        if isinstance(span, Sequences):
+            self.burn_in, self.stride, self.pad_end = span[1:]
+
+    def _sample_graph(self, *, as_dict=False, with_indices=False):
+        return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None)
+
+    @graph_body(_sample_graph)
+    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """Draw the next batch of the epoch; begin the next epoch if none is left.
+
+        Args:
+            as_dict (bool): Whether to return a dict by name; only from Python. Default: ``False``.
+            with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
+                only with weights. Sequences always come with them. Default: ``False``.
+
+        Returns:
+            tuple[Tensor, ...]: With ``last="pad"`` a mask of the rows that are no padding, bool ``[B]``, then copies of
+            the rows, ``[B, *F]`` for each column. Of sequences, handles of the starts, int64 ``[B]``, -1 for padding, a
+            mask of the steps that exist, bool ``[B, T]``, and ``[B, T, *F]`` for each column.
+
+        Raises:
+            TypeError: If `as_dict` is set and the buffer has no names.
+            RuntimeError: If there are too few rows for one batch. In a graph the operator fails with a RuntimeError.
+        """
+        return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)
+
+    def _can_sample_graph(self):
+        return self._graph.eligible() >= self._fewest
+
+    @graph_body(_can_sample_graph)
+    def can_sample(self) -> Tensor:
+        """Return True if there are enough rows for a batch, so that `sample` succeeds. Shape ``[]``, bool."""
+        allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
+        return Tensor(allowed and self.eligible() >= self._fewest)
+
+    @property
+    def _fewest(self) -> int:
+        """The fewest rows for a batch."""
+        return 1 if self.last == "pad" else self.sample_size * self.world
+
+    def batches(self) -> int:
+        """Return the number of batches in an epoch over the rows that are stored now; only from Python."""
+        assert self.options.epochs is not None
+        return self.options.epochs.batches(self.eligible(), self.sample_size)
+
+    def _begin_epoch_graph(self):
+        _ = self._graph.begin_epoch()
+        return self._size_graph()
+
+    @graph_body(_begin_epoch_graph)
+    def begin_epoch(self: _Self) -> _Self:
+        """End the epoch in progress: the next sample begins another, over the rows that are stored then.
+
+        Returns:
+            EpochReplayBuffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
+        """
+        with self._lock:
+            wait_for_work()
+            self._calls.begin_epoch()
+        return self
+
+    def minibatches(self, epochs: int = 1, *, as_dict: bool = False) -> Iterator[Any]:
+        """Iterate over the batches of new epochs; only from Python.
+
+        In a graph, call `begin_epoch` once and `sample` as often as there are batches.
+
+        Args:
+            epochs (int): Number of epochs. Default: ``1``.
+            as_dict (bool): As for `sample`. Default: ``False``.
+
+        Yields:
+            Union[tuple[Tensor, ...], dict[str, Tensor]]: The results of `sample`.
+
+        Raises:
+            TypeError, ValueError: If `epochs` is no positive int.
+            RuntimeError: If there are too few rows for one batch.
+        """
+        for _ in range(check_size(type(self).__name__, "epochs", epochs)):
+            self.begin_epoch()
+            for _ in range(max(self.batches(), 1)):
+                yield self.sample(as_dict=as_dict)

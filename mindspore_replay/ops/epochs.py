@@ -1,0 +1,128 @@
+"""Epochs: each row once, in a random order, as csrc/core/epochs.h draws them. Cost O(C) a batch.
+
+Axes: ``B`` rows of a batch, ``D`` positions, the smallest power of two that is at least the capacity.
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import TYPES, Columns
+from ..store.epochs import BEGUN, FIRST, KEY, POSITION, ROUNDS, SIZE, EpochRule
+from ..store.windows import HANDLE, SamplePlan
+from .in_place import InPlace
+from .random import BitsAt
+from .state import State
+
+
+@ms.jit_class
+class _Order:
+    """``(key, size) -> rows [D], positions in the order``: the permutation of an epoch, and the number of positions."""
+
+    def __init__(self, capacity: int) -> None:
+        bits = (capacity - 1).bit_length()
+        self.positions = Tensor(np.arange(1 << bits), ms.int64)
+        self.powers = Tensor(1 << np.arange(bits + 1), ms.int64)
+        # For each number of bits, 2 to the power of the shift.
+        self.shifts = Tensor(1 << ((np.arange(bits + 1) + 1) // 2), ms.int64)
+        self.numbers = Tensor(np.arange(2 * ROUNDS), ms.int64)
+        self.bits = BitsAt()
+        self.rounds = ROUNDS
+        self.one = Tensor(1, ms.int64)
+
+    def __call__(self, key, size):
+        """Return the row at each position, and the number of positions that count."""
+        bits = ops.reduce_sum(ops.cast(self.powers < size, ms.int64))
+        domain, divisor = ops.gather(self.powers, bits, 0), ops.gather(self.shifts, bits, 0)
+        mask = domain - self.one
+        numbers = ops.bitwise_and(self.bits(key, self.numbers), mask)
+        x = ops.bitwise_and(self.positions, mask)
+        for i in range(self.rounds):
+            x = ops.bitwise_and(x * ops.bitwise_or(numbers[2 * i], self.one) + numbers[2 * i + 1], mask)
+            x = ops.bitwise_xor(x, ops.floor_divide(x, divisor))
+        return x, domain
+
+
+@ms.jit_class
+class DrawInEpochs:
+    """``(sample_range, given_beta) -> slots [n], given [n] bool, ok``: the next batch of the epoch.
+
+    Slots that are not given are padding. Begins the next epoch if no batch is left. Not `ok`, and the graph fails, if
+    there are too few rows for one.
+    """
+
+    def __init__(self, state: State, plan: SamplePlan) -> None:
+        assert state.epochs is not None
+        self.state = state
+        self.rule: EpochRule = state.epochs
+        self.n, self.wanted = plan.n, plan.n * self.rule.world
+        self.order = _Order(state.capacity)
+        self.targets = Tensor(np.arange(plan.n) * self.rule.world + self.rule.rank + 1, ms.int64)
+        self.last = Tensor([self.wanted], ms.int64)
+        self.advance = Tensor([0, plan.n], ms.int64)
+        self.end = Tensor(self.order.positions.shape[0] - 1, ms.int64)
+        self.zero, self.one = Tensor(0, ms.int64), Tensor(1, ms.int64)
+        self.bits = BitsAt()
+        self.leaves = InPlace((), np.float64)
+        self.check = ops.Assert()
+
+    def found(self, epoch):
+        """Return, for each position of an epoch, its row's slot, and how many rows were found up to there."""
+        row, domain = self.order(epoch[KEY], epoch[SIZE])
+        serials = epoch[FIRST] + row
+        there = ops.logical_and(row < epoch[SIZE], serials < self.state.serials[0])
+        oldest = self.state.serials[0] - ops.cast(self.state.count, ms.int64)
+        there = ops.logical_and(there, serials >= oldest)
+        there = ops.logical_and(there, self.order.positions >= epoch[POSITION])
+        there = ops.logical_and(there, self.order.positions < domain)
+        slots = ops.floor_mod(serials - self.state.serials[1], self.state.capacity)
+        if self.state.weights is not None:
+            there = ops.logical_and(there, ops.gather(self.leaves(self.state.weights), slots, 0) > 0)
+        return slots, ops.cumsum(ops.cast(there, ms.int64), 0), domain
+
+    def enough(self, counts):
+        """Return how many rows an epoch still has, and whether that is another batch."""
+        total = ops.gather(counts, self.end, 0)
+        return total, total > 0 if self.rule.pad else total >= self.wanted
+
+    def __call__(self, sample_range, given_beta):
+        """Return slots, of which those of padding repeat the first."""
+        epoch, random_state = self.state.epoch, self.state.random_state
+        _, goes_on = self.enough(self.found(epoch)[1])
+        count = ops.cast(self.state.count, ms.int64)
+        key = self.bits(random_state[0], random_state[1])
+        new = ops.stack((key, self.state.serials[0] - count, count, self.zero, epoch[BEGUN] + self.one))
+        current = ops.select(goes_on, epoch + self.zero, new)
+        slots, counts, domain = self.found(current)
+        total, ok = self.enough(counts)
+        self.check(ok, (total, self.last))
+        given = self.targets <= total
+        at = ops.gather(slots, ops.minimum(ops.searchsorted(counts, self.targets), self.end), 0)
+        drawn = ops.select(given, at, ops.zeros_like(at) + at[0])
+        after = ops.searchsorted(counts, self.last)[0] + self.one
+        position = ops.select(total >= self.wanted, after, domain)
+        current = ops.stack((current[KEY], current[FIRST], current[SIZE], position, current[BEGUN]))
+        # A failed check does not stop what follows it.
+        ops.assign(random_state, random_state + self.advance * ops.cast(ok, ms.int64))
+        ops.assign(epoch, ops.select(ok, ops.depend(current, drawn), epoch + self.zero))
+        return drawn, given, ok
+
+
+@ms.jit_class
+class Pad:
+    """``(outputs, given [n] bool) -> outputs``: with zeros for samples that are padding, and -1 for their handles."""
+
+    def __init__(self, plan: SamplePlan, columns: Columns) -> None:
+        self.fills = tuple(
+            Tensor(-1 if output.kind == HANDLE else 0, TYPES[output.dtype(columns)]) for output in plan.outputs
+        )
+        self.ones = tuple((1,) * (len(output.shape(plan.n, columns)) - 1) for output in plan.outputs)
+        self.n = plan.n
+
+    def __call__(self, outputs, given):
+        """Return the outputs."""
+        padded = ()
+        for i in range(len(self.fills)):
+            mask = ops.reshape(given, (self.n, *self.ones[i]))
+            padded = padded + (ops.select(mask, outputs[i], self.fills[i]),)
+        return padded

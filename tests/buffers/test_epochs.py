@@ -1,0 +1,417 @@
+"""EpochReplayBuffer: each stored row once an epoch, in a fresh random order."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mindspore import Tensor, nn, ops
+from reference import random_bits
+from reference_epochs import EpochTwin, order_of
+from scipy.stats import chi2
+
+from mindspore_replay import (
+    EpochReplayBuffer,
+    HindsightRelabel,
+    MixedReplay,
+    NStep,
+    Prefetch,
+    ReplayBuffer,
+    attach,
+    create_buffer,
+    load,
+    save,
+)
+
+SCHEMA: dict[str, Any] = {"shapes": [(), (2,)], "types": ["int64", "float32"], "names": ["number", "pair"]}
+BACKENDS = ["native", "composite"]
+
+
+def rows(first: int, n: int) -> list[np.ndarray]:
+    """Return rows whose numbers are their serial numbers plus 1."""
+    numbers = np.arange(first + 1, first + n + 1)
+    return [numbers, np.stack([numbers, -numbers], 1).astype(np.float32)]
+
+
+def make(sample_size: int = 2, capacity: int = 8, seed: int = 5, **options: Any) -> EpochReplayBuffer:
+    return EpochReplayBuffer(sample_size=sample_size, capacity=capacity, **SCHEMA, seed=seed, **options)
+
+
+def filled(n: int, **options: Any) -> EpochReplayBuffer:
+    buffer = make(**options)
+    return buffer.insert(rows(0, n)) if n else buffer
+
+
+def serials(batch: Sequence[Any]) -> list[int]:
+    """Return the serial numbers of a batch's rows, without padding; check that their columns belong together."""
+    number, pair = (np.asarray(part.asnumpy() if isinstance(part, Tensor) else part) for part in batch[-2:])
+    assert (pair == np.stack([number, -number], -1)).all()
+    return [n - 1 for n in number.tolist() if n]
+
+
+def joined(batches: Iterable[list[int]]) -> list[int]:
+    return list(itertools.chain.from_iterable(batches))
+
+
+class Calls(Kept):
+    """The methods of a buffer in compiled functions."""
+
+    def __init__(self, buffer: EpochReplayBuffer) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def insert(self, number, pair):
+        self.buffer.add([number, pair])
+        return self.buffer.size()
+
+    @ms.jit
+    def sample(self):
+        return self.buffer.sample()
+
+    @ms.jit
+    def begin_epoch(self):
+        return self.buffer.begin_epoch()
+
+    @ms.jit
+    def can_sample(self):
+        return self.buffer.can_sample()
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "rows": {},
+    "padded rows": {"last": "pad"},
+    "weighted rows of a second learner": {"weighted": True, "rank": 1, "world": 2},
+    "padded and weighted rows of a third learner": {"weighted": True, "last": "pad", "rank": 2, "world": 3},
+    "rows used twice": {"max_use": 2},
+}
+#: Backend, whether functions are compiled, and the number of examples.
+DRIVERS = {
+    "native": ("native", False, 25),
+    "native-compiled": ("native", True, 8),
+    "composite": ("composite", False, 4),
+}
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.integers(1, 9)),
+        st.tuples(st.just("sample")),
+        st.tuples(st.just("sample")),
+        st.tuples(st.just("delete"), st.integers(0, 11)),
+        st.sampled_from([("reload",), ("begin_epoch",)]),
+    ),
+    max_size=40,
+)
+KEY = 99
+
+
+def check(
+    buffer: EpochReplayBuffer, calls: Calls | None, operations: Sequence[tuple[Any, ...]],
+    order: Callable[[int, int], list[int]] = order_of,
+) -> None:  # fmt: skip
+    """Apply operations to a buffer and to a twin, and compare what they deliver."""
+    twin = EpochTwin(buffer.sample_size, buffer.last == "pad", buffer.rank, buffer.world, order)
+    inserted, removed, uses = 0, set(), dict.fromkeys(range(1000), 0)
+    for name, *arguments in operations:
+        stored = list(range(max(inserted - buffer.capacity, 0), inserted))
+        valid = set(stored) - removed
+        if name == "insert":
+            given = rows(inserted, arguments[0])
+            _ = buffer.insert(given) if calls is None else calls.insert(*map(Tensor, given))
+            inserted += arguments[0]
+        elif name == "sample":
+            key, counter = buffer.random_state.asnumpy().tolist()
+            expected = twin.batch(random_bits(key, counter), stored, valid)
+            can_sample = bool(buffer.can_sample() if calls is None else calls.can_sample())
+            if expected is None:
+                with pytest.raises(RuntimeError, match="a sample needs sample_size"):
+                    buffer.sample()
+                continue
+            assert can_sample
+            batch = buffer.sample() if calls is None else calls.sample()
+            assert serials(batch) == expected
+            if buffer.last == "pad":
+                assert batch[0].asnumpy().tolist() == [i < len(expected) for i in range(buffer.sample_size)]
+            for serial in expected:
+                uses[serial] += 1
+                if buffer.max_use and uses[serial] >= buffer.max_use:
+                    removed.add(serial)
+        elif name == "delete" and buffer.weighted and stored:
+            serial = stored[arguments[0] % len(stored)]
+            buffer.delete(serial)
+            removed.add(serial)
+        elif name == "reload":
+            buffer.load_state_dict(buffer.state_dict())
+        elif name == "begin_epoch":
+            _ = buffer.begin_epoch() if calls is None else calls.begin_epoch()
+            twin.left = []
+        buffer.check_valid()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_operations(kind: str, driver: str):
+    backend, compiled, examples = DRIVERS[driver]
+    buffer = make(2, 11, backend=backend, **KINDS[kind])
+    calls, fresh = Calls(buffer) if compiled else None, buffer.state_dict()
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(OPERATIONS)
+    def run(operations: list[tuple[Any, ...]]) -> None:
+        buffer.load_state_dict(fresh)
+        check(buffer, calls, operations)
+
+    run()
+
+
+def same_order(key: int, size: int) -> list[int]:
+    """A wrong order: the same in each epoch."""
+    return order_of(KEY, size)
+
+
+def order_with_a_repetition(key: int, size: int) -> list[int]:
+    """A wrong order: it gives one row twice, and another one not at all."""
+    order = order_of(key, size)
+    return [order[0], *order[:-1]]
+
+
+def unmixed_order(key: int, size: int) -> list[int]:
+    """A wrong order: rows follow each other as they were stored, from a random one on."""
+    first = random_bits(key, 0) % size
+    return [(first + i) % size for i in range(size)]
+
+
+@pytest.mark.parametrize("order", [same_order, order_with_a_repetition])
+def test_wrong_orders_are_rejected(order: Callable[[int, int], list[int]]):
+    operations: list[tuple[Any, ...]] = [("insert", 8), *[("sample",)] * 9]
+    check(make(), None, operations)
+    with pytest.raises(AssertionError):
+        check(make(), None, operations, order)
+
+
+# Randomness.
+
+
+def p_of(counts: np.ndarray) -> float:
+    """Return the probability of counts at least this uneven if all are equally likely."""
+    expected = counts.sum() / counts.size
+    return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), counts.size - 1))
+
+
+def check_orders(orders: np.ndarray) -> None:
+    """Check the orders of many epochs, ``[epochs, rows]``: places and neighbours of rows are equally likely."""
+    size = orders.shape[1]
+    assert (np.sort(orders, 1) == np.arange(size)).all()
+    places, pairs = np.zeros((size, size)), np.zeros((size, size))
+    for place in range(size):
+        np.add.at(places, (place, orders[:, place]), 1)
+    np.add.at(pairs, (orders[:, ::2][:, : size // 2].ravel(), orders[:, 1::2].ravel()), 1)
+    assert p_of(places[:, :-1]) > 1e-4
+    assert p_of(pairs[~np.eye(size, dtype=bool)]) > 1e-4
+    if size <= 4:
+        found = {order: 0 for order in itertools.permutations(range(size))}
+        for row in orders.tolist():
+            found[tuple(row)] += 1
+        assert p_of(np.array(list(found.values()))) > 1e-4
+
+
+@pytest.mark.parametrize("size", [3, 4, 7, 16, 33])
+def test_orders_are_random(size: int):
+    buffer = filled(size, sample_size=size, capacity=size, seed=11)
+    check_orders(np.array([serials(buffer.sample()) for _ in range(3000)]))
+
+
+@pytest.mark.parametrize("order", [same_order, order_with_a_repetition, unmixed_order])
+@pytest.mark.parametrize("size", [4, 16])
+def test_orders_that_are_not_random_are_rejected(order: Callable[[int, int], list[int]], size: int):
+    with pytest.raises(AssertionError):
+        check_orders(np.array([order(random_bits(3, epoch), size) for epoch in range(3000)]))
+
+
+# Epochs.
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_minibatches_give_each_row_once_an_epoch(backend: str):
+    buffer = filled(8, backend=backend)
+    buffer.sample()  # of an epoch that is then over
+    batches = [serials(batch) for batch in buffer.minibatches(epochs=3)]
+    assert len(batches) == 12
+    epochs = [joined(batches[4 * i : 4 * i + 4]) for i in range(3)]
+    assert all(sorted(epoch) == list(range(8)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+@pytest.mark.parametrize(("last", "batches"), [("drop", 2), ("pad", 3)])
+def test_the_last_batch(last: str, batches: int):
+    buffer = filled(8, sample_size=3, last=last)
+    found = [serials(batch) for batch in buffer.minibatches()]
+    assert buffer.batches() == len(found) == batches
+    assert [len(batch) for batch in found] == [3, 3, 2][:batches]
+    assert len(set(joined(found))) == sum(map(len, found))
+
+
+def test_rows_that_come_within_an_epoch_take_part_in_the_next():
+    buffer = filled(6)
+    first = serials(buffer.sample())
+    buffer.insert(rows(6, 2))
+    rest = serials(buffer.sample()) + serials(buffer.sample())
+    assert sorted(first + rest) == list(range(6))
+    assert sorted(joined(serials(buffer.sample()) for _ in range(4))) == list(range(8))
+
+
+def test_learners_share_out_the_batches():
+    learners = [filled(23, capacity=30, rank=rank, world=3) for rank in range(3)]
+    epochs = [[serials(batch) for batch in learner.minibatches(2)] for learner in learners]
+    assert [len(batches) for batches in epochs] == [6, 6, 6]
+    for epoch in (slice(0, 3), slice(3, 6)):
+        found = [serial for batches in epochs for batch in batches[epoch] for serial in batch]
+        assert len(set(found)) == len(found) == 18
+
+
+@pytest.mark.parametrize("capacity", [None, 12, 7])
+def test_an_epoch_goes_on_after_a_restart(tmp_path: Path, capacity: int | None):
+    buffer = filled(8)
+    found = serials(buffer.sample())
+    save(buffer, tmp_path / "epochs.ckpt")
+    again = load(tmp_path / "epochs.ckpt", capacity=capacity)
+    assert type(again) is EpochReplayBuffer
+    if capacity == 7:  # the oldest row is lost, and the epoch with it
+        assert sorted(joined(serials(again.sample()) for _ in range(3)))[0] >= 1
+        return
+    found += joined(serials(again.sample()) for _ in range(3))
+    assert sorted(found) == list(range(8))
+
+
+@pytest.mark.cpu_only("rows in a folder are in host memory")
+def test_attached_processes_take_batches_of_one_epoch(tmp_path: Path):
+    buffer = filled(8, storage=tmp_path / "rows")
+    attached = attach(tmp_path / "rows")
+    found = serials(buffer.sample()) + serials(attached.sample()) + serials(buffer.sample())
+    buffer.close()
+    again = EpochReplayBuffer.open(tmp_path / "rows")
+    assert sorted(found + serials(again.sample())) == list(range(8))
+    again.close()
+
+
+class Passes(nn.Cell):
+    """All batches of two epochs in one graph."""
+
+    def __init__(self, buffer: EpochReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self) -> tuple[Tensor, ...]:
+        self.buffer.begin_epoch()
+        numbers = ()
+        for _ in range(8):
+            number, _ = self.buffer.sample()
+            numbers = (*numbers, number)
+        return numbers
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_graph_for_all_batches(backend: str):
+    buffer = filled(8, backend=backend)
+    buffer.sample()
+    found = [number - 1 for batch in Passes(buffer)() for number in batch.asnumpy().tolist()]
+    assert sorted(found[:8]) == sorted(found[8:]) == list(range(8))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sequences_and_views(backend: str):
+    buffer = EpochReplayBuffer(2, 12, [()], ["int32"], 3, last="pad", seed=1, backend=backend)
+    buffer.insert([np.arange(1, 10, dtype=np.int32)], end=np.arange(9) == 8)
+    indices, mask, steps = zip(*buffer.minibatches())
+    assert sorted(joined(part.asnumpy().tolist() for part in indices)) == [-1, 0, 3, 6]
+    for handles, there, numbers in zip(indices, mask, steps):
+        for start, row, window in zip(handles.asnumpy().tolist(), there.asnumpy(), numbers.asnumpy()):
+            assert row.all() == row.any() == (start >= 0)
+            assert window.tolist() == ([start + 1, start + 2, start + 3] if start >= 0 else [0, 0, 0])
+    names = ["observation", "reward", "terminated"]
+    returns = EpochReplayBuffer(
+        4, 8, [()] * 3, ["float32", "float32", "bool"], names=names, views=[NStep(2, 0.5)], seed=1, backend=backend
+    )
+    for step in range(4):
+        returns.insert([float(step), 1.0, step == 3], end=step == 3)
+    batch = returns.sample(as_dict=True)
+    found = dict(zip(batch["observation"].asnumpy().tolist(), batch["reward"].asnumpy().tolist()))
+    assert found == {0.0: 1.5, 1.0: 1.5, 2.0: 1.5, 3.0: 1.0}
+
+
+def reward_of(achieved: Tensor, goal: Tensor) -> Tensor:
+    return ops.cast(achieved == goal, ms.float32)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_goals_of_a_padded_batch(backend: str):
+    names, types = ["achieved_goal", "desired_goal", "reward"], ["float32"] * 3
+    views = [HindsightRelabel("final", 1.0, reward_of)]
+    buffer = EpochReplayBuffer(3, 8, [()] * 3, types, names=names, views=views, last="pad", seed=1, backend=backend)
+    for step in range(4):
+        buffer.insert([step + 1.0, 9.0, 0.0], end=step == 3)
+    batches = zip(*buffer.minibatches())
+    mask, achieved, goal, reward = (joined(part.asnumpy().tolist() for part in parts) for parts in batches)
+    assert mask == [True] * 4 + [False] * 2
+    assert sorted(achieved) == [0, 0, 1, 2, 3, 4]
+    assert goal == [4.0 * there for there in mask]
+    assert reward == [float(value == 4) for value in achieved]
+
+
+def test_another_sample_size_prefetch_and_a_mixture():
+    buffer = filled(8)
+    found = serials(buffer.sample()) + serials(buffer.with_sample_size(6).sample())
+    assert sorted(found) == list(range(8))
+    with Prefetch(buffer, depth=2) as prefetch:
+        assert sorted(joined(serials(next(prefetch)) for _ in range(4))) == list(range(8))
+    buffer.begin_epoch()
+    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA).insert(rows(100, 8))
+    mixture = MixedReplay([(buffer, 0.5), (uniform, 0.5)], sample_size=4)
+    found = joined(serials(mixture.sample()) for _ in range(4))
+    assert sorted(serial for serial in found if serial < 100) == list(range(8))
+
+
+def test_a_configuration():
+    buffer = create_buffer(
+        {"type": "epochs", "capacity": 8, "sample_size": 2, "data_shape": SCHEMA["shapes"],
+         "data_type": SCHEMA["types"], "last": "pad"}
+    )  # fmt: skip
+    assert (type(buffer), buffer.last) == (EpochReplayBuffer, "pad")
+
+
+ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "last": ({"last": "keep"}, ValueError, "'last' must be 'drop' or 'pad', but got 'keep'"),
+    "rank": ({"rank": 2, "world": 2}, ValueError, r"'rank' must be in \[0, 1\], but got 2"),
+    "world": ({"world": 0}, ValueError, "'world' must be in"),
+    "type of world": ({"world": 2.0}, TypeError, "'world' must be an int"),
+    "capacity": ({"world": 5}, ValueError, r"at least sample_size \* world = 10, .* but got 8"),
+    "stride": ({"stride": 2}, ValueError, "need 'sequence_length'"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_of_the_constructor(case: str):
+    options, error, message = ERRORS[case]
+    with pytest.raises(error, match=f"For 'EpochReplayBuffer', .*{message}"):
+        make(**options)
+
+
+def test_too_few_rows():
+    buffer = filled(1)
+    with pytest.raises(RuntimeError, match="a sample needs sample_size=2 rows, but got 1"):
+        next(buffer.minibatches())
+    with pytest.raises(ValueError, match="'epochs' must be in"):
+        next(buffer.minibatches(0))
+
+
+def test_an_impossible_state_is_refused():
+    buffer = filled(8)
+    buffer.sample()
+    state = buffer.state_dict()
+    state["epoch"][2] = 9
+    with pytest.raises(ValueError, match="'epoch' must be a key, a serial number, at most 8 rows"):
+        buffer.load_state_dict(state)
