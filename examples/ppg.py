@@ -26,8 +26,9 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from dqn import Run, main, make_network, value_of
+from dqn import main, make_network, value_of
 from mindspore import Tensor, nn, ops
+from rollouts import RolloutRun
 
 from mindspore_replay import create_buffer
 
@@ -146,10 +147,8 @@ class Learner(nn.Cell):
         self.critic_optimizer(gradients)
 
 
-class PpgRun(Run):
-    """A `Run` whose steps are rollouts, each followed by a policy phase."""
-
-    must_solve = True
+class PpgRun(RolloutRun):
+    """A `RolloutRun` whose rollouts are each followed by a policy phase."""
 
     def make_cells(self, seed: int, backend: str) -> None:
         settings, actions = self.config["learner"], int(self.envs.single_action_space.n)
@@ -164,52 +163,16 @@ class PpgRun(Run):
         rollouts = self.step // (self.config["rollout"] * len(self.observation))
         if rollouts and rollouts % self.config["learner"]["auxiliary_every"] == 0:
             self.learner(True)
-        steps = [self.play(returns) for _ in range(self.config["rollout"])]
-        observation, action, log_probability, *outcome = (np.stack(column) for column in zip(*steps))
-        advantage, wanted = self.advantages(observation, *outcome)
-        normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        self.learner.buffer.insert([*map(self.segments, (observation, action, log_probability, normal))])
-        self.learner.value_buffer.insert([*map(self.segments, (observation, wanted))])
+        observation, action, log_probability, advantage, wanted = map(self.segments, self.roll_out(returns))
+        self.learner.buffer.insert([observation, action, log_probability, advantage])
+        self.learner.value_buffer.insert([observation, wanted])
         return []  # the learner's call has no arguments
 
-    def play(self, returns: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Step the environments: observation, action, its log probability, reward, next observation, the two ends."""
+    def choose(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         logits = self.logits(Tensor(self.observation)).asnumpy()
         log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
         action = (logits + self.rng.gumbel(size=logits.shape)).argmax(1).astype(np.int32)
-        log_probability = log_probabilities[np.arange(len(action)), action]
-        before = self.observation
-        self.observation, reward, terminated, truncated, infos = self.envs.step(action)
-        done = terminated | truncated
-        next_observation = self.observation.copy()
-        for i in np.flatnonzero(done):  # `self.observation` is already the first of the next episode
-            next_observation[i] = infos["final_obs"][i]
-        self.step += len(action)
-        returns += reward
-        self.history["episodes"] += [(self.step, float(value)) for value in returns[done]]
-        returns[done] = 0
-        return before, action, log_probability, reward.astype(np.float32), next_observation, terminated, done
-
-    def advantages(
-        self, observation: np.ndarray, reward: np.ndarray, next_observation: np.ndarray, terminated: np.ndarray,
-        done: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return generalized advantages, and the targets of the value network. All are ``[T, E, ...]``.
-
-        Rewards are scaled to values of at most 1, so that value errors do not dominate the policy.
-        """
-        gamma, decay = self.config["gamma"], self.config["gae_lambda"]
-        value, next_value = (self.values(seen) for seen in (observation, next_observation))
-        # Only a terminated episode has no future: a truncated one is bootstrapped from its final observation.
-        advantage = (1 - gamma) * reward + gamma * np.where(terminated, 0, next_value) - value
-        for t in range(len(advantage) - 2, -1, -1):
-            advantage[t] += gamma * decay * np.where(done[t], 0, advantage[t + 1])
-        return advantage, advantage + value
-
-    def values(self, observation: np.ndarray) -> np.ndarray:
-        """Return the value network's output for observations ``[T, E, 4]``. Shape ``[T, E]``."""
-        flat = observation.reshape(-1, observation.shape[-1])
-        return self.critic(Tensor(flat)).asnumpy().reshape(observation.shape[:-1])
+        return action, log_probabilities[np.arange(len(action)), action], action
 
     def segments(self, steps: np.ndarray) -> np.ndarray:
         """Reshape a rollout ``[T, E, *F]`` to the buffers' rows, ``[E * T / S, S, *F]`` with ``S`` steps each."""

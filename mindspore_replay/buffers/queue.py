@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
@@ -28,9 +27,10 @@ class QueueLimiter(Waiting):
     def __init__(self, queue: "ReplayQueue", timeout: Any) -> None:
         super().__init__(timeout, type(queue).__name__)
         self._queue = queue
-        self._changed, begun = queue.signals()
-        if begun is not None:
-            self._begun = begun
+        self._changed, self._folder = queue.signals()
+        if self._folder is not None:
+            self._begun = self._folder.arrays["shared.begun"]
+            self._begun[:] = 0
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room."""
@@ -155,13 +155,11 @@ class ReplayQueue(Buffer):
             )
         super().__setattr__(name, value)
 
-    def signals(self) -> tuple[Any, np.ndarray | None]:
-        """Return the condition of waits, and, in a folder, the rows of operations in progress; for the limiter."""
+    def signals(self) -> tuple[Any, Any]:
+        """Return the condition of waits, and the folder if there is one; for the limiter."""
         if self._folder is None:
             return threading.Condition(self._lock), None
-        begun = self._folder.arrays["shared.begun"]
-        begun[:] = 0
-        return SharedCondition(self._lock, self._calls), begun
+        return SharedCondition(self._lock, self._calls), self._folder
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room for new ones; only from Python."""

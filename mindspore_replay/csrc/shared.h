@@ -17,6 +17,7 @@
 #ifdef __linux__  // robust locks
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 #include "binding.h"
@@ -51,6 +52,15 @@ void Record(T *number, T value) {
 }
 
 #ifdef __linux__
+// Returns the number of this process, also of one that was forked.
+inline int64_t &ProcessNumber() {
+  static int64_t number = [] {
+    pthread_atfork(nullptr, nullptr, [] { ProcessNumber() = getpid(); });
+    return getpid();
+  }();
+  return number;
+}
+
 // A lock that processes share, and that its holder's death releases.
 class RobustLock {
  public:
@@ -78,6 +88,8 @@ class RobustLock {
   pthread_mutex_t *mutex_;
 };
 #else
+inline int64_t ProcessNumber() { return 0; }
+
 struct RobustLock {
   explicit RobustLock(char *) {}
   bool Make() const { return false; }
@@ -92,7 +104,7 @@ class Shared : public ProcessLock {
   static constexpr int kUpdate = OperatorNumber("update");
 
   // `args` match the signature of `update`: all arrays of the buffer and, as the row to write, the undo row. They and
-  // the memory must outlive this object. `writer` identifies this process.
+  // the memory must outlive this object. `writer` is a random number.
   // With `beyond_memory`, the files are larger than memory.
   Shared(Journal *journal, int64_t writer, bool beyond_memory, const Arguments &args, const Binding &binding)
       : ProcessLock(args.data<void>(binding.at[kSignature<kUpdate>.At("head")])),
@@ -129,8 +141,8 @@ class Shared : public ProcessLock {
   }
 
   // True if rows of a process may follow those of the last one: rows of one episode come from one process.
-  bool MayFollow(bool open_episode) const { return !open_episode || journal_.writer == writer_; }
-  void Inserts() { journal_.writer = writer_; }
+  bool MayFollow(bool open_episode) const { return !open_episode || journal_.writer == Writer(); }
+  void Inserts() { journal_.writer = Writer(); }
 
   // Announces that rows before this serial number are about to be overwritten.
   void Evict(int64_t oldest) { Record(&journal_.oldest, oldest); }
@@ -162,6 +174,9 @@ class Shared : public ProcessLock {
   void Keep() { Record<int64_t>(&journal_.slot, -1); }
 
  private:
+  // Identifies this process among all that ever used the buffer.
+  int64_t Writer() const { return writer_ ^ ProcessNumber(); }
+
   int64_t *serials() const { return args_.data<int64_t>(NAMED("serials")); }
   int32_t *head() const { return args_.data<int32_t>(NAMED("head")); }
   int32_t *count() const { return args_.data<int32_t>(NAMED("count")); }

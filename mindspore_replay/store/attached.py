@@ -73,6 +73,8 @@ class AttachedBuffer:
     All processes see the same rows, priorities and random sequence. Threads may share one object. A process may be
     killed at any time: then the next one that uses the buffer completes or undoes its operation.
 
+    It can be pickled and copied: the copy attaches to the same folder.
+
     Insertions and samples wait for the buffer's limiter. Rows of one episode must come from one process: if several
     insert into a buffer whose rows know their episode, each inserts whole episodes, with ``end=True`` in the last row.
 
@@ -99,6 +101,9 @@ class AttachedBuffer:
         self._is_queue = options.plan.in_order
         self._lock = threading.RLock()
         self.names, self.capacity, self.sample_size = opened.schema.given_names, options.capacity, size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._timeout)
 
     def __repr__(self) -> str:
         return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self._name}, {len(self)} of {self.capacity} rows)"

@@ -5,6 +5,7 @@ The folder holds ``header``, see `folder_header.py`; ``state``, with the arrays 
 folder holds a shared lock on ``state``.
 """
 
+import contextlib
 import fcntl
 import math
 import mmap
@@ -189,10 +190,12 @@ def create(path: str | os.PathLike[str], header: Header) -> Folder:
         for name, size in {**_sizes(places), _OWNER: 0}.items():
             _allocate(making / name, size)
         write_header(making / _HEADER, header)
-        owner, lock = (os.open(making / name, os.O_RDWR | os.O_CLOEXEC) for name in (_OWNER, _STATE))
-        fcntl.flock(owner, fcntl.LOCK_EX)
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until `join`
-        made = Folder(making, header, owner, True, lock, is_new=True)
+        with contextlib.ExitStack() as stack:
+            owner, lock = (_descriptor(making / name, stack) for name in (_OWNER, _STATE))
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until `join`
+            made = Folder(making, header, owner, True, lock, is_new=True)
+            stack.pop_all()  # it closes them itself
         state.initialize(header.options, made.arrays)
         sharing.initialize(made.arrays)
         os.replace(making, folder)
@@ -216,28 +219,41 @@ def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
         RuntimeError: If another learner has it open.
     """
     folder, header = _checked(path, function)
-    owner = os.open(folder / _OWNER, os.O_RDWR | os.O_CLOEXEC)
-    deadline = time.monotonic() + _LOCK_WAIT
-    while not _locked(owner, fcntl.LOCK_EX):
-        if time.monotonic() > deadline:
-            os.close(owner)
-            raise RuntimeError(f"For '{function}', the buffer in {folder} is open in another learner: close it there.")
-        time.sleep(0.01)
-    lock = os.open(folder / _STATE, os.O_RDWR | os.O_CLOEXEC)
-    alone = _locked(lock, fcntl.LOCK_EX)
-    if not alone:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-    return _begun(Folder(folder, header, owner, alone, lock), function)
+    with contextlib.ExitStack() as stack:
+        owner = _descriptor(folder / _OWNER, stack)
+        deadline = time.monotonic() + _LOCK_WAIT
+        while not _locked(owner, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"For '{function}', the buffer in {folder} is open in another learner: close it there."
+                )
+            time.sleep(0.01)
+        return _shared(folder, header, owner, stack, function)
 
 
 def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
     """Open the folder of a buffer beside its learner; errors are those of `open_as_learner`."""
     folder, header = _checked(path, function)
-    lock = os.open(folder / _STATE, os.O_RDWR | os.O_CLOEXEC)
+    with contextlib.ExitStack() as stack:
+        return _shared(folder, header, None, stack, function)
+
+
+def _shared(path: Path, header: Header, owner: int | None, stack: contextlib.ExitStack, function: str) -> Folder:
+    """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
+    lock = _descriptor(path / _STATE, stack)
     alone = _locked(lock, fcntl.LOCK_EX)
     if not alone:
         fcntl.flock(lock, fcntl.LOCK_SH)
-    return _begun(Folder(folder, header, None, alone, lock), function)
+    folder = Folder(path, header, owner, alone, lock)
+    stack.pop_all()  # it closes them itself
+    return _begun(folder, function)
+
+
+def _descriptor(path: Path, stack: contextlib.ExitStack) -> int:
+    """Open a file that the stack closes."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    stack.callback(os.close, descriptor)
+    return descriptor
 
 
 def _begun(folder: Folder, function: str) -> Folder:

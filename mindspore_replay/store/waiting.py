@@ -30,6 +30,7 @@ class Waiting:
         self._changed: Any = threading.Condition()
         self._inside = threading.local()
         self._begun = np.zeros(4, np.int64)  # amounts of blocks in progress
+        self._folder: Any = None
         self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
 
     def account(self) -> Any:
@@ -147,6 +148,8 @@ class Waiting:
         self._waiting[what].append(rows)
         try:
             while not (now := self._noted_account(what, rows)).may(what, rows, self._begun):
+                if self._folder is not None and self._folder.closed:
+                    raise RuntimeError(f"For '{self._cls_name}', the buffer in {self._folder.path} was closed.")
                 wait = wait or Wait(self.account, what, rows, seconds, stop)
                 self._changed.wait(min(wait.left(), _LONGEST_WAIT))
         finally:

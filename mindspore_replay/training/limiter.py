@@ -235,7 +235,7 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
             folder (Folder): The folder.
             changed (SharedCondition): Wakes waits in all processes.
         """
-        arrays = folder.arrays
+        arrays, self._folder = folder.arrays, folder
         with changed:
             arrays["shared.rule"][:], arrays["shared.counts"][:] = self.rule.asnumpy(), self.counts.asnumpy()
             self._begun, self._sizes, self._changed = arrays["shared.begun"], arrays["shared.sizes"], changed

@@ -32,12 +32,12 @@ def run(script: str, *arguments: object) -> str:
     return result.stdout
 
 
-def short_config(name: str, folder: Path, **changes: dict) -> Path:
+def short_config(name: str, folder: Path, **changes: Any) -> Path:
     """Write a modified configuration of the examples to a file; ten episodes are always enough."""
     config = load_config(ROOT / "configs" / name)
     changes["evaluation"] = {"episodes": 10, "final_episodes": 10, "solved_at": -2000, **changes.get("evaluation", {})}
     for part, values in changes.items():
-        config[part] = {**config[part], **values}
+        config[part] = {**config[part], **values} if isinstance(values, dict) else values
     path = folder / name
     path.write_text(yaml.safe_dump(config))
     return path
@@ -270,6 +270,22 @@ def test_ppg_uses_rows_up_and_resumes(tmp_path: Path):
     # Samples of 16 rows: one for each sample of 8 of the other buffer, and 5 in the auxiliary phase before the third.
     assert saved["learner.value_buffer"].state_dict()["use_counts"][:96].sum() == 16 * (uses.sum() / 8 + 5)
     assert run("ppg.py", "--steps", 800, *options, "--resume").startswith("1024 steps")
+
+
+@pytest.mark.parametrize("config", ["ppo_cartpole.yaml", "ppo_pendulum.yaml"])
+def test_ppo_learns_in_epochs_and_resumes(config: str, tmp_path: Path):
+    short = short_config(config, tmp_path, rollout=16, learner={"epochs": 3}, replay_buffer={"sample_size": 32})
+    options = "--config", short, "--out", tmp_path
+    assert run("ppo.py", "--steps", 256, *options).startswith("256 steps")
+    rollouts = 2
+    if config == "ppo_cartpole.yaml":
+        assert run("ppo.py", "--steps", 384, *options, "--resume").startswith("384 steps")
+        rollouts = 3
+    saved = buffers(tmp_path)["learner.buffer"]
+    assert saved.capacity == saved.count == 128
+    assert saved.state_dict()["epoch"][4] == 3 * rollouts
+    # Each epoch took all four batches, and each batch 32 numbers of the random sequence.
+    assert saved.state_dict()["random_state"][1] == 3 * rollouts * 128
 
 
 def test_sqil_imitates_an_expert_and_resumes(tmp_path: Path):

@@ -1,5 +1,7 @@
 """Processes that attach to a buffer in a folder: without MindSpore, with its rows, draws, errors and limits."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -189,6 +191,38 @@ def test_rows_of_an_episode_come_from_one_process(tmp_path: Path):
     assert buffer.steps.asnumpy()[:6].tolist() == [0, 1, 0, 1, 0, 0]
 
 
+FORKS = """
+import os, sys
+from mindspore_replay import attach
+buffer = attach(sys.argv[1])
+buffer.insert([[0.0] * 3, 0])
+child = os.fork()
+try:
+    buffer.insert([[0.0] * 3, 1], end=not child)
+except RuntimeError as error:
+    print(error)
+if child:
+    os.waitpid(child, 0)
+    print(len(buffer))
+"""
+
+
+def test_a_forked_child_is_another_process(tmp_path: Path):
+    _buffer = make("sequence", tmp_path / "rows")
+    refused, stored = result(start(FORKS, tmp_path / "rows"))
+    assert "the newest rows are an open episode of another process" in refused
+    assert stored == "2"
+
+
+def test_an_attached_buffer_is_pickled_as_its_folder(tmp_path: Path):
+    buffer = make("uniform", tmp_path / "rows")
+    attached = attach(tmp_path / "rows", sample_size=3, timeout=1.5)
+    for again in (pickle.loads(pickle.dumps(attached)), copy.deepcopy(attached)):
+        again.insert(row(0))
+        assert again.sample_size == 3
+    assert len(buffer) == len(attached) == 2
+
+
 # Limits.
 
 WRITES = """
@@ -288,6 +322,28 @@ def test_a_learner_waits_for_attached_writers(tmp_path: Path):
     assert buffer.limiter.can_insert()
     other.sample()
     assert buffer.limiter.sampled == 8
+
+
+@pytest.mark.parametrize("samples", [False, True])
+def test_the_learners_own_waits_end_when_it_closes_the_buffer(samples: bool, tmp_path: Path):
+    buffer = limited(tmp_path / "rows")
+    errors: list[str] = []
+
+    def wait() -> None:
+        try:
+            for i in range(20):
+                _ = buffer.sample() if samples else buffer.insert(row(i))
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    if not samples:
+        wait_until(lambda: inserted(buffer) == 18)
+    buffer.close()
+    thread.join(timeout=100)
+    assert len(errors) == 1
+    assert "was closed" in errors[0]
 
 
 def test_limits_are_counted_with_the_rows(tmp_path: Path):

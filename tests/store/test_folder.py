@@ -1,6 +1,8 @@
 """Buffers in folders: the same draws as in memory, life and death of the learner, and folders that are not whole."""
 
+import errno
 import json
+import mmap
 import os
 import re
 import shutil
@@ -9,6 +11,7 @@ import sys
 import zlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import mindspore as ms
 import numpy as np
@@ -18,12 +21,14 @@ from mindspore_replay import (
     Buffer,
     ElasticReplayBuffer,
     EpisodeReplayBuffer,
+    EpochReplayBuffer,
     HindsightRelabel,
     MixedReplay,
     NStep,
     PrioritizedReplayBuffer,
     RateLimiter,
     ReplayBuffer,
+    ReplayQueue,
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     attach,
@@ -53,6 +58,8 @@ KINDS: dict[str, tuple[type, dict[str, Any]]] = {
     "episode": (EpisodeReplayBuffer, {"max_episode_length": 5}),
     "elastic": (ElasticReplayBuffer, {"window": 20}),
     "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
+    "queue": (ReplayQueue, {"when_full": "evict"}),
+    "epochs": (EpochReplayBuffer, {"max_use": 9}),
 }
 
 
@@ -260,6 +267,18 @@ def test_a_forked_child_does_not_keep_the_folder(tmp_path: Path):
 
 
 # With the rest of the library.
+
+
+def test_a_failed_open_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    make("uniform", storage=tmp_path / "rows").close()
+    before = len(os.listdir("/proc/self/fd"))
+    for function in (ReplayBuffer.open, attach):
+        with monkeypatch.context() as patch:
+            patch.setattr(mmap, "mmap", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+            with pytest.raises(OSError, match="Too many open files"):
+                function(tmp_path / "rows")
+    assert len(os.listdir("/proc/self/fd")) == before
+    ReplayBuffer.open(tmp_path / "rows").close()
 
 
 def test_in_configurations(tmp_path: Path):

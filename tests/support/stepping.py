@@ -182,7 +182,7 @@ KINDS = {
     "insert more than fits": Kind(PLAIN, 21, _insert(20), _but(16)),
     "insert weighted rows": Kind(WEIGHTED, 21, _insert(3), _but(3)),
     "insert by priority": Kind(PRIORITIZED, 21, _insert(3, priority=np.float32([2, 3, 4])), _but(3)),
-    "insert into episodes": Kind(EPISODES, 21, _insert(3, end=ENDS), _but(3)),
+    "insert into episodes": Kind(EPISODES, 20, _insert(3, end=ENDS), _but(3)),
     "insert into a reservoir": Kind(RESERVOIR, 24, _insert(8), lambda _: []),
     "insert into a reservoir that gets full": Kind(RESERVOIR, 13, _insert(9), lambda _: []),
     "insert into a weighted reservoir": Kind(RATED, 24, _insert(8), lambda _: []),
