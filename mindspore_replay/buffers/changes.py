@@ -261,8 +261,8 @@ class Changes(Arguments):
     def reset(self: _Self) -> _Self:
         """Remove all rows. Serial numbers and the random sequence continue; the next row goes to slot 0.
 
-        All other state is reset: the learner's clock, the largest priority, and beta. Costs O(1), and O(C) in a buffer
-        with weights.
+        All other state is reset: the learner's clock, the largest priority, beta, and, from Python, the counts of the
+        limiter. Costs O(1), and O(C) in a buffer with weights.
 
         Returns:
             Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
@@ -270,4 +270,6 @@ class Changes(Arguments):
         with self._lock:
             wait_for_work()
             self._calls.reset()
+        if self.limiter is not None:
+            self.limiter.restart()
         return self

@@ -4,11 +4,15 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 from mindspore import Tensor
+from mindspore.dataset import GeneratorDataset
 
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_size
+from ..store.epochs import BEGUN
 from .base import Buffer
+from .epoch_dataset import Epochs, Rows, dataset_of
 from .parts import InEpochs, Limits, Parts, Sequences, span_of
 
 _Self = TypeVar("_Self", bound="EpochReplayBuffer")
@@ -174,3 +178,37 @@ class EpochReplayBuffer(Buffer):
             self.begin_epoch()
             for _ in range(max(self.batches(), 1)):
                 yield self.sample(as_dict=as_dict)
+
+    def as_dataset(self, *, num_parallel_workers: int = 1) -> GeneratorDataset:
+        """Make a dataset of the rows that are stored now; only from Python.
+
+        Each pass over it is an epoch of its own, apart from that of `sample`: each row once, in a new order; with
+        `world` learners, as many rows for each, and up to ``world - 1`` rows are left out. Batch it with its method
+        ``batch``. Nothing may be inserted while it is iterated over.
+
+        Args:
+            num_parallel_workers (int): Workers that read rows; several are processes. Default: ``1``.
+
+        Returns:
+            GeneratorDataset: A dataset with the columns of the buffer, by name, or ``column_0`` and so on.
+
+        Raises:
+            TypeError: If a column is bfloat16, which datasets cannot hold.
+            RuntimeError: If the buffer has sequences or views.
+        """
+        name = type(self).__name__
+        if self.has_episodes:
+            raise RuntimeError(f"For '{name}', 'as_dataset' needs a buffer of single rows, without views.")
+        if "bfloat16" in self.columns.dtypes:
+            raise TypeError(f"For '{name}', 'as_dataset' needs columns of other types than bfloat16.")
+        workers = check_size(name, "num_parallel_workers", num_parallel_workers)
+        with self.snapshot(columns=True) as arrays:
+            slots = (int(arrays["head"]) + np.arange(int(arrays["count"]))) % self.capacity
+            if self.weighted:
+                slots = slots[arrays["weights"][slots] > 0]
+            types = self.columns.numpy_types
+            stored = [array for key, array in arrays.items() if key.startswith("column.")]
+            seed = [*arrays["random_state"].view(np.uint64).tolist(), int(arrays["epoch"][BEGUN])]
+        columns = [array.view(dtype) if dtype == np.bool_ else array for array, dtype in zip(stored, types)]
+        names = self.names or [f"column_{i}" for i in range(len(columns))]
+        return dataset_of(Rows(columns, slots), Epochs(len(slots), self.rank, self.world, seed), names, workers)

@@ -15,7 +15,14 @@ DEVICE, HOST = "device", "host"
 
 def checked_storage(cls_name: str, storage: Any) -> Any:
     """Return ``"device"``, ``"host"``, a path, or an opened `Folder`; raise a TypeError for anything else."""
-    if isinstance(storage, (str, os.PathLike)) or hasattr(storage, "header"):
+    if isinstance(storage, (str, os.PathLike)):
+        text = os.fspath(storage)
+        if not text or (text not in (DEVICE, HOST) and text.lower() in (DEVICE, HOST)):
+            raise ValueError(
+                f"For '{cls_name}', 'storage' must be 'device', 'host' or the path of a folder, but got {storage!r}."
+            )
+        return storage
+    if hasattr(storage, "header"):
         return storage
     raise TypeError(
         f"For '{cls_name}', 'storage' must be 'device', 'host' or the path of a folder, but got {storage!r}."
@@ -81,4 +88,4 @@ class NoOperators:
         )
 
     insert = update = read = sample = finished = reset = update_priorities = delete = advance = info = refuse
-    end_episodes = sample_groups = sums = summary = eligible = eligible_in = refuse
+    end_episodes = sample_groups = sums = summary = eligible = eligible_in = begin_epoch = refuse

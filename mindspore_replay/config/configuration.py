@@ -168,6 +168,10 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
 def _own_storage(common: Mapping[str, Any], name: Any) -> dict[str, Any]:
     """Return the storage of one of several buffers: a folder of its own in that of all."""
     storage = common.get("storage", DEVICE)
+    if storage not in (DEVICE, HOST) and (Path(str(name)).name != str(name) or str(name) in ("", ".", "..")):
+        raise ValueError(
+            f"For 'create_buffer', the name of a buffer in a folder must be a name of a file, but got {name!r}."
+        )
     return {} if storage in (DEVICE, HOST) else {"storage": Path(storage) / str(name)}
 
 

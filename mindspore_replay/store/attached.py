@@ -63,7 +63,7 @@ def attach(
         ...     print(*buffer.get_item(0), attached.get_item(-1))
         [0.5 1.5 2.5] 7 (array([0.5, 1.5, 2.5], dtype=float32), array(7, dtype=int32))
     """
-    return AttachedBuffer(folder, sample_size, seconds_of(timeout, "RateLimiter"))
+    return AttachedBuffer(folder, sample_size, seconds_of(timeout, "attach"))
 
 
 class AttachedBuffer:
@@ -142,21 +142,13 @@ class AttachedBuffer:
             self._need_open()
             if self._is_limited:
                 rows = schema.count_rows(schema.as_fields(fields), options.num_envs)
-                self._limited("insert", rows, lambda: self._insert(fields, priority, end, final))
+                self._limited("insert", rows, lambda: self._store.insertion(fields, priority, end, final))
             else:
-                self._insert(fields, priority, end, final)
+                self._store.insertion(fields, priority, end, final)
         return self
 
     #: `insert` under the other name that buffers have for it.
     add = insert
-
-    def _insert(self, fields: Any, priority: Any, end: Any, final: Any) -> None:
-        try:
-            self._store.insertion(fields, priority, end, final)
-        except library.KernelError as error:
-            if error.status != library.OPEN_EPISODE:
-                raise
-            raise RuntimeError(f"For '{self._name}', {library.FAILURES[error.status]}.") from None
 
     def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
         """Read rows by logical position: 0 is the oldest, -1 the newest.
@@ -310,7 +302,7 @@ class AttachedBuffer:
     def close(self) -> None:
         """Give up the folder. The object cannot be used any more."""
         with self._lock:
-            self._folder.close()
+            self._store.detach()
             self._need_open = self._refuse  # type: ignore[method-assign]
 
     def _refuse(self) -> None:

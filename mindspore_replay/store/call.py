@@ -86,6 +86,10 @@ class Call:
         self._locate(self._places[name].start, (vector,))
         self.set_leading(name, vector.size)
 
+    def let_arrays_go(self) -> None:
+        """Hold the arrays no longer: the caller makes sure that their memory stays."""
+        self._kept = []
+
     def raw(self) -> tuple[Any, ...]:
         """Return the arguments as the kernels' interface has them: number, addresses, ranks, shapes and dtypes."""
         return self._size, *self._arguments

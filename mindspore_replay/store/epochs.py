@@ -1,11 +1,16 @@
 """Epochs: each row once, in an order that is a keyed permutation of positions; csrc/core/epochs.h draws them."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from .random import random_bits
+
 #: Rounds of a permutation.
 ROUNDS = 8
+#: Positions of an order that are computed together.
+_AT_ONCE = 1 << 14
 #: Elements of the state `epoch`: the key of the order, the serial number of the oldest row when the epoch began, the
 #: rows stored then (0 if there is no epoch), the position up to which rows were taken, and the epochs so far.
 KEY, FIRST, SIZE, POSITION, BEGUN = range(5)
@@ -32,6 +37,19 @@ class EpochRule(NamedTuple):
         """Return the number of batches of n rows for each learner in an epoch of so many rows."""
         whole, rest = divmod(rows, n * self.world)
         return whole + (self.pad and rest > 0)
+
+
+def order_of(key: int, size: int) -> Iterator[int]:
+    """Iterate over the positions ``[0, size)`` in the order of a key."""
+    bits = max(size - 1, 0).bit_length()
+    mask, shift = np.uint64((1 << bits) - 1), np.uint64((bits + 1) // 2)
+    numbers = random_bits(key, np.arange(2 * ROUNDS))
+    for begin in range(0, 1 << bits, _AT_ONCE):
+        x = np.arange(begin, min(begin + _AT_ONCE, 1 << bits), dtype=np.uint64)
+        for factor, term in zip(numbers[::2] | np.uint64(1), numbers[1::2]):
+            x = (x * factor + term) & mask
+            x ^= x >> shift
+        yield from x[x < size].tolist()
 
 
 def check_epoch(cls_name: str, capacity: int, epoch: np.ndarray) -> None:

@@ -119,6 +119,16 @@ class Folder:
         return self.header.options
 
     @property
+    def memory(self) -> mmap.mmap:
+        """The memory of the state."""
+        return self._maps[_STATE]
+
+    @property
+    def is_learner(self) -> bool:
+        """True in the learner's process."""
+        return self._owner is not None
+
+    @property
     def closed(self) -> bool:
         """True if the learner has closed the buffer."""
         return bool(self.arrays["shared.closed"][0])
@@ -183,31 +193,37 @@ def create(path: str | os.PathLike[str], header: Header) -> Folder:
             f"For '{cls_name}', 'storage' must name a new or empty folder, but {folder} exists. "
             f"{cls_name}.open({str(path)!r}) opens the buffer in it."
         )
-    making = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
-    making.mkdir(mode=0o700, parents=True)
+    there = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
+    making = folder if there else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
+    sizes = _sizes(_places(header.schema, header.options))
     try:
-        places = _places(header.schema, header.options)
-        for name, size in {**_sizes(places), _OWNER: 0}.items():
-            _allocate(making / name, size)
-        write_header(making / _HEADER, header)
-        with contextlib.ExitStack() as stack:
-            owner, lock = (_descriptor(making / name, stack) for name in (_OWNER, _STATE))
-            fcntl.flock(owner, fcntl.LOCK_EX)
-            fcntl.flock(lock, fcntl.LOCK_EX)  # until `join`
-            made = Folder(making, header, owner, True, lock, is_new=True)
-            stack.pop_all()  # it closes them itself
-        state.initialize(header.options, made.arrays)
-        sharing.initialize(made.arrays)
-        os.replace(making, folder)
-        made.path = folder
-        return made
-    except BaseException as error:
-        shutil.rmtree(making, ignore_errors=True)
-        if isinstance(error, OSError):
-            needed = sum(_sizes(_places(header.schema, header.options)).values())
-            text = f"For '{cls_name}', the folder {folder} of {needed} bytes could not be made: {error.strerror}"
-            raise OSError(error.errno, text) from error
-        raise
+        with contextlib.ExitStack() as undo:
+            if not there:
+                making.mkdir(mode=0o700, parents=True)
+                undo.callback(shutil.rmtree, making, ignore_errors=True)
+            for name, size in {**sizes, _OWNER: 0}.items():
+                _allocate(making / name, size, undo)
+            with contextlib.ExitStack() as stack:
+                owner, lock = (_descriptor(making / name, stack) for name in (_OWNER, _STATE))
+                fcntl.flock(owner, fcntl.LOCK_EX)
+                fcntl.flock(lock, fcntl.LOCK_EX)  # until `join`
+                made = Folder(making, header, owner, True, lock, is_new=True)
+                stack.pop_all()  # it closes them itself
+            undo.callback(made.close)
+            state.initialize(header.options, made.arrays)
+            sharing.initialize(made.arrays)
+            undo.callback((making / _HEADER).unlink, missing_ok=True)
+            write_header(making / _HEADER, header)
+            if not there:
+                os.replace(making, folder)
+            undo.pop_all()
+    except OSError as error:
+        text = (
+            f"For '{cls_name}', the folder {folder} of {sum(sizes.values())} bytes could not be made: {error.strerror}"
+        )
+        raise OSError(error.errno, text) from error
+    made.path = folder
+    return made
 
 
 def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
@@ -296,9 +312,13 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
         os.close(descriptor)
 
 
-def _allocate(path: Path, size: int) -> None:
-    """Make a file of zeros. Its blocks are reserved: a full disk would later kill a process that writes to memory."""
+def _allocate(path: Path, size: int, undo: contextlib.ExitStack) -> None:
+    """Make a file of zeros, which `undo` deletes again.
+
+    Its blocks are reserved: a full disk would later kill a process that writes to memory.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    undo.callback(path.unlink, missing_ok=True)
     try:
         if size:
             os.posix_fallocate(descriptor, 0, size)

@@ -72,6 +72,8 @@ class Insertion:
         options = self._options
         if status == library.TOO_LONG and options.rule is not None:
             raise too_long(options.cls_name, options.rule.max_length)
+        if status == library.OPEN_EPISODE:
+            raise RuntimeError(f"For '{options.cls_name}', {library.FAILURES[status]}.")
         if status == library.FULL:
             arrays = {name: self._state[name].memory for name in ("head", "count", "weights")}
             raise no_room(options.cls_name, rows, room(options, arrays), options.capacity)

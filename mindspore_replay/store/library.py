@@ -30,7 +30,7 @@ FAILURES = {
     FULL: "there is no room: rows would be evicted that can still be drawn",
 }
 
-_NO_LOCK = "the lock in the memory that processes share is not usable"
+_NO_LOCK = "the buffer in a folder was closed, or the lock in its memory is not usable"
 
 #: File name of the kernel library for each device target that has one.
 _NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}

@@ -15,6 +15,14 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
+def random_bits(key: int, counters: np.ndarray) -> np.ndarray:
+    """Return these numbers of the sequence of a key, 64 random bits each, uint64."""
+    z = np.uint64(key & _MASK) + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(GAMMA)
+    for shift, factor in MIX:
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    return z
+
+
 def initial_state(seed: int) -> np.ndarray:
     """Return the state of a generator with this seed, int64 ``[2]``: a key mixed from the seed, and counter 0."""
     key = (seed + GAMMA) & _MASK

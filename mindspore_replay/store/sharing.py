@@ -56,8 +56,11 @@ def set_flushed(arrays: Mapping[str, np.ndarray]) -> None:
     arrays["shared.journal"].view(np.int32)[_DIRTY] = 0
 
 
-class Sharing:
-    """Lets kernels of this process lock a buffer's arrays for all processes, as long as this object lives.
+def register(
+    schema: Schema, options: Options, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], alone: bool,
+    beyond_memory: bool, memory: Any,
+) -> None:  # fmt: skip
+    """Let kernels of this process lock a buffer's arrays for all processes, as long as their memory is mapped.
 
     Args:
         schema (Schema): The columns.
@@ -67,23 +70,20 @@ class Sharing:
         alone (bool): Whether no other process uses the arrays. Then the lock is made anew, and an operation that a dead
             process began is completed or undone.
         beyond_memory (bool): Whether the arrays are in files that are larger than memory.
+        memory (mmap): The memory of the state.
 
     Raises:
         KernelError: If the lock cannot be made.
     """
-
-    def __init__(
-        self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], alone: bool,
-        beyond_memory: bool,
-    ) -> None:  # fmt: skip
-        row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(schema)]
-        call = Call("update", options.groups, {**state, "rows": row})
-        handle: Any = library.library_for("CPU").handle
-        journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
-        status = handle.replay_share(journal, writer, int(alone), int(beyond_memory), *call.raw())
-        if status != library.OK:
-            raise library.KernelError("replay_share", status)
-        weakref.finalize(self, _unshare, ctypes.c_void_p(arrays["head"].ctypes.data), call)
+    row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(schema)]
+    call = Call("update", options.groups, {**state, "rows": row})
+    handle: Any = library.library_for("CPU").handle
+    journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
+    status = handle.replay_share(journal, writer, int(alone), int(beyond_memory), *call.raw())
+    if status != library.OK:
+        raise library.KernelError("replay_share", status)
+    call.let_arrays_go()
+    weakref.finalize(memory, _unshare, ctypes.c_void_p(arrays["head"].ctypes.data), call)
 
 
 def _columns(schema: Schema) -> Any:
@@ -91,7 +91,7 @@ def _columns(schema: Schema) -> Any:
 
 
 def _unshare(head: ctypes.c_void_p, _call: Call) -> None:
-    """Unregister a buffer; until then its call must exist, whose arguments the library uses."""
+    """Unregister a buffer; until then its call must exist, whose shapes and addresses the library uses."""
     handle: Any = library.library_for("CPU").handle
     handle.replay_unshare(head)
 

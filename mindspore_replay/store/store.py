@@ -17,7 +17,7 @@ from .options import Options
 from .outputs import makers
 from .random import ALL_ROWS
 from .schema import Schema, is_tensor
-from .sharing import Sharing
+from .sharing import register
 
 if TYPE_CHECKING:
     from .folder import Folder
@@ -77,9 +77,10 @@ class Store:
     def _begin_sharing(self, folder: "Folder") -> None:
         """Let kernels use the folder's lock; raise a ValueError if its state is damaged, which is then left alone."""
         try:
-            self._sharing = Sharing(
-                self.schema, self.options, folder.arrays, self._state, folder.alone, folder.is_beyond_memory()
-            )
+            register(
+                self.schema, self.options, folder.arrays, self._state, folder.alone, folder.is_beyond_memory(),
+                folder.memory,
+            )  # fmt: skip
             if folder.alone and not folder.is_new:
                 self.check()
         except BaseException:
@@ -89,7 +90,9 @@ class Store:
 
     def resized(self, options: Options) -> "Store":
         """Return a store on the same arrays that draws by other options."""
-        return Store(self.schema, options, self.arrays, self._share, self._address_of)
+        resized = Store(self.schema, options, self.arrays, self._share, self._address_of)
+        resized.folder = self.folder
+        return resized
 
     # The state as arguments of kernels.
 
@@ -417,12 +420,21 @@ class Store:
             self.folder.flush()
 
     def close(self) -> None:
-        """Flush the files of a folder, and end its use by all processes."""
+        """Flush the files of a folder, and end its use by all processes; by this one alone if it is not the learner."""
         assert self.folder is not None
-        with self.kernels_kept_out():
-            self.folder.flush()
-            self.folder.arrays["shared.closed"][0] = 1
-            self.folder.signals.send()
+        try:
+            if self.folder.is_learner:
+                with self.kernels_kept_out():
+                    self.folder.arrays["shared.closed"][0] = 1
+                    self.folder.signals.send()
+                    self.folder.flush()
+        finally:
+            self.detach()
+
+    def detach(self) -> None:
+        """End the use of a folder by this process, also in compiled graphs."""
+        assert self.folder is not None
+        self._handle.replay_close(self._head)
         self.folder.close()
 
     def state_dict(self) -> dict[str, np.ndarray]:

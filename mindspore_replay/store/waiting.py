@@ -44,6 +44,11 @@ class Waiting:
     def _count(self, done: np.ndarray) -> None:
         """Count amounts of blocks that ended; the caller holds the lock."""
 
+    def restart(self) -> None:
+        """Begin anew, since the buffer is empty."""
+        with self._changed:
+            self._changed.notify_all()
+
     def can_insert(self, rows: int = 1) -> bool:
         """Return True if so many rows may be inserted now.
 

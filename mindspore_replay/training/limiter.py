@@ -134,6 +134,12 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
             overwrite(self.counts, np.array([now.inserted, now.sampled, 0, 0]))
             self._changed.notify_all()
 
+    def restart(self) -> None:
+        """Set all counts to zero: nothing is sampled before `min_size` rows are inserted again."""
+        with self._changed:
+            overwrite(self.counts, np.zeros(4, np.int64))
+            self._changed.notify_all()
+
     def disable(self) -> None:
         """Stop limiting, and end all waits. Rows are still counted, but not for the ratio."""
         self._enable(False)

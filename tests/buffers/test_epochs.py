@@ -375,6 +375,37 @@ def test_another_sample_size_prefetch_and_a_mixture():
     assert sorted(serial for serial in found if serial < 100) == list(range(8))
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_dataset_gives_each_row_once_an_epoch(workers: int):
+    buffer = filled(20, capacity=16, weighted=True)
+    buffer.delete([4, 9])
+    dataset = buffer.as_dataset(num_parallel_workers=workers).batch(5)
+    epochs = []
+    for iterator in [dataset.create_tuple_iterator(num_epochs=2, output_numpy=True)] * 2 + [
+        dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
+    ]:
+        epochs.append(joined(serials(batch) for batch in iterator))
+    expected = [serial for serial in range(4, 20) if serial not in (4, 9)]
+    assert [sorted(epoch) for epoch in epochs] == [expected] * 3
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_datasets_of_several_learners_have_no_row_in_common():
+    found = [
+        [int(row["number"]) for row in learner.as_dataset().create_dict_iterator(num_epochs=1, output_numpy=True)]
+        for learner in (filled(8, rank=rank, world=3) for rank in range(3))
+    ]
+    assert [len(part) for part in found] == [2, 2, 2]
+    assert len(set(joined(found))) == 6
+
+
+def test_errors_of_datasets():
+    with pytest.raises(RuntimeError, match="'as_dataset' needs a buffer of single rows"):
+        EpochReplayBuffer(2, 12, [()], ["int32"], 3).as_dataset()
+    with pytest.raises(TypeError, match="'as_dataset' needs columns of other types than bfloat16"):
+        EpochReplayBuffer(2, 12, [()], ["bfloat16"]).as_dataset()
+
+
 def test_a_configuration():
     buffer = create_buffer(
         {"type": "epochs", "capacity": 8, "sample_size": 2, "data_shape": SCHEMA["shapes"],

@@ -371,6 +371,7 @@ void CountShared() {
   Measure("replay_hold: a shared buffer", [&] { status += hold(head); });
   measure("replay_replace: a shared buffer", "replay_replace", head);
   measure("replay_let_go: a shared buffer", "replay_let_go", head);
+  measure("replay_close: a shared buffer", "replay_close", head);
   measure("replay_unshare: a shared buffer", "replay_unshare", head);
   Measure("replay_wake: nobody waits", [&] { wake(&changes); });
   Measure("replay_wait: a change that came before", [&] { wait(&changes, 0, 1000000000); });

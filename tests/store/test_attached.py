@@ -125,6 +125,20 @@ def test_all_processes_share_one_sequence_of_draws(kind: str, tmp_path: Path):
     }
 
 
+def test_numbers_are_rounded_to_bfloat16(tmp_path: Path):
+    numbers = [1.0, -2.5, 1.00390625, 1.01171875, 3e38, 3.4e38, float("inf"), float("nan"), 0.0, -0.0, 1e-40, 7]
+    buffer = ReplayBuffer(1, 64, [()], ["bfloat16"], storage=tmp_path / "rows")
+    attached = attach(tmp_path / "rows")
+    for number in numbers:
+        buffer.insert([number])
+    for number in numbers:
+        attached.insert([number])
+    attached.insert([numbers])
+    bits = buffer.buffer[0].asnumpy().view(np.uint16)[: 3 * len(numbers)].reshape(3, -1)
+    np.testing.assert_array_equal(bits[1], bits[0])
+    np.testing.assert_array_equal(bits[2], bits[0])
+
+
 def test_samples_of_another_size_and_range(tmp_path: Path):
     fill(make("weighted", tmp_path / "rows"), 32)
     other = attach(tmp_path / "rows", sample_size=9)

@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import mindspore as ms
 import numpy as np
 import pytest
+from mindspore import nn
 
 from mindspore_replay import (
     Buffer,
@@ -73,6 +74,22 @@ def make_row(buffer: Any, i: int) -> dict[str, Any]:
     values = [np.full((buffer.num_envs, *shape), i) for shape in SHAPES]
     values[2] = values[2] % 5 == 4
     return {name: value.astype(dtype) for name, value, dtype in zip(NAMES, values, buffer.columns.numpy_types)}
+
+
+def row(i: int) -> list[Any]:
+    return [np.full(3, i, np.float32), np.int32(i), False]
+
+
+class Inserting(nn.Cell):
+    """Inserts a row in a graph."""
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, observation: ms.Tensor, action: ms.Tensor, done: ms.Tensor) -> ms.Tensor:
+        self.buffer.add([observation, action, done])
+        return self.buffer.size()
 
 
 def fill(*buffers: Any, rows: range = range(45)) -> None:
@@ -269,6 +286,69 @@ def test_a_forked_child_does_not_keep_the_folder(tmp_path: Path):
 # With the rest of the library.
 
 
+def test_an_empty_folder_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    before = tmp_path.stat().st_ino
+    buffer = make("uniform", storage=".")
+    assert tmp_path.stat().st_ino == before
+    attach(".").insert(row(1))
+    buffer.close()
+    assert len(ReplayBuffer.open(".")) == 1
+
+
+def test_a_failure_in_an_empty_folder_leaves_it_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(folder_module, "write_header", Mock(side_effect=full))
+    with pytest.raises(OSError, match="bytes could not be made: No space left on device"):
+        make("uniform", storage=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_nothing_writes_to_a_folder_after_close(kind: str, tmp_path: Path):
+    buffer = make(kind, storage=tmp_path / "rows")
+    buffer.insert(row(1))
+    sibling, cell = buffer.with_sample_size(1), Inserting(buffer)
+    cell(*map(ms.Tensor, row(2)))
+    buffer.close()
+    again = type(buffer).open(tmp_path / "rows")
+    for write in (lambda: sibling.insert(row(3)), lambda: cell(*map(ms.Tensor, row(3))).asnumpy()):
+        with pytest.raises(RuntimeError):
+            write()
+    assert len(again) == 2
+    again.insert(row(4))
+    again.check_valid()
+    again.close()
+
+
+def test_another_sample_size_can_close_the_folder(tmp_path: Path):
+    sibling = make("uniform", storage=tmp_path / "rows").with_sample_size(1)
+    sibling.flush()
+    sibling.close()
+    ReplayBuffer.open(tmp_path / "rows").close()
+
+
+def test_a_forked_child_closes_for_itself(tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    attached = attach(tmp_path / "rows")
+    child = os.fork()
+    if not child:
+        buffer.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    attached.insert(row(1))
+    assert len(buffer) == 1
+
+
+def test_a_folder_that_was_moved_can_be_closed(tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    buffer.insert(row(1))
+    (tmp_path / "rows").rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError):
+        buffer.close()
+    assert len(ReplayBuffer.open(tmp_path / "moved")) == 1
+
+
 def test_a_failed_open_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     make("uniform", storage=tmp_path / "rows").close()
     before = len(os.listdir("/proc/self/fd"))
@@ -290,6 +370,9 @@ def test_in_configurations(tmp_path: Path):
     several = {"multi_buffer": True, "a": {}, "b": {"storage": "device"}, **config, "storage": str(tmp_path / "named")}
     create_buffer(several)
     assert os.listdir(tmp_path / "named") == ["a"]
+    for name in ("../evil", "/evil", ".."):
+        with pytest.raises(ValueError, match="the name of a buffer in a folder must be a name of a file, but got"):
+            create_buffer({"multi_buffer": True, name: {}, **config})
     with pytest.raises(ValueError, match=r"^For 'ShardedReplay', 'storage' must not be a folder"):
         ShardedReplay(config, num_shards=2)
 
@@ -297,6 +380,9 @@ def test_in_configurations(tmp_path: Path):
 def test_the_storage_is_checked(tmp_path: Path):
     with pytest.raises(TypeError, match=r"'storage' must be 'device', 'host' or the path of a folder, but got 3\."):
         make("uniform", storage=3)
+    for storage in ("", "Device"):
+        with pytest.raises(ValueError, match=r"'storage' must be 'device', 'host' or the path of a folder, but got '"):
+            make("uniform", storage=storage)
     for storage in ("host", str(tmp_path / "rows")):
         with pytest.raises(ValueError, match=rf"storage='{storage}' needs the kernels of the CPU: but got backend="):
             make("uniform", storage=storage, backend="composite")

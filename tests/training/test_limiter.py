@@ -586,3 +586,15 @@ def test_bad_rows_and_timeouts():
         RateLimiter(1, 1, 1, timeout=-1)
     with pytest.raises(ValueError, match="'timeout' must be"), limiter.inserting(timeout=math.nan):
         pass
+
+
+def test_reset_lets_insertions_begin_anew():
+    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"])
+    buffer.limiter = RateLimiter(samples_per_insert=1, min_size=2, error_buffer=2, timeout=0)
+    for _ in range(4):
+        buffer.insert([0.0])
+    assert not buffer.limiter.can_insert()
+    buffer.reset()
+    for _ in range(4):
+        buffer.insert([0.0])
+    assert (buffer.limiter.inserted, buffer.limiter.sampled) == (4, 0)

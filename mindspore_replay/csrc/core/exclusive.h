@@ -19,10 +19,14 @@ class ProcessLock {
   const void *address() const { return address_; }
   virtual bool Enter() = 0;  // false if the lock cannot be had
   virtual void Leave() = 0;
+  // Refuses kernels from now on, in this process.
+  void Close() { closed_.store(true, std::memory_order_relaxed); }
+  bool closed() const { return closed_.load(std::memory_order_relaxed); }
 
  private:
   friend class Locks;
   const void *address_;
+  std::atomic<bool> closed_{false};
   ProcessLock *next_ = nullptr;
 };
 
@@ -83,7 +87,7 @@ class Exclusive {
       locks_.mutex().lock();
       held_ = true;
     } else {
-      held_ = process_lock_->Enter();
+      held_ = !process_lock_->closed() && process_lock_->Enter();
     }
   }
   ~Exclusive() {

@@ -13,7 +13,7 @@ enum Status : int {
   kTooLong = 5,          // an episode longer than allowed
   kTooMany = 6,          // more columns or outputs than one launch on a GPU supports
   kDeviceError = 7,      // CUDA refused a launch or ran out of memory; its message went to stderr
-  kNoLock = 8,           // CPU: the lock in shared memory is not usable
+  kNoLock = 8,           // CPU: the buffer in shared memory was closed, or its lock is not usable
   kOpenEpisode = 9,      // CPU: the newest rows are an open episode of another process
   kFull = 10,            // no room for new rows: rows that can still be drawn would be evicted
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned

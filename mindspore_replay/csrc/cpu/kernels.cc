@@ -402,6 +402,11 @@ MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int alon
   return replay::kOk;
 }
 
+// Refuses all calls on a shared buffer from now on, in this process.
+MINDSPORE_REPLAY_EXPORT void replay_close(const void *head) {
+  if (replay::ProcessLock *lock = replay::Locks::Of(head).Find(head)) lock->Close();
+}
+
 MINDSPORE_REPLAY_EXPORT void replay_unshare(const void *head) { replay::Locks::Of(head).Remove(head); }
 
 #ifdef __linux__

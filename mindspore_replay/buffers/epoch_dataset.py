@@ -1,0 +1,76 @@
+"""Rows of a buffer as a dataset of MindSpore."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from mindspore.dataset import GeneratorDataset, Sampler
+
+from ..store.epochs import order_of
+
+
+class Rows:
+    """The rows in these slots, by position.
+
+    Args:
+        columns (Sequence[numpy.ndarray]): The columns, each ``[C, *F]``.
+        slots (numpy.ndarray): Slots of the rows. Shape ``[n]``, int64.
+    """
+
+    def __init__(self, columns: Sequence[np.ndarray], slots: np.ndarray) -> None:
+        self._columns, self._slots = columns, slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __getitem__(self, position: int) -> tuple[np.ndarray, ...]:
+        slot = self._slots[position]
+        return tuple(np.array(column[slot]) for column in self._columns)
+
+
+class Keys:
+    """Keys of orders. MindSpore copies a dataset for each iterator; all copies take keys from one sequence.
+
+    Args:
+        seed (Sequence[int]): Seed of the sequence.
+    """
+
+    def __init__(self, seed: Sequence[int]) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def __deepcopy__(self, _memo: Any) -> "Keys":
+        return self
+
+    def next(self) -> int:
+        """Return the next key."""
+        return int(self._random.integers(2**63))
+
+
+class Epochs(Sampler):
+    """Positions of rows, each once an epoch, in an order that is new in each epoch; every learner gets as many.
+
+    Args:
+        rows (int): Number of rows of all learners.
+        rank (int): Number of this learner.
+        world (int): Number of learners.
+        seed (Sequence[int]): Seed of the orders.
+    """
+
+    def __init__(self, rows: int, rank: int, world: int, seed: Sequence[int]) -> None:
+        super().__init__(rows // world)
+        self._rows, self._rank, self._world = rows, rank, world
+        self._keys = Keys(seed)
+
+    def __iter__(self) -> Iterator[int]:
+        last = self._rows // self._world * self._world
+        for i, position in enumerate(order_of(self._keys.next(), self._rows)):
+            if i < last and i % self._world == self._rank:
+                yield position
+
+
+def dataset_of(rows: Rows, epochs: Epochs, names: Sequence[str], num_parallel_workers: int) -> GeneratorDataset:
+    """Make the dataset; several workers are processes."""
+    return GeneratorDataset(
+        rows, list(names), num_parallel_workers=num_parallel_workers, sampler=epochs,
+        python_multiprocessing=num_parallel_workers > 1,
+    )  # fmt: skip
