@@ -5,7 +5,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept
+from bodies import Kept, filled
 from checks import assert_frequencies, assert_weights
 from drivers import Combination
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +27,33 @@ def make(backend: str, window: int | None = None, draws: int = DRAWS, **options:
     )
 
 
+_shared: dict[str, tuple[Any, dict[str, np.ndarray]]] = {}
+
+
+def shared(backend: str, **options: Any) -> ElasticReplayBuffer:
+    """Return an empty buffer whose window is its capacity; equal arguments give the same one, with its graphs."""
+    key = f"{backend} {options}"
+    if key not in _shared:
+        buffer = make(backend, **options)
+        _shared[key] = buffer, buffer.state_dict()
+    buffer, empty = _shared[key]
+    buffer.load_state_dict(empty)
+    return buffer
+
+
+#: Of another buffer that tests share.
+BY_WINDOW = {"beta": 0.5, "normalize": "buffer"}
+
+
+def filled_by_window(backend: str, window: int, priorities: np.ndarray) -> ElasticReplayBuffer:
+    """Return a buffer of rows with these priorities, inserted by the native backend, which compiles no graph."""
+    native, buffer = shared("native", **BY_WINDOW), shared(backend, **BY_WINDOW)
+    native.insert([np.arange(len(priorities))], priority=priorities.astype(np.float32))
+    native.set_window(window)
+    buffer.load_state_dict(native.state_dict())
+    return buffer
+
+
 class Calls(Kept):
     """The methods inside compiled functions."""
 
@@ -46,8 +73,8 @@ class Calls(Kept):
 class Pair:
     """A buffer and its twin; every operation goes to both."""
 
-    def __init__(self, buffer: Any, compiled: bool = False, **options: Any) -> None:
-        self.buffer, self.calls = buffer, Calls(buffer) if compiled else None
+    def __init__(self, buffer: Any, calls: Calls | None = None, **options: Any) -> None:
+        self.buffer, self.calls = buffer, calls
         self.twin = ElasticTwin(DRAWS, CAPACITY, CAPACITY, **({"seed": 3} | EXACT | options))
 
     def insert(self, n: int, priorities: list[int]) -> None:
@@ -118,6 +145,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "ordered, by the window's weights": {"ordered": True, "normalize": "buffer", "beta_steps": 7},
     "used up": {"max_use": 2, "normalize": "buffer"},
 }
+#: Of the composite buffer that tests share.
+ORDERED = ARGUMENTS["ordered, by the window's weights"]
 
 
 @pytest.mark.parametrize("options", ARGUMENTS.values(), ids=ARGUMENTS)
@@ -127,23 +156,21 @@ def test_random_operations(options: dict[str, Any], operations: list[tuple[Any, 
     run(Pair(make("native", **options), **options), operations)
 
 
-_shared: dict[str, Any] = {}
-
-
 @settings(QUIET, max_examples=2)
 @given(operations=OPERATIONS)
 def test_random_operations_composite(operations: list[tuple[Any, ...]]):
-    options = ARGUMENTS["ordered, by the window's weights"]
-    if not _shared:
-        buffer = make("composite", **options)
-        _shared.update(buffer=buffer, empty=buffer.state_dict())
-    _shared["buffer"].load_state_dict(_shared["empty"])
-    run(Pair(_shared["buffer"], **options), operations)
+    """Insertions of 16 rows alone: a graph is compiled for each number of rows."""
+    operations = [(name, 16, *rest[1:]) if name == "insert" else (name, *rest) for name, *rest in operations]
+    run(Pair(shared("composite", **ORDERED), **ORDERED), operations)
+
+
+_calls: dict[str, Calls] = {}
 
 
 def test_each_combination(combination: Combination):
-    options = ARGUMENTS["ordered, by the window's weights"]
-    pair = Pair(make(combination.backend, **options), combination.call != "eager", **options)
+    buffer = shared(combination.backend, **ORDERED)
+    calls = None if combination.call == "eager" else _calls.setdefault(combination.backend, Calls(buffer))
+    pair = Pair(buffer, calls, **ORDERED)
     for i, window in enumerate([5, 40, 17, 3, 30, 8, 21, 40]):
         pair.insert(16, [i, 3, 0, 1000, 1])
         pair.window(window)
@@ -153,15 +180,18 @@ def test_each_combination(combination: Combination):
         assert_weights(pair.buffer, pair.twin)
 
 
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(("backend", "ordered"), [("native", False), ("native", True), ("composite", False)])
 def test_a_window_of_all_rows_draws_as_a_prioritized_buffer(backend: str, ordered: bool):
     """Bit for bit, also before the ring is full."""
     options = EXACT | {"alpha": 0.6, "seed": 5, "ordered": ordered, "normalize": "buffer"}
     plain = PrioritizedReplayBuffer(4, CAPACITY, [()], [ms.int64], backend="native", **options)
     elastic = make(backend, draws=4, **options)
     for i in range(6):
-        for buffer in (plain, elastic):
-            buffer.insert([np.arange(13)], priority=np.linspace(i, 9, 13, dtype=np.float32))
+        plain.insert([np.arange(13)], priority=np.linspace(i, 9, 13, dtype=np.float32))
+        if backend == "native":
+            elastic.insert([np.arange(13)], priority=np.linspace(i, 9, 13, dtype=np.float32))
+        else:  # without a graph that inserts
+            elastic.load_state_dict({**elastic.state_dict(), **plain.state_dict()})
         for ours, theirs in zip(elastic.sample(), plain.sample(), strict=True):
             assert ours.asnumpy().tolist() == theirs.asnumpy().tolist()
 
@@ -169,7 +199,8 @@ def test_a_window_of_all_rows_draws_as_a_prioritized_buffer(backend: str, ordere
 # Frequencies and importance weights of rows.
 
 WINDOW = 7
-WEIGHTS = np.array([2.0**i for i in range(10, 0, -1)] + [3.0, 1.0, 2.0, 0.0, 5.0, 4.0, 8.0])  # of the rows
+#: Of the rows; the smallest one is not in the window.
+WEIGHTS = np.array([2.0**i for i in range(6, -4, -1)] + [3.0, 1.0, 2.0, 0.0, 5.0, 4.0, 8.0])
 
 
 def shares(first: int) -> dict[int, float]:
@@ -202,11 +233,10 @@ def wrong_draws(name: str, n: int) -> list[int]:
 
 
 def test_frequencies_and_importance(backend: str):
-    beta, first = 0.5, len(WEIGHTS) - WINDOW
-    buffer = make(backend, WINDOW, draws=5, beta=beta, normalize="buffer")
-    buffer.insert([np.arange(len(WEIGHTS))], priority=WEIGHTS.astype(np.float32))
+    beta, first = BY_WINDOW["beta"], len(WEIGHTS) - WINDOW
+    buffer = filled_by_window(backend, WINDOW, WEIGHTS)
     drawn, weights = [], {}
-    for _ in range(400 if backend == "composite" else 1500):
+    for _ in range(400 if backend == "composite" else 2500):
         handles, importance, rows = (part.asnumpy().tolist() for part in buffer.sample())
         assert handles == rows
         drawn += rows
@@ -222,8 +252,7 @@ def test_frequencies_and_importance(backend: str):
 
 def test_rows_before_the_window_may_weigh_anything(backend: str):
     """No sum of theirs is subtracted, which would round the weight of the window away."""
-    buffer = make(backend, 4, draws=2)
-    buffer.insert([np.arange(24)], priority=np.array([1e30] * 20 + [1e-6] * 4, np.float32))
+    buffer = filled_by_window(backend, 4, np.array([1e30] * 20 + [1e-6] * 4))
     drawn = [row for _ in range(40) for row in buffer.sample()[2].asnumpy().tolist()]
     assert_frequencies([row // 2 for row in drawn], {10: 0.5, 11: 0.5})
 
@@ -232,8 +261,7 @@ def test_rows_before_the_window_may_weigh_anything(backend: str):
 
 
 def test_can_sample_counts_rows_of_positive_weight_in_the_window(backend: str):
-    buffer = make(backend, 4)
-    buffer.insert([np.arange(8)], priority=np.array([1, 1, 1, 1, 1, 5, 0, 1], np.float32))
+    buffer = filled_by_window(backend, 4, np.array([1, 1, 1, 1, 1, 5, 0, 1]))
     assert buffer.can_sample()
     assert buffer.eligible() == 3
     buffer.delete([7])
@@ -259,11 +287,15 @@ def test_a_store_draws_as_the_buffer():
 
 def test_with_a_view(backend: str):
     names, types = ["observation", "reward", "terminated"], [ms.int64, ms.float32, ms.bool_]
-    buffer = ElasticReplayBuffer(
-        2, 20, [()] * 3, types, 6, prioritized=True, names=names, views=[NStep(3, 0.5)], seed=0, backend=backend
+    options: dict[str, Any] = {"prioritized": True, "names": names, "views": [NStep(3, 0.5)], "seed": 0}
+
+    def fill(buffer: ElasticReplayBuffer) -> None:
+        for step in range(30):
+            buffer.insert([step, 1.0, False])
+
+    buffer = filled(
+        lambda given: ElasticReplayBuffer(2, 20, [()] * 3, types, 6, backend=given, **options), backend, fill
     )
-    for step in range(30):
-        buffer.insert([step, 1.0, False])
     drawn = {step for _ in range(30) for step in buffer.sample(as_dict=True)["observation"].asnumpy().tolist()}
     assert drawn == {24, 25, 26, 27, 28}
     assert list(buffer.sample(as_dict=True))[:2] == ["indices", "weights"]

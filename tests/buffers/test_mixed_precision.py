@@ -137,7 +137,7 @@ def test_batches_from_several_buffers_are_exact(backend: str) -> None:
 
 @pytest.mark.parametrize(
     ("level", "backend"),
-    [*[(level, "native") for level in LEVELS], *[(level, "composite") for level in ("to_float", "O3", "auto")]],
+    [*[(level, "native") for level in LEVELS], *[(level, "composite") for level in ("to_float", "auto")]],
 )
 def test_calls_in_pynative_mode_are_exact(level: str, backend: str) -> None:
     assert_step_is_exact("prioritized", backend, level, "float16")

@@ -1,7 +1,6 @@
 """PrioritizedReplayBuffer's behaviour, in {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}."""
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -188,7 +187,7 @@ def test_a_batch_beyond_the_capacity(backend: str):
     driver.insert(rows(*range(9)), np.array([10, 9, 8, 7, 6, 5, 4, 3, 2], np.float32))
     assert leaves(driver.buffer) == [4, 3, 2, 7, 6, 5]  # rows 3 to 8; the oldest is in slot 3
     assert (value(driver.buffer, "serials"), value(driver.buffer, "max_priority")) == ([9, 0], 10)
-    assert driver.update([0, 2, 3, 8], [1.0, 1.0, 8.0, 1.0]) == 2
+    assert driver.update([2, 3, 8], [1.0, 8.0, 1.0]) == 1
     assert leaves(driver.buffer) == [4, 3, 1, 8, 6, 5]
 
 
@@ -328,18 +327,15 @@ SIZES = [
     for draws in sorted({1, 2, capacity})
     if draws <= capacity
 ]
-SOME_SIZES = [(1, 2, 1), (17, 20, 17)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "sizes"),
-    [("native", SIZES), *(("composite", [sizes]) for sizes in SOME_SIZES)],
-    ids=["native", *(f"composite-{sizes}" for sizes in SOME_SIZES)],
+    ("backend", "sizes"), [("native", SIZES), ("composite", [(17, 20, 17)])], ids=["native", "composite"]
 )
 def test_wraps_of_all_sizes(backend: str, sizes: list[tuple[int, int, int]]):
-    for (capacity, batch, draws), ordered in itertools.product(sizes, (False, True) if len(sizes) > 1 else (True,)):
-        options = {"alpha": 0.8, "beta": 0.7, "ordered": ordered}
+    for number, (capacity, batch, draws) in enumerate(sizes, 1):
+        options = {"alpha": 0.8, "beta": 0.7, "ordered": number % 2 == 1}
         arguments = draws, capacity, SHAPES, TYPES
         where = Combination("pynative", backend, "eager")
         driver = make_driver(where, *arguments, cls=PrioritizedReplayBuffer, seed=4, **options)

@@ -459,7 +459,7 @@ def test_returns_and_frames_are_the_same_from_both_backends():
         for place in (NATIVE, COMPOSITE)
     ]
     rng = np.random.default_rng(1)
-    for _ in range(40):
+    for _ in range(20):
         flags = rng.choice(3, 2, p=[0.75, 0.15, 0.1])
         priority = rng.integers(1, 9, 2).astype(np.float32)
         for pair in pairs:
