@@ -24,7 +24,7 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from dqn import main, make_network, value_of
+from dqn import learning_rate, main, make_network, value_of
 from mindspore import Parameter, Tensor, nn, ops
 from rollouts import RolloutRun
 
@@ -114,7 +114,7 @@ class Learner(nn.Cell):
         super().__init__()
         self.network, self.critic, self.buffer = network, critic, buffer
         weights = [*network.trainable_params(), *critic.trainable_params()]
-        self.optimizer = nn.Adam(weights, settings["learning_rate"])
+        self.optimizer = nn.Adam(weights, learning_rate(settings["learning_rate"]))
         self.gradients = ms.value_and_grad(self.loss, None, weights)
         self.clip, self.value_weight, self.largest_norm = (
             settings[key] for key in ("clip", "value_weight", "largest_gradient")

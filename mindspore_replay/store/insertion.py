@@ -41,7 +41,9 @@ class Insertion:
         batch = [Array((1, *shape), dtype) for shape, dtype in zip(schema.shapes, schema.dtypes)]
         self._one = Call("insert", options.groups, arguments | {"rows": rows}, address_of)
         self._many = Call("insert", options.groups, arguments | {"rows": batch}, address_of)
-        places = ((array.ctypes.data, array.dtype.kind, array.dtype.itemsize, array.shape) for array in self._staged)
+        # The bits of bfloat16 are no numbers.
+        kinds = ("V" if name == "bfloat16" else array.dtype.kind for name, array in zip(schema.dtypes, self._staged))
+        places = ((a.ctypes.data, kind, a.dtype.itemsize, a.shape) for kind, a in zip(kinds, self._staged))
         #: `(exp) -> status`: stores one row of the columns' dtypes and shapes; -1 if it has to be checked first.
         self.row: Any = library.calls.Row(np.ndarray, tuple(places), self._one.direct)
         self._at_once = options.num_envs == 1

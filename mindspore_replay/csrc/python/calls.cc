@@ -161,7 +161,7 @@ PyType_Spec call_spec = {"mindspore_replay._calls.Call", sizeof(Call), 0, Py_TPF
 
 struct Place {
   char *memory;
-  char kind;  // NumPy kind: b, i, u, f
+  char kind;  // NumPy kind: b, i, u, f; V for bfloat16
   int64_t item_bytes;
   std::vector<Py_ssize_t> shape;
 };
@@ -233,7 +233,7 @@ bool StoreField(const Row *self, PyObject *value, const Place &place) {
   if (!place.shape.empty()) return false;
   if (PyFloat_CheckExact(value)) return place.kind == 'f' && StoreFloat(PyFloat_AS_DOUBLE(value), place);
   if (PyBool_Check(value)) return place.kind == 'b' && Store(static_cast<uint8_t>(value == Py_True), place);
-  if (!PyLong_CheckExact(value) || place.kind == 'b') return false;
+  if (!PyLong_CheckExact(value) || !(place.kind == 'i' || place.kind == 'u' || place.kind == 'f')) return false;
   int overflow;
   const long number = PyLong_AsLongAndOverflow(value, &overflow);
   return overflow == 0 && number >= 0 && number < 128 && StoreSmall(number, place);
