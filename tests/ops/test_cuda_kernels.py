@@ -345,10 +345,12 @@ def test_sound_states_only(pair: Pair):
     wrong: dict[str, list[Any]] = {
         "head": [-1, 10**6], "count": [-1, 10**6], "serials": [[5, 9], [-1, -2]], "clock": [[0, -1], [0, 10**6]],
         "window_rule": [[-1, 1, 1, 0, 1, 0], [0, 0, 1, 0, 1, 0], [0, 1, 1, 0, 10**6, 0]],
+        "epoch": [[0, -1, 0, 0, 0], [0, 0, 10**6, 0, 0], [0, 0, 0, -1, 0]], "epoch_rule": [[0, -1, 1], [0, 2, 2]],
     }  # fmt: skip
+    group = {"clock": "row_state", "window_rule": "episodes", "epoch": "epochs", "epoch_rule": "epochs"}
     for groups in BUFFERS.values():
         for name, values in wrong.items():
-            if (name == "clock" and "row_state" not in groups) or (name == "window_rule" and "episodes" not in groups):
+            if name in group and group[name] not in groups:
                 continue
             for value in values:
                 case = Case(pair, 3, groups, "sequences" if "episodes" in groups else "")

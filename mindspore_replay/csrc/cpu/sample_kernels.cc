@@ -40,7 +40,6 @@ constexpr int64_t kAhead = 1;  // windows to prefetch
 __attribute__((noinline)) int64_t DrawInEpochs(const Args &args, int64_t n, int64_t *slots) {
   const auto &rule = *args.data<replay::EpochRule>(NAMED("epoch_rule"));
   auto *epoch = args.data<replay::Epoch>(NAMED("epoch"));
-  if (!replay::IsEpoch(*epoch, rule, args.capacity())) return -1;
   const replay::Cursors ring = replay::CursorsOf(args);
   const bool has_row_state = args.HasGroup(replay::kRowStateGroup);
   const replay::RowState row_state = replay::RowStateOf(args);
@@ -276,8 +275,13 @@ MINDSPORE_REPLAY_KERNEL(sample) {
   const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
   const bool has_row_state = args.HasGroup(replay::kRowStateGroup), has_episodes = args.HasGroup(replay::kEpisodesGroup);
   if (n < 1 || !replay::IsPlan(plan, has_episodes ? args.elements(NAMED("powers")) : 0)) return replay::kBadArguments;
-  if (args.HasGroup(replay::kEpochsGroup) != (plan.draw == replay::kInEpochs)) return replay::kBadArguments;
-  if (plan.draw != replay::kInEpochs && has_row_state != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
+  const bool in_epochs = plan.draw == replay::kInEpochs;
+  if (args.HasGroup(replay::kEpochsGroup) != in_epochs) return replay::kBadArguments;
+  if (in_epochs && !replay::IsEpoch(*args.data<replay::Epoch>(NAMED("epoch")),
+                                    *args.data<replay::EpochRule>(NAMED("epoch_rule")), replay::CursorsOf(args))) {
+    return replay::kBadArguments;
+  }
+  if (!in_epochs && has_row_state != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
   const double *beta = args.data_or_null<double>(NAMED("given_beta"));
   if (beta != nullptr && !(*beta >= 0 && *beta <= 1)) return replay::kBadWeight;
   return has_episodes ? SampleWindows(args, plan, n) : SampleRows(args, plan, n);

@@ -341,7 +341,7 @@ __global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads) EpochKernel(const Sample sample) {
   const State &state = sample.state;
-  const bool sound = state.Sound() && replay::IsEpoch(*sample.epoch, *sample.epoch_rule, state.capacity);
+  const bool sound = state.Sound() && replay::IsEpoch(*sample.epoch, *sample.epoch_rule, state.Ring());
   if (!sound) {
     if (threadIdx.x == 0) sample.batch->status = replay::kBadArguments;
     return;
