@@ -28,6 +28,8 @@ class Attributes:
     head: Parameter
     clock: Parameter
     _bookkeeping: tuple[str, ...]
+    #: Eligible rows with which a sample succeeds.
+    _fewest: int
     #: Number of columns.
     _width: int
     _lock: Any

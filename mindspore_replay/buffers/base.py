@@ -155,6 +155,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
 
     def _check_sizes(self) -> None:
         name, options, rule = type(self).__name__, self.options, self.options.rule
+        self._fewest = options.fewest
         if rule is not None:
             needed = (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
             if needed > self.capacity:

@@ -72,7 +72,7 @@ class Drawing(Arguments):
 
     def _need_rows(self, bounds: tuple[int, int] | None) -> None:
         rows = self._calls.eligible(bounds)
-        if rows < self.sample_size:
+        if rows < self._fewest:
             raise self._too_few(rows)
 
     def _too_few(self, rows: int) -> RuntimeError:
@@ -112,17 +112,19 @@ class Drawing(Arguments):
     # When a sample can be drawn.
 
     def _can_sample_graph(self):
-        return self._graph.eligible() >= self.sample_size
+        return self._graph.eligible() >= self._fewest
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Return True if `sample_size` eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
+        """Return True if enough eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
+
+        That is `sample_size` of them; in epochs one if the last batch is padded, else as many as all learners take.
 
         A row is eligible if it was not removed and has a weight above zero; in an `ElasticReplayBuffer`, only in its
         window. From Python, the `limiter` must also allow the sample now; a graph does not check it.
         """
         allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
-        return Tensor(allowed and self.eligible() >= self.sample_size)
+        return Tensor(allowed and self.eligible() >= self._fewest)
 
     def eligible(self) -> int:
         """Return the number of rows at which a sample may start now; only from Python."""

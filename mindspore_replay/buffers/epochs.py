@@ -123,20 +123,6 @@ class EpochReplayBuffer(Buffer):
         """
         return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)
 
-    def _can_sample_graph(self):
-        return self._graph.eligible() >= self._fewest
-
-    @graph_body(_can_sample_graph)
-    def can_sample(self) -> Tensor:
-        """Return True if there are enough rows for a batch, so that `sample` succeeds. Shape ``[]``, bool."""
-        allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
-        return Tensor(allowed and self.eligible() >= self._fewest)
-
-    @property
-    def _fewest(self) -> int:
-        """The fewest rows for a batch."""
-        return 1 if self.last == "pad" else self.sample_size * self.world
-
     def batches(self) -> int:
         """Return the number of batches in an epoch over the rows that are stored now; only from Python."""
         assert self.options.epochs is not None

@@ -287,7 +287,7 @@ class AttachedBuffer:
         with self._lock, self._store.kernels_kept_out():
             begun = self._folder.arrays["shared.begun"]
             allowed = not self._is_limited or self._account().may("sample", self.sample_size, begun)
-            return bool(allowed and self._store.eligible() >= self.sample_size)
+            return bool(allowed and self._store.eligible() >= self._store.options.fewest)
 
     @property
     def closed(self) -> bool:

@@ -66,6 +66,13 @@ class Options(NamedTuple):
         return self.weighting is not None or self.reservoir
 
     @property
+    def fewest(self) -> int:
+        """Smallest number of rows that can be drawn with which a sample succeeds."""
+        if self.epochs is None:
+            return self.plan.n
+        return 1 if self.epochs.pad else self.plan.n * self.epochs.world
+
+    @property
     def most_starts(self) -> int:
         """Largest number of rows at which samples can start, and so the largest sample."""
         unfinished = 0 if self.rule is None or self.rule.pad_end else self.rule.future - 1

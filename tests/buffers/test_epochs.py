@@ -246,6 +246,15 @@ def test_minibatches_give_each_row_once_an_epoch(backend: str):
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_learner_without_a_row_in_the_last_batch(backend: str):
+    buffer = filled(1, last="pad", rank=2, world=3, backend=backend)
+    mask, number, _ = buffer.sample()
+    assert bool(buffer.can_sample())
+    assert mask.asnumpy().tolist() == [False, False]
+    assert number.asnumpy().tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(("last", "batches"), [("drop", 2), ("pad", 3)])
 def test_the_last_batch(last: str, batches: int):
     buffer = filled(8, sample_size=3, last=last)

@@ -14,14 +14,21 @@ from mindspore import Tensor
 from places import ROOT
 
 import mindspore_replay
-from mindspore_replay import EpisodeReplayBuffer, PrioritizedReplayBuffer, SequenceReplayBuffer, attach
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    EpochReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayQueue,
+    SequenceReplayBuffer,
+    attach,
+)
 from mindspore_replay.store import library
 
 SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
 MESSAGE = re.compile(r"function\((\w+)\) is (\d+)")
 
 #: Statuses that a kernel may return for its data, besides those of its arguments.
-STATUSES = {"kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5, "kOpenEpisode": 9}
+STATUSES = {"kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5, "kOpenEpisode": 9, "kFull": 10}
 
 
 def table() -> dict[tuple[str, int], str]:
@@ -99,6 +106,13 @@ def episodes() -> EpisodeReplayBuffer:
     return EpisodeReplayBuffer(*columns(), 2, names=["x", "y"], backend="native").insert(row(1))
 
 
+def full_queue() -> ReplayQueue:
+    queue = ReplayQueue(*columns(), backend="native")
+    for number in range(queue.capacity):
+        queue.insert(row(number))
+    return queue
+
+
 def in_folder() -> SequenceReplayBuffer:
     """Return a buffer whose newest rows are an open episode of another process."""
     with tempfile.TemporaryDirectory() as parent:
@@ -151,6 +165,8 @@ CASES: dict[str, tuple[tuple[str, int], Callable[[], Any], Callable[[Any], Calla
     "sequences, priority": (("replay_insert", 4), sequences, put, -1.0),
     "episode": (("replay_insert", 5), episodes, put_without, 0.0),
     "open episode": (("replay_insert", 9), in_folder, put_without, 0.0),
+    "full queue": (("replay_insert", 10), full_queue, put_without, 0.0),
+    "epochs": (("replay_sample", 2), lambda: EpochReplayBuffer(*columns(), backend="native"), draw, 0.0),
     "priority": (("replay_insert", 4), prioritized, put, -1.0),
     "other priority": (("replay_update_priorities", 4), prioritized, update, np.nan),
     "sequences, other priority": (("replay_update_priorities", 4), sequences, update, np.nan),
