@@ -1,8 +1,6 @@
 """Fixtures, and the record of which combinations ran."""
 
-import functools
 import gc
-import inspect
 import os
 import shutil
 import subprocess
@@ -55,26 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except (RuntimeError, ValueError) as error:
         raise pytest.UsageError(f"--device {device}: {str(error).strip().splitlines()[0]}") from None
     config.stash[_RAN] = {}
-    inspect.getsourcelines = _remember_sources(inspect.getsourcelines)
     config.pluginmanager.register(_Guard(config), "combinations-guard")
-
-
-def _remember_sources(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Remember the source of each function: MindSpore reads all that a graph calls anew for each graph."""
-    known: dict[Any, Any] = {}
-
-    @functools.wraps(find)
-    def get(found: Any) -> Any:
-        code = getattr(inspect.unwrap(found), "__code__", None)
-        if code is None:
-            return find(found)
-        key = code, code.co_filename  # equal code in another file is equal
-        if key not in known:
-            known[key] = find(found)
-        lines, first = known[key]
-        return list(lines), first
-
-    return get
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
