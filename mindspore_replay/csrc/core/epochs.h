@@ -6,7 +6,6 @@
 
 #include "core/portable.h"
 #include "core/random.h"
-#include "core/rows.h"
 
 namespace replay {
 
@@ -26,10 +25,8 @@ struct EpochRule {
   int64_t world;  // learners that share out each batch of world * n rows
 };
 
-// True if the state and the rule are possible; rows of an epoch are identified by their serial numbers.
-REPLAY_BOTH inline bool IsEpoch(const Epoch &epoch, const EpochRule &rule, const Cursors &ring) {
-  const int64_t capacity = ring.capacity;
-  return ring.base >= 0 && ring.inserted - ring.count >= ring.base && epoch.size >= 0 && epoch.size <= capacity && epoch.position >= 0 && epoch.position <= 2 * capacity &&
+REPLAY_BOTH inline bool IsEpoch(const Epoch &epoch, const EpochRule &rule, int64_t capacity) {
+  return epoch.size >= 0 && epoch.size <= capacity && epoch.position >= 0 && epoch.position <= 2 * capacity &&
          epoch.first >= 0 && rule.rank >= 0 && rule.rank < rule.world;
 }
 

@@ -35,6 +35,9 @@ struct Cursors {
     return inserted - count + (slot < head ? slot - head + capacity : slot - head);
   }
 
+  // True if serial numbers identify the rows.
+  REPLAY_BOTH bool HasSerials() const { return (base >= 0) & (inserted - count >= base); }
+
   // True if the numbers are consistent; `fresh` is that of the clock.
   REPLAY_BOTH bool Sound(int64_t fresh) const {
     const int64_t oldest = inserted - count;

@@ -35,6 +35,13 @@ double Measure(const Plan &plan, const replay::SumTree &tree, const replay::Curs
 
 constexpr int64_t kAhead = 1;  // windows to prefetch
 
+// True if the state of epochs is possible. Not inlined: it would change how callers are compiled.
+__attribute__((noinline, cold)) bool HasEpoch(const Args &args) {
+  return replay::CursorsOf(args).HasSerials() &&
+         replay::IsEpoch(*args.data<replay::Epoch>(NAMED("epoch")), *args.data<replay::EpochRule>(NAMED("epoch_rule")),
+                         args.capacity());
+}
+
 // Draws the next batch of an epoch. Returns the number of its rows, -1 if there are too few. Not inlined: it would change
 // how callers are compiled.
 __attribute__((noinline)) int64_t DrawInEpochs(const Args &args, int64_t n, int64_t *slots) {
@@ -277,10 +284,7 @@ MINDSPORE_REPLAY_KERNEL(sample) {
   if (n < 1 || !replay::IsPlan(plan, has_episodes ? args.elements(NAMED("powers")) : 0)) return replay::kBadArguments;
   const bool in_epochs = plan.draw == replay::kInEpochs;
   if (args.HasGroup(replay::kEpochsGroup) != in_epochs) return replay::kBadArguments;
-  if (in_epochs && !replay::IsEpoch(*args.data<replay::Epoch>(NAMED("epoch")),
-                                    *args.data<replay::EpochRule>(NAMED("epoch_rule")), replay::CursorsOf(args))) {
-    return replay::kBadArguments;
-  }
+  if (in_epochs && !HasEpoch(args)) return replay::kBadArguments;
   if (!in_epochs && has_row_state != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
   const double *beta = args.data_or_null<double>(NAMED("given_beta"));
   if (beta != nullptr && !(*beta >= 0 && *beta <= 1)) return replay::kBadWeight;

@@ -341,7 +341,8 @@ __global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads) EpochKernel(const Sample sample) {
   const State &state = sample.state;
-  const bool sound = state.Sound() && replay::IsEpoch(*sample.epoch, *sample.epoch_rule, state.Ring());
+  const bool sound = state.Sound() && state.Ring().HasSerials() &&
+                     replay::IsEpoch(*sample.epoch, *sample.epoch_rule, state.capacity);
   if (!sound) {
     if (threadIdx.x == 0) sample.batch->status = replay::kBadArguments;
     return;
