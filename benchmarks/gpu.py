@@ -93,7 +93,7 @@ class Buffer:
 
     def insert(self, n: int) -> Callable[[Any], None]:
         given = {"priority": self.priorities(n)} if self.groups else {}
-        return self.call("insert", rows=self.batch(n), stored=self.hold("int32", (1,)), **given)
+        return self.call("insert", rows=self.batch(n), first=self.hold("int64", (1,)), **given)
 
     def sample(self, n: int, draw: int = UNIFORM, numbers: dict[int, Any] | None = None) -> Callable[[Any], None]:
         """Return a sample of rows and of `numbers`, outputs by kind."""

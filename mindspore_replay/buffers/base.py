@@ -89,9 +89,10 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         max_priority (Parameter): The largest priority so far. Shape ``[]``, float32.
         use_counts (Parameter): Deliveries of the row in each slot; of a removed row, the bitwise complement. Shape
             ``[C]``, int32.
-        insertion_clocks (Parameter): The learner's clock when the row in each slot was inserted. Shape ``[C]``, int64.
-        clock (Parameter): The learner's clock, and the serial number of the oldest row not found stale so far. Shape
-            ``[2]``, int64.
+        insertion_clocks (Parameter): Version of the row in each slot: the learner's clock at its insertion, unless
+            `insert` was told another. Shape ``[C]``, int64.
+        clock (Parameter): The learner's clock, the serial number of the oldest row not found stale so far, and that
+            from which on rows are in the order of their versions. Shape ``[3]``, int64.
         counts (Parameter): Counters since the buffer was made: deliveries, rows removed after their last use, as stale,
             and by `delete`, and invalid handles skipped. Shape ``[5]``, int64.
         has_episodes (bool): Whether rows know their episode, which sequences and views need. If so, there are also:

@@ -12,7 +12,7 @@ from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
 from ..store import library, state
 from ..store.checks import no_room
-from ..store.inputs import as_values, check_length, ends_of, too_long
+from ..store.inputs import as_values, bad_version, check_length, ends_of, too_long
 from ..store.options import Options
 from ..store.random import ALL_ROWS
 from ..store.schema import Schema
@@ -61,10 +61,8 @@ class CompiledCalls(nn.Cell):
         #: Rows of the longest episode, if that is limited.
         self._longest = 0 if options.rule is None else options.rule.max_length
         waits = reports_failures and (self._longest > 0 or options.keeps_valid)
-        self._insert = graph_of(self._insert_with_ends_graph if has_episodes else self._insert_graph, waits)
-        self._insert_by_priority = graph_of(
-            self._insert_by_priority_with_ends_graph if has_episodes else self._insert_by_priority_graph, waits
-        )
+        self._width, self._has_episodes = len(schema), has_episodes
+        self._insert = graph_of(self._insert_graph, waits)
         self._sample = graph_of(self._sample_graph, reports_failures)
         self._sample_with = graph_of(self._sample_with_graph, reports_failures)
         self._read = graph_of(self._read_graph)
@@ -86,17 +84,16 @@ class CompiledCalls(nn.Cell):
     # Bodies for the compiler, with positional Tensors: a compiled function that takes a tuple would be compiled again
     # at every call.
 
-    def _insert_graph(self, *rows):
-        return self._operators.insert(rows, None, None)
-
-    def _insert_with_ends_graph(self, ends, *rows):
-        return self._operators.insert(rows, None, ends)
-
-    def _insert_by_priority_graph(self, priority, *rows):
-        return self._operators.insert(rows, priority, None)
-
-    def _insert_by_priority_with_ends_graph(self, priority, ends, *rows):
-        return self._operators.insert(rows, priority, ends)
+    def _insert_graph(self, has_priority, has_version, *inputs):
+        rows, others = inputs[: self._width], inputs[self._width :]
+        priority, ends, version = None, None, None
+        if has_priority:
+            priority, others = others[0], others[1:]
+        if self._has_episodes:
+            ends, others = others[0], others[1:]
+        if has_version:
+            version = others[0]
+        return self._operators.insert(rows, priority, ends, version)
 
     def _sample_graph(self, bounds):
         return self._operators.sample(bounds, None)
@@ -163,25 +160,32 @@ class CompiledCalls(nn.Cell):
             return int(self._eligible().asnumpy())
         return int(self._eligible_between(Tensor(where, ms.int64)).asnumpy())
 
-    def insertion(self, exp: Any, priority: np.ndarray | None, end: Any, final: Any) -> None:
-        """Store one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
+    def insertion(
+        self, exp: Any, priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
+    ) -> None:
+        """Store one row or a batch, as `store.insertion.Insertion` does."""
         options = self._options
         fields = self._schema.as_fields(exp)
         rows = self._schema.count_rows(fields, options.num_envs)
         inputs = [value if isinstance(value, Tensor) else Tensor(value) for value in fields]
+        if priority is not None:
+            check_length(options.cls_name, priority, rows)
+            inputs.append(Tensor(priority))
         if options.rule is not None:
             ends = ends_of(options.cls_name, end, final, rows, options.num_envs)
             if self.checks_first and not self._fits(ends, rows):
                 raise too_long(options.cls_name, self._longest)
-            inputs.insert(0, Tensor(ends))
+            inputs.append(Tensor(ends))
+        if version is not None:
+            check_length(options.cls_name, version, rows, "versions")
+            now = int(self._parameters["clock"].asnumpy()[0])
+            if version.min() < 0 or version.max() > now:
+                raise bad_version(options.cls_name, version, now)
+            inputs.append(Tensor(version))
         if self.checks_first and options.keeps_valid and rows > self.room():
             raise self._no_room(rows)
         try:
-            if priority is None:
-                self._insert(*inputs)
-            else:
-                check_length(options.cls_name, priority, rows)
-                self._insert_by_priority(Tensor(priority), *inputs)
+            self._insert(priority is not None, version is not None, *inputs)
         except library.KernelError as error:
             if error.status == library.FULL:
                 raise self._no_room(rows) from None

@@ -11,7 +11,7 @@ from mindspore import Tensor, ops
 from ..columns import numpy_type, type_name
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
-from ..store.inputs import as_flags, as_priority, check_flags
+from ..store.inputs import as_flags, as_priority, as_versions, check_flags, check_length
 from .arguments import Arguments
 from .compile_time import compile_time
 
@@ -21,15 +21,17 @@ _Self = TypeVar("_Self", bound="Insertion")
 class Insertion(Arguments):
     """The methods that store rows."""
 
-    def _insert_graph(self, exp, *, priority=None, end=False, final=False):
+    def _insert_graph(self, exp, *, priority=None, end=False, final=False, version=None):
         rows = self._checked_rows(exp)
         n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
         # The parser would mistake a bare statement for that of a list, see `ops/statement_hook.py`.
-        _ = self._graph.insert(rows, self._priority(priority, n), self._ends(end, final, n))
+        _ = self._graph.insert(rows, self._priority(priority, n), self._ends(end, final, n), self._version(version, n))
         return self._size_graph()
 
     @graph_body(_insert_graph)
-    def insert(self: _Self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> _Self:
+    def insert(
+        self: _Self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
+    ) -> _Self:
         """Append one row or a batch; in a full buffer each new row replaces the oldest.
 
         Of a batch longer than the capacity the newest rows stay. After an error nothing is stored.
@@ -47,6 +49,9 @@ class Insertion(Arguments):
             final (Union[bool, Tensor, Sequence[bool]]): Whether a row holds only the observation after the last step of
                 its episode: it implies `end`, is read as a next observation, and is not drawn. In sequences and whole
                 episodes it is the last step. Same requirement as `end`. Default: ``False``.
+            version (Union[int, Tensor, Sequence[int], None]): Version of the policy that made all rows, or each: a
+                value that the learner's clock has had, from which the age of the rows counts. An int, or int32 or
+                int64 of shape ``[]`` or ``[n]``. Needs a buffer with weights. Default: ``None``, for the clock now.
 
         Returns:
             Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32: the compiler
@@ -54,11 +59,12 @@ class Insertion(Arguments):
 
         Raises:
             TypeError: If `exp` is no list, tuple or dict, or columns have another dtype; all of these are listed. If
-                `priority` holds no numbers, or `end` or `final` no bools.
+                `priority` holds no numbers, `end` or `final` no bools, or `version` no ints.
             ValueError: If columns, shapes or lengths do not fit, or the number of rows is no multiple of `num_envs`. If
-                a priority is negative, NaN or infinite; in a graph the operator fails for it with a RuntimeError.
-            RuntimeError: If `priority` is given and the buffer does not draw by priority, or `end` or `final` and its
-                rows know no episodes.
+                a priority is negative, NaN or infinite, or a version negative or newer than the clock; in a graph the
+                operator fails for it with a RuntimeError.
+            RuntimeError: If `priority` is given and the buffer does not draw by priority, `end` or `final` and its rows
+                know no episodes, or `version` and it has no weights.
         """
         if type(exp) is not list or len(exp) != self._width:
             exp = self.columns.in_order(exp)
@@ -67,9 +73,12 @@ class Insertion(Arguments):
             priority = as_priority(type(self).__name__, priority)
         if not (end is False and final is False):
             self._need_episodes("end")
+        if version is not None:
+            self._need_weights("insert(version=...)")
+            version = as_versions(type(self).__name__, version)
         with self._lock if self.limiter is None else self._turn_to_insert(exp):
             wait_for_work()
-            self._calls.insertion(exp, priority, end, final)
+            self._calls.insertion(exp, priority, end, final, version)
         return self
 
     #: `insert` under a name that MindSpore's parser does not mistake for a list's method.
@@ -134,6 +143,27 @@ class Insertion(Arguments):
         if not self.prioritized:
             raise RuntimeError("For 'insert', 'priority' needs a buffer made with prioritized=True.")
         return self._as_priority(priority, rows)
+
+    # Versions.
+
+    def _version(self, version, rows):
+        """Return versions as int64 ``[]`` or ``[n]``; ``None`` for the clock."""
+        if version is None:
+            return None
+        if not self.weighted:
+            raise RuntimeError("For 'insert', 'version' needs a buffer made with weighted=True or a limit.")
+        if isinstance(version, Tensor):
+            self._check_version(version.dtype, version.shape, rows)
+            return ops.cast(version, ms.int64)
+        if not isinstance(version, int):
+            raise TypeError("For 'insert', 'version' must be an int or a Tensor of ints in a graph.")
+        return ops.cast(version, ms.int64)
+
+    @compile_time
+    def _check_version(self, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
+        versions = as_versions(type(self).__name__, np.zeros(shape, numpy_type(dtype)))
+        check_length(type(self).__name__, versions, rows, "versions")
+        return True
 
     # Episode flags.
 

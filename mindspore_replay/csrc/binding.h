@@ -195,7 +195,7 @@ struct Addresses {
 
 // Finds inputs that overlap the state the kernel writes, such as rows or priorities of the buffer itself. The kernel
 // would overwrite them before it has read them, so it gets copies. Arrays of fixed size are read before anything is
-// written. Without an overlap this costs one comparison of addresses.
+// written, except those that come with versions. Without an overlap this costs one comparison of addresses.
 template <int kOperator>
 class Overlaps {
  public:
@@ -244,7 +244,8 @@ class Overlaps {
   template <size_t i, typename Visit>
   void VisitInput(const Visit &visit) const {
     constexpr Item item = kSignature<kOperator>.items[i];
-    if constexpr (item.role == Role::kInput && item.extents[0].variable == kRowsGiven) {
+    constexpr bool read_late = item.extents[0].variable == kRowsGiven || item.needs == kVersionsGroup;
+    if constexpr (item.role == Role::kInput && read_late) {
       const int at = bound_.at[i];
       if constexpr (item.span == Span::kRows) {
         for (int rows = at; rows < at + bound_.k; ++rows) visit(rows, AddressesOf(rows, Bytes(rows)));

@@ -259,6 +259,7 @@ class Shared : public ProcessLock {
     const RowState row_state = RowStateOf(args_);
     const int64_t inserted = serials()[0], oldest = inserted - *count(), capacity = args_.capacity();
     int64_t *fresh = &row_state.clock->fresh;
+    row_state.clock->unordered = std::min(row_state.clock->unordered, inserted);
     *fresh = args_.HasGroup(kReservoirGroup) ? serials()[1] : std::min(std::max(*fresh, oldest), inserted);
     if (emptied) {
       row_state.Reset(*fresh, capacity, kFill);

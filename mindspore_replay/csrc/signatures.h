@@ -1,7 +1,8 @@
 // The signatures of all operators, one line each; the adapters and Python read them. From left to right:
 //
 //   columns            the buffer's columns, or some of them; their number is k
-//   ring, ?row_state   a group of the buffer's state; with ? only in buffers that have it
+//   ring, ?row_state   a group of the buffer's state; with ? only in buffers that have it, and `versions` only in
+//                      calls that give versions
 //   row_state(a,...)   only these of its arrays, since each argument costs MindSpore time
 //   name:f32[n]        an array. With one axis or none only the element count matters: a number, n (any, but the same
 //                      everywhere), C (the capacity), T (the size of a sum tree), alternatives as in [1|n], and sums
@@ -25,19 +26,21 @@ constexpr std::string_view kGroups[] = {
     "ring = head:i32[1] count:i32[1] serials:i64[2]",
     "random = random_state:i64[2]",
     "reservoir = row_serials:i64[C] random_state:i64[2]",
-    "row_state = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[2] "
-    "counts:i64[5] row_rule:f64[3]",
+    "row_state = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[3] "
+    "counts:i64[5] row_rule:f64[4]",
     "episodes = steps:i64[C] flags:u8[C] window_rule:i64[6]",
     "epochs = epoch:i64[5] epoch_rule:i64[3]",
+    "versions = counts:i64[5]",
 };
 
 constexpr int kNumberOfGroups = sizeof(kGroups) / sizeof(kGroups[0]);
 
 constexpr std::string_view kOperators[] = {
     "insert: columns ring ?reservoir "
-    "?row_state(priorities,use_counts,insertion_clocks,weights,max_priority,clock,row_rule) ?episodes rows[n] "
-    "row_state?priority=max_priority:f32[1|n] episodes?ends:u8[1|n] -> stored:i32[1]",
-    "update: columns ring ?reservoir ?row_state ?episodes handles:i64[n] rows[n] -> dead:i32[1]",
+    "?row_state(priorities,use_counts,insertion_clocks,weights,max_priority,clock,row_rule) ?episodes ?versions "
+    "versions?max_staleness:i64[1] rows[n] row_state?priority=max_priority:f32[1|n] episodes?ends:u8[1|n] "
+    "versions?version:i64[1|n] -> first:i64[1]",
+    "update: columns ring ?reservoir ?row_state ?episodes row_state?late:i64[1] handles:i64[n] rows[n] -> dead:i32[1]",
     "read: columns ring index:i64[n] -> rows[n]",
     "sample: columns ring random plan:i64[10+7m] ?reservoir ?row_state(use_counts,weights,clock,counts) ?episodes "
     "?epochs episodes?powers:f64[p] row_state?beta:f64[1] sample_range:i64[2] row_state?given_beta:f64[1] -> outputs[m]",
@@ -174,11 +177,12 @@ constexpr int kReservoirGroup = parsing::NumberOfGroup("reservoir");
 constexpr int kRowStateGroup = parsing::NumberOfGroup("row_state");
 constexpr int kEpisodesGroup = parsing::NumberOfGroup("episodes");
 constexpr int kEpochsGroup = parsing::NumberOfGroup("epochs");
+constexpr int kVersionsGroup = parsing::NumberOfGroup("versions");
 
 // True if buffers with these groups of state exist. Windows are drawn by their weights, and rows of a reservoir have no
 // neighbours and no order.
 constexpr bool AreOfABuffer(const bool (&groups)[kNumberOfGroups]) {
-  if (groups[kEpisodesGroup] && !groups[kRowStateGroup]) return false;
+  if ((groups[kEpisodesGroup] || groups[kVersionsGroup]) && !groups[kRowStateGroup]) return false;
   return !groups[kReservoirGroup] || !(groups[kEpisodesGroup] || groups[kEpochsGroup]);
 }
 

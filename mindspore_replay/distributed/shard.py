@@ -194,7 +194,7 @@ class Shard:
         Args:
             fields (list[numpy.ndarray]): The columns, each ``[rows, *F]``.
             rows (int): Number of rows.
-            more (dict): `priority`, `end` and `final`, where given.
+            more (dict): `priority`, `end`, `final` and `version`, where given.
         """
         with self._changed:
             self._wanted = rows
@@ -204,6 +204,8 @@ class Shard:
         done = 0
         try:
             with self.rows.lock:
+                if "version" in more:  # the learner's clock has been there
+                    self.rows.advance(max(int(more["version"].max()) - self._clock(), 0))
                 self.rows.insert(fields, **more)
             done = rows
         finally:

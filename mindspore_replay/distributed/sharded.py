@@ -16,7 +16,7 @@ from mindspore import Tensor
 
 from ..buffers.base import Buffer
 from ..store.checks import check_number, check_size, need_weights
-from ..store.inputs import as_handles, as_priority, as_values, check_length, one_number
+from ..store.inputs import as_handles, as_priority, as_values, as_versions, bad_version, check_length, one_number
 from ..store.limits import Wait
 from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
@@ -158,7 +158,8 @@ class ShardedReplay:
         limiter, buffer.limiter = buffer.limiter, None
         self._exchange = Exchange(self._links, limiter, buffer.options.beta)
         timeout = None if limiter is None else limiter.timeout
-        rules = Rules(schema_of(buffer), buffer.num_envs, buffer.has_episodes, buffer.prioritized, timeout)
+        weights = buffer.weighted, buffer.prioritized
+        rules = Rules(schema_of(buffer), buffer.num_envs, buffer.has_episodes, *weights, timeout)
         self._writers = OwnWriters(self._exchange, rules, batch, in_flight)
         self._exchange.resume(memo)
         before = [] if not memo else [memo["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
@@ -200,7 +201,9 @@ class ShardedReplay:
         number = next(self._turn) % self.num_shards if shard is None else shard
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
-    def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardedReplay":
+    def insert(
+        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
+    ) -> "ShardedReplay":
         """Insert one row or a batch from the learner's own process, into each shard in turn.
 
         Rows are collected as by a writer. The other methods send them first, and wait until they are inserted.
@@ -210,6 +213,7 @@ class ShardedReplay:
             priority (Union[float, Tensor, Sequence, None]): As for `PrioritizedReplayBuffer.insert`. Default: ``None``.
             end (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
             final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
+            version (Union[int, Tensor, Sequence[int], None]): As for `ReplayBuffer.insert`. Default: ``None``.
 
         Returns:
             ShardedReplay: The buffer itself.
@@ -218,7 +222,11 @@ class ShardedReplay:
             TypeError, ValueError, RuntimeError: As for the buffer's `insert`; then none of these rows is inserted.
             TimeoutError: If the limiter has a timeout, and too little was sampled in time.
         """
-        self._writers.insert(exp, priority=priority, end=end, final=final)
+        if version is not None and self.weighted:
+            versions, now = as_versions(_NAME, version), self._exchange.clock
+            if versions.max() > now:
+                raise bad_version(_NAME, versions, now)
+        self._writers.insert(exp, priority=priority, end=end, final=final, version=version)
         return self
 
     add = insert

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..store.inputs import as_priority, check_length
+from ..store.inputs import as_priority, as_versions, bad_version, check_length
 from ..store.limits import PATIENCE
 from ..store.schema import Schema, is_tensor
+from ..store.state import LAST_CLOCK
 from .ray_module import ray_module
 
 logger = logging.getLogger("mindspore_replay.distributed")
@@ -23,6 +24,7 @@ class Rules(NamedTuple):
         columns (Schema): Their columns.
         num_envs (int): An insertion has a multiple of this number of rows.
         timed (bool): Whether rows know their episode.
+        weighted (bool): Whether rows have weights.
         prioritized (bool): Whether rows have priorities.
         timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for no limit.
     """
@@ -30,6 +32,7 @@ class Rules(NamedTuple):
     columns: Schema
     num_envs: int
     timed: bool
+    weighted: bool
     prioritized: bool
     timeout: float | None
 
@@ -88,7 +91,9 @@ class ShardWriter:
             f"collected={self.collected}, lost={self.lost})"
         )
 
-    def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "ShardWriter":
+    def insert(
+        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
+    ) -> "ShardWriter":
         """Collect one row or a batch, and send a complete batch. The arrays may change afterwards.
 
         Args:
@@ -96,6 +101,8 @@ class ShardWriter:
             priority (Union[float, Tensor, Sequence, None]): As for `PrioritizedReplayBuffer.insert`. Default: ``None``.
             end (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
             final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
+            version (Union[int, Tensor, Sequence[int], None]): As for `ReplayBuffer.insert`; a shard whose clock is
+                behind it advances to it. Default: ``None``, for the shard's clock when the rows land.
 
         Returns:
             ShardWriter: The writer itself.
@@ -108,11 +115,11 @@ class ShardWriter:
         rules = self._rules
         fields = rules.columns.as_fields(rules.columns.in_order(exp))
         rows = rules.columns.count_rows(fields, rules.num_envs)
-        more = self._marks(rows, priority, end, final)
+        more = self._marks(rows, priority, end, final, version)
         if self._rows and set(more) != set(self._more[-1]):
             self._send(self._whole())
             if self._rows:
-                raise ValueError("For 'ShardWriter', either all rows of an episode must have a priority, or none.")
+                raise ValueError("For 'ShardWriter', either all rows of an episode must have a priority, or none; and a version.")
         if self._rows + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
         given = [field.asnumpy() if is_tensor(field) else field for field in fields]
@@ -124,8 +131,8 @@ class ShardWriter:
             self._send(self._whole())
         return self
 
-    def _marks(self, rows: int, priority: Any, end: Any, final: Any) -> dict[str, np.ndarray]:
-        """Return priorities and episode flags, one for each row."""
+    def _marks(self, rows: int, priority: Any, end: Any, final: Any, version: Any) -> dict[str, np.ndarray]:
+        """Return priorities, versions and episode flags, one for each row."""
         rules, name = self._rules, "ShardWriter"
         more: dict[str, np.ndarray] = {}
         if priority is not None:
@@ -134,6 +141,14 @@ class ShardWriter:
             given = as_priority(name, priority)
             check_length(name, given, rows)
             more["priority"] = np.broadcast_to(given, rows)
+        if version is not None:
+            if not rules.weighted:
+                raise RuntimeError(f"For '{name}', 'insert(version=...)' needs a buffer with weights.")
+            versions = as_versions(name, version)
+            check_length(name, versions, rows, "versions")
+            if versions.min() < 0:
+                raise bad_version(name, versions, LAST_CLOCK)
+            more["version"] = np.broadcast_to(versions, rows)
         if rules.timed:
             more |= {"end": _flags("end", end, rows), "final": _flags("final", final, rows)}
         elif not (end is False and final is False):

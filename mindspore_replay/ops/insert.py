@@ -13,17 +13,20 @@ from ..store.tree import FANOUT
 from .in_place import InPlace
 from .ring import Gather, RingWrite
 from .room import Room
+from .staleness import RemoveStale
 from .starts import eligibility
 from .state import State
 from .sum_tree import CompositeTree
+from .versions import Versions
 
 
 @ms.jit_class
 class CompositeInsert:
-    """``(rows, priority, ends) -> rows stored``: appends rows.
+    """``(rows, priority, ends, version) -> rows stored``: appends rows.
 
-    `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, and the flags `ends`, uint8, are one for
-    all rows or one for each, shape ``[]`` or ``[n]``; ``None`` in a buffer without weights, or without windows.
+    `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, the flags `ends`, uint8, and `version`,
+    int64, are one for all rows or one for each, shape ``[]`` or ``[n]``; the first two are ``None`` in a buffer without
+    weights, or without windows, and `version` for the clock.
     """
 
     def __init__(self, state: State, columns: Columns, options: Options) -> None:
@@ -31,16 +34,16 @@ class CompositeInsert:
         self.ring = RingWrite(state.capacity, columns.shapes)
         self.row_state = None if state.weights is None else _RowState(state, columns, self.ring, options)
 
-    def __call__(self, rows, priority, ends):
+    def __call__(self, rows, priority, ends, version):
         """Append rows and their state, and return the number of rows stored."""
         if self.row_state is not None:
-            return self.row_state(rows, priority, ends)
+            return self.row_state(rows, priority, ends, version)
         return self.ring(self.state.columns, self.state.head, self.state.count, self.state.serials, rows)
 
 
 @ms.jit_class
 class _RowState:
-    """``(rows, priority, ends) -> rows stored``: appends rows and their state.
+    """``(rows, priority, ends, version) -> rows stored``: appends rows and their state.
 
     A failed check does not stop what follows it; in that case the old contents are written again.
     """
@@ -56,44 +59,58 @@ class _RowState:
         self.ends = Tensor([0, state.capacity - 1], self.tree.index)
         self.priorities, self.uses, self.clocks = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
         self.check = ops.Assert()
+        self.versions = Versions(state)
+        limit = options.max_staleness
+        self.remove_stale = None if limit is None else RemoveStale(state, state.row_rule, options.rule, limit)
 
-    def __call__(self, rows, priority, ends):
+    def __call__(self, rows, priority, ends, version):
         n = self.ring.rows_of(rows)
         slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.tree.index)
-        ok, steps = self.rows.before_insertion(slots, n, ends, self.accepts(priority, n))
+        ok, steps = self.rows.before_insertion(slots, n, ends, self.accepts(priority, version, n))
         given = ops.reshape(priority, (-1,))
         given = given[n - slots.shape[0] :] if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
         tree = self.tree.view(self.state.weights)
         weight = ops.select(ok, self.rows.first_weights(given), ops.gather(tree, slots, 0))
         self.ring.write(self.state.columns, slots, self.new_or_old(ok, slots, n, rows))
         self.tree.write(self.state.weights, tree, slots, weight, slots >= 0, self.touched(slots))
-        self.set_state(slots, given, ok)
+        self.set_state(slots, given, version, ok)
         largest = ops.maximum(self.state.max_priority, ops.reduce_max(priority))
         ops.assign(self.state.max_priority, ops.select(ok, largest, self.state.max_priority))
         written = n * ops.cast(ok, ms.int64)
         kept = self.ring.move(self.state.head, self.state.count, self.state.serials, written)
         clock = self.state.clock
-        ops.assign(clock, ops.stack((clock[0], ops.maximum(clock[1], self.state.serials[0] - kept))))
+        unordered = clock[2]
+        if version is not None:
+            unordered = self.versions.unordered(version, n, ok)
+        ops.assign(clock, ops.stack((clock[0], ops.maximum(clock[1], self.state.serials[0] - kept), unordered)))
         self.rows.after_insertion(steps)
+        if version is not None and self.remove_stale is not None:
+            ops.assign(clock, self.remove_stale(clock))
         return kept
 
-    def accepts(self, priority, n):
-        """Return True for valid priorities, and room for n rows; fail the graph otherwise."""
+    def accepts(self, priority, version, n):
+        """Return True for valid priorities and versions, and room for n rows; fail the graph otherwise."""
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
+        if version is not None:
+            ok = ops.logical_and(ok, self.versions.accepts(version))
         if self.room is not None:
             room = self.room()
             self.check(room >= n, (room,))
             ok = ops.logical_and(ok, room >= n)
         return ok
 
-    def set_state(self, slots, given, ok):
+    def set_state(self, slots, given, version, ok):
         """Write priorities, use counts and insertion clocks."""
         given = ops.select(ok, given, ops.gather(self.priorities(self.state.priorities), slots, 0))
         uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
         uses = ops.select(ok, ops.zeros_like(uses), uses)
         clocks = ops.gather(self.clocks(self.state.insertion_clocks), slots, 0)
-        clocks = ops.select(ok, ops.zeros_like(clocks) + self.state.clock[0], clocks)
+        new = ops.zeros_like(clocks) + self.state.clock[0]
+        if version is not None:
+            new = ops.reshape(version, (-1,))
+            new = new[new.shape[0] - slots.shape[0] :] if new.shape[0] > 1 else ops.broadcast_to(new, slots.shape)
+        clocks = ops.select(ok, new, clocks)
         ops.scatter_update(self.state.priorities, slots, given)
         ops.scatter_update(self.state.use_counts, slots, uses)
         ops.scatter_update(self.state.insertion_clocks, slots, clocks)

@@ -54,9 +54,10 @@ class Operators:
         plan, rule = options.plan, options.rule
 
         def make(
-            name: str, body: Callable[[], Any], outputs: Any = (), by_kernel: bool = native, **constants: Any
-        ) -> Any:
-            return Operator(name, state, options.groups, columns, constants, outputs) if by_kernel else body()
+            name: str, body: Callable[[], Any], outputs: Any = (), by_kernel: bool = native,
+            more: frozenset[str] = frozenset(), **constants: Any,
+        ) -> Any:  # fmt: skip
+            return Operator(name, state, options.groups | more, columns, constants, outputs) if by_kernel else body()
 
         if options.reservoir:
             self._insert = make("insert", lambda: CompositeReservoirInsert(state, columns))
@@ -76,13 +77,21 @@ class Operators:
         )
         self._reset = make("reset", lambda: updates.CompositeReset(state))
         self._update = tuple(
-            make("update", lambda i=i: updates.CompositeUpdate(state, columns, i, rule), columns=[column])  # type: ignore[misc]
+            make(
+                "update",
+                lambda i=i: updates.CompositeUpdate(state, columns, i, rule),  # type: ignore[misc]
+                columns=[column],
+                late=Tensor([options.late_bits([i])], ms.int64),
+            )
             for i, column in enumerate(state.columns)
         )
         if self.weighted:
             given = state, state.row_rule, rule
             limit = options.max_staleness
-            most = Tensor([-1 if limit is None else limit], ms.int64)
+            most = Tensor(options.stale_after())
+            self._insert_versions = make(
+                "insert", lambda: self._insert, more=frozenset({"versions"}), max_staleness=most
+            )
             self._delete = make("delete", lambda: updates.CompositeDelete(*given))
             self._advance = make("advance", lambda: updates.CompositeAdvance(*given, limit), max_staleness=most)
             self._info = make("info", lambda: updates.CompositeInfo(state))
@@ -105,21 +114,25 @@ class Operators:
                 Tensor([column, ordered], ms.int64) for column in range(len(columns)) for ordered in (0, 1)
             )
 
-    def insert(self, rows, priority, ends):
+    def insert(self, rows, priority, ends, version):
         """Store rows; the result has no meaning. `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``.
 
-        `priority`, float32, and `ends`, uint8, are one for all rows or one for each. `priority` ``None`` means the
-        largest so far; `ends` is ``None`` in a buffer whose rows know no episodes.
+        `priority`, float32, `ends`, uint8, and `version`, int64, are one for all rows or one for each. `priority`
+        ``None`` means the largest so far, and `version` ``None`` the clock; `ends` is ``None`` in a buffer whose rows
+        know no episodes.
         """
         if priority is None:
             priority = self.state.max_priority
         if not self.native:
-            return self._insert(rows, priority, ends)
+            return self._insert(rows, priority, ends, version)
+        if not self.weighted:
+            return self._insert(*rows)
+        inputs = (*rows, priority)
         if self.has_episodes:
-            return self._insert(*rows, priority, ends)
-        if self.weighted:
-            return self._insert(*rows, priority)
-        return self._insert(*rows)
+            inputs = (*inputs, ends)
+        if version is None:
+            return self._insert(*inputs)
+        return self._insert_versions(*inputs, version)
 
     def number(self, given):
         """Return a scalar as ``[]``; a kernel returns ``[1]``."""

@@ -20,6 +20,7 @@ from .ring import Gather
 from .rows import Handles
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach
+from .versions import Versions
 
 
 @ms.jit_class
@@ -80,9 +81,10 @@ def handles_of(state: State) -> Handles | ReservoirHandles:
 
 @ms.jit_class
 class CompositeReservoirInsert:
-    """``(rows, priority, ends) -> rows stored``: inserts rows. Changes the state, apart from the random state.
+    """``(rows, priority, ends, version) -> rows stored``: inserts rows. Changes the state, apart from the random state.
 
-    `priority` and `ends` are not used; a row has priority and weight 1.
+    `priority` and `ends` are not used; a row has priority and weight 1. `version` is int64, ``[]`` or ``[n]``, or
+    ``None`` for the clock.
     """
 
     def __init__(self, state: State, columns: Columns) -> None:
@@ -91,6 +93,7 @@ class CompositeReservoirInsert:
         self.capacity = Tensor(state.capacity, ms.int64)
         self.slots = ReservoirSlots(state.capacity)
         self.last_of_each = LastOfEach()
+        self.versions = Versions(state) if self.weighted else None
         self.rows_at = Gather(columns)
         self.shapes = columns.shapes
         self.inserted = Tensor([1, 0], ms.int64)
@@ -100,35 +103,44 @@ class CompositeReservoirInsert:
         self.no_uses = Tensor(0, ms.int32)
         self.priorities, self.uses, self.numbers = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
-    def __call__(self, rows, priority, ends):
+    def __call__(self, rows, priority, ends, version):
         """Insert rows, and return the number of rows stored."""
         serials, columns = self.state.serials, self.state.columns
         n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
         serial = serials[0] + ops.arange(n)
         slots, kept = self.slots(serials, self.state.random_state, serial)
+        written, ok = ops.cast(n, ms.int64), None
+        if version is not None:
+            ok = self.versions.accepts(version)
+            kept, written = ops.logical_and(kept, ok), written * ops.cast(ok, ms.int64)
         # Of several rows for one slot the last is kept; rows not kept write the contents of slot 0, or those it gets.
         last, exists, counted = self.last_of_each(slots, kept)
         old = self.rows_at(columns, slots)
         for i in range(len(columns)):
             new = ops.gather(ops.reshape(rows[i], (n, *self.shapes[i])), last, 0)
-            written = ops.reshape(exists, (n, *(1 for _ in self.shapes[i])))
-            ops.scatter_update(columns[i], slots, ops.cast(ops.select(written, new, old[i]), columns[i].dtype))
+            replaced = ops.reshape(exists, (n, *(1 for _ in self.shapes[i])))
+            ops.scatter_update(columns[i], slots, ops.cast(ops.select(replaced, new, old[i]), columns[i].dtype))
         self.replace(self.numbers, self.state.row_serials, slots, exists, ops.gather(serial, last, 0))
-        count = ops.minimum(serials[0] - serials[1] + n, self.capacity)
-        ops.assign(serials, serials + self.inserted * n)
+        count = ops.minimum(serials[0] - serials[1] + written, self.capacity)
+        ops.assign(serials, serials + self.inserted * written)
         ops.assign(self.state.count, ops.cast(count, ms.int32))
         if self.weighted:
-            self.set_state(slots, exists, counted)
+            clocks = self.state.clock[0]
+            if version is not None:
+                clocks = ops.gather(ops.broadcast_to(ops.reshape(version, (-1,)), (n,)), last, 0)
+                clock = self.state.clock
+                ops.assign(clock, ops.stack((clock[0], clock[1], self.versions.unordered(version, n, ok))))
+            self.set_state(slots, exists, counted, clocks)
         return count
 
-    def set_state(self, slots, exists, counted):
+    def set_state(self, slots, exists, counted, clocks):
         """Mark the rows in these slots as new, with priority and weight 1."""
         tree = self.tree.view(self.state.weights)
         weight = ops.select(exists, self.one, ops.gather(tree, slots, 0))
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
         self.replace(self.priorities, self.state.priorities, slots, exists, self.first_priority)
         self.replace(self.uses, self.state.use_counts, slots, exists, self.no_uses)
-        self.replace(self.numbers, self.state.insertion_clocks, slots, exists, self.state.clock[0])
+        self.replace(self.numbers, self.state.insertion_clocks, slots, exists, clocks)
 
     def replace(self, view, parameter, slots, exists, new):
         """Write new values to the slots that get one."""

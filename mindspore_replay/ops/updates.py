@@ -14,6 +14,7 @@ from ..store.windows import DELETED, END, WindowRule
 from .in_place import InPlace
 from .reservoir import handles_of
 from .rows import Count, Handles, Named, WeightOf
+from .staleness import RemoveStale
 from .starts import Complete, eligibility
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach
@@ -111,24 +112,14 @@ class CompositeDelete:
 
 @ms.jit_class
 class CompositeAdvance:
-    """``(steps int64 []) -> now``: advances the clock and removes rows that became stale. Changes the state of rows.
-
-    Rows are in the order of their clocks, so it continues from the oldest that was not stale, a few at a time.
-    """
-
-    AT_ONCE = 64
+    """``(steps int64 []) -> now``: advances the clock and removes rows that became stale. Changes the state of rows."""
 
     def __init__(self, state: State, factors: Tensor, rule: WindowRule | None, max_staleness: int | None) -> None:
         self.state = state
-        self.max_staleness = max_staleness
-        self.rows = eligibility(state, factors, rule)
-        self.handles = handles_of(state)
-        self.view = InPlace((), np.int64)
-        self.offsets = Tensor(np.arange(self.AT_ONCE), ms.int64)
+        self.remove_stale = None if max_staleness is None else RemoveStale(state, factors, rule, max_staleness)
         self.zero = Tensor(0, ms.int64)
         self.last = Tensor(LAST_CLOCK, ms.int64)
         self.check = ops.Assert()
-        self.count = Count(state)
 
     def __call__(self, steps):
         """Advance the clock, remove stale rows, and return the new time."""
@@ -137,24 +128,11 @@ class CompositeAdvance:
         ok = ops.logical_and(steps >= self.zero, steps <= self.last - clock[0])
         self.check(ok, (steps, clock[0]))
         now = ops.select(ok, now, clock[0])
-        first = clock[1]
-        if self.max_staleness is not None:
-            stale = ops.cast(self.AT_ONCE, ms.int64)
-            while stale == self.AT_ONCE:
-                stale = self.remove_stale(first, now)
-                first = first + stale
-        ops.assign(clock, ops.stack((now, first)))
+        advanced = ops.stack((now, clock[1], clock[2]))
+        if self.remove_stale is not None:
+            advanced = self.remove_stale(advanced)
+        ops.assign(clock, advanced)
         return now
-
-    def remove_stale(self, first, now):
-        """Remove some of the rows that became stale, from this handle on. Returns their number."""
-        handles = first + self.offsets
-        slots, stored = self.handles.slots(handles)
-        age = now - ops.gather(self.view(self.state.insertion_clocks), slots, 0)
-        stale = ops.logical_and(stored, age > self.max_staleness)
-        removed, _ = self.rows.remove(handles, slots, stale)
-        self.count(stale=removed)
-        return ops.reduce_sum(ops.cast(stale, ms.int64))
 
 
 @ms.jit_class
@@ -201,7 +179,8 @@ class CompositeReset:
             for i in range(len(self.zeroed)):
                 ops.assign(self.zeroed[i], ops.zeros_like(self.zeroed[i]))
             ops.assign(self.state.max_priority, self.one)
-            ops.assign(self.state.clock, ops.stack((serials[0] - serials[0], serials[0])))
+            none = serials[0] - serials[0]
+            ops.assign(self.state.clock, ops.stack((none, serials[0], none)))
         ops.assign(serials, ops.stack((serials[0], serials[0])))
         ops.assign(self.state.head, self.zero)
         ops.assign(self.state.count, self.zero)

@@ -22,7 +22,7 @@ from .checks import (
     too_few_rows,
 )
 from .folder import bad_folder, open_to_attach
-from .inputs import as_handles, as_priority
+from .inputs import as_handles, as_priority, as_versions
 from .limits import Account, QueueAccount, Wait, seconds_of
 from .random import ALL_ROWS
 from .store import Store
@@ -110,7 +110,9 @@ class AttachedBuffer:
 
     # Rows in and out.
 
-    def insert(self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False) -> "AttachedBuffer":
+    def insert(
+        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
+    ) -> "AttachedBuffer":
         """Append one row or a batch, as `Buffer.insert` does.
 
         Args:
@@ -120,6 +122,8 @@ class AttachedBuffer:
             end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode. Default: ``False``.
             final (Union[bool, Sequence[bool]]): Whether a row holds only the observation after its episode. Default:
                 ``False``.
+            version (Union[int, numpy.ndarray, None]): Version of the policy that made all rows, or each: the learner's
+                clock then. Default: ``None``, for the clock now.
 
         Returns:
             AttachedBuffer: The buffer itself.
@@ -138,13 +142,16 @@ class AttachedBuffer:
             priority = as_priority(self._name, priority)
         if not (end is False and final is False):
             need_episodes(self._name, options.rule is not None, "end")
+        if version is not None:
+            need_weights(self._name, options.weighting is not None, "insert(version=...)")
+            version = as_versions(self._name, version)
         with self._lock:
             self._need_open()
             if self._is_limited:
                 rows = schema.count_rows(schema.as_fields(fields), options.num_envs)
-                self._limited("insert", rows, lambda: self._store.insertion(fields, priority, end, final))
+                self._limited("insert", rows, lambda: self._store.insertion(fields, priority, end, final, version))
             else:
-                self._store.insertion(fields, priority, end, final)
+                self._store.insertion(fields, priority, end, final, version)
         return self
 
     #: `insert` under the other name that buffers have for it.

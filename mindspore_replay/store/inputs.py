@@ -57,6 +57,25 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
     return given
 
 
+def as_versions(cls_name: str, version: Any) -> np.ndarray:
+    """Return versions as int64 ``[]`` or ``[n]``."""
+    given = _array(version)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"For '{cls_name}', 'version' must be an int or hold ints, but got {given.dtype.name}.")
+    if given.ndim > 1 or given.size == 0:
+        raise ValueError(f"For '{cls_name}', 'version' must have shape [] or [n], but got {list(given.shape)}.")
+    return np.ascontiguousarray(given, np.int64).reshape(given.shape)
+
+
+def bad_version(cls_name: str, versions: np.ndarray, now: int) -> ValueError:
+    """Return the error for versions of which one is negative, or newer than the learner's clock."""
+    bad = versions[(versions < 0) | (versions > now)]
+    return ValueError(
+        f"For '{cls_name}', a version must be a value that the learner's clock has had, from 0 to {now}, but got "
+        f"{bad[0] if bad.size else versions.tolist()}. Nothing was stored."
+    )
+
+
 def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, list[int], list[np.ndarray]]:
     """Return handles ``[n]``, indices of columns, and the rows of these columns, each ``[n, *F]``."""
     handles = as_handles(schema.cls_name, indices)
@@ -68,12 +87,12 @@ def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, li
     return handles.reshape(-1), chosen, rows
 
 
-def check_length(cls_name: str, priority: Any, rows: int) -> None:
-    """Raise a ValueError unless there is one priority, or one for each row."""
-    if priority.shape not in ((), (rows,)):
+def check_length(cls_name: str, given: Any, rows: int, what: str = "priorities") -> None:
+    """Raise a ValueError unless there is one number, or one for each row."""
+    if given.shape not in ((), (rows,)):
         raise ValueError(
-            f"For '{cls_name}', the priorities must be one number for all rows or have shape [{rows}], one for each, "
-            f"but got shape {list(priority.shape)}."
+            f"For '{cls_name}', the {what} must be one number for all rows or have shape [{rows}], one for each, "
+            f"but got shape {list(given.shape)}."
         )
 
 

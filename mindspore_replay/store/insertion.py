@@ -1,5 +1,6 @@
 """Checks rows from Python and passes them to the kernel that stores them."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from . import library
 from .call import Array, Call, kept
 from .checks import no_room
-from .inputs import check_length, ends_of, too_long
+from .inputs import bad_version, check_length, ends_of, too_long
 from .options import Options
 from .schema import Schema
 from .state import room
@@ -33,8 +34,9 @@ class Insertion:
         self._schema, self._options, self._state = schema, options, state
         self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(schema.shapes, schema.numpy_types)]
         self._ends = np.zeros(1, np.uint8)
+        self._first = np.zeros((), np.int64)
         self._max_priority = state["max_priority"].memory if "row_state" in options.groups else None
-        arguments = dict(state, ends=kept(self._ends), stored=kept(np.zeros((), np.int32)))
+        arguments = dict(state, ends=kept(self._ends), first=kept(self._first))
         if self._max_priority is not None:
             arguments["priority"] = kept(self._max_priority.reshape(1))
         rows = [Array(a.shape, dtype, a) for a, dtype in zip(self._staged, schema.dtypes)]
@@ -47,9 +49,21 @@ class Insertion:
         #: `(exp) -> status`: stores one row of the columns' dtypes and shapes; -1 if it has to be checked first.
         self.row: Any = library.calls.Row(np.ndarray, tuple(places), self._one.direct)
         self._at_once = options.num_envs == 1
+        self._make_with_versions = lambda: Call(
+            "insert", options.groups | {"versions"},
+            arguments | {"rows": batch, "max_staleness": kept(options.stale_after())}, address_of,
+        )
 
-    def __call__(self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any) -> None:
-        """Store one row or a batch; `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far."""
+    def __call__(
+        self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
+    ) -> None:
+        """Store one row or a batch.
+
+        `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far; `version` int64 ``[]`` or ``[n]``,
+        ``None`` for the clock.
+        """
+        if version is not None:
+            return self._with_versions(tuple(exp), priority, end, final, version)
         if self._at_once and type(end) is bool and type(final) is bool and (priority is None or priority.size == 1):
             if end or final:
                 self._ends[0] = END * end | (END | FINAL) * final
@@ -69,13 +83,15 @@ class Insertion:
         finally:
             call.bind_vector("priority", self._max_priority)
 
-    def _check(self, call: Call, status: int, rows: int) -> None:
+    def _check(self, call: Call, status: int, rows: int, versions: np.ndarray | None = None) -> None:
         """Raise the error for a kernel's status."""
         options = self._options
         if status == library.TOO_LONG and options.rule is not None:
             raise too_long(options.cls_name, options.rule.max_length)
         if status == library.OPEN_EPISODE:
             raise RuntimeError(f"For '{options.cls_name}', {library.FAILURES[status]}.")
+        if status == library.BAD_VERSION and versions is not None:
+            raise bad_version(options.cls_name, versions, int(self._state["clock"].memory[0]))
         if status == library.FULL:
             arrays = {name: self._state[name].memory for name in ("head", "count", "weights")}
             raise no_room(options.cls_name, rows, room(options, arrays), options.capacity)
@@ -89,11 +105,31 @@ class Insertion:
             arrays, rows = self._checked(fields)
             call = self._many if arrays else self._one
             fields = tuple(arrays)
+        self._store(call, fields, rows, priority, end, final)
+
+    def _with_versions(
+        self, fields: tuple[Any, ...], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray
+    ) -> None:
+        arrays, rows = self._checked(fields)
+        check_length(self._options.cls_name, version, rows, "versions")
+        self._dated.bind_vector("version", version)
+        self._store(self._dated, tuple(arrays or self._staged), rows, priority, end, final, version)
+
+    @functools.cached_property
+    def _dated(self) -> Call:
+        """The kernel with versions."""
+        return self._make_with_versions()
+
+    def _store(
+        self, call: Call, fields: tuple[Any, ...], rows: int, priority: np.ndarray | None, end: Any, final: Any,
+        version: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """Store checked rows; those of `_one` are staged."""
         options = self._options
         ends = None if options.rule is None else ends_of(options.cls_name, end, final, rows, options.num_envs)
         if priority is not None:
             check_length(options.cls_name, priority, rows)
-        if call is self._many:
+        if call is not self._one:
             call.set_leading("rows", rows)
             call.bind("rows", *fields)
         if ends is not None:
@@ -102,7 +138,7 @@ class Insertion:
         status = run() if priority is None else self._with_priority(call, priority, run)
         if ends is not None:
             call.bind_vector("ends", self._ends)
-        self._check(call, status, rows)
+        self._check(call, status, rows, version)
 
     def _rows_of(self, fields: tuple[Any, ...]) -> int:
         """Return the number of rows of a batch that a kernel can read in place; 0 if it has to be checked first."""

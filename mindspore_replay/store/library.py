@@ -15,9 +15,10 @@ except ImportError:
     calls = None  # type: ignore[assignment]
 
 #: Status of a kernel: success, too few rows, a position without a row, an invalid priority, an episode that is too
-#: long, a lock in shared memory that is not usable, an open episode of another process, or no room for new rows;
-#: csrc/core/status.h has the others.
-OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, NO_LOCK, OPEN_EPISODE, FULL = 0, 2, 3, 4, 5, 8, 9, 10
+#: long, a lock in shared memory that is not usable, an open episode of another process, no room for new rows, or an
+#: invalid version; csrc/core/status.h has the others.
+OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
+NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION = 8, 9, 10, 11
 
 #: Descriptions of these failures.
 FAILURES = {
@@ -28,6 +29,7 @@ FAILURES = {
     OPEN_EPISODE: "the newest rows are an open episode of another process: each process must insert whole episodes, "
     "whose last row comes with end=True; end_episodes() ends an episode whose process is gone",
     FULL: "there is no room: rows would be evicted that can still be drawn",
+    BAD_VERSION: "a version is negative, or newer than the learner's clock",
 }
 
 _NO_LOCK = "the buffer in a folder was closed, or the lock in its memory is not usable"

@@ -1,11 +1,17 @@
 """Options of a store."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from .epochs import EpochRule
 from .windows import SamplePlan, WindowRule
+
+#: Use counts of pending rows begin here: of rows that wait for late columns, with a bit for each that is missing.
+PENDING = -(2**31)
+#: Most late columns of a buffer.
+MOST_LATE = 16
 
 
 class Options(NamedTuple):
@@ -22,6 +28,7 @@ class Options(NamedTuple):
         keeps_valid (bool): Whether an insertion may not evict a row that can still be drawn; only with weights 0 and 1.
         epochs (Union[EpochRule, None]): The rule for batches, if rows are drawn in epochs.
         max_staleness (Union[int, None]): Rows older than this by the learner's clock are removed.
+        late (tuple[int, ...]): Columns that are written after the insertion; rows without them are not drawn.
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
         beta (Union[float, None]): Initial beta, if samples are drawn by priority.
         window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
@@ -38,6 +45,7 @@ class Options(NamedTuple):
     keeps_valid: bool = False
     epochs: EpochRule | None = None
     max_staleness: int | None = None
+    late: tuple[int, ...] = ()
     reservoir: bool = False
     beta: float | None = None
     window: int | None = None
@@ -56,9 +64,21 @@ class Options(NamedTuple):
         return frozenset(group for group, is_there in there.items() if is_there)
 
     def row_rule(self) -> np.ndarray:
-        """Return the rule for rows with weights as an argument of kernels. Shape ``[3]``, float64."""
+        """Return the rule for rows with weights as an argument of kernels. Shape ``[4]``, float64."""
         assert self.weighting is not None
-        return np.array([*self.weighting, self.keeps_valid], np.float64)
+        return np.array([*self.weighting, self.keeps_valid, self.new_uses()], np.float64)
+
+    def new_uses(self) -> int:
+        """Return the use count of a new row: 0, or that of a row of which all late columns are missing."""
+        return PENDING + self.late_bits(self.late) if self.late else 0
+
+    def stale_after(self) -> np.ndarray:
+        """Return `max_staleness`, -1 for no limit, as an argument of kernels. Shape ``[1]``, int64."""
+        return np.array([-1 if self.max_staleness is None else self.max_staleness], np.int64)
+
+    def late_bits(self, columns: Sequence[int]) -> int:
+        """Return a number with a bit for each late column of these, as an argument of kernels."""
+        return sum(1 << bit for bit, column in enumerate(self.late) if column in columns)
 
     @property
     def has_handles(self) -> bool:

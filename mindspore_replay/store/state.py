@@ -41,7 +41,7 @@ def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...],
             "max_priority": ((), "float32"),
             "use_counts": ((capacity,), "int32"),
             "insertion_clocks": ((capacity,), "int64"),
-            "clock": ((2,), "int64"),
+            "clock": ((3,), "int64"),
             "counts": ((len(COUNTS),), "int64"),
         }
     if "episodes" in options.groups:
@@ -198,25 +198,27 @@ def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray
 
 def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
     """Raise a ValueError if the clocks of the rows in a reservoir are impossible."""
-    count, base, (now, fresh) = int(state["count"]), int(state["serials"][1]), state["clock"].tolist()
+    count, base, (now, fresh, _) = int(state["count"]), int(state["serials"][1]), state["clock"].tolist()
     clocks = state["insertion_clocks"][:count]
     if fresh != base or now < 0 or ((clocks < 0) | (clocks > now)).any():
         raise ValueError(
-            f"For '{cls_name}', 'clock' must be [now, {base}], and 'insertion_clocks' from 0 to now, but got "
+            f"For '{cls_name}', 'clock' must begin with [now, {base}], and 'insertion_clocks' from 0 to now, but got "
             f"{[now, fresh]} and {clocks.tolist()}."
         )
 
 
 def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
-    """Raise a ValueError if the rows' clocks do not follow their order in the ring."""
+    """Raise a ValueError if the rows' clocks are impossible, or do not follow their order in the ring where they must."""
     wrong = []
-    inserted, count = int(state["serials"][0]), int(state["count"])
-    if not (state["clock"][0] >= 0 and inserted - count <= state["clock"][1] <= inserted):
+    inserted, count, (now, fresh, unordered) = int(state["serials"][0]), int(state["count"]), state["clock"].tolist()
+    if not (now >= 0 and inserted - count <= fresh <= inserted and 0 <= unordered <= inserted):
         wrong.append(f"'clock' is {state['clock'].tolist()}, with {count} rows stored of {inserted} inserted")
-    slots = (int(state["head"]) + np.arange(count)) % capacity
-    times = np.array([0, *state["insertion_clocks"][slots], state["clock"][0]])
-    if (np.diff(times) < 0).any():
-        wrong.append("'insertion_clocks' fall from an older row to a newer one, or are not from 0 to the clock")
+    times = state["insertion_clocks"][(int(state["head"]) + np.arange(count)) % capacity]
+    if ((times < 0) | (times > now)).any():
+        wrong.append("'insertion_clocks' are not from 0 to the clock")
+    before, behind = np.split(times, [max(unordered - (inserted - count), 0)])
+    if (np.diff(np.append(before.max(initial=0), behind)) < 0).any():
+        wrong.append(f"'insertion_clocks' fall from an older row to a newer one behind row {unordered}")
     if wrong:
         raise ValueError(f"For '{cls_name}', the clocks must be those of its rows: {'; '.join(wrong)}.")
 

@@ -11,7 +11,7 @@ import numpy as np
 from . import library, state
 from .call import Array, Call, kept
 from .epochs import SIZE
-from .inputs import as_handles, as_priority, as_values, check_length, is_vector
+from .inputs import as_handles, as_priority, as_values, as_versions, check_length, is_vector
 from .insertion import Insertion
 from .options import Options
 from .outputs import makers
@@ -123,7 +123,9 @@ class Store:
         """The object that checks and stores rows for `insert`."""
         return Insertion(self.schema, self.options, self._state, self._address_of)
 
-    def insert(self, exp: Any, priority: Any = None, end: Any = False, final: Any = False) -> None:
+    def insert(
+        self, exp: Any, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
+    ) -> None:
         """Store one row or a batch.
 
         Args:
@@ -132,12 +134,15 @@ class Store:
                 the largest so far.
             end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode.
             final (Union[bool, Sequence[bool]]): Whether it holds only the observation after its episode.
+            version (Union[numpy.ndarray, int, None]): Version of all rows or of each; ``None`` for the clock.
 
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is stored.
         """
-        given = None if priority is None else as_priority(self.options.cls_name, priority)
-        self.insertion(self.schema.in_order(exp), given, end, final)
+        name = self.options.cls_name
+        priority = None if priority is None else as_priority(name, priority)
+        version = None if version is None else as_versions(name, version)
+        self.insertion(self.schema.in_order(exp), priority, end, final, version)
 
     def _specs(self, lead: tuple[int, ...]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
         return [((*lead, *shape), dtype) for shape, dtype in zip(self.schema.shapes, self.schema.numpy_types)]
@@ -222,7 +227,8 @@ class Store:
         where, chosen, arrays = as_values(self.schema, handles, values)
         rows = [Array(array.shape, self.schema.dtypes[i], array) for i, array in zip(chosen, arrays)]
         columns = [self._state["columns"][i] for i in chosen]
-        self._call("update", columns=columns, handles=kept(where), rows=rows, dead=kept(self._result))()
+        late = kept(np.array([self.options.late_bits(chosen)], np.int64))
+        self._call("update", columns=columns, handles=kept(where), rows=rows, late=late, dead=kept(self._result))()
         return self._result.copy()
 
     # The state of rows.
@@ -280,10 +286,8 @@ class Store:
 
     @functools.cached_property
     def _advancing(self) -> tuple[Call, np.ndarray]:
-        steps = np.zeros(1, np.int64)
-        limit = self.options.max_staleness
-        most = kept(np.array([-1 if limit is None else limit], np.int64))
-        return self._call("advance", ticks=kept(steps), max_staleness=most, now=kept(np.zeros(1, np.int64))), steps
+        steps, most = np.zeros(1, np.int64), self.options.stale_after()
+        return self._call("advance", ticks=kept(steps), max_staleness=kept(most), now=kept(np.zeros(1, np.int64))), steps
 
     def advance(self, steps: int = 1) -> None:
         """Advance the learner's clock, and remove rows that became stale."""

@@ -34,7 +34,7 @@ class Statistics(NamedTuple):
 
     Attributes:
         values (dict[str, float]): Rows, counters, averages, minima and maxima.
-        histograms (dict[str, Histogram]): ``priority`` and ``age``.
+        histograms (dict[str, Histogram]): ``priority``, ``age`` and ``staleness``.
     """
 
     values: dict[str, float]
@@ -46,7 +46,7 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
 
     Counters count from the construction of the buffer, ``overwritten`` from its last `reset`: rows that were replaced,
     for a reservoir also rows that were not kept. Averages of use counts are over the rows stored; those of staleness
-    (steps of the learner's clock since the insertion), age (rows inserted since) and priority are over the rows that
+    (the learner's clock less the row's version), age (rows inserted since) and priority are over the rows that
     can be drawn, and so are the distributions.
 
     Args:
@@ -74,6 +74,23 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
     return Statistics(values | known.values(), known.histograms())
 
 
+class _EqualParts:
+    """A histogram of ints from 0 to `largest`, in parts of equal size."""
+
+    def __init__(self, largest: int) -> None:
+        self.span = 1 + largest
+        self.parts = min(_AGE_BINS, self.span)
+        self.counts = np.zeros(self.parts, np.int64)
+
+    def add(self, numbers: np.ndarray) -> None:
+        """Count numbers."""
+        self.counts += np.bincount(((numbers + 1) * self.parts - 1) // self.span, minlength=self.parts)
+
+    def histogram(self) -> Histogram:
+        """Return the numbers counted."""
+        return Histogram((np.arange(self.parts + 1) * self.span // self.parts).astype(np.float64), self.counts)
+
+
 class _Rows:
     """Sums, extremes and distributions over the rows of a buffer, computed block by block.
 
@@ -85,11 +102,12 @@ class _Rows:
         self.sums = dict.fromkeys(("use_count", "staleness", "age", "priority"), 0.0)
         self.largest = dict.fromkeys(self.sums, 0.0)
         self.smallest_priority = np.inf
-        self.by_age = np.zeros(_AGE_BINS, np.int64)
         self.by_priority = np.zeros(_ALL_BINS, np.int64)
-        # Ages are below `span`, which is divided into equal parts.
-        self.span = 1 + (int((self._newest() - state["row_serials"][:rows]).max()) if self._reservoir() else rows - 1)
-        self.parts = min(_AGE_BINS, self.span)
+        oldest = int((self._newest() - state["row_serials"][:rows]).max()) if self._reservoir() else max(rows - 1, 0)
+        self.parts = {"age": _EqualParts(oldest)}
+        if "counts" in state:
+            now = int(state["clock"][0])
+            self.parts["staleness"] = _EqualParts(now - int(state["insertion_clocks"][:rows].min(initial=now)))
         for begin in range(0, rows, _BLOCK):
             self._add(slice(begin, min(begin + _BLOCK, rows)))
 
@@ -113,10 +131,9 @@ class _Rows:
             self._note("use_count", np.maximum(uses, ~uses))  # the count of a removed row is stored as its complement
             live = state["weights"][block] > 0
             ages = ages[live]
-            self._note("staleness", state["clock"][0] - state["insertion_clocks"][block][live])
+            self._distribute("staleness", state["clock"][0] - state["insertion_clocks"][block][live])
         self.live += ages.size
-        self._note("age", ages)
-        self.by_age[: self.parts] += np.bincount(((ages + 1) * self.parts - 1) // self.span, minlength=self.parts)
+        self._distribute("age", ages)
         if "beta" in state:
             self._add_priorities(state["priorities"][block][live])
 
@@ -124,6 +141,10 @@ class _Rows:
         self._note("priority", priorities)
         self.smallest_priority = min(self.smallest_priority, priorities.min(initial=np.inf))
         self.by_priority += np.bincount((priorities + np.float32(0)).view(np.int32) >> _BIN_SHIFT, minlength=_ALL_BINS)
+
+    def _distribute(self, name: str, numbers: np.ndarray) -> None:
+        self._note(name, numbers)
+        self.parts[name].add(numbers)
 
     def _note(self, name: str, numbers: np.ndarray) -> None:
         self.sums[name] += float(numbers.sum(dtype=np.float64))
@@ -148,8 +169,7 @@ class _Rows:
         """Return the distributions of the rows added."""
         if self.live == 0:
             return {}
-        edges = np.arange(self.parts + 1) * self.span // self.parts
-        found = {"age": Histogram(edges.astype(np.float64), self.by_age[: self.parts])}
+        found = {name: parts.histogram() for name, parts in self.parts.items()}
         return found | {"priority": self._of_priorities()} if "beta" in self.state else found
 
     def _of_priorities(self) -> Histogram:

@@ -10,7 +10,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import make_buffer, row
-from mindspore import Tensor
+from mindspore import Tensor, ops
 from places import ROOT
 
 import mindspore_replay
@@ -28,7 +28,9 @@ SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
 MESSAGE = re.compile(r"function\((\w+)\) is (\d+)")
 
 #: Statuses that a kernel may return for its data, besides those of its arguments.
-STATUSES = {"kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5, "kOpenEpisode": 9, "kFull": 10}
+STATUSES = {
+    "kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5, "kOpenEpisode": 9, "kFull": 10, "kBadVersion": 11,
+}  # fmt: skip
 
 
 def table() -> dict[tuple[str, int], str]:
@@ -139,6 +141,11 @@ def put_without(buffer: Any) -> Callable[[Tensor], Any]:
     return lambda value: buffer.insert(rows)
 
 
+def put_made(buffer: Any) -> Callable[[Tensor], Any]:
+    rows = row(3)
+    return lambda value: buffer.insert(rows, version=ops.cast(value, ms.int64))
+
+
 def update(buffer: Any) -> Callable[[Tensor], Any]:
     handles = Tensor([0])
     return lambda value: buffer.update_priorities(handles, value)
@@ -166,6 +173,7 @@ CASES: dict[str, tuple[tuple[str, int], Callable[[], Any], Callable[[Any], Calla
     "episode": (("replay_insert", 5), episodes, put_without, 0.0),
     "open episode": (("replay_insert", 9), in_folder, put_without, 0.0),
     "full queue": (("replay_insert", 10), full_queue, put_without, 0.0),
+    "version": (("replay_insert", 11), prioritized, put_made, 1.0),
     "epochs": (("replay_sample", 2), lambda: EpochReplayBuffer(*columns(), backend="native"), draw, 0.0),
     "priority": (("replay_insert", 4), prioritized, put, -1.0),
     "other priority": (("replay_update_priorities", 4), prioritized, update, np.nan),

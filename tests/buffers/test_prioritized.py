@@ -170,7 +170,7 @@ def test_handles_stay_dead_over_a_reset(make: Make):
     driver.reset()
     state = driver.buffer.state_dict()
     assert (state["serials"].tolist(), state["random_state"][1], state["beta"].tolist()) == ([3, 3], 2, [0.5])
-    assert (state["max_priority"], state["clock"].tolist(), leaves(driver.buffer)) == (1, [0, 3], [0] * 6)
+    assert (state["max_priority"], state["clock"].tolist(), leaves(driver.buffer)) == (1, [0, 3, 0], [0] * 6)
     assert driver.status() == (0, False, False)
     driver.insert(rows(3, 4))
     assert driver.update([0, 1, 2, 3], [9.0, 9.0, 9.0, 16.0]) == 3

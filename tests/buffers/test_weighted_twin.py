@@ -46,10 +46,12 @@ FEW = ("insert", "sample", "update", "delete")
 PRIORITY = st.sampled_from([0.0, 1e-6, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
 #: Distance of a handle behind the newest row; negative for one not yet given.
 BEHIND = st.lists(st.integers(-2, 9), min_size=HANDLES, max_size=HANDLES)
+#: The learner's clock less the version that made a row.
+LAGS = st.lists(st.integers(0, 4), min_size=3, max_size=3)
 SOME = [
     st.tuples(st.just("insert"), st.just(2)),
     st.tuples(st.just("insert"), st.just(2), PRIORITY),
-    st.tuples(st.just("insert"), st.just(3), st.lists(PRIORITY, min_size=3, max_size=3)),
+    st.tuples(st.just("insert"), st.just(3), st.lists(PRIORITY, min_size=3, max_size=3), LAGS),
     st.tuples(st.just("sample"), st.none()),
     st.tuples(st.just("sample"), st.none()),
     st.tuples(st.just("sample in"), st.tuples(st.integers(-8, 8), st.integers(-8, 8))),
@@ -63,6 +65,7 @@ SOME = [
 MORE = [
     st.tuples(st.just("insert"), st.sampled_from([None, 5, 6, 7])),
     st.tuples(st.just("insert"), st.just(None), PRIORITY),
+    st.tuples(st.just("insert"), st.sampled_from([None, 7]), PRIORITY, st.integers(0, 3)),
     st.tuples(st.just("insert"), st.just(15), st.lists(PRIORITY, min_size=15, max_size=15)),
 ]
 OPERATIONS, MORE_OPERATIONS = (st.lists(st.one_of(kinds), max_size=20) for kinds in (SOME, SOME + MORE))
@@ -95,9 +98,11 @@ class Pair:
     def handles(self, behind: list[int]) -> list[int]:
         return [self.twin.inserted - 1 - distance for distance in behind]
 
-    def insert(self, n: int | None, priority: Any = None) -> None:
+    def insert(self, n: int | None, priority: Any = None, lag: Any = None) -> None:
         batch = [row(self.twin.inserted + i) for i in range(n or 1)]
         given = {"priority": priority} if self.prioritized else {}
+        if lag is not None:
+            given["version"] = np.maximum(self.twin.now - np.array(lag), 0)
         self.driver.insert(batch[0] if n is None else stack(batch), **given)
         self.twin.insert(batch, **given)
 
@@ -204,7 +209,7 @@ def test_the_uniform_twin_by_hand():
     twin.insert([14])  # replaces row 11, serial 1
     assert twin.state()["use_counts"] == [0, 0, ~0]
     twin.advance(1)
-    assert (twin.eligible(), twin.oldest_fresh(), twin.state()["clock"]) == ([1], 4, [2, 4])
+    assert (twin.eligible(), twin.oldest_fresh(), twin.state()["clock"]) == ([1], 4, [2, 4, 0])
     assert twin.state()["use_counts"] == [~0, 0, ~0]
 
 

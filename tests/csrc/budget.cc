@@ -57,9 +57,9 @@ Arguments Weighted(const Columns &columns, std::vector<double> weights) {
              {"max_priority", Make<float>("float32", {}, {10})},
              {"use_counts", Zeros("int32", {capacity})},
              {"insertion_clocks", Int64(clocks)},
-             {"clock", Int64({2 * capacity, capacity})},
+             {"clock", Int64({2 * capacity, capacity, 0})},
              {"counts", Zeros("int64", {5})},
-             {"row_rule", Doubles({0.6, 1e-6, 0})}});
+             {"row_rule", Doubles({0.6, 1e-6, 0, 0})}});
 }
 
 // The window rule.
@@ -83,7 +83,7 @@ Arguments WithEpisodes(const Columns &columns, int64_t capacity, const Rule &rul
       Weighted(columns, empty)
           .With({{"count", Int32(0)},
                  {"serials", Int64({0, 0})},
-                 {"clock", Int64({0, 0})},
+                 {"clock", Int64({0, 0, 0})},
                  {"steps", Zeros("int64", {capacity})},
                  {"flags", Zeros("uint8", {capacity})},
                  {"window_rule", Int64({rule.past, rule.future, rule.stride, rule.pad_end, rule.streams, 0})}});
@@ -92,7 +92,7 @@ Arguments WithEpisodes(const Columns &columns, int64_t capacity, const Rule &rul
     state = state.With({{"priority", Floats({1})},
                         {"ends", Ends(before, n)},
                         {"rows", Rows(columns, {n})},
-                        {"stored", One("int32")}});
+                        {"first", One("int64")}});
     const int status = Call("insert", &state);
     if (status != replay::kOk) Fail("insert", "status " + std::to_string(status));
   }
@@ -169,7 +169,7 @@ void CountSamples(const std::string &what, const Arguments &buffer, const Sampli
 void CountRings() {
   const Arguments ring = Ring(kCartPole, kSmall, 100);
   const auto insert = [&](const std::string &what, const Arguments &state, const Shape &lead) {
-    Count("insert", what, state.With({{"rows", Rows(kCartPole, lead)}, {"stored", One("int32")}}));
+    Count("insert", what, state.With({{"rows", Rows(kCartPole, lead)}, {"first", One("int64")}}));
   };
   insert("1 row", ring, {});
   insert("64 rows", ring, {64});
@@ -197,7 +197,7 @@ void CountWeighted() {
   const Arguments buffer = Weighted(kCartPole, MixedWeights(kLarge));
   const auto insert = [&](const std::string &what, const Shape &lead, Argument priority) {
     Count("insert", what,
-          buffer.With({{"priority", std::move(priority)}, {"rows", Rows(kCartPole, lead)}, {"stored", One("int32")}}));
+          buffer.With({{"priority", std::move(priority)}, {"rows", Rows(kCartPole, lead)}, {"first", One("int64")}}));
   };
   insert("1 row, with weights", {}, Floats({1}));
   insert("64 rows, with weights", {64}, Floats({1}));
@@ -216,7 +216,7 @@ void CountWeighted() {
               one.With({{"handles", handles(256)}, {"priority", Floats(std::vector<float>(256, 0.7f))}}));
   CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // eligible
   CountGiving(0, "dead", "update", "64 of 2^20",
-              one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}}));
+              one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}, {"late", Int64({0})}}));
   Count("info", "64 of 2^20",
         one.With({{"handles", handles(64)},
                   {"priority", Zeros("float32", {64})},
@@ -246,8 +246,8 @@ void CountWeighted() {
   std::vector<double> delivered(kLarge, 1);
   delivered[0] = 0;  // the oldest row
   Count("insert", "1 row where one was delivered",
-        Weighted(kCartPole, delivered).With({{"row_rule", Doubles({0, 0, 1})}, {"priority", Floats({1})},
-                                             {"rows", Rows(kCartPole, {})}, {"stored", One("int32")}}));
+        Weighted(kCartPole, delivered).With({{"row_rule", Doubles({0, 0, 1, 0})}, {"priority", Floats({1})},
+                                             {"rows", Rows(kCartPole, {})}, {"first", One("int64")}}));
 }
 
 void CountWindows(const std::string &what, const Arguments &buffer, const Sampling &sampling, std::vector<Output> outputs) {
@@ -276,7 +276,7 @@ void CountSequences() {
           state.With({{"priority", Floats({1})},
                       {"ends", Flags(std::move(ends))},
                       {"rows", Rows(kCartPole, {n})},
-                      {"stored", One("int32")}}));
+                      {"first", One("int64")}}));
   };
   insert("1 row, with episodes", buffer, 1, {0});
   insert("1 row, with episodes, the last of its episode", buffer, 1, {1});
@@ -290,7 +290,7 @@ void CountSequences() {
   CountGiving(64, "removed", "delete", "64 rows, with episodes", one.With({{"handles", handles}}));
   CountGiving(1, "ended", "end_episodes", "1 that goes on", one.With({{"flag", Flags({1})}}));
   Count("advance", "64 rows go stale, with episodes",  // the clock, and the first row not found stale
-        one.With({{"clock", Int64({0, kSmall + kSmall / 2 - 64})},
+        one.With({{"clock", Int64({0, kSmall + kSmall / 2 - 64, 0})},
                   {"ticks", Int64({1})},
                   {"max_staleness", Int64({0})},
                   {"now", One("int64")}}));
@@ -335,19 +335,19 @@ void CountReservoirs() {
           state.With({{"row_serials", Int64(Range(0, kSmall, 2))},
                       {"serials", Int64({2 * kSmall, 0})},
                       {"rows", Rows(kCartPole, {64})},
-                      {"stored", One("int32")}}));
+                      {"first", One("int64")}}));
   };
   insert("64 rows into a reservoir", Ring(kCartPole, kSmall, 0));
   insert("64 rows into a reservoir, with weights",
          Weighted(kCartPole, Ones(kSmall))
-             .With({{"clock", Int64({2 * kSmall, 0})}, {"row_rule", Doubles({0, 0, 0})}, {"priority", Floats({1})}}));
+             .With({{"clock", Int64({2 * kSmall, 0, 0})}, {"row_rule", Doubles({0, 0, 0, 0})}, {"priority", Floats({1})}}));
 }
 
 // Functions for a buffer in shared memory.
 void CountShared() {
   Arguments buffer = Weighted(kCartPole, Ones(kSmall)).With({{"handles", Int64({0})},
                                                              {"rows", Rows(kCartPole, {1})},
-                                                             {"row_rule", Doubles({0, 0, 0})},
+                                                             {"row_rule", Doubles({0, 0, 0, 0})},
                                                              {"dead", One("int32")}});
   Placed placed(buffer.For(SignatureOf("update")));
   Arrays &arrays = placed.arrays();

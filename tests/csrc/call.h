@@ -149,9 +149,11 @@ class Arguments {
 
   bool Has(const std::string &name) const { return items_.count(name) > 0; }
   // True if a call takes an item of these arguments: all have a random state, which some operators take only for a
-  // reservoir.
+  // reservoir, and those with row state have counts, which `insert` takes only with versions.
   bool Has(const replay::Item &item) const {
-    return Has(std::string(item.name)) && (item.needs != replay::kReservoirGroup || Has("row_serials"));
+    if (item.needs == replay::kReservoirGroup && !Has("row_serials")) return false;
+    if (item.needs == replay::kVersionsGroup && !Has("version")) return false;
+    return Has(std::string(item.name));
   }
   void Remove(const std::string &name) { items_.erase(name); }
 

@@ -21,6 +21,7 @@ struct Groups {
   bool Reservoir() const { return there[replay::kReservoirGroup]; }
   bool RowState() const { return there[replay::kRowStateGroup]; }
   bool Time() const { return there[replay::kEpisodesGroup]; }
+  bool Versions() const { return there[replay::kVersionsGroup]; }
   bool Epochs() const { return there[replay::kEpochsGroup]; }
 };
 
@@ -56,9 +57,9 @@ Arguments StateOf(const Groups &groups) {
                         {"insertion_clocks", Int64({3, 5, 1, 2})},
                         {"weights", Doubles(FreshTree({3, 0, 2, 4}))},
                         {"max_priority", Make<float>("float32", {}, {4})},
-                        {"clock", Int64({5, 6})},
+                        {"clock", Int64({5, 6, 0})},
                         {"counts", Int64({100, 10, 20, 30, 40})},
-                        {"row_rule", Doubles({1, 0, 0})}});
+                        {"row_rule", Doubles({1, 0, 0, 0})}});
   }
   if (groups.Time()) {
     state = state.With(
@@ -77,14 +78,17 @@ const std::map<std::string, Example> &Examples() {
   static const std::map<std::string, Example> examples = {
       {"insert",
        [](const Groups &groups) {
-         Arguments arguments = {{"rows", ThreeRows()}, {"stored", One("int32")}};
+         Arguments arguments = {{"rows", ThreeRows()}, {"first", One("int64")}};
          if (groups.RowState()) arguments["priority"] = Floats({0.5f, 7, 3});
          if (groups.Time()) arguments["ends"] = Flags({0, 1, 0});
+         if (groups.Versions()) arguments = arguments.With({{"version", Int64({5, 0, 3})}, {"max_staleness", Int64({groups.Reservoir() ? -1 : 4})}});
          return arguments;
        }},
       {"update",
-       [](const Groups &) {
-         return Arguments{{"handles", Int64({8, 5, 6})}, {"rows", ThreeRows()}, {"dead", One("int32")}};
+       [](const Groups &groups) {
+         Arguments arguments = {{"handles", Int64({8, 5, 6})}, {"rows", ThreeRows()}, {"dead", One("int32")}};
+         if (groups.RowState()) arguments["late"] = Int64({0});
+         return arguments;
        }},
       {"read", [](const Groups &) { return Arguments{{"index", Int64({0, -1, 2})}, {"rows", ThreeRows()}}; }},
       {"sample",

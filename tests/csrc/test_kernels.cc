@@ -69,7 +69,7 @@ Arguments Ring() {
 
 Arguments InsertingIntoRing() {
   return Ring().With({{"rows", {Make<float>("float32", {2, 2}, {5, 5, 6, 6}), Make<uint8_t>("bool", {2}, {1, 0})}},
-                      {"stored", Int32(-1)}});
+                      {"first", Int64({-1})}});
 }
 
 Arguments Reading() {
@@ -97,7 +97,7 @@ void TestRingsByHand() {
   CHECK(insert.All("columns")[1].bytes == Make<uint8_t>("uint8", {4}, {0, 1, 0, 1}).bytes);
   CHECK(*insert["head"].as<int32_t>() == 3 && *insert["count"].as<int32_t>() == 4);
   CHECK(insert["serials"].bytes == Int64({11, 4}).bytes && insert["random_state"].bytes == Int64({0, 0}).bytes);
-  CHECK(*insert["stored"].as<int32_t>() == 4);
+  CHECK(*insert["first"].as<int64_t>() == 9);
 
   Arguments one = InsertingIntoRing();  // one row, without a leading axis
   one.All("rows") = {Make<float>("float32", {2}, {7, 8}), Make<uint8_t>("bool", {}, {0})};
@@ -162,10 +162,11 @@ void TestManyRowsInserted() {
     std::vector<float> rows(static_cast<size_t>(n));
     for (float &row : rows) row = ++written;
     Arguments after = ring;
-    CHECK(On(&ring, "insert", {{"rows", Floats(rows)}, {"stored", One("int32")}}, &after) == replay::kOk);
+    const int64_t before = ring["serials"].as<int64_t>()[0];
+    CHECK(On(&ring, "insert", {{"rows", Floats(rows)}, {"first", One("int64")}}, &after) == replay::kOk);
     const auto stored = static_cast<int64_t>(std::min<float>(written, kRows));
     const int64_t head = *ring["head"].as<int32_t>();
-    CHECK(*ring["count"].as<int32_t>() == stored && *after["stored"].as<int32_t>() == stored);
+    CHECK(*ring["count"].as<int32_t>() == stored && *after["first"].as<int64_t>() == before);
     for (int64_t i = 0; i < stored; ++i) {  // newest first
       CHECK(ring["columns"].as<float>()[(head + stored - 1 - i) % kRows] == written - static_cast<float>(i));
     }
@@ -290,11 +291,11 @@ void TestThreads() {
   auto insert = [&](int64_t number) {
     std::vector<int64_t> row(kWidth, number);
     int64_t row_shape[1] = {kWidth};
-    int32_t stored = 0;
-    void *params[] = {column.data(), &head, &count, serials, row.data(), &stored};
+    int64_t first = 0;
+    void *params[] = {column.data(), &head, &count, serials, row.data(), &first};
     int ndims[] = {2, 0, 0, 1, 1, 0};
     int64_t *shapes[] = {column_shape, scalar, scalar, two, row_shape, scalar};
-    const char *dtypes[] = {"int64", "int32", "int32", "int64", "int64", "int32"};
+    const char *dtypes[] = {"int64", "int32", "int32", "int64", "int64", "int64"};
     return replay_insert(6, params, ndims, shapes, dtypes, nullptr, nullptr);
   };
   auto sample = [&](std::vector<int64_t> *rows) {

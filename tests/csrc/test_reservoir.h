@@ -30,15 +30,15 @@ Arguments WeightedReservoir() {
                            {"insertion_clocks", Int64({1, 2, 0})},
                            {"weights", Doubles(FreshTree({1, 0, 0}))},
                            {"max_priority", Make<float>("float32", {}, {1})},
-                           {"clock", Int64({9, 10})},
+                           {"clock", Int64({9, 10, 0})},
                            {"counts", Int64({100, 10, 20, 30, 40})},
-                           {"row_rule", Doubles({1, 0, 0})}});
+                           {"row_rule", Doubles({1, 0, 0, 0})}});
 }
 
 Arguments InsertingInto(const Arguments &reservoir) {
   Arguments arguments = reservoir.With(
       {{"rows", {Make<float>("float32", {3, 2}, {3, 3, 4, 4, 5, 5}), Make<uint8_t>("bool", {3}, {1, 1, 1})}},
-       {"stored", One("int32")}});
+       {"first", One("int64")}});
   return reservoir.Has("weights") ? arguments.With({{"priority", Floats({2, 3, 4})}}) : arguments;
 }
 
@@ -96,12 +96,12 @@ void TestReservoirInsert() {
     CHECK(std::equal(kept.column.begin(), kept.column.end(), a["columns"].as<float>()));
     CHECK(std::equal(kept.row_serials.begin(), kept.row_serials.end(), a["row_serials"].as<int64_t>()));
     CHECK(a.All("columns")[1].as<uint8_t>()[2] == 1);
-    CHECK(*a["count"].as<int32_t>() == 3 && *a["stored"].as<int32_t>() == 3 && *a["head"].as<int32_t>() == 0);
+    CHECK(*a["count"].as<int32_t>() == 3 && *a["first"].as<int64_t>() == 12 && *a["head"].as<int32_t>() == 0);
     CHECK(a["serials"].bytes == Int64({15, 10}).bytes && a["random_state"].bytes == Int64({77, 5}).bytes);
     if (!reservoir.Has("weights")) continue;
     CHECK(HasLeaves(a, kept.leaves) && a["priorities"].bytes == Floats(kept.priorities).bytes);
     CHECK(a["use_counts"].bytes == Ints(kept.uses).bytes && a["insertion_clocks"].bytes == Int64(kept.clocks).bytes);
-    CHECK(*a["max_priority"].as<float>() == 4 && a["clock"].bytes == Int64({9, 10}).bytes);
+    CHECK(*a["max_priority"].as<float>() == 4 && a["clock"].bytes == Int64({9, 10, 0}).bytes);
   }
 }
 
@@ -167,7 +167,7 @@ void TestReservoirHandles() {
 void TestReservoirReset() {
   Arguments reset = FullReservoir().With({{"stored", One("int32")}});
   CHECK(Call("reset", &reset) == replay::kOk);
-  CHECK(reset["serials"].bytes == Int64({15, 15}).bytes && reset["clock"].bytes == Int64({0, 15}).bytes);
+  CHECK(reset["serials"].bytes == Int64({15, 15}).bytes && reset["clock"].bytes == Int64({0, 15, 0}).bytes);
   CHECK(*reset["count"].as<int32_t>() == 0 && HasLeaves(reset, {0, 0, 0}));
   Arguments again = InsertingInto(reset);  // the first rows of a new stream
   CHECK(Call("insert", &again) == replay::kOk);
@@ -186,14 +186,14 @@ void TestReservoirRefusals() {
     REFUSES("insert", insert, kBadArguments, a["rows"] = Zeros("float32", {3, 3}));
   }
   const Arguments insert = InsertingInto(WeightedReservoir());
-  REFUSES("insert", insert, kBadArguments, a["clock"] = Int64({9, 11}));
+  REFUSES("insert", insert, kBadArguments, a["clock"] = Int64({9, 11, 0}));
   REFUSES("insert", insert, kBadWeight, a["priority"] = Floats({-1}));
   // Rows of a reservoir go stale in the order of insertion, not of slots.
   const Arguments advance = WeightedReservoir().With(
       {{"ticks", Int64({1})}, {"max_staleness", Int64({4})}, {"now", One("int64")}});
   REFUSES("advance", advance, kBadArguments, );
   Arguments kept = advance.With({{"max_staleness", Int64({-1})}});
-  CHECK(Call("advance", &kept) == replay::kOk && kept["clock"].bytes == Int64({10, 10}).bytes);
+  CHECK(Call("advance", &kept) == replay::kOk && kept["clock"].bytes == Int64({10, 10, 0}).bytes);
 }
 
 void TestReservoir() {

@@ -30,9 +30,9 @@ Arguments Buffer(Reach reach) {
                       {"insertion_clocks", Int64({3, 5, 1, 2})},
                       {"weights", Doubles(FreshTree({3, 1, 2, 0}))},
                       {"max_priority", Make<float>("float32", {}, {4})},
-                      {"clock", Int64({5, 6})},
+                      {"clock", Int64({5, 6, 0})},
                       {"counts", Int64({100, 10, 20, 30, 40})},
-                      {"row_rule", Doubles({1, 0, 0})}};
+                      {"row_rule", Doubles({1, 0, 0, 0})}};
   if (reach == Reach::kRows) return buffer;
   return buffer.With({{"steps", Int64({8, 9, 6, 7})},
                       {"flags", Flags({0, 0, 0, 4})},  // serial 7 is deleted
@@ -41,7 +41,7 @@ Arguments Buffer(Reach reach) {
 
 Arguments Inserting(Reach reach) {
   Arguments arguments =
-      Buffer(reach).With({{"priority", Floats({0.5f, 7})}, {"rows", Floats({10, 11})}, {"stored", One("int32")}});
+      Buffer(reach).With({{"priority", Floats({0.5f, 7})}, {"rows", Floats({10, 11})}, {"first", One("int64")}});
   return reach == Reach::kRows ? arguments : arguments.With({{"ends", Flags({0})}});
 }
 Arguments UpdatingPriorities(Reach reach) {
@@ -115,7 +115,7 @@ void TestRowsByHand(Reach reach) {
   CHECK(*insert["max_priority"].as<float>() == 7 && insert["use_counts"].as<int32_t>()[3] == 0);
   CHECK(insert["insertion_clocks"].as<int64_t>()[2] == 5 && insert["priorities"].as<float>()[3] == 7);
   CHECK(insert["clock"].as<int64_t>()[1] == 8 && HasCounted(insert, {0, 0, 0, 0, 0}));
-  CHECK(*insert["stored"].as<int32_t>() == 4);
+  CHECK(*insert["first"].as<int64_t>() == 10);
 
   Arguments update = UpdatingPriorities(reach);
   CHECK(Call("update_priorities", &update) == replay::kOk);
@@ -145,7 +145,7 @@ void TestRowsByHand(Reach reach) {
   CHECK(Call("reset", &reset) == replay::kOk);
   CHECK(HasLeaves(reset, {0, 0, 0, 0}) && *reset["head"].as<int32_t>() == 0 && *reset["count"].as<int32_t>() == 0);
   CHECK(*reset["stored"].as<int32_t>() == 0 && reset["serials"].bytes == Int64({10, 10}).bytes);
-  CHECK(*reset["max_priority"].as<float>() == 1 && reset["clock"].bytes == Int64({0, 10}).bytes);
+  CHECK(*reset["max_priority"].as<float>() == 1 && reset["clock"].bytes == Int64({0, 10, 0}).bytes);
   CHECK(reset["priorities"].bytes == Floats({0, 0, 0, 0}).bytes && reset["use_counts"].bytes == Ints({0, 0, 0, 0}).bytes);
   CHECK(reset["insertion_clocks"].bytes == Int64({0, 0, 0, 0}).bytes && HasCounted(reset, {0, 0, 0, 0, 0}));
   if (reach == Reach::kWindows) {
@@ -212,9 +212,9 @@ Arguments Empty(Reach reach, int64_t capacity) {
                       {"insertion_clocks", Zeros("int64", {capacity})},
                       {"weights", Doubles(FreshTree(std::vector<double>(static_cast<size_t>(capacity))))},
                       {"max_priority", Make<float>("float32", {}, {1})},
-                      {"clock", Int64({0, 0})},
+                      {"clock", Int64({0, 0, 0})},
                       {"counts", Zeros("int64", {5})},
-                      {"row_rule", Doubles({0.6, 1e-6, 0})}};
+                      {"row_rule", Doubles({0.6, 1e-6, 0, 0})}};
   if (reach == Reach::kRows) return buffer;
   return buffer.With({{"steps", Zeros("int64", {capacity})},
                       {"flags", Zeros("uint8", {capacity})},
@@ -249,12 +249,12 @@ void TestOrderByHand(Reach reach) {
     CHECK(Call("sample", &sample) == replay::kTooFewRows);
   }
   Arguments insert = Inserting(reach);  // two rows, over serials 6 and 7
-  insert["row_rule"] = Doubles({0, 0, 1});
+  insert["row_rule"] = Doubles({0, 0, 1, 0});
   REFUSES("insert", insert, kFull, a["weights"] = Doubles(FreshTree({1, 1, 1, 0})));
   insert["weights"] = Doubles(FreshTree({1, 1, 0, 0}));
   CHECK(Call("insert", &insert) == replay::kOk && HasLeaves(insert, {1, 1, 1, 1}));
   insert = Inserting(reach);
-  insert["row_rule"] = Doubles({0, 0, 1});
+  insert["row_rule"] = Doubles({0, 0, 1, 0});
   insert["weights"] = Doubles(FreshTree({0, 1, 0, 0}));  // three slots are free
   insert["rows"] = Floats({10, 11, 12, 13});
   insert["priority"] = Floats({1});
@@ -279,7 +279,7 @@ void TestManyOperations(Reach reach) {
         const int64_t n = 1 + below(below(20) == 0 ? 90 : 7);
         std::vector<float> priorities;
         for (int64_t k = 0; k < n; ++k) priorities.push_back(static_cast<float>(below(1000)));
-        Arguments rows = {{"priority", Floats(priorities)}, {"rows", Floats(priorities)}, {"stored", One("int32")}};
+        Arguments rows = {{"priority", Floats(priorities)}, {"rows", Floats(priorities)}, {"first", One("int64")}};
         if (reach == Reach::kWindows) rows["ends"] = Flags({static_cast<uint8_t>(below(2))});
         status = On(&buffer, "insert", rows);
         break;
@@ -340,8 +340,8 @@ void RefusesBadBuffer(const std::string &name, const Arguments &arguments) {
   REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({3, 0}));  // fewer than stored
   REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({10, -1}));
   REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({10, 7}));  // a row inserted before the last reset
-  REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 5}));     // an evicted row
-  REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 11}));
+  REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 5, 0}));     // an evicted row
+  REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 11, 0}));
   if (SignatureOf(name).Find("weights") >= 0) {
     REFUSES(name, arguments, kBadArguments, a["weights"] = Zeros("float64", {18}));
   }

@@ -23,11 +23,12 @@ Arguments SharedRing() {
           {"max_priority", Floats({4})},
           {"use_counts", Zeros("int32", {4})},
           {"insertion_clocks", Int64({0, 0, 0, 0})},
-          {"clock", Int64({0, 4})},
+          {"clock", Int64({0, 4, 0})},
           {"counts", Int64({0, 0, 0, 0, 0})},
-          {"row_rule", Doubles({1, 0, 0})},
+          {"row_rule", Doubles({1, 0, 0, 0})},
           {"handles", Int64({0})},
           {"rows", {Zeros("float32", {2})}},
+          {"late", Int64({0})},
           {"dead", Int32(0)}};
 }
 

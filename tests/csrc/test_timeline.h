@@ -20,7 +20,7 @@ constexpr int64_t kPast = 2, kFuture = 3, kStride = 2;
 Arguments EmptyTimeline(int64_t capacity, int64_t pad_end, int64_t streams, int64_t max_length = 0) {
   return Empty(Reach::kWindows, capacity)
       .With({{"columns", Zeros("int64", {capacity})},
-             {"row_rule", Doubles({0, 0, 0})},
+             {"row_rule", Doubles({0, 0, 0, 0})},
              {"window_rule", Int64({kPast, kFuture, kStride, pad_end, streams, max_length})}});
 }
 
@@ -29,7 +29,7 @@ int InsertRows(Arguments *buffer, std::vector<int64_t> rows, std::vector<uint8_t
             {{"rows", Int64(std::move(rows))},
              {"priority", Floats({1})},
              {"ends", Flags(std::move(ends))},
-             {"stored", One("int32")}});
+             {"first", One("int64")}});
 }
 
 // The twin: every row ever inserted, and its history.
@@ -217,7 +217,7 @@ void TestStaleRows() {
 
 void TestTimelineRefusals() {
   const Arguments insert = SevenRows().With(
-      {{"rows", Int64({1, 2})}, {"priority", Floats({1})}, {"ends", Flags({0, 1})}, {"stored", One("int32")}});
+      {{"rows", Int64({1, 2})}, {"priority", Floats({1})}, {"ends", Flags({0, 1})}, {"first", One("int64")}});
   RefusesBadRule("insert", insert);
   REFUSES("insert", insert, kBadArguments, a["ends"] = Flags({0, 0, 0}));
   REFUSES("insert", insert, kBadWeight, a["priority"] = Floats({-1}));

@@ -39,7 +39,8 @@ BUFFERS: dict[str, tuple[str, ...]] = {
 }
 UNIFORM, BY_RANK, BY_PRIORITY, OLDEST_FIRST, NEWEST_FIRST, IN_EPOCHS = range(6)
 BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG, TOO_MANY = range(1, 7)
-FULL = 10
+FULL, BAD_VERSION = 10, 11
+PENDING = -(2**31)
 FIXED = {
     windows.MASK: "bool", windows.RELABELLED: "bool", windows.DISCOUNT: "float32", windows.LENGTH: "int32",
     windows.CHAIN: "int32", windows.HANDLE: "int64", windows.WEIGHT: "float32", windows.GIVEN: "bool",
@@ -121,6 +122,7 @@ class Case:
             pair.hold(name, self.noise((c, *shape), dtype))
         alpha = rng.choice([0.0, 0.6])
         keep = 0 if alpha or "reservoir" in groups else int(rng.integers(2))
+        late = float(rng.choice([0, 0, PENDING + 3]))
         self.draw = UNIFORM if "row_state" not in groups else BY_PRIORITY if alpha else BY_RANK
         self.streams = int(min(c, rng.choice([1, 1, 2, 5]))) if "episodes" in groups else 1
         rule = [rng.integers(4), rng.integers(1, 7), 1, rng.integers(2), self.streams, rng.choice([0, 40])]
@@ -129,8 +131,8 @@ class Case:
             "random_state": np.array([rng.integers(-(2**62), 2**62), 0]), "row_serials": np.full(c, -1),
             "weights": initial_weights(c), "priorities": np.zeros(c, np.float32),
             "max_priority": np.ones(1, np.float32), "use_counts": np.zeros(c, np.int32),
-            "insertion_clocks": np.zeros(c, np.int64), "clock": np.zeros(2, np.int64),
-            "counts": np.zeros(5, np.int64), "row_rule": np.array([alpha, 1e-6, keep]), "beta": np.array([0.4]),
+            "insertion_clocks": np.zeros(c, np.int64), "clock": np.zeros(3, np.int64),
+            "counts": np.zeros(5, np.int64), "row_rule": np.array([alpha, 1e-6, keep, late]), "beta": np.array([0.4]),
             "steps": np.zeros(c, np.int64), "flags": np.zeros(c, np.uint8), "window_rule": np.array(rule),
             "epoch": np.zeros(5, np.int64), "epoch_rule": np.array([rng.integers(2), *divide(rng)]),
         }  # fmt: skip
@@ -170,8 +172,8 @@ class Case:
             values[0] = 0
         return values
 
-    def run(self, operator: str, **given: Any) -> int:
-        return self.pair.run(operator, self.groups, self.columns, **given)[0]
+    def run(self, operator: str, more: tuple[str, ...] = (), **given: Any) -> int:
+        return self.pair.run(operator, self.groups + more, self.columns, **given)[0]
 
     def insert(self) -> int:
         n = self.some()
@@ -182,7 +184,14 @@ class Case:
             ends = (self.rng.random(n if self.rng.integers(2) else 1) < 0.15).astype(np.uint8)
             ends[ends > 0] = self.rng.choice([1, 1, 3], int(ends.sum()))
             given["ends"] = ends
-        return self.run("insert", **given)
+        if "row_state" not in self.groups or self.rng.random() < 0.6:
+            return self.run("insert", **given)
+        now = int(self.pair["clock"][0])
+        version = now - self.rng.integers(0, 6, n if self.rng.integers(2) else 1)
+        if self.rng.random() < 0.9:
+            version = np.maximum(version, 0)
+        given["max_staleness"] = np.array([-1 if "reservoir" in self.groups else self.rng.choice([-1, 3, 10])])
+        return self.run("insert", ("versions",), version=version, **given)
 
     def read(self) -> int:
         n, count = self.some(), max(int(self.pair["count"]), 0)
@@ -196,7 +205,8 @@ class Case:
         first = int(self.rng.integers(len(self.columns)))
         handles = self.handles(self.some())
         rows = self.rows(len(handles))[first:]
-        return self.pair.run("update", self.groups, self.columns[first:], handles=handles, rows=rows)[0]
+        late = {"late": np.array([self.rng.integers(4)])} if "row_state" in self.groups else {}
+        return self.pair.run("update", self.groups, self.columns[first:], handles=handles, rows=rows, **late)[0]
 
     def outputs(self) -> list[Output]:
         if self.kind:
@@ -291,7 +301,7 @@ def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 14) 
 @pytest.mark.parametrize("buffer", [name for name in BUFFERS if "episodes" not in BUFFERS[name]])
 def test_buffers_of_rows(pair: Pair, buffer: str):
     expected = {BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE} | (
-        {"row_state": {BAD_WEIGHT, FULL}, "row_state in a reservoir": {BAD_WEIGHT}}.get(buffer, set())
+        {"row_state": {BAD_WEIGHT, FULL, BAD_VERSION}, "row_state in a reservoir": {BAD_WEIGHT, BAD_VERSION}}.get(buffer, set())
     )
     seen = drive(pair, BUFFERS[buffer])
     assert seen >= {0, *expected}, seen
@@ -325,7 +335,7 @@ def test_a_shuffle_of_more_than_a_block_holds(pair: Pair, buffer: str):
     case.capacity, case.columns, case.schema = 100_000, ["slots"], [((), "int64")]
     pair.hold("slots", np.arange(case.capacity))
     pair.hold("weights", initial_weights(case.capacity))
-    pair.hold("row_rule", np.array([0.0, 1e-6, 0.0]))
+    pair.hold("row_rule", np.array([0.0, 1e-6, 0.0, 0.0]))
     for name in ("priorities", "use_counts", "insertion_clocks"):
         pair.hold(name, np.zeros(case.capacity, pair[name].dtype))
     given = {"priority": "max_priority"} if "row_state" in case.groups else {}

@@ -135,7 +135,7 @@ class Held(nn.Cell):
         wait_for_work()
         count = self.capacity if count is None else count
         for parameter, value in zip(
-            (self.head, self.count, self.serials, self.clock), (head, count, [head + count, 0], [0, head])
+            (self.head, self.count, self.serials, self.clock), (head, count, [head + count, 0], [0, head, 0])
         ):
             overwrite(parameter, np.array(value))
         slots, sums = self.read(Tensor(filled), Tensor(slices))

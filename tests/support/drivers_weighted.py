@@ -31,6 +31,16 @@ class WeightedCalls(Calls):
         return self.buffer.size()
 
     @ms.jit
+    def insert_made(self, version, *rows):
+        self.buffer.insert(rows, version=version)
+        return self.buffer.size()
+
+    @ms.jit
+    def insert_made_with(self, version, priority, *rows):
+        self.buffer.insert(rows, priority=priority, version=version)
+        return self.buffer.size()
+
+    @ms.jit
     def sample_handles(self):
         return self.buffer.sample(with_indices=True)
 
@@ -63,8 +73,9 @@ class WeightedCalls(Calls):
 class EagerWeighted(Eager):
     """Calls the methods from Python, with NumPy arrays and Python scalars in and out."""
 
-    def insert(self, rows: Sequence[Any], priority: Any = None) -> None:
+    def insert(self, rows: Sequence[Any], priority: Any = None, version: Any = None) -> None:
         given = {} if priority is None else {"priority": priority}
+        given |= {} if version is None else {"version": version}
         assert self.buffer.insert(list(rows), **given) is self.buffer
 
     def sample_handles(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
@@ -96,11 +107,16 @@ class CompiledWeighted(Compiled):
 
     functions = WeightedCalls
 
-    def insert(self, rows: Sequence[Any], priority: Any = None) -> None:
-        if priority is None:
-            super().insert(rows)
+    def insert(self, rows: Sequence[Any], priority: Any = None, version: Any = None) -> None:
+        if priority is None and version is None:
+            return super().insert(rows)
+        given = [] if version is None else [Tensor(version, ms.int64)]
+        given += [] if priority is None else [Tensor(priority, ms.float32)]
+        if version is None:
+            function = self.calls.insert_with
         else:
-            self.calls.insert_with(Tensor(priority, ms.float32), *(Tensor(row) for row in rows)).asnumpy()
+            function = self.calls.insert_made if priority is None else self.calls.insert_made_with
+        function(*given, *(Tensor(row) for row in rows)).asnumpy()
 
     def sample_handles(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
         if sample_range is None:

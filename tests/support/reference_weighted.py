@@ -65,21 +65,28 @@ class UniformTwin(ReferenceRing):
     def forget(self) -> None:
         """Clear the state of all slots."""
         self.records = [Record() for _ in range(self.capacity)]
-        self.now = 0
+        self.now = self.unordered = 0
         self.max_priority = 1.0
 
     def weight_of(self, priority: float) -> float:
         return float(np.float32((float(np.float32(priority)) + self.epsilon) ** self.alpha))
 
-    def insert(self, rows: list[Any], priority: Any = None) -> None:
-        """Append rows with one priority for all, or one for each."""
+    def insert(self, rows: list[Any], priority: Any = None, version: Any = None) -> None:
+        """Append rows with one priority and version for all, or one for each."""
         given = np.float32(self.max_priority if priority is None else priority)
-        for row, value in zip(rows, np.broadcast_to(given, len(rows)).tolist(), strict=True):
+        versions = self.versions_of(rows, version)
+        for row, value, made in zip(rows, np.broadcast_to(given, len(rows)).tolist(), versions, strict=True):
             record = self.records[(self.inserted - self.base) % self.capacity]
-            record.serial, record.uses, record.inserted_at, record.removed = self.inserted, 0, self.now, False
+            record.serial, record.uses, record.inserted_at, record.removed = self.inserted, 0, made, False
             record.priority, record.weight = value, self.weight_of(value)
             super().insert([row])
             self.max_priority = max(self.max_priority, value)
+            self.unordered = self.inserted if made < self.now else self.unordered
+        if version is not None:
+            self.advance(0)
+
+    def versions_of(self, rows: list[Any], version: Any) -> list[int]:
+        return np.broadcast_to(self.now if version is None else version, len(rows)).tolist()
 
     def reset(self) -> None:
         super().reset()
@@ -172,7 +179,7 @@ class UniformTwin(ReferenceRing):
             "max_priority": self.max_priority,
             "use_counts": [~record.uses if record.removed else record.uses for record in self.records],
             "insertion_clocks": [record.inserted_at for record in self.records],
-            "clock": [self.now, self.oldest_fresh()],
+            "clock": [self.now, self.oldest_fresh(), self.unordered],
             "counts": list(self.counts.values()),
         }
 
@@ -188,14 +195,15 @@ class ReservoirTwin(UniformTwin):
         unit = ((random_bits(mix(self.key), serial) >> 11) + 1) * 2.0**-53
         return earlier if earlier < self.capacity else math.ceil(unit * (earlier + 1)) - 1
 
-    def insert(self, rows: list[Any], priority: Any = None) -> None:
-        for row in rows:
+    def insert(self, rows: list[Any], priority: Any = None, version: Any = None) -> None:
+        for row, made in zip(rows, self.versions_of(rows, version), strict=True):
             slot = self.place(self.inserted)
             if slot < self.capacity:
                 record = self.records[slot] = Record()
-                record.serial, record.inserted_at, record.priority, record.weight = self.inserted, self.now, 1.0, 1.0
+                record.serial, record.inserted_at, record.priority, record.weight = self.inserted, made, 1.0, 1.0
                 self.slots[slot] = row
             self.inserted += 1
+            self.unordered = self.inserted if made < self.now else self.unordered
 
     @property
     def size(self) -> int:

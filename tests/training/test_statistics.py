@@ -130,6 +130,7 @@ def test_against_what_is_known_of_each_row():
         assert (values["priority_min"], values["priority_max"]) == (priority[live].min(), priority[live].max())
         assert histograms["priority"].counts.tolist() == in_bins(histograms["priority"], priority[live])
         assert histograms["age"].counts.tolist() == in_bins(histograms["age"], inserted - 1 - handles[live])
+        assert histograms["staleness"].counts.tolist() == in_bins(histograms["staleness"], staleness[live])
         assert all(histogram.counts.sum() == live.sum() for histogram in histograms.values())
     removed = values["used_up"], values["stale"], values["deleted"], values["dead_handles"]
     assert min(removed) > 10

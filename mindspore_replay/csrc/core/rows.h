@@ -68,6 +68,7 @@ struct RowRule {
   double alpha;
   double epsilon;
   double keep;  // 1: an insertion may not evict a row that can still be drawn
+  double late;  // use count of a new row: 0, or that of a pending row
 
   // Rounded to float32, so that power functions that differ in the last bits of a double give the same result. A
   // subnormal priority counts as 0 everywhere, as MindSpore's threads flush subnormals.
@@ -77,10 +78,11 @@ struct RowRule {
   }
 };
 
-// The learner's clock, and the serial number of the oldest row not found stale.
+// The learner's clock.
 struct Clock {
   int64_t now;
-  int64_t fresh;
+  int64_t fresh;      // serial number of the oldest row not found stale
+  int64_t unordered;  // from this serial number on, a row's clock is that of its insertion, and they are in order
 };
 
 constexpr int64_t kLastClock = int64_t{1} << 62;  // the largest value of the clock
@@ -94,22 +96,38 @@ struct Counts {
   int64_t dead;     // invalid handles that were skipped; -1 and less stand for no row and are not counted
 };
 
+// A row is pending, and not drawn, until its late columns are written: its use count is kPending plus a bit for each that
+// is missing.
+constexpr int32_t kPending = std::numeric_limits<int32_t>::min();
+constexpr int32_t kMissing = (1 << 16) - 1;  // the bits
+constexpr int32_t kMostUses = ~(kPending + kMissing + 1);
+
 struct RowState {
   SumTree tree;
   float *priorities;
   float *max_priority;
-  int32_t *use_counts;  // of a removed row: bitwise complement
+  int32_t *use_counts;  // of a removed row: bitwise complement; of a pending row: see kPending
   int64_t *insertion_clocks;
   Clock *clock;
   Counts *counts;
   const RowRule *rule;
 
+  // True if the row in a slot is not drawn: removed or pending.
   REPLAY_BOTH bool Removed(int64_t slot) const { return use_counts[slot] < 0; }
+  REPLAY_BOTH bool Pending(int64_t slot) const { return use_counts[slot] <= kPending + kMissing; }
+  REPLAY_BOTH bool HasLate() const { return rule->late != 0; }
+
+  REPLAY_BOTH int32_t Uses(int64_t slot) const {
+    return Pending(slot) ? 0 : Removed(slot) ? ~use_counts[slot] : use_counts[slot];
+  }
 
   // True if the row in a slot is older than `max_staleness`.
   REPLAY_BOTH bool Stale(int64_t slot, int64_t max_staleness) const {
     return clock->now - insertion_clocks[slot] > max_staleness;
   }
+
+  // True if rows can be of this version.
+  REPLAY_BOTH bool IsVersion(int64_t version) const { return version >= 0 && version <= clock->now; }
 
   // Returns the logical position of the first of the ring's rows that can be drawn; their number if none can.
   REPLAY_BOTH int64_t FirstEligible(const Cursors &ring) const {
@@ -119,10 +137,21 @@ struct RowState {
     return slot < ring.head ? slot - ring.head + ring.capacity : slot - ring.head;
   }
 
+  // Returns the logical position of the first of the ring's rows that can be drawn, or the first of the pending rows
+  // less `reach` if that is before it; their number if there is none.
+  REPLAY_BOTH int64_t FirstNeeded(const Cursors &ring, int64_t reach) const {
+    const int64_t eligible = FirstEligible(ring);
+    if (!HasLate()) return eligible;
+    for (int64_t row = 0; row < ring.count && row - reach < eligible; ++row) {
+      if (Pending(SlotOf(row, ring.head, ring.capacity))) return row - reach;
+    }
+    return eligible;
+  }
+
   // Initializes the state of a new row, but for its weight.
   REPLAY_BOTH void Begin(int64_t slot, float priority) const {
     priorities[slot] = priority;
-    use_counts[slot] = 0;
+    use_counts[slot] = static_cast<int32_t>(rule->late);
     insertion_clocks[slot] = clock->now;
   }
 
@@ -135,16 +164,36 @@ struct RowState {
     changed->push_back(slot);
   }
 
+  // Returns the weight of a new row.
+  REPLAY_BOTH double FirstWeight(float priority) const { return HasLate() ? 0 : (*rule)(priority); }
+
+  // Notes that late columns of a row were written. Returns true if it was pending and no column is missing any more.
+  REPLAY_BOTH bool Arrives(int64_t slot, int32_t written) const {
+    if (!Pending(slot)) return false;
+    const int32_t missing = use_counts[slot] & kMissing & ~written;
+    if (missing != 0) use_counts[slot] = kPending + missing;
+    return missing == 0;
+  }
+
+  // Marks a row as removed.
+  REPLAY_BOTH void Mark(int64_t slot) const {
+    if (Pending(slot)) {
+      use_counts[slot] = ~0;
+    } else if (!Removed(slot)) {
+      use_counts[slot] = ~use_counts[slot];
+    }
+  }
+
   // Makes a row ineligible.
   template <typename Changed>
   REPLAY_BOTH void Remove(int64_t slot, Changed *changed) const {
-    use_counts[slot] = ~use_counts[slot];
+    Mark(slot);
     Set(slot, 0, changed);
   }
 
   // Counts a delivery of each slot, then removes the rows that reached `max_use` deliveries; 0 is no limit.
   void Deliver(const int64_t *slots, int64_t n, int64_t max_use) const {
-    for (int64_t i = 0; i < n; ++i) use_counts[slots[i]] += use_counts[slots[i]] < std::numeric_limits<int32_t>::max();
+    for (int64_t i = 0; i < n; ++i) use_counts[slots[i]] += use_counts[slots[i]] < kMostUses;
     counts->drawn += n;
     if (max_use == 0) return;
     std::vector<int64_t> used_up;
@@ -166,6 +215,7 @@ struct RowState {
     fill(max_priority, 1, 1.0f);
     fill(&clock->now, 1, int64_t{0});
     fill(&clock->fresh, 1, fresh);
+    fill(&clock->unordered, 1, int64_t{0});
   }
 };
 
@@ -179,7 +229,10 @@ class Alone {
   REPLAY_BOTH const RowState &row_state() const { return row_state_; }
 
   // Returns the slot of an eligible start row, or -1.
-  REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return StoredSlot(handle); }
+  REPLAY_BOTH int64_t StartSlot(int64_t handle) const {
+    const int64_t slot = places_.SlotOf(handle);
+    return slot >= 0 && !row_state_.Removed(slot) ? slot : -1;
+  }
 
   // Returns the slot of a row that is stored and not deleted, or -1.
   REPLAY_BOTH int64_t StoredSlot(int64_t handle) const {
@@ -187,7 +240,7 @@ class Alone {
     return slot >= 0 && !Deleted(slot) ? slot : -1;
   }
 
-  REPLAY_BOTH bool Deleted(int64_t slot) const { return row_state_.Removed(slot); }
+  REPLAY_BOTH bool Deleted(int64_t slot) const { return row_state_.Removed(slot) && !row_state_.Pending(slot); }
 
   template <typename Changed>
   REPLAY_BOTH void Delete(int64_t slot, Changed *changed) const {
@@ -198,10 +251,17 @@ class Alone {
   void Settle(int64_t) const {}
 
   // Returns the number of rows, from the oldest on, that no sample will need.
-  REPLAY_BOTH int64_t Unneeded() const { return row_state_.FirstEligible(places_); }
+  REPLAY_BOTH int64_t Unneeded() const { return row_state_.FirstNeeded(places_, 0); }
 
   // The initial weight of a row.
-  REPLAY_BOTH double FirstWeight(double weight) const { return weight; }
+  REPLAY_BOTH double FirstWeight(float priority) const { return row_state_.FirstWeight(priority); }
+
+  // Makes a row eligible whose late columns have been written.
+  template <typename Changed>
+  REPLAY_BOTH void Complete(int64_t slot, Changed *changed) const {
+    row_state_.use_counts[slot] = 0;
+    row_state_.Set(slot, (*row_state_.rule)(row_state_.priorities[slot]), changed);
+  }
 
   template <typename Fill>
   REPLAY_BOTH void Reset(const Fill &) const {}
@@ -218,12 +278,12 @@ void SetRowStates(const Reach &reach, int64_t n, const float *priorities, int64_
              std::vector<int64_t> *changed) {
   const RowState &row_state = reach.row_state();
   const float first = priorities[0];
-  const double first_weight = reach.FirstWeight((*row_state.rule)(first));
+  const double first_weight = reach.FirstWeight(first);
   const float largest = *std::max_element(priorities, priorities + given);
   for_each([&](int64_t row, int64_t slot) {
     const float priority = given == n ? priorities[row] : first;
     row_state.Begin(slot, priority);
-    row_state.Set(slot, given == n ? reach.FirstWeight((*row_state.rule)(priority)) : first_weight, changed);
+    row_state.Set(slot, given == n ? reach.FirstWeight(priority) : first_weight, changed);
   });
   *row_state.max_priority = std::max(*row_state.max_priority, largest);
 }
@@ -252,22 +312,48 @@ int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
   return deleted;
 }
 
-// Advances the clock and deletes the rows older than `max_staleness`; -1 is no limit. Rows are in the order of their
-// clocks, and each goes stale once.
+// Makes rows eligible whose last late columns were written; `written` has a bit for each of these columns.
 template <typename Reach>
-void Advance(const Reach &reach, int64_t steps, int64_t max_staleness) {
+void Complete(const Reach &reach, const std::vector<int64_t> &slots, int64_t written) {
+  std::vector<int64_t> changed;
+  for (const int64_t slot : slots) {
+    if (slot >= 0 && reach.row_state().Arrives(slot, static_cast<int32_t>(written))) reach.Complete(slot, &changed);
+  }
+  reach.row_state().tree.Refresh(&changed);
+}
+
+// Deletes the rows older than `max_staleness`, from the oldest not found stale before, to the first that is not stale now
+// and has none older behind it; -1 is no limit.
+template <typename Reach>
+void DeleteStale(const Reach &reach, int64_t max_staleness) {
   const RowState &row_state = reach.row_state();
-  row_state.clock->now += steps;
+  Clock *clock = row_state.clock;
   if (max_staleness < 0) return;
   std::vector<int64_t> changed;
-  for (; row_state.clock->fresh < reach.places().inserted; ++row_state.clock->fresh) {
-    const int64_t slot = reach.places().SlotOf(row_state.clock->fresh);
-    if (!row_state.Stale(slot, max_staleness)) break;
-    if (reach.Deleted(slot)) continue;
-    ++row_state.counts->stale;
-    reach.Delete(slot, &changed);
+  int64_t fresh = -1, serial = clock->fresh;
+  for (; serial < reach.places().inserted && (fresh < 0 || serial < clock->unordered); ++serial) {
+    const int64_t slot = reach.places().SlotOf(serial);
+    if (!row_state.Stale(slot, max_staleness)) {
+      if (fresh < 0) fresh = serial;
+    } else if (!reach.Deleted(slot)) {
+      ++row_state.counts->stale;
+      reach.Delete(slot, &changed);
+    }
   }
+  clock->fresh = fresh < 0 ? serial : fresh;
   row_state.tree.Refresh(&changed);
+}
+
+// Sets the clocks of the newest n rows to the versions that made them, one for all or one for each.
+template <typename Reach>
+void SetVersions(const Reach &reach, int64_t n, const int64_t *versions, int64_t given) {
+  const RowState &row_state = reach.row_state();
+  const int64_t first = reach.places().inserted - n;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t slot = reach.places().SlotOf(first + i), version = versions[given == n ? i : 0];
+    if (slot >= 0) row_state.insertion_clocks[slot] = version;
+    if (version < row_state.clock->now) row_state.clock->unordered = first + i + 1;
+  }
 }
 
 // Sets the priorities of eligible start rows; of repeated handles the last one counts. Returns the number of invalid

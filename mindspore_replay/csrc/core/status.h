@@ -16,6 +16,7 @@ enum Status : int {
   kNoLock = 8,           // CPU: the buffer in shared memory was closed, or its lock is not usable
   kOpenEpisode = 9,      // CPU: the newest rows are an open episode of another process
   kFull = 10,            // no room for new rows: rows that can still be drawn would be evicted
+  kBadVersion = 11,      // the version of a new row is negative, or newer than the clock
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 

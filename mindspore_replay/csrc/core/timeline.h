@@ -20,7 +20,7 @@ namespace replay {
 enum RowFlag : uint8_t {
   kEnd = 1,      // the last row of its episode
   kFinal = 2,    // holds only the observation after its episode: read, but never drawn
-  kDeleted = 4,  // no window may contain it
+  kDeleted = 4,  // no window may contain it: it is deleted or pending
 };
 
 // The rule for valid windows, in steps of one stream; laid out as in its Tensor.
@@ -124,7 +124,7 @@ class Timeline {
   }
 
   // The initial weight of a row: zero until its windows are complete.
-  REPLAY_BOTH double FirstWeight(double) const { return 0; }
+  REPLAY_BOTH double FirstWeight(float) const { return 0; }
 
   // Updates the state after an insertion of n rows; the cursors have moved and the new rows are marked.
   void Insert(const RingWrite &plan, int64_t n, const uint8_t *ends, int64_t given, const std::vector<int64_t> &steps,
@@ -139,6 +139,7 @@ class Timeline {
     const int64_t slot = SlotOf(i, plan.slot, ring_.capacity);
     steps_[slot] = steps[plan.skipped + i];
     flags_[slot] = ends[of_each ? plan.skipped + i : 0];
+    if (row_state_.HasLate()) Hold(slot);
   }
 
   // Serial number up to which rows, from the oldest on, may have lost their past to an insertion.
@@ -217,26 +218,41 @@ class Timeline {
     return slot >= 0 && !Deleted(slot) ? slot : -1;
   }
 
-  REPLAY_BOTH bool Deleted(int64_t slot) const { return (flags_[slot] & kDeleted) != 0; }
+  REPLAY_BOTH bool Deleted(int64_t slot) const { return (flags_[slot] & kDeleted) != 0 && !row_state_.Pending(slot); }
 
   // Marks a row as deleted: no window contains it any more.
   template <typename Changed>
   REPLAY_BOTH void Delete(int64_t slot, Changed *changed) const {
     flags_[slot] |= kDeleted;
-    if (!row_state_.Removed(slot)) row_state_.use_counts[slot] = ~row_state_.use_counts[slot];
+    row_state_.Mark(slot);
     ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { row_state_.Set(start, 0, changed); });
+  }
+
+  // Makes the starts eligible whose windows a row completes, since its late columns have been written.
+  template <typename Changed>
+  REPLAY_BOTH void Complete(int64_t slot, Changed *changed) const {
+    Release(slot);
+    ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { Judge(ring_.HandleOf(start), changed); });
+  }
+
+  // Ends the wait for late columns of a row.
+  REPLAY_BOTH void Release(int64_t slot) const {
+    flags_[slot] &= static_cast<uint8_t>(~kDeleted);
+    row_state_.use_counts[slot] = 0;
   }
 
   // Completes a deletion that was interrupted.
   void Settle(int64_t slot) const {
-    if (Deleted(slot) && !row_state_.Removed(slot)) row_state_.use_counts[slot] = ~row_state_.use_counts[slot];
+    if (row_state_.Pending(slot)) flags_[slot] |= kDeleted;
+    if (Deleted(slot)) row_state_.Mark(slot);
   }
 
   // Returns the number of rows, from the oldest on, that no sample will need: the newest rows may become starts, and a
   // start needs its past.
   REPLAY_BOTH int64_t Unneeded() const {
     const int64_t open = ring_.count - (rule_.future - 1) * rule_.streams;
-    const int64_t needed = std::min(row_state_.FirstEligible(ring_), open) - rule_.past * rule_.streams;
+    const int64_t needed =
+        std::min(row_state_.FirstNeeded(ring_, ring_.count - open), open) - rule_.past * rule_.streams;
     return std::max<int64_t>(needed, 0);
   }
 
@@ -295,6 +311,15 @@ class Timeline {
   }
 
  private:
+  // Marks a new row as pending, unless it holds only an observation.
+  REPLAY_BOTH void Hold(int64_t slot) const {
+    if (flags_[slot] & kFinal) {
+      row_state_.use_counts[slot] = 0;
+    } else {
+      flags_[slot] |= kDeleted;
+    }
+  }
+
   // Returns a lower bound of the steps that follow a row, for a single stream: rows without flags before the ring
   // wraps, tested eight at a time.
   REPLAY_BOTH int64_t Unmarked(int64_t serial, int64_t slot, int64_t limit) const {

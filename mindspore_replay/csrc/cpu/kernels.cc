@@ -39,9 +39,16 @@ struct Insertion {
   int64_t given = 0;
   const uint8_t *ends = nullptr;  // likewise, for rows that know their episode
   int64_t given_ends = 0;
+  const int64_t *versions = nullptr;  // likewise, if they are given
+  int64_t given_versions = 0;
+  int64_t max_staleness = -1;  // with versions
   std::vector<int64_t> steps;
 
-  float PriorityOf(int64_t row, int64_t n) const { return priorities[given == n ? row : 0]; }
+  // Initializes the state of a row, but for its weight.
+  void Begin(const replay::RowState &row_state, int64_t row, int64_t n, int64_t slot) const {
+    row_state.Begin(slot, priorities[given == n ? row : 0]);
+    if (versions != nullptr) row_state.insertion_clocks[slot] = versions[given_versions == n ? row : 0];
+  }
 
   // Reads the inputs and checks that the rows may be inserted.
   Status Check(const InsertArgs &args) {
@@ -52,6 +59,10 @@ struct Insertion {
     given = args.elements(NAMED("priority"));
     const Status status = replay::WithRows(args, [&](const auto &rows) {
       if (!AreWeights(priorities, given)) return replay::kBadWeight;
+      if (args.HasGroup(replay::kVersionsGroup)) {
+        const Status status = ReadVersions(args, rows.row_state());
+        if (status != replay::kOk) return status;
+      }
       return replay::HasRoom(rows, args.n()) ? replay::kOk : replay::kFull;
     });
     if (status != replay::kOk) return status;
@@ -61,6 +72,17 @@ struct Insertion {
     const replay::Timeline timeline = replay::TimelineOf(args);
     if (args.shared() != nullptr && !args.shared()->MayFollow(timeline.HasOpenEpisode())) return replay::kOpenEpisode;
     return timeline.NextSteps(ends, given_ends, args.n(), &steps) ? replay::kOk : replay::kTooLong;
+  }
+
+ private:
+  // Reads the versions, and checks that rows can be of them.
+  __attribute__((noinline, cold)) Status ReadVersions(const InsertArgs &args, const replay::RowState &row_state) {
+    versions = args.data<int64_t>(NAMED("version"));
+    given_versions = args.elements(NAMED("version"));
+    max_staleness = *args.data<int64_t>(NAMED("max_staleness"));
+    if (args.HasGroup(replay::kReservoirGroup) && max_staleness >= 0) return replay::kBadArguments;
+    const auto is_version = [&](int64_t version) { return row_state.IsVersion(version); };
+    return std::all_of(versions, versions + given_versions, is_version) ? replay::kOk : replay::kBadVersion;
   }
 };
 
@@ -169,7 +191,7 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
         [&](int64_t row, int64_t slot) {
           row_serials[slot] = places.inserted + row;
           if (args.HasGroup(replay::kRowStateGroup)) {
-            replay::RowStateOf(args).Begin(slot, insertion.PriorityOf(row, args.n()));
+            insertion.Begin(replay::RowStateOf(args), row, args.n(), slot);
           }
           args.shared()->Keep();
         });
@@ -186,6 +208,14 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
   rows.row_state().tree.Refresh(&changed);
 }
 
+__attribute__((noinline, cold)) void ApplyVersions(const InsertArgs &args, const Insertion &insertion) {
+  replay::WithRows(args, [&](const auto &rows) {
+    replay::SetVersions(rows, args.n(), insertion.versions, insertion.given_versions);
+    replay::DeleteStale(rows, insertion.max_staleness);
+    return replay::kOk;
+  });
+}
+
 }  // namespace
 
 // Inserts rows; in a full ring they evict the oldest. Flags in `ends`: 1 the last row of its episode, 3 also that it is
@@ -200,11 +230,13 @@ MINDSPORE_REPLAY_KERNEL(insert) {
   } else {
     InsertInRing(args, insertion);
   }
-  *args.data<int32_t>(NAMED("stored")) = *args.data<int32_t>(NAMED("count"));
+  if (insertion.versions != nullptr) ApplyVersions(args, insertion);
+  *args.data<int64_t>(NAMED("first")) = *args.data<int64_t>(NAMED("serials")) - args.n();
   return replay::kOk;
 }
 
-// Overwrites the rows of handles; for repeated handles the last row counts. Skips and counts invalid handles.
+// Overwrites the rows of handles; for repeated handles the last row counts. Skips and counts invalid handles. `late` has
+// a bit for each late column that is written.
 MINDSPORE_REPLAY_KERNEL(update) {
   const int64_t *handles = args.data<int64_t>(NAMED("handles"));
   std::vector<int64_t> slots(static_cast<size_t>(args.n()));
@@ -231,7 +263,12 @@ MINDSPORE_REPLAY_KERNEL(update) {
         [&](int64_t, int64_t) { args.shared()->Keep(); });
   }
   *args.data<int32_t>(NAMED("dead")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
-  return replay::kOk;
+  const int64_t late = has_row_state ? *args.data<int64_t>(NAMED("late")) : 0;
+  if (late == 0) return replay::kOk;
+  return replay::WithRows(args, [&](const auto &rows) {
+    replay::Complete(rows, slots, late);
+    return replay::kOk;
+  });
 }
 
 // Reads rows at logical positions; negative ones count from the newest.
@@ -286,9 +323,10 @@ MINDSPORE_REPLAY_KERNEL(advance) {
   const int64_t max_staleness = *args.data<int64_t>(NAMED("max_staleness"));
   if (args.HasGroup(replay::kReservoirGroup) && max_staleness >= 0) return replay::kBadArguments;
   return replay::WithRows(args, [&](const auto &rows) {
-    const replay::Clock *clock = rows.row_state().clock;
+    replay::Clock *clock = rows.row_state().clock;
     if (ticks < 0 || ticks > replay::kLastClock - clock->now) return replay::kBadArguments;
-    replay::Advance(rows, ticks, max_staleness);
+    clock->now += ticks;
+    replay::DeleteStale(rows, max_staleness);
     *args.template data<int64_t>(NAMED("now")) = clock->now;
     return replay::kOk;
   });
@@ -306,7 +344,7 @@ MINDSPORE_REPLAY_KERNEL(info) {
     for (int64_t i = 0; i < n; ++i) {
       const int64_t slot = rows.places().SlotOf(handles[i]);
       priority[i] = slot < 0 ? 0.0f : row_state.priorities[slot];
-      uses[i] = slot < 0 ? -1 : row_state.Removed(slot) ? ~row_state.use_counts[slot] : row_state.use_counts[slot];
+      uses[i] = slot < 0 ? -1 : row_state.Uses(slot);
       staleness[i] = slot < 0 ? -1 : now - row_state.insertion_clocks[slot];
     }
     return replay::kOk;

@@ -230,11 +230,11 @@ __device__ inline int64_t SumOfBlock(int64_t value) {
 __device__ inline int64_t FirstOfGrid() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t GridStride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-// Ends a refused launch, in every thread of it: its output, one number, is set to zero.
+// Ends a refused launch, in every thread of it, and sets its output, one number.
 template <typename Number>
-__device__ void Refuse(const Report &report, int status, Number *given) {
+__device__ void Refuse(const Report &report, int status, Number *given, Number value = 0) {
   if (FirstOfGrid() != 0) return;
-  *given = 0;
+  *given = value;
   report(status);
 }
 

@@ -67,9 +67,12 @@ struct Insertion {
   int64_t given;
   const uint8_t *ends;  // likewise, for rows that know their episode
   int64_t given_ends;
+  const int64_t *versions;  // likewise, if they are given
+  int64_t given_versions;
+  const int64_t *max_staleness;
   int64_t n;
   int64_t *steps;  // from StepsKernel: the status, then the steps of all rows
-  int32_t *stored;
+  int64_t *first_serial;
 
   // Returns kOk if the rows may be inserted; the same in all blocks.
   template <typename Rows>
@@ -77,6 +80,8 @@ struct Insertion {
     const bool sound = state.Sound();
     const bool bad = given > 0 && replay::HasBadWeight(priorities, given);
     if (!sound || bad) return sound ? replay::kBadWeight : replay::kBadArguments;
+    if (replay::kInReservoir<Rows> && versions != nullptr && *max_staleness >= 0) return replay::kBadArguments;
+    if (!AreVersions()) return replay::kBadVersion;
     if constexpr (replay::kHasRowState<Rows>) {
       if (!replay::HasRoom(state.Get(Kind<Rows>{}), n)) return replay::kFull;
     }
@@ -109,7 +114,8 @@ struct Insertion {
     }
     if (threadIdx.x == 0) {
       *state.head = static_cast<int32_t>(plan.head);
-      *state.count = *stored = static_cast<int32_t>(plan.count);
+      *state.count = static_cast<int32_t>(plan.count);
+      *first_serial = state.serials[0];
       state.serials[0] = inserted;
       if constexpr (replay::kHasRowState<Rows>) {
         state.row_state.clock->fresh = std::max(state.row_state.clock->fresh, inserted - plan.count);
@@ -130,12 +136,20 @@ struct Insertion {
     if (threadIdx.x != 0) return;
     const int64_t inserted = landing.places.inserted + n;
     state.serials[0] = inserted;
-    *state.count = *stored = static_cast<int32_t>(std::min(inserted - landing.places.base, state.capacity));
+    *first_serial = landing.places.inserted;
+    *state.count = static_cast<int32_t>(std::min(inserted - landing.places.base, state.capacity));
   }
 
  private:
+  // True if rows can be of the given versions; the same for all threads.
+  __device__ bool AreVersions() const {
+    bool bad = false;
+    for (int64_t i = threadIdx.x; i < given_versions; i += blockDim.x) bad |= !state.row_state.IsVersion(versions[i]);
+    return __syncthreads_or(bad) == 0;
+  }
+
   __device__ void SetWeight(int64_t row, int64_t slot) const {
-    state.row_state.tree.SetLeaf(slot, (*state.row_state.rule)(priorities[given == n ? row : 0]));
+    state.row_state.tree.SetLeaf(slot, state.row_state.FirstWeight(priorities[given == n ? row : 0]));
   }
 
   __device__ void FinishRowState() const {
@@ -198,7 +212,7 @@ __global__ void __launch_bounds__(kThreads)
                  const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
   const int status = replay::kHasEpisodes<Rows> ? static_cast<int>(insertion.steps[0]) : insertion.Status<Rows>();
-  if (status != replay::kOk) return replay::Refuse(report, status, insertion.stored);
+  if (status != replay::kOk) return replay::Refuse(report, status, insertion.first_serial, int64_t{-1});
   const Landing<replay::PlacesOf<Rows>> landing(insertion.state, insertion.n);
   const Chunk chunk = replay::ThisChunk(chunks);
   if (threadIdx.x < chunk.count) {
@@ -214,11 +228,135 @@ __global__ void __launch_bounds__(kThreads)
   if (last) insertion.End<Rows>(landing);
 }
 
+// Calls visit(slot) for the rows whose weights change if a row is deleted.
+template <typename Places, typename Visit>
+__device__ void ForWeightsAround(const replay::Alone<Places> &, int64_t, int64_t slot, const Visit &visit) {
+  visit(slot);
+}
+
+template <typename Visit>
+__device__ void ForWeightsAround(const Timeline &timeline, int64_t handle, int64_t slot, const Visit &visit) {
+  timeline.ForStartsAround(handle, slot, visit);
+}
+
+// Recomputes the nodes that the deletion of consecutive rows changes.
+template <typename Places>
+__device__ void RefreshAround(const replay::Alone<Places> &rows, int64_t first, int64_t last) {
+  replay::RefreshRows(rows.row_state().tree, rows.places(), first, last);
+}
+
+__device__ void RefreshAround(const Timeline &timeline, int64_t first, int64_t last) {
+  if (last <= first) return;
+  replay::RefreshRows(timeline.row_state().tree, timeline.places(), timeline.FirstStart(first), timeline.EndOfStarts(last));
+}
+
+// Returns the end of the rows, from the oldest not found stale on, among which all stale ones are; all threads of one
+// block.
+template <typename Places>
+__device__ int64_t EndOfStale(const RowState &row_state, const Places &places, int64_t max_staleness) {
+  __shared__ int64_t end;
+  if (threadIdx.x == 0) {
+    int64_t low = row_state.clock->fresh, high = places.inserted;
+    const auto stale = [&](int64_t serial) { return row_state.Stale(places.SlotOf(serial), max_staleness); };
+    if (low < row_state.clock->unordered) low = high;
+    if (low < high && !stale(low)) high = low;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (stale(middle)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    end = low;
+  }
+  __syncthreads();
+  return end;
+}
+
+// Deletes the rows older than `max_staleness`, -1 for no limit; all threads of one block.
+template <typename Rows>
+__device__ void DeleteStaleRows(const Rows &rows, int64_t max_staleness) {
+  if (max_staleness < 0) return;
+  const RowState &row_state = rows.row_state();
+  __shared__ long long fresh;
+  const int64_t first = row_state.clock->fresh, end = EndOfStale(row_state, rows.places(), max_staleness);
+  if (threadIdx.x == 0) fresh = end;
+  __syncthreads();
+  Ignored changed;
+  int64_t removed = 0;
+  for (int64_t serial = first + threadIdx.x; serial < end; serial += blockDim.x) {
+    const int64_t slot = rows.places().SlotOf(serial);
+    if (!row_state.Stale(slot, max_staleness)) {
+      atomicMin(&fresh, static_cast<long long>(serial));
+    } else if (!rows.Deleted(slot)) {
+      rows.Delete(slot, &changed);
+      ++removed;
+    }
+  }
+  replay::AddTo(&row_state.counts->stale, removed);
+  RefreshAround(rows, first, end);
+  if (threadIdx.x == 0) row_state.clock->fresh = fresh;
+}
+
+// Runs after an insertion that was not refused: sets the clocks of the new rows to their versions, and deletes those
+// that are stale by it.
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads) VersionsKernel(const Insertion insertion) {
+  if (*insertion.first_serial < 0) return;
+  const Rows rows = insertion.state.Get(Kind<Rows>{});
+  const RowState &row_state = insertion.state.row_state;
+  const int64_t n = insertion.n, first = rows.places().inserted - n;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const int64_t slot = rows.places().SlotOf(first + i);
+    const int64_t version = insertion.versions[insertion.given_versions == n ? i : 0];
+    if (slot >= 0) row_state.insertion_clocks[slot] = version;
+    if (version < row_state.clock->now) {
+      atomicMax(reinterpret_cast<long long *>(&row_state.clock->unordered), static_cast<long long>(first + i + 1));
+    }
+  }
+  __syncthreads();
+  DeleteStaleRows(rows, *insertion.max_staleness);
+}
+
+template <typename Places>
+__device__ void Release(const replay::Alone<Places> &rows, int64_t slot) {
+  rows.row_state().use_counts[slot] = 0;
+}
+
+__device__ void Release(const Timeline &timeline, int64_t slot) { timeline.Release(slot); }
+
+// Notes that late columns of rows in different slots were written, and makes those eligible of which none is missing any
+// more; all threads of one block.
+template <typename Rows>
+__device__ void CompleteRows(const Rows &rows, const int64_t *slots, int64_t n, int32_t written) {
+  const RowState &row_state = rows.row_state();
+  bool any = false;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    if (slots[i] < 0 || !row_state.Arrives(slots[i], written)) continue;
+    Release(rows, slots[i]);
+    any = true;
+  }
+  if (!__syncthreads_or(any)) return;
+  const auto for_starts = [&](const auto &visit) {
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+      if (slots[i] >= 0) ForWeightsAround(rows, rows.places().HandleOf(slots[i]), slots[i], visit);
+    }
+  };
+  for_starts([&](int64_t start) {
+    if (rows.StartSlot(rows.places().HandleOf(start)) < 0) return;
+    row_state.tree.SetLeaf(start, (*row_state.rule)(row_state.priorities[start]));
+  });
+  replay::ForLevels(row_state.tree, [&](int level) {
+    for_starts([&](int64_t start) { row_state.tree.RefreshNode(level, SumTree::NodeOf(level, start)); });
+  });
+}
+
 // Runs before an update: finds the slot of each row, -1 if a later row overwrites it or its handle is invalid.
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     UpdateSlotsKernel(const Report report, const State state, const int64_t *handles, int64_t n, int64_t *slots,
-                      int32_t *table, int64_t buckets, int32_t *dead) {
+                      int32_t *table, int64_t buckets, const int64_t *late, int32_t *dead) {
   const bool sound = state.Sound();
   if (!sound) replay::Refuse(report, replay::kBadArguments, dead);
   int64_t skipped = 0;
@@ -242,6 +380,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int64_t all = replay::SumOfBlock(skipped);
   if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
+  if constexpr (replay::kHasRowState<Rows>) {
+    if (*late != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, static_cast<int32_t>(*late));
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -300,28 +441,6 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
 }
 
-// Calls visit(slot) for the rows whose weights change if a row is deleted.
-template <typename Places, typename Visit>
-__device__ void ForWeightsAround(const replay::Alone<Places> &, int64_t, int64_t slot, const Visit &visit) {
-  visit(slot);
-}
-
-template <typename Visit>
-__device__ void ForWeightsAround(const Timeline &timeline, int64_t handle, int64_t slot, const Visit &visit) {
-  timeline.ForStartsAround(handle, slot, visit);
-}
-
-// Recomputes the nodes that the deletion of consecutive rows changes.
-template <typename Places>
-__device__ void RefreshAround(const replay::Alone<Places> &rows, int64_t first, int64_t last) {
-  replay::RefreshRows(rows.row_state().tree, rows.places(), first, last);
-}
-
-__device__ void RefreshAround(const Timeline &timeline, int64_t first, int64_t last) {
-  if (last <= first) return;
-  replay::RefreshRows(timeline.row_state().tree, timeline.places(), timeline.FirstStart(first), timeline.EndOfStarts(last));
-}
-
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     DeleteKernel(const Report report, const State state, const int64_t *handles, int64_t n, int32_t *deleted) {
@@ -367,30 +486,6 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Advances the clock. Returns the first row that is not stale then; rows are in the order of their clocks.
-template <typename Places>
-__device__ int64_t MoveClock(const RowState &row_state, const Places &places, int64_t ticks, int64_t max_staleness) {
-  __shared__ int64_t fresh;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    row_state.clock->now += ticks;
-    int64_t low = row_state.clock->fresh, high = places.inserted;
-    const auto stale = [&](int64_t serial) { return row_state.Stale(places.SlotOf(serial), max_staleness); };
-    if (max_staleness < 0 || (low < high && !stale(low))) high = low;
-    while (low < high) {
-      const int64_t middle = low + (high - low) / 2;
-      if (stale(middle)) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    fresh = low;
-  }
-  __syncthreads();
-  return fresh;
-}
-
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     AdvanceKernel(const Report report, const State state, const int64_t *ticks, const int64_t *max_staleness,
@@ -399,22 +494,11 @@ __global__ void __launch_bounds__(kThreads)
   const bool refused = *ticks < 0 || *ticks > replay::kLastClock - row_state.clock->now ||
                        (replay::kInReservoir<Rows> && *max_staleness >= 0);
   if (!state.Sound() || refused) return replay::Refuse(report, replay::kBadArguments, now);
-  const Rows rows = state.Get(Kind<Rows>{});
-  const int64_t first = row_state.clock->fresh;
-  const int64_t fresh = MoveClock(row_state, rows.places(), *ticks, *max_staleness);
-  Ignored changed;
-  int64_t removed = 0;
-  for (int64_t serial = first + threadIdx.x; serial < fresh; serial += blockDim.x) {
-    const int64_t slot = rows.StoredSlot(serial);
-    if (slot < 0) continue;
-    rows.Delete(slot, &changed);
-    ++removed;
-  }
-  replay::AddTo(&row_state.counts->stale, removed);
-  RefreshAround(rows, first, fresh);
-  if (threadIdx.x != 0) return;
-  row_state.clock->fresh = fresh;
-  *now = row_state.clock->now;
+  const int64_t passed = *ticks, limit = *max_staleness;
+  __syncthreads();
+  if (threadIdx.x == 0) *now = row_state.clock->now += passed;
+  __syncthreads();
+  DeleteStaleRows(state.Get(Kind<Rows>{}), limit);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -425,9 +509,8 @@ __global__ void __launch_bounds__(kThreads)
   const RowState &row_state = state.row_state;
   for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) {
     const int64_t slot = sound ? state.SlotOf(handles[i]) : -1;
-    const int32_t uses = slot < 0 ? -1 : row_state.use_counts[slot];
     priorities[i] = slot < 0 ? 0.0f : row_state.priorities[slot];
-    use_counts[i] = slot >= 0 && uses < 0 ? ~uses : uses;
+    use_counts[i] = slot < 0 ? -1 : row_state.Uses(slot);
     staleness[i] = slot < 0 ? -1 : row_state.clock->now - row_state.insertion_clocks[slot];
   }
 }
@@ -498,11 +581,16 @@ __global__ void SummaryKernel(const SumTree tree, double *summary) {
 }  // namespace
 
 MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
-  Insertion insertion{replay::StateOf(args), nullptr, 0, nullptr, 0, args.n(), nullptr,
-                      args.data<int32_t>(NAMED("stored"))};
+  Insertion insertion{replay::StateOf(args), nullptr, 0, nullptr, 0, nullptr, 0, nullptr, args.n(), nullptr,
+                      args.data<int64_t>(NAMED("first"))};
   if (args.HasGroup(replay::kRowStateGroup)) {
     insertion.priorities = args.data<float>(NAMED("priority"));
     insertion.given = args.elements(NAMED("priority"));
+  }
+  if (args.HasGroup(replay::kVersionsGroup)) {
+    insertion.versions = args.data<int64_t>(NAMED("version"));
+    insertion.given_versions = args.elements(NAMED("version"));
+    insertion.max_staleness = args.data<int64_t>(NAMED("max_staleness"));
   }
   if (args.HasGroup(replay::kEpisodesGroup)) {
     insertion.ends = args.data<uint8_t>(NAMED("ends"));
@@ -516,6 +604,9 @@ MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
     using Rows = typename decltype(kind)::Type;
     call->Launch(InsertKernel<Rows>, chunks.Blocks(), call->report, replay::NextTicket(), insertion,
                  replay::ColumnsOf(args), chunks);
+    if constexpr (replay::kHasRowState<Rows>) {
+      if (insertion.versions != nullptr) call->Launch(VersionsKernel<Rows>, 1, insertion);
+    }
   });
 }
 
@@ -527,7 +618,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(update) {
     using Rows = typename decltype(kind)::Type;
     call->Launch(UpdateSlotsKernel<Rows>, 1, call->report, replay::StateOf(args),
                  args.template data<int64_t>(NAMED("handles")), args.n(), slots, table,
-                 replay::StepsByCell::Buckets(args.n()), args.template data<int32_t>(NAMED("dead")));
+                 replay::StepsByCell::Buckets(args.n()), args.template data_or_null<int64_t>(NAMED("late")),
+                 args.template data<int32_t>(NAMED("dead")));
   });
   call->Launch(replay::CopyKernel<replay::kIn>, chunks.Blocks(), slots, replay::ColumnsOf(args), chunks);
 }

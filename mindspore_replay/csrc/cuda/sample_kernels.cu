@@ -300,7 +300,7 @@ struct Sample {
   // Counts a delivery of one slot.
   __device__ void CountUse(int64_t slot) const {
     int32_t *count = &state.row_state.use_counts[slot];
-    for (int32_t uses = *count; uses < std::numeric_limits<int32_t>::max();) {
+    for (int32_t uses = *count; uses < replay::kMostUses;) {
       const int32_t found = atomicCAS(count, uses, uses + 1);
       if (found == uses) break;
       uses = found;

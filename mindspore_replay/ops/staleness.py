@@ -1,0 +1,52 @@
+"""Rows that became stale: older than a limit, by the learner's clock."""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..store.state import LAST_CLOCK
+from ..store.windows import WindowRule
+from .in_place import InPlace
+from .reservoir import handles_of
+from .rows import Count
+from .starts import eligibility
+from .state import State
+
+
+@ms.jit_class
+class RemoveStale:
+    """``() -> clock``, int64 ``[3]``: removes stale rows, and returns the clock with the oldest row that is not stale.
+
+    It continues from the oldest row that was not stale before, a few at a time, to the first that is not stale now and
+    has none older behind it.
+    """
+
+    AT_ONCE = 64
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None, max_staleness: int) -> None:
+        self.state = state
+        self.max_staleness = max_staleness
+        self.rows = eligibility(state, factors, rule)
+        self.handles = handles_of(state)
+        self.view = InPlace((), np.int64)
+        self.offsets = Tensor(np.arange(self.AT_ONCE), ms.int64)
+        self.unknown = Tensor(LAST_CLOCK, ms.int64)
+        self.count = Count(state)
+
+    def __call__(self, clock):
+        """Remove stale rows, given the clock."""
+        serial, fresh = clock[1], self.unknown
+        while ops.logical_or(fresh == self.unknown, serial < clock[2]):
+            fresh = ops.minimum(fresh, self.remove(serial, clock[0]))
+            serial = serial + self.AT_ONCE
+        return ops.stack((clock[0], fresh, clock[2]))
+
+    def remove(self, serial, now):
+        """Remove the stale ones of some rows, and return the first that is not stale or not stored; unknown if none."""
+        handles = serial + self.offsets
+        slots, stored = self.handles.slots(handles)
+        age = now - ops.gather(self.view(self.state.insertion_clocks), slots, 0)
+        stale = ops.logical_and(stored, age > self.max_staleness)
+        removed, _ = self.rows.remove(handles, slots, stale)
+        self.count(stale=removed)
+        return ops.reduce_min(ops.select(stale, ops.zeros_like(handles) + self.unknown, handles))

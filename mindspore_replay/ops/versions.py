@@ -1,0 +1,28 @@
+"""Versions of the policies that made rows: values of the learner's clock."""
+
+import mindspore as ms
+from mindspore import ops
+
+from .state import State
+
+
+@ms.jit_class
+class Versions:
+    """Checks versions, int64 ``[]`` or ``[n]``, and finds how far rows are not in the order of their clocks."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.check = ops.Assert()
+
+    def accepts(self, version):
+        """Return True if rows can be of these versions; fail the graph otherwise."""
+        ok = ops.all(ops.logical_and(version >= 0, version <= self.state.clock[0]))
+        self.check(ok, (version, self.state.clock[0]))
+        return ok
+
+    def unordered(self, version, n, ok):
+        """Return the serial number behind the last row that is older than the clock, after n rows were stored."""
+        clock = self.state.clock
+        serials = self.state.serials[0] - n + 1 + ops.arange(n)
+        older = ops.logical_and(ok, ops.broadcast_to(ops.reshape(version, (-1,)), (n,)) < clock[0])
+        return ops.maximum(clock[2], ops.reduce_max(ops.select(older, serials, ops.zeros_like(serials))))

@@ -1,0 +1,250 @@
+"""Rows with the version of the policy that made them: their age counts from it.
+
+The twins' tests hold all state to it bit for bit, in all modes and with both backends.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from mindspore import Tensor
+from reference_weighted import UniformTwin
+
+from mindspore_replay import (
+    EpochReplayBuffer,
+    FrameStack,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayQueue,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    attach,
+    load,
+    save,
+)
+from mindspore_replay.training.statistics import statistics_of
+
+BACKENDS = ["native", "composite"]
+SCHEMA: dict[str, Any] = {"shapes": [()], "types": ["int32"]}
+
+
+def make(cls: type[Any] = ReplayBuffer, sample_size: int = 1, capacity: int = 8, **options: Any) -> Any:
+    return cls(sample_size=sample_size, capacity=capacity, **SCHEMA, **options)
+
+
+def insert(buffer: Any, numbers: Sequence[int], **more: Any) -> None:
+    buffer.insert([np.array(numbers, np.int32)], **more)
+
+
+def staleness(buffer: Any, *handles: int) -> list[int]:
+    return buffer.info(np.array(handles))[2].tolist()
+
+
+def drawable(buffer: Any) -> list[int]:
+    """Return the handles of the rows at which a sample may start."""
+    head, count, inserted = (int(x) for x in (buffer.head, buffer.count, buffer.serials[0]))
+    slots = (head + np.arange(count)) % buffer.capacity
+    return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
+
+
+class Calls(Kept):
+    """The methods of a buffer in compiled functions."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def insert(self, number, version):
+        self.buffer.add([number], version=version)
+        return self.buffer.size()
+
+    @ms.jit
+    def insert_two(self, number):
+        self.buffer.add([number], version=2)
+        return self.buffer.size()
+
+    @ms.jit
+    def insert_floats(self, number):
+        self.buffer.add([number], version=1.0)
+        return self.buffer.size()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("cls", [ReplayBuffer, PrioritizedReplayBuffer, ReservoirReplayBuffer, EpochReplayBuffer])
+def test_the_age_counts_from_the_version(cls: type[Any], backend: str):
+    more = {} if cls is PrioritizedReplayBuffer else {"weighted": True}
+    buffer = make(cls, backend=backend, seed=0, **more).advance(5)
+    insert(buffer, [0, 1], version=[2, 5])
+    insert(buffer, [2])
+    assert staleness(buffer, 0, 1, 2) == [3, 0, 0]
+    buffer.advance(4)
+    insert(buffer, [3, 4], version=7)
+    assert staleness(buffer, 0, 1, 2, 3, 4) == [7, 4, 4, 2, 2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_that_are_stale_when_they_come_are_not_drawn(backend: str):
+    buffer = make(max_staleness=2, backend=backend, seed=0).advance(6)
+    insert(buffer, [0, 1, 2, 3], version=[6, 3, 4, 0])
+    assert (drawable(buffer), buffer.counts.asnumpy().tolist()) == ([0, 2], [0, 0, 2, 0, 0])
+    buffer.advance()
+    assert drawable(buffer) == [0]
+    insert(buffer, [4, 5], version=[7, 5])
+    buffer.advance(2)  # row 4 is fresh, row 5 behind it is not
+    assert (drawable(buffer), buffer.clock.asnumpy().tolist()) == ([4], [9, 4, 6])
+    buffer.advance()
+    assert (drawable(buffer), buffer.clock.asnumpy().tolist()) == ([], [10, 6, 6])
+    buffer.reset()
+    assert buffer.clock.asnumpy().tolist() == [0, 6, 0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_many_rows_out_of_order(backend: str):
+    """More rows than the composite backend looks at together."""
+    buffer = make(capacity=400, max_staleness=50, backend=backend, seed=0).advance(100)
+    versions = np.random.default_rng(0).integers(0, 101, 300)
+    insert(buffer, np.arange(300), version=versions)
+    assert drawable(buffer) == np.flatnonzero(versions >= 50).tolist()
+    buffer.advance(20)
+    assert drawable(buffer) == np.flatnonzero(versions >= 70).tolist()
+
+
+def test_a_twin_that_stops_at_the_first_fresh_row_is_told_apart():
+    class StopsEarly(UniformTwin):
+        def advance(self, steps: int) -> None:
+            self.now += steps
+            for slot in self.order():
+                if not self.stale(self.records[slot]):
+                    break
+                self.remove(self.records[slot], "stale")
+
+    twins = [cls(1, 8, max_staleness=2) for cls in (UniformTwin, StopsEarly)]
+    for twin in twins:
+        twin.advance(6)
+        twin.insert([0, 1, 2], version=[6, 4, 5])
+        twin.advance(1)
+    assert [twin.eligible() for twin in twins] == [[0, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_windows_have_no_stale_rows(backend: str):
+    buffer = make(
+        SequenceReplayBuffer, capacity=16, sequence_length=3, burn_in=1, max_staleness=3, backend=backend, seed=0
+    )
+    buffer.advance(5)
+    insert(buffer, np.arange(10), version=[5, 5, 5, 5, 1, 5, 5, 5, 5, 5], end=[i == 9 for i in range(10)])
+    assert drawable(buffer) == [0, 1, 6, 7]  # with the step before: rows 0 to 2, 0 to 3, 5 to 8, 6 to 9
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_versions_in_graphs(backend: str):
+    buffer = make(weighted=True, backend=backend, seed=0).advance(9)
+    calls = Calls(buffer)
+    calls.insert(Tensor([0, 1], ms.int32), Tensor([3, 4], ms.int32))
+    calls.insert(Tensor(2, ms.int32), Tensor(8, ms.int64))
+    calls.insert_two(Tensor([3, 4], ms.int32))
+    assert staleness(buffer, 0, 1, 2, 3, 4) == [6, 5, 1, 7, 7]
+    with pytest.raises(ValueError, match=r"the versions must be one number for all rows or have shape \[2\]"):
+        calls.insert(Tensor([0, 1], ms.int32), Tensor([3, 4, 5], ms.int32))
+    with pytest.raises(TypeError, match="'version' must be an int or hold ints, but got float32"):
+        calls.insert(Tensor([0, 1], ms.int32), Tensor([3, 4], ms.float32))
+    with pytest.raises(TypeError, match="'version' must be an int or a Tensor of ints"):
+        calls.insert_floats(Tensor(0, ms.int32))
+    with pytest.raises(RuntimeError, match="'version' needs a buffer made with weighted=True or a limit"):
+        Calls(make(backend=backend)).insert(Tensor(0, ms.int32), Tensor(0, ms.int32))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_wrong_versions(backend: str):
+    buffer = make(weighted=True, backend=backend, seed=0).advance(3)
+    insert(buffer, [1], version=3)
+    before = buffer.state_dict()
+    for version, error, message in (
+        (4, ValueError, r"a value that the learner's clock has had, from 0 to 3, but got 4\. Nothing was stored"),
+        ([0, -1], ValueError, "from 0 to 3, but got -1"),
+        ([1, 2, 3], ValueError, r"the versions must be one number for all rows or have shape \[2\]"),
+        ([[1, 2]], ValueError, r"'version' must have shape \[\] or \[n\], but got \[1, 2\]"),
+        (1.0, TypeError, "'version' must be an int or hold ints, but got float64"),
+        (True, TypeError, "'version' must be an int or hold ints, but got bool"),
+    ):
+        with pytest.raises(error, match=message):
+            insert(buffer, [5, 6], version=version)
+        after = buffer.state_dict()
+        assert all(np.array_equal(after[key], before[key]) for key in before)
+    with pytest.raises(RuntimeError, match=r"'insert\(version=...\)' needs a buffer that keeps a weight"):
+        insert(make(backend=backend), [1], version=0)
+
+
+@pytest.mark.parametrize("form", ["file", "other capacity", "state", "folder"])
+def test_ages_are_right_after_a_resume(form: str, tmp_path: Path):
+    more = {"storage": tmp_path / "rows"} if form == "folder" else {}
+    buffer = make(PrioritizedReplayBuffer, max_staleness=4, seed=0, **more).advance(7)
+    insert(buffer, range(6), version=[7, 4, 6, 5, 3, 7])
+    if form == "folder":
+        buffer.close()
+        again = PrioritizedReplayBuffer.open(tmp_path / "rows")
+    elif form == "state":
+        again = make(PrioritizedReplayBuffer, max_staleness=4)
+        again.load_state_dict(buffer.state_dict())
+    else:
+        save(buffer, tmp_path / "buffer")
+        again = load(tmp_path / "buffer", **({} if form == "file" else {"capacity": 12}))
+    assert staleness(again, *range(6)) == [0, 3, 1, 2, 4, 0]
+    again.advance(2)
+    assert drawable(again) == [0, 2, 3, 5]
+    insert(again, [6], version=5)
+    assert staleness(again, 6) == [4]
+
+
+def test_a_state_with_impossible_versions_is_refused():
+    buffer = make(max_staleness=4, seed=0).advance(7)
+    insert(buffer, range(4), version=[7, 4, 6, 5])
+    insert(buffer, [4, 5])
+    for name, value, message in (
+        ("clock", np.array([7, 0, 7]), "'clock' is"),
+        ("clock", np.array([7, 0, 0]), "'insertion_clocks' fall from an older row to a newer one behind row 0"),
+        ("insertion_clocks", np.array([7, 4, 6, 8, 7, 7, 0, 0]), "'insertion_clocks' are not from 0 to the clock"),
+        ("insertion_clocks", np.array([7, 4, 6, 5, 6, 7, 0, 0]), "behind row 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(max_staleness=4).load_state_dict(buffer.state_dict() | {name: value})
+
+
+def test_a_queue_delivers_no_stale_rows():
+    queue = make(ReplayQueue, sample_size=3, max_staleness=1).advance(5)
+    insert(queue, range(6), version=[5, 3, 4, 5, 2, 4])
+    assert queue.sample()[0].tolist() == [0, 2, 3]
+    insert(queue, range(6, 9), version=5)
+    queue.advance()
+    assert queue.sample()[0].tolist() == [6, 7, 8]
+
+
+def test_frames_of_old_policies():
+    buffer = make(views=[FrameStack(2)], names=["observation"], max_staleness=3, seed=0).advance(5)
+    insert(buffer, range(6), version=[5, 1, 5, 5, 5, 5])
+    assert drawable(buffer) == [3, 4]  # row 0 comes before a stale frame, and row 2 is stacked on it
+
+
+def test_attached_processes_give_versions(tmp_path: Path):
+    buffer = make(max_staleness=3, storage=tmp_path / "rows", seed=0).advance(4)
+    attached = attach(tmp_path / "rows")
+    attached.insert([np.arange(3, dtype=np.int32)], version=[4, 0, 2])
+    assert (staleness(buffer, 0, 1, 2), drawable(buffer)) == ([0, 4, 2], [0, 2])
+    with pytest.raises(ValueError, match="from 0 to 4, but got 5"):
+        attached.insert([7], version=5)
+    assert len(attached) == 3
+
+
+def test_a_monitor_shows_the_ages():
+    buffer = make(weighted=True).advance(3)
+    insert(buffer, range(4), version=[3, 1, 1, 0])
+    values, histograms = statistics_of(buffer.state_dict())
+    assert (values["staleness_mean"], values["staleness_max"]) == (1.75, 3)
+    assert (histograms["staleness"].edges.tolist(), histograms["staleness"].counts.tolist()) == (
+        [0, 1, 2, 3, 4],
+        [1, 0, 2, 1],
+    )
