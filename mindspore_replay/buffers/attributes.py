@@ -32,6 +32,9 @@ class Attributes:
     _fewest: int
     #: Number of columns.
     _width: int
+    _late: tuple[int, ...]
+    _present: tuple[int, ...]
+    _present_names: tuple[str, ...]
     _lock: Any
     #: Runs calls from Python: a `Store` on the Parameters' own memory, or `CompiledCalls`.
     _calls: Any

@@ -117,7 +117,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
                 "sizes by name."
             )
         self.num_envs = check_size(name, "num_envs", num_envs)
-        self.columns = Columns(name, shapes, types, names)
+        self.columns = Columns(name, shapes, types, names, parts.late)
         self.parts = parts = parts.checked(name, self.sample_size, self.capacity)
         self.layout = parts.layout(name, self.columns)
         seed = check_seed(name, seed)
@@ -147,7 +147,10 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
             raise ValueError(f"For '{name}', its sampler needs storage='device'.")
         if self.backend == "composite":
             self.columns.check_composite()
-        self._width = len(self.columns)
+        self._late, self._present = self.columns.late, self.columns.present
+        self._present_names = tuple(self.columns.names[i] for i in self._present)
+        # A list of so many fields is passed on as it is; late columns are filled in.
+        self._width = 0 if self.columns.late else len(self.columns)
         self._lock = threading.RLock()
         self._in_graphs = storage == DEVICE or native.on_cpu()
         self._folder = folder_of(self, storage, self.columns, self.options)

@@ -185,17 +185,23 @@ class CompiledCalls(nn.Cell):
         if self.checks_first and options.keeps_valid and rows > self.room():
             raise self._no_room(rows)
         try:
-            self._insert(priority is not None, version is not None, *inputs)
+            first = self._insert(priority is not None, version is not None, *inputs)
         except library.KernelError as error:
             if error.status == library.FULL:
                 raise self._no_room(rows) from None
             if error.status != library.TOO_LONG:
                 raise
             raise too_long(options.cls_name, self._longest) from None
+        self.__dict__["_first"] = first
+
+    @property
+    def first(self) -> int:
+        """The handle of the first row of the last insertion."""
+        return int(self.__dict__["_first"].asnumpy().reshape(()))
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
-        arrays = {name: self._parameters[name].asnumpy() for name in ("head", "count", "weights")}
+        arrays = {name: self._parameters[name].asnumpy() for name in ("head", "count", "weights", "use_counts")}
         return state.room(self._options, arrays)
 
     def _no_room(self, rows: int) -> RuntimeError:

@@ -37,7 +37,7 @@ class ElasticReplayBuffer(Buffer):
             as `PrioritizedReplayBuffer` with the rows of the window alone would give. Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`; the
             ``"buffer"`` is the window.
-        names, num_envs, replace, ordered, max_use, max_staleness, weighted, views, seed, backend: As for
+        names, num_envs, replace, ordered, max_use, max_staleness, weighted, views, late, seed, backend: As for
             `ReplayBuffer`; `replace` must be ``True`` if `prioritized`.
 
     Attributes:
@@ -83,13 +83,14 @@ class ElasticReplayBuffer(Buffer):
         epsilon: float = 1e-6,
         normalize: str = "batch",
         views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered, window)
-        parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
+        parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views, late=late)
         super().__init__(
             sample_size,
             capacity,

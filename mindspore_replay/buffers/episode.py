@@ -34,7 +34,7 @@ class EpisodeReplayBuffer(Buffer):
         prioritized (bool): Whether to draw episodes by the priority of their first row, and return importance weights.
             Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, ordered, max_use, max_staleness, seed, storage, backend: As for `ReplayBuffer`;
+        names, num_envs, replace, ordered, max_use, max_staleness, late, seed, storage, backend: As for `ReplayBuffer`;
             `max_use` counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
@@ -80,13 +80,14 @@ class EpisodeReplayBuffer(Buffer):
         epsilon: float = 1e-6,
         normalize: str = "batch",
         views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
-        parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
+        parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views, late=late)
         super().__init__(
             sample_size,
             capacity,

@@ -43,7 +43,7 @@ class EpochReplayBuffer(Buffer):
             or ``"pad"`` it with zeros, which a mask tells. Default: ``"drop"``.
         rank (int): Number of this learner. Default: ``0``.
         world (int): Learners that share out the batches. Default: ``1``.
-        names, num_envs, max_use, max_staleness, weighted, views, seed, storage, backend: As for `ReplayBuffer`.
+        names, num_envs, max_use, max_staleness, weighted, views, late, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         epoch (Parameter): Key of the order, serial number of the oldest row of the epoch, its rows, position in the
@@ -86,6 +86,7 @@ class EpochReplayBuffer(Buffer):
         max_staleness: int | None = None,
         weighted: bool = False,
         views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
@@ -93,7 +94,8 @@ class EpochReplayBuffer(Buffer):
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
         limits = Limits(max_use, max_staleness, weighted)
         super().__init__(
-            sample_size, capacity, shapes, types, Parts(InEpochs(last, rank, world), limits, span, views), names=names,
+            sample_size, capacity, shapes, types, Parts(InEpochs(last, rank, world), limits, span, views, late=late),
+            names=names,
             num_envs=num_envs, seed=seed, storage=storage, backend=backend,
         )  # fmt: skip
         self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world

@@ -21,17 +21,29 @@ _Self = TypeVar("_Self", bound="Insertion")
 class Insertion(Arguments):
     """The methods that store rows."""
 
-    def _insert_graph(self, exp, *, priority=None, end=False, final=False, version=None):
+    def _insert_graph(self, exp, *, priority=None, end=False, final=False, version=None, with_indices=False):
         rows = self._checked_rows(exp)
-        n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
+        single = ops.rank(rows[0]) == len(self.shapes[0])
+        n = 1 if single else rows[0].shape[0]
+        priority, ends, version = self._priority(priority, n), self._ends(end, final, n), self._version(version, n)
+        # MindSpore would eliminate one call before the branches, with a result that only one of them uses.
+        if with_indices:
+            return self._handles_from_graph(self._graph.insert(rows, priority, ends, version), n, single)
         # The parser would mistake a bare statement for that of a list, see `ops/statement_hook.py`.
-        _ = self._graph.insert(rows, self._priority(priority, n), self._ends(end, final, n), self._version(version, n))
+        _ = self._graph.insert(rows, priority, ends, version)
         return self._size_graph()
+
+    def _handles_from_graph(self, first, n, single):
+        if not self.has_handles:
+            raise RuntimeError("For 'insert', 'with_indices' needs a buffer made with weighted=True or a limit.")
+        first = ops.reshape(first, ())
+        return first if single else first + ops.arange(n)
 
     @graph_body(_insert_graph)
     def insert(
-        self: _Self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
-    ) -> _Self:
+        self: _Self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None,
+        with_indices: bool = False,
+    ) -> Any:  # fmt: skip
         """Append one row or a batch; in a full buffer each new row replaces the oldest.
 
         Of a batch longer than the capacity the newest rows stay. After an error nothing is stored.
@@ -39,7 +51,8 @@ class Insertion(Arguments):
         Args:
             exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Each has the column's
                 dtype and the shape ``[*F]`` for one row, or ``[n, *F]`` for n rows, n static in a graph. From Python
-                also NumPy arrays, and numbers or nested lists of numbers, which are cast to the column's dtype.
+                also NumPy arrays, and numbers or nested lists of numbers, which are cast to the column's dtype. Columns
+                declared late are left out.
             priority (Union[float, Tensor, Sequence, None]): Priority of all rows, or of each: a number, or shape
                 ``[n]``; in a graph a Tensor. It is cast to float32, and subnormal ones to 0. Only for a buffer that
                 draws by priority. Default: ``None``, for the largest priority so far, initially 1.
@@ -52,10 +65,13 @@ class Insertion(Arguments):
             version (Union[int, Tensor, Sequence[int], None]): Version of the policy that made all rows, or each: a
                 value that the learner's clock has had, from which the age of the rows counts. An int, or int32 or
                 int64 of shape ``[]`` or ``[n]``. Needs a buffer with weights. Default: ``None``, for the clock now.
+            with_indices (bool): Whether to return the handles of the rows, which `update` takes, instead of the buffer.
+                Needs a buffer with handles. Default: ``False``.
 
         Returns:
-            Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32: the compiler
-            would treat a returned buffer as a Python object, and a chained call would leave the graph.
+            Union[Buffer, Tensor]: The buffer itself; or handles, int64 ``[]`` or ``[n]``. In a graph the number of rows
+            stored, a Tensor, shape ``[]``, int32, stands for the buffer: the compiler would treat that as a Python
+            object, and a chained call would leave the graph.
 
         Raises:
             TypeError: If `exp` is no list, tuple or dict, or columns have another dtype; all of these are listed. If
@@ -64,7 +80,7 @@ class Insertion(Arguments):
                 a priority is negative, NaN or infinite, or a version negative or newer than the clock; in a graph the
                 operator fails for it with a RuntimeError.
             RuntimeError: If `priority` is given and the buffer does not draw by priority, `end` or `final` and its rows
-                know no episodes, or `version` and it has no weights.
+                know no episodes, `version` and it has no weights, or `with_indices` and it has no handles.
         """
         if type(exp) is not list or len(exp) != self._width:
             exp = self.columns.in_order(exp)
@@ -76,9 +92,13 @@ class Insertion(Arguments):
         if version is not None:
             self._need_weights("insert(version=...)")
             version = as_versions(type(self).__name__, version)
+        if with_indices and not self.has_handles:
+            self._need_weights("insert(with_indices=True)")
         with self._lock if self.limiter is None else self._turn_to_insert(exp):
             wait_for_work()
             self._calls.insertion(exp, priority, end, final, version)
+            if with_indices:
+                return Tensor(self.columns.handles_from(self._calls.first, exp, self.num_envs))
         return self
 
     #: `insert` under a name that MindSpore's parser does not mistake for a list's method.
@@ -95,17 +115,32 @@ class Insertion(Arguments):
     def _checked_rows(self, exp):
         if isinstance(exp, dict):
             self._check_keys(tuple(exp.keys()))
-            exp = [exp[name] for name in self.columns.names]
+            exp = [exp[name] for name in self._present_names]
         self._check_width(len(exp))
-        rows = ()
+        given = ()
+        for j in range(len(exp)):
+            given = given + (self._row(self._present[j], exp[j]),)
+        rows = self._with_zeros(given) if len(self._late) > 0 else given
         shapes = ()
         types = ()
-        for i in range(len(exp)):
-            row = self._row(i, exp[i])
-            rows = rows + (row,)
+        for row in rows:
             shapes = shapes + (row.shape,)
             types = types + (row.dtype,)
         self._check_rows(shapes, types)
+        return rows
+
+    def _with_zeros(self, given):
+        """Return a Tensor for each column, zeros for late ones."""
+        shapes, first = self.shapes, self._present[0]
+        lead = () if ops.rank(given[0]) == len(shapes[first]) else (given[0].shape[0],)
+        rows = ()
+        j = 0
+        for i in range(len(shapes)):
+            if i in self._late:
+                rows = rows + (ops.zeros((*lead, *shapes[i]), self.types[i]),)
+            else:
+                rows = rows + (given[j],)
+                j = j + 1
         return rows
 
     def _row(self, i, value):
@@ -117,12 +152,12 @@ class Insertion(Arguments):
 
     @compile_time
     def _check_keys(self, keys: tuple[str, ...]) -> bool:
-        self.columns.in_order(dict.fromkeys(keys))
+        self.columns.given(dict.fromkeys(keys))
         return True
 
     @compile_time
     def _check_width(self, fields: int) -> bool:
-        self.columns.in_order([None] * fields)
+        self.columns.given([None] * fields)
         return True
 
     @compile_time

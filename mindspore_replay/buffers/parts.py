@@ -283,6 +283,7 @@ class Parts(NamedTuple):
         span (Union[Rows, Sequences, Episodes]): Unit of a sample.
         views (Sequence): Modifications of the contents of a sample.
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
+        late (Sequence[Union[str, int]]): Columns that are written after the insertion.
     """
 
     sampler: Sampler
@@ -290,6 +291,7 @@ class Parts(NamedTuple):
     span: Rows | Sequences | Episodes = Rows()
     views: Any = ()
     reservoir: bool = False
+    late: Any = ()
 
     def checked(self, name: str, sample_size: int, capacity: int) -> "Parts":
         """Check the values of all parts, and return the parts with them.
@@ -324,7 +326,7 @@ class Parts(NamedTuple):
         fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())
         has_episodes = bool(self.views) or not isinstance(self.span, Rows)
         rule = self.span.rule(layout, past_of(fields), num_envs) if has_episodes else None
-        weighted = limits.weighted or prioritized or has_episodes
+        weighted = limits.weighted or prioritized or has_episodes or bool(layout.columns.late)
         hindsight = layout.hindsight
         first = (HANDLE,) * (weighted or self.reservoir) + (WEIGHT,) * prioritized
         plan = SamplePlan(
@@ -352,6 +354,7 @@ class Parts(NamedTuple):
             keeps_valid=sampler.keeps_valid,
             epochs=sampler.epochs,
             max_staleness=limits.max_staleness,
+            late=layout.columns.late,
             reservoir=self.reservoir,
             beta=sampler.first_beta,
             window=sampler.window,

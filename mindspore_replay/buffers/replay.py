@@ -45,6 +45,9 @@ class ReplayBuffer(Buffer):
             limits, `delete`, `info` and ``sample(with_indices=True)`` need; a limit implies it. Default: ``False``.
         views (Sequence): Modifications of the contents of a sample: `NStep`, `FrameStack`, `HindsightRelabel`. They
             imply weights, and rows know their episode, which takes 9 bytes more. Default: ``()``, for rows as stored.
+        late (Sequence[Union[str, int]]): Columns, by name or index, that `update` writes after the insertion, for
+            example rewards of a slow judge. `insert` leaves them out, and a row is drawn only when all of them have
+            been written; a row with ``final=True`` waits for none. It implies weights. Default: ``()``.
         seed (Union[int, None]): Seed of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
         storage (Union[str, PathLike]): ``"device"``; ``"host"``, for rows in the host's memory on every device, drawn
@@ -103,11 +106,12 @@ class ReplayBuffer(Buffer):
         max_staleness: int | None = None,
         weighted: bool = False,
         views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
+        parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views, late=late)
         super().__init__(
             sample_size,
             capacity,

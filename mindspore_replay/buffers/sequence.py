@@ -45,7 +45,7 @@ class SequenceReplayBuffer(Buffer):
         prioritized (bool): Whether to draw starts by priority, and return importance weights. Default: ``False``, each
             valid start is equally likely.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, ordered, max_use, max_staleness, seed, storage, backend: As for `ReplayBuffer`;
+        names, num_envs, replace, ordered, max_use, max_staleness, late, seed, storage, backend: As for `ReplayBuffer`;
             `max_use` counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
@@ -106,15 +106,17 @@ class SequenceReplayBuffer(Buffer):
         epsilon: float = 1e-6,
         normalize: str = "batch",
         views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
+        limits = Limits(max_use, max_staleness)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         super().__init__(
-            sample_size, capacity, shapes, types, Parts(sampler, Limits(max_use, max_staleness), span, views),
+            sample_size, capacity, shapes, types, Parts(sampler, limits, span, views, late=late),
             names=names, num_envs=num_envs, seed=seed, storage=storage, backend=backend,
         )  # fmt: skip
         self.sequence_length, self.burn_in, self.stride, self.pad_end = span

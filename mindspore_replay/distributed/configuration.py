@@ -108,7 +108,7 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
 def schema_of(buffer: Buffer) -> Schema:
     """Return the columns of a buffer, for processes without MindSpore."""
     columns = buffer.columns
-    return Schema(columns.cls_name, columns.shapes, columns.dtypes, columns.given_names)
+    return Schema(columns.cls_name, columns.shapes, columns.dtypes, columns.given_names, columns.late)
 
 
 def setups(buffer: Buffer, configs: Sequence[Mapping[str, Any]]) -> list[Setup]:

@@ -119,7 +119,9 @@ class ShardWriter:
         if self._rows and set(more) != set(self._more[-1]):
             self._send(self._whole())
             if self._rows:
-                raise ValueError("For 'ShardWriter', either all rows of an episode must have a priority, or none; and a version.")
+                raise ValueError(
+                    "For 'ShardWriter', either all rows of an episode must have a priority, or none; and a version."
+                )
         if self._rows + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
         given = [field.asnumpy() if is_tensor(field) else field for field in fields]

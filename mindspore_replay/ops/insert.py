@@ -104,7 +104,7 @@ class _RowState:
         """Write priorities, use counts and insertion clocks."""
         given = ops.select(ok, given, ops.gather(self.priorities(self.state.priorities), slots, 0))
         uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
-        uses = ops.select(ok, ops.zeros_like(uses), uses)
+        uses = ops.select(ok, self.rows.first_uses(slots), uses)
         clocks = ops.gather(self.clocks(self.state.insertion_clocks), slots, 0)
         new = ops.zeros_like(clocks) + self.state.clock[0]
         if version is not None:

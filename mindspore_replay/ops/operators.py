@@ -50,7 +50,7 @@ class Operators:
         self.but_size = Tensor([1, 1, 0, 1, 1], ms.int64)
         self.weighted = options.weighting is not None
         self.has_episodes = options.rule is not None
-        self.single = SingleRow(columns)
+        self.single, self.rank = SingleRow(columns), len(columns.shapes[0])
         plan, rule = options.plan, options.rule
 
         def make(
@@ -79,7 +79,7 @@ class Operators:
         self._update = tuple(
             make(
                 "update",
-                lambda i=i: updates.CompositeUpdate(state, columns, i, rule),  # type: ignore[misc]
+                lambda i=i: updates.CompositeUpdate(state, columns, i, rule, options.late_bits([i])),  # type: ignore[misc]
                 columns=[column],
                 late=Tensor([options.late_bits([i])], ms.int64),
             )
@@ -115,16 +115,18 @@ class Operators:
             )
 
     def insert(self, rows, priority, ends, version):
-        """Store rows; the result has no meaning. `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``.
+        """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``.
 
-        `priority`, float32, `ends`, uint8, and `version`, int64, are one for all rows or one for each. `priority`
-        ``None`` means the largest so far, and `version` ``None`` the clock; `ends` is ``None`` in a buffer whose rows
-        know no episodes.
+        `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, `ends`, uint8, and `version`, int64,
+        are one for all rows or one for each. `priority` ``None`` means the largest so far, and `version` ``None`` the
+        clock; `ends` is ``None`` in a buffer whose rows know no episodes.
         """
         if priority is None:
             priority = self.state.max_priority
         if not self.native:
-            return self._insert(rows, priority, ends, version)
+            n = 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
+            self._insert(rows, priority, ends, version)
+            return self.state.serials[0] - n
         if not self.weighted:
             return self._insert(*rows)
         inputs = (*rows, priority)

@@ -99,8 +99,8 @@ class CompositeReservoirInsert:
         self.inserted = Tensor([1, 0], ms.int64)
         self.tree = CompositeTree(state.capacity)
         self.one = Tensor(1.0, ms.float64)
+        self.first_weight = Tensor(0.0 if state.has_late else 1.0, ms.float64)
         self.first_priority = Tensor(1.0, ms.float32)
-        self.no_uses = Tensor(0, ms.int32)
         self.priorities, self.uses, self.numbers = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
     def __call__(self, rows, priority, ends, version):
@@ -136,10 +136,10 @@ class CompositeReservoirInsert:
     def set_state(self, slots, exists, counted, clocks):
         """Mark the rows in these slots as new, with priority and weight 1."""
         tree = self.tree.view(self.state.weights)
-        weight = ops.select(exists, self.one, ops.gather(tree, slots, 0))
+        weight = ops.select(exists, self.first_weight, ops.gather(tree, slots, 0))
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
         self.replace(self.priorities, self.state.priorities, slots, exists, self.first_priority)
-        self.replace(self.uses, self.state.use_counts, slots, exists, self.no_uses)
+        self.replace(self.uses, self.state.use_counts, slots, exists, self.state.new_uses)
         self.replace(self.numbers, self.state.insertion_clocks, slots, exists, clocks)
 
     def replace(self, view, parameter, slots, exists, new):

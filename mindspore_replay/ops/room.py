@@ -1,9 +1,12 @@
 """Room for new rows where those that can still be drawn are not evicted."""
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, ops
 
 from ..store.windows import WindowRule
+from .in_place import InPlace
+from .rows import Uses
 from .state import State
 from .sum_tree import CompositeTree
 
@@ -12,7 +15,7 @@ from .sum_tree import CompositeTree
 class Room:
     """``() -> int64 []``: rows that can be inserted without evicting one that can still be drawn.
 
-    Weights must be 0 and 1. Cost O(log C).
+    Weights must be 0 and 1. Cost O(log C), with late columns O(C).
     """
 
     def __init__(self, state: State, rule: WindowRule | None) -> None:
@@ -23,6 +26,8 @@ class Room:
         self.past = 0 if rule is None else rule.past * rule.streams
         self.zero = Tensor(0, ms.int64)
         self.first = Tensor([1.0], ms.float64)
+        self.uses, self.view = Uses(state), InPlace((), np.int32)
+        self.rows = Tensor(np.arange(state.capacity), ms.int64)
 
     def __call__(self):
         """Return the number of rows."""
@@ -32,5 +37,14 @@ class Room:
         target = self.tree.rotate(tree, ops.reshape(head, (1,)), self.first)
         slot = ops.cast(self.tree.descend(tree, target, some), ms.int64)[0]
         unneeded = ops.select(some, ops.floor_mod(slot - head, self.state.capacity), count)
+        if self.state.has_late:
+            unneeded = ops.minimum(unneeded, self.first_pending(head, count) - self.open)
         unneeded = ops.maximum(ops.minimum(unneeded, count - self.open) - self.past, self.zero)
         return self.state.capacity - count + unneeded
+
+    def first_pending(self, head, count):
+        """Return the logical position of the first pending row; a number beyond all rows if there is none."""
+        capacity = self.state.capacity
+        uses = ops.gather(self.view(self.state.use_counts), ops.floor_mod(head + self.rows, capacity), 0)
+        waits = ops.logical_and(self.uses.pending(uses), self.rows < count)
+        return ops.reduce_min(ops.select(waits, self.rows, self.rows * 0 + 2 * capacity))

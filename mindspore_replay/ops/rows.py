@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.late import MOST_LATE, PENDING
 from ..store.state import COUNTS
 from .in_place import InPlace
 from .state import State
@@ -29,6 +30,36 @@ class WeightOf:
         """Convert priorities to weights."""
         weight = ops.pow(ops.cast(priority, ms.float64) + self.epsilon, self.alpha)
         return ops.cast(ops.cast(weight, ms.float32), ms.float64)
+
+
+@ms.jit_class
+class Uses:
+    """Use counts, int32 ``[n]``: of a removed row the bitwise complement, of a pending row `PENDING` and more.
+
+    A row is pending, and not drawn, until its late columns are written.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.has_late = state.has_late
+        self.end_of_pending = Tensor(PENDING + (1 << MOST_LATE), ms.int32)
+
+    def stored(self, uses):
+        """Return which rows are not removed."""
+        return ops.logical_or(uses >= 0, self.pending(uses)) if self.has_late else uses >= 0
+
+    def pending(self, uses):
+        """Return which rows are pending."""
+        return uses < self.end_of_pending
+
+    def removed(self, uses):
+        """Return the use counts of these rows after their removal."""
+        after = -1 - uses
+        return ops.select(self.pending(uses), ops.zeros_like(uses) - 1, after) if self.has_late else after
+
+    def deliveries(self, uses):
+        """Return how often rows were delivered."""
+        uses = ops.select(self.pending(uses), ops.zeros_like(uses), uses) if self.has_late else uses
+        return ops.select(uses < 0, -1 - uses, uses)
 
 
 @ms.jit_class
@@ -74,7 +105,7 @@ class Removal:
         self.tree = CompositeTree(state.capacity)
         self.last_of_each = LastOfEach()
         self.zero = Tensor(0.0, ms.float64)
-        self.view = InPlace((), np.int32)
+        self.view, self.uses = InPlace((), np.int32), Uses(state)
 
     def __call__(self, slots, removed):
         """Remove rows, and return their number."""
@@ -82,7 +113,7 @@ class Removal:
         uses = ops.gather(self.view(self.state.use_counts), slots, 0)
         tree = self.tree.view(self.state.weights)
         old = ops.gather(tree, slots, 0)
-        ops.scatter_update(self.state.use_counts, slots, ops.select(exists, -1 - uses, uses))
+        ops.scatter_update(self.state.use_counts, slots, ops.select(exists, self.uses.removed(uses), uses))
         self.tree.write(self.state.weights, tree, slots, ops.masked_fill(old, exists, self.zero), counted, slots)
         return ops.reduce_sum(ops.cast(counted, ms.int32))
 
@@ -144,9 +175,11 @@ class Rows:
 
     def __init__(self, state: State, factors: Tensor) -> None:
         self.state = state
+        self.tree, self.last_of_each = CompositeTree(state.capacity), LastOfEach()
+        self.priorities = InPlace((), np.float32)
         self.weight_of = WeightOf(factors)
         self.removal = Removal(state)
-        self.view = InPlace((), np.int32)
+        self.view, self.uses = InPlace((), np.int32), Uses(state)
 
     def live(self, handles, slots, stored):
         """Return which handles are of eligible rows; `slots` and `stored` are those of the handles."""
@@ -154,8 +187,12 @@ class Rows:
 
     def remove(self, handles, slots, wanted):
         """Remove rows. Returns their number, and which handles were of rows stored before."""
-        live = self.live(handles, slots, wanted)
-        return self.removal(slots, live), live
+        stored = self.stored(slots, wanted)
+        return self.removal(slots, stored), stored
+
+    def stored(self, slots, wanted):
+        """Return which of the wanted rows are not removed."""
+        return ops.logical_and(wanted, self.uses.stored(ops.gather(self.view(self.state.use_counts), slots, 0)))
 
     def before_insertion(self, slots, n, ends, ok):
         """Write the steps of n new rows in their episodes; the newest land in these slots, unless not `ok`.
@@ -166,7 +203,22 @@ class Rows:
 
     def first_weights(self, priority):
         """Return the weights of new rows."""
-        return self.weight_of(priority)
+        weights = self.weight_of(priority)
+        return ops.zeros_like(weights) if self.state.has_late else weights
+
+    def first_uses(self, slots):
+        """Return the use counts of new rows in these slots, which `before_insertion` has prepared."""
+        return ops.broadcast_to(self.state.new_uses, slots.shape)
+
+    def release(self, handles, slots, done):
+        """Make rows eligible whose late columns have been written."""
+        uses = ops.gather(self.view(self.state.use_counts), slots, 0)
+        ops.scatter_update(self.state.use_counts, slots, ops.select(done, ops.zeros_like(uses), uses))
+        tree = self.tree.view(self.state.weights)
+        weight = self.weight_of(ops.gather(self.priorities(self.state.priorities), slots, 0))
+        weight = ops.select(done, weight, ops.gather(tree, slots, 0))
+        _, _, counted = self.last_of_each(slots, done)
+        self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
 
     def after_insertion(self, steps):
         """Update the weights after new rows are stored."""

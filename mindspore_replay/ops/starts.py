@@ -11,7 +11,7 @@ from mindspore import Tensor, ops
 
 from ..store.windows import DELETED, END, FINAL, WindowRule
 from .in_place import InPlace
-from .rows import Handles, Rows, WeightOf
+from .rows import Handles, Rows, Uses, WeightOf
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach
 
@@ -146,22 +146,34 @@ class Windows:
         self.complete = Complete(state, factors, rule)
         self.oldest = Tensor(np.arange(rule.past * rule.streams), ms.int64) if rule.past else None
         self.offsets = Tensor(np.arange(1 - rule.future, rule.past + 1)[None], ms.int64)
-        self.deleted = Tensor(DELETED, ms.uint8)
+        self.deleted, self.undeleted = Tensor(DELETED, ms.uint8), Tensor(255 - DELETED, ms.uint8)
         self.zero = Tensor(0.0, ms.float64)
+        self.weight_of = WeightOf(factors)
+        self.use_counts = Uses(state)
         self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
+        self.priorities = InPlace((), np.float32)
 
     def live(self, handles, slots, stored):
         """Return which handles are of eligible rows."""
         return self.legal(handles)
 
+    def stored(self, slots, wanted):
+        """Return which of the wanted rows are not deleted."""
+        flags = ops.gather(self.flags(self.state.flags), slots, 0)
+        stored = ops.bitwise_and(ops.cast(flags, ms.int32), DELETED) == 0
+        if self.state.has_late:
+            uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+            stored = ops.logical_or(stored, self.use_counts.pending(uses))
+        return ops.logical_and(wanted, stored)
+
     def remove(self, handles, slots, wanted):
         """Remove rows. Returns their number, and which handles were of rows stored before."""
+        found = self.stored(slots, wanted)
         flags = ops.gather(self.flags(self.state.flags), slots, 0)
-        found = ops.logical_and(wanted, ops.bitwise_and(ops.cast(flags, ms.int32), DELETED) == 0)
         _, marked, counted = self.last_of_each(slots, found)
         uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
-        removed = ops.logical_and(marked, uses >= 0)
-        ops.scatter_update(self.state.use_counts, slots, ops.select(removed, -1 - uses, uses))
+        removed = ops.logical_and(marked, self.use_counts.stored(uses))
+        ops.scatter_update(self.state.use_counts, slots, ops.select(removed, self.use_counts.removed(uses), uses))
         ops.scatter_update(self.state.flags, slots, ops.select(marked, ops.bitwise_or(flags, self.deleted), flags))
         self.close(handles, slots, found)
         return ops.reduce_sum(ops.cast(counted, ms.int32)), found
@@ -188,6 +200,9 @@ class Windows:
         if fits is not None:
             ok = ops.logical_and(ok, fits)
         steps = ops.select(ok, steps[n - written :], ops.gather(self.steps(self.state.steps), slots, 0))
+        if self.state.has_late:  # a row that holds only an observation waits for nothing
+            final = ops.bitwise_and(ops.cast(ends, ms.int32), FINAL) > 0
+            ends = ops.select(final, ends, ops.bitwise_or(ends, self.deleted))
         ends = ops.select(ok, ends[n - written :], ops.gather(self.flags(self.state.flags), slots, 0))
         ops.scatter_update(self.state.steps, slots, steps)
         ops.scatter_update(self.state.flags, slots, ends)
@@ -196,6 +211,30 @@ class Windows:
     def first_weights(self, priority):
         """Return zeros, since the windows of new rows are not complete yet."""
         return ops.zeros_like(ops.cast(priority, ms.float64))
+
+    def first_uses(self, slots):
+        """Return the use counts of new rows in these slots, which `before_insertion` has prepared."""
+        uses = ops.broadcast_to(self.state.new_uses, slots.shape)
+        if self.state.has_late:
+            flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
+            uses = ops.select(ops.bitwise_and(flags, DELETED) > 0, uses, ops.zeros_like(uses))
+        return uses
+
+    def release(self, handles, slots, done):
+        """Make the starts eligible whose windows rows complete, since their late columns have been written."""
+        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        ops.scatter_update(self.state.use_counts, slots, ops.select(done, ops.zeros_like(uses), uses))
+        flags = ops.gather(self.flags(self.state.flags), slots, 0)
+        ops.scatter_update(self.state.flags, slots, ops.select(done, ops.bitwise_and(flags, self.undeleted), flags))
+        handles = ops.reshape(ops.expand_dims(handles, 1) + self.offsets * self.rule.streams, (-1,))
+        starts, stored = self.handles.slots(handles)
+        around = ops.reshape(ops.broadcast_to(ops.expand_dims(done, 1), (done.shape[0], self.offsets.shape[1])), (-1,))
+        last, exists, counted = self.last_of_each(starts, ops.logical_and(stored, around))
+        weight = self.weight_of(ops.gather(self.priorities(self.state.priorities), starts, 0))
+        weight = ops.select(self.legal(handles), weight, ops.zeros_like(weight))
+        tree = self.tree.view(self.state.weights)
+        weight = ops.select(exists, ops.gather(weight, last, 0), ops.gather(tree, starts, 0))
+        self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
 
     def after_insertion(self, steps):
         """Update the weights after new rows are stored."""

@@ -40,8 +40,11 @@ class State:
         self.row_serials = parameters.get("row_serials")
         self.window = parameters.get("window")
         self.beta = parameters.get("beta", Tensor(np.zeros(1)))  # not read unless rows are drawn by priority
-        #: Alpha and epsilon, which convert a priority to a weight, and whether valid rows are kept, float64 ``[3]``.
+        #: Alpha and epsilon, which convert a priority to a weight, whether valid rows are kept, and the use count of a
+        #: new row, float64 ``[4]``.
         self.row_rule = None if options.weighting is None else Tensor(options.row_rule())
+        self.has_late = bool(options.late)
+        self.new_uses = Tensor(options.new_uses(), ms.int32)
         self.epoch = parameters.get("epoch")
         #: Rule for the batches of epochs, for composite bodies and as an argument of kernels, int64 ``[3]``.
         self.epochs = options.epochs

@@ -8,12 +8,13 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns, numpy_type
+from ..store.late import MOST_LATE, PENDING
 from ..store.state import LAST_CLOCK
 from ..store.tree import initial_weights
-from ..store.windows import DELETED, END, WindowRule
+from ..store.windows import END, WindowRule
 from .in_place import InPlace
 from .reservoir import handles_of
-from .rows import Count, Handles, Named, WeightOf
+from .rows import Count, Handles, Named, Uses, WeightOf
 from .staleness import RemoveStale
 from .starts import Complete, eligibility
 from .state import State
@@ -68,28 +69,37 @@ class CompositeUpdate:
     Of several rows for one handle the last is kept.
     """
 
-    def __init__(self, state: State, columns: Columns, column: int, rule: WindowRule | None) -> None:
+    def __init__(self, state: State, columns: Columns, column: int, rule: WindowRule | None, late_bit: int = 0) -> None:
         self.state, self.column = state, state.columns[column]
-        self.weighted, self.has_episodes = state.weights is not None, rule is not None
+        self.rows_state = None if state.weights is None else eligibility(state, state.row_rule, rule)
+        self.not_written, self.pending = Tensor((1 << MOST_LATE) - 1 - late_bit, ms.int32), Tensor(PENDING, ms.int32)
+        self.late, self.use_counts = late_bit > 0, Uses(state)
         self.handles = handles_of(state)
         self.last_of_each = LastOfEach()
         self.ones = (1,) * len(columns.shapes[column])
         self.rows = InPlace(columns.shapes[column], numpy_type(columns.stored_dtypes[column]))
-        self.uses, self.flags = InPlace((), np.int32), InPlace((), np.uint8)
+        self.uses = InPlace((), np.int32)
 
     def __call__(self, handles, rows):
         """Write rows, and return the number of invalid handles."""
         slots, live = self.handles.slots(handles)
-        if self.has_episodes:
-            flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
-            live = ops.logical_and(live, ops.bitwise_and(flags, DELETED) == 0)
-        elif self.weighted:
-            live = ops.logical_and(live, ops.gather(self.uses(self.state.use_counts), slots, 0) >= 0)
+        if self.rows_state is not None:
+            live = self.rows_state.stored(slots, live)
         last, exists, _ = self.last_of_each(slots, live)
         old = ops.gather(self.rows(self.column), slots, 0)
         new = ops.gather(ops.cast(rows, self.column.dtype), last, 0)
         ops.scatter_update(self.column, slots, ops.select(ops.reshape(exists, (-1, *self.ones)), new, old))
+        if self.late:
+            self.arrive(handles, slots, exists)
         return ops.reduce_sum(ops.cast(ops.logical_not(live), ms.int32))
+
+    def arrive(self, handles, slots, written):
+        """Note that the late column was written, and make rows eligible of which none is missing any more."""
+        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        missing = ops.bitwise_and(uses, self.not_written)
+        waited = ops.logical_and(written, self.use_counts.pending(uses))
+        ops.scatter_update(self.state.use_counts, slots, ops.select(waited, self.pending + missing, uses))
+        self.rows_state.release(handles, slots, ops.logical_and(waited, missing == 0))
 
 
 @ms.jit_class
@@ -142,6 +152,7 @@ class CompositeInfo:
     def __init__(self, state: State) -> None:
         self.state = state
         self.handles = handles_of(state)
+        self.use_counts = Uses(state)
         self.priorities, self.uses, self.clocks = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
 
     def __call__(self, handles):
@@ -149,7 +160,7 @@ class CompositeInfo:
         slots, stored = self.handles.slots(handles)
         priority = ops.gather(self.priorities(self.state.priorities), slots, 0)
         uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
-        uses = ops.select(uses < 0, -1 - uses, uses)
+        uses = self.use_counts.deliveries(uses)
         age = self.state.clock[0] - ops.gather(self.clocks(self.state.insertion_clocks), slots, 0)
         self.priorities.done(self.state.priorities, (priority, uses, age))
         return (

@@ -111,8 +111,9 @@ class AttachedBuffer:
     # Rows in and out.
 
     def insert(
-        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
-    ) -> "AttachedBuffer":
+        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None,
+        with_indices: bool = False,
+    ) -> Any:  # fmt: skip
         """Append one row or a batch, as `Buffer.insert` does.
 
         Args:
@@ -124,9 +125,10 @@ class AttachedBuffer:
                 ``False``.
             version (Union[int, numpy.ndarray, None]): Version of the policy that made all rows, or each: the learner's
                 clock then. Default: ``None``, for the clock now.
+            with_indices (bool): Whether to return the handles of the rows. Default: ``False``.
 
         Returns:
-            AttachedBuffer: The buffer itself.
+            Union[AttachedBuffer, numpy.ndarray]: The buffer itself; or handles, int64 ``[]`` or ``[n]``.
 
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is stored.
@@ -145,6 +147,8 @@ class AttachedBuffer:
         if version is not None:
             need_weights(self._name, options.weighting is not None, "insert(version=...)")
             version = as_versions(self._name, version)
+        if with_indices and not options.has_handles:
+            need_weights(self._name, options.weighting is not None, "insert(with_indices=True)")
         with self._lock:
             self._need_open()
             if self._is_limited:
@@ -152,7 +156,7 @@ class AttachedBuffer:
                 self._limited("insert", rows, lambda: self._store.insertion(fields, priority, end, final, version))
             else:
                 self._store.insertion(fields, priority, end, final, version)
-        return self
+            return schema.handles_from(self._store.first, fields, options.num_envs) if with_indices else self
 
     #: `insert` under the other name that buffers have for it.
     add = insert

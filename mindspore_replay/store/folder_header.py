@@ -65,7 +65,12 @@ def write_header(path: Path, header: Header) -> None:
     text = json.dumps(
         {
             "library_version": __version__,
-            "schema": {"shapes": schema.shapes, "types": schema.dtypes, "names": schema.given_names},
+            "schema": {
+                "shapes": schema.shapes,
+                "types": schema.dtypes,
+                "names": schema.given_names,
+                "late": schema.late,
+            },
             "options": options._replace(plan=None, rule=None)._asdict(),  # type: ignore[arg-type]
             "plan": {**options.plan._asdict(), "outputs": [output._asdict() for output in options.plan.outputs]},
             "rule": None if options.rule is None else options.rule._asdict(),
@@ -113,12 +118,14 @@ def _parsed(given: Any) -> Header:
             "plan": SamplePlan(**{**plan, "outputs": tuple(_output(one) for one in plan["outputs"])}),
             "rule": None if rule is None else WindowRule(**rule),
             "epochs": None if options["epochs"] is None else EpochRule(*options["epochs"]),
+            "late": tuple(options["late"]),
         }
     )
     sample = Sample(tuple(given["sample"][0]), tuple(given["sample"][1]), *map(bool, given["sample"][2:]))
     return Header(
-        Schema(cls_name, schema["shapes"], schema["types"], schema["names"]), made, sample, given["description"]
-    )
+        Schema(cls_name, *(schema[key] for key in ("shapes", "types", "names", "late"))),
+        made, sample, given["description"],
+    )  # fmt: skip
 
 
 def _output(given: Any) -> Output:

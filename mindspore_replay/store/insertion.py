@@ -50,8 +50,10 @@ class Insertion:
         self.row: Any = library.calls.Row(np.ndarray, tuple(places), self._one.direct)
         self._at_once = options.num_envs == 1
         self._make_with_versions = lambda: Call(
-            "insert", options.groups | {"versions"},
-            arguments | {"rows": batch, "max_staleness": kept(options.stale_after())}, address_of,
+            "insert",
+            options.groups | {"versions"},
+            arguments | {"rows": batch, "max_staleness": kept(options.stale_after())},
+            address_of,
         )
 
     def __call__(
@@ -63,7 +65,8 @@ class Insertion:
         ``None`` for the clock.
         """
         if version is not None:
-            return self._with_versions(tuple(exp), priority, end, final, version)
+            self._with_versions(tuple(exp), priority, end, final, version)
+            return
         if self._at_once and type(end) is bool and type(final) is bool and (priority is None or priority.size == 1):
             if end or final:
                 self._ends[0] = END * end | (END | FINAL) * final
@@ -74,6 +77,11 @@ class Insertion:
                 return
             self._check(self._one, status, 1)
         self._closer(tuple(exp), priority, end, final)
+
+    @property
+    def first(self) -> int:
+        """The handle of the first row of the last insertion."""
+        return int(self._first)
 
     def _with_priority(self, call: Call, priority: np.ndarray, run: Callable[..., int], *arguments: Any) -> int:
         """Make a call with these priorities, and return its status."""
@@ -93,7 +101,7 @@ class Insertion:
         if status == library.BAD_VERSION and versions is not None:
             raise bad_version(options.cls_name, versions, int(self._state["clock"].memory[0]))
         if status == library.FULL:
-            arrays = {name: self._state[name].memory for name in ("head", "count", "weights")}
+            arrays = {name: self._state[name].memory for name in ("head", "count", "weights", "use_counts")}
             raise no_room(options.cls_name, rows, room(options, arrays), options.capacity)
         if status > 0:
             call.check(status)

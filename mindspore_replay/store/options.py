@@ -6,12 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .epochs import EpochRule
+from .late import PENDING
 from .windows import SamplePlan, WindowRule
-
-#: Use counts of pending rows begin here: of rows that wait for late columns, with a bit for each that is missing.
-PENDING = -(2**31)
-#: Most late columns of a buffer.
-MOST_LATE = 16
 
 
 class Options(NamedTuple):

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .late import MOST_LATE
+
 #: The dtypes allowed for a column.
 DTYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
@@ -52,13 +54,20 @@ class Schema:
         shapes (Sequence[Sequence[int]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for no names.
+        late (Sequence[Union[str, int]]): Columns, by name or index, that are written after the insertion. Default:
+            ``()``.
+
+    Attributes:
+        late (tuple[int, ...]): Indices of these columns.
+        present (tuple[int, ...]): Indices of the others, which an insertion takes.
 
     Raises:
         TypeError: If an argument, a shape, a dtype or a name is of another type.
-        ValueError: If there is no column, lengths differ, an axis is not positive, or a name is given twice.
+        ValueError: If there is no column, lengths differ, an axis is not positive, or a name is given twice. If a late
+            column does not exist, or all columns or too many are late.
     """
 
-    def __init__(self, cls_name: str, shapes: Any, types: Any, names: Any = None) -> None:
+    def __init__(self, cls_name: str, shapes: Any, types: Any, names: Any = None, late: Any = ()) -> None:
         self.cls_name = cls_name
         #: The dtype in which the Cell that owns the buffer computes, if mixed precision sets it.
         self.owner_dtype: str | None = None
@@ -78,6 +87,8 @@ class Schema:
         # MindSpore cannot scatter bool, so a bool column is stored as uint8.
         self.stored_dtypes = tuple("uint8" if dtype == "bool" else dtype for dtype in self.dtypes)
         self.numpy_types = tuple(map(self.numpy_type, self.dtypes))
+        self.late = self._late(late)
+        self.present = tuple(i for i in range(len(self)) if i not in self.late)
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -120,41 +131,72 @@ class Schema:
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"For '{self.cls_name}', 'names' must differ from each other, but got {self.names}.")
 
+    def _late(self, late: Any) -> tuple[int, ...]:
+        given = self._sequence("late", late)
+        columns: dict[Any, int] = {**{name: i for i, name in enumerate(self.names)}, **{i: i for i in range(len(self))}}
+        unknown = [column for column in given if isinstance(column, bool) or column not in columns]
+        if unknown:
+            known = list(self.names) if self.given_names else f"indices below {len(self)}"
+            raise ValueError(f"For '{self.cls_name}', 'late' must hold some of the columns {known}, but got {unknown}.")
+        indices = tuple(sorted({columns[column] for column in given}))
+        if len(indices) > min(MOST_LATE, len(self) - 1):
+            raise ValueError(
+                f"For '{self.cls_name}', 'late' must leave a column that is not late, and hold at most {MOST_LATE}, "
+                f"but got {len(indices)} of {len(self)} columns."
+            )
+        return indices
+
     def row_bytes(self) -> int:
         """Bytes of one row over all columns."""
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.numpy_types))
 
     def in_order(self, exp: Any) -> Sequence[Any]:
-        """Return the fields of a transition in the order of the columns."""
+        """Return the fields of a transition in the order of the columns, with zeros in late ones."""
+        fields = self.given(exp)
+        return self._with_zeros(fields) if self.late else fields
+
+    def given(self, exp: Any) -> Sequence[Any]:
+        """Return the fields of a transition that are not late, in the order of the columns."""
         if isinstance(exp, Mapping):
             return self._from_mapping(exp)
-        self._all_columns("exp", exp)
+        self._all_columns("exp", exp, len(self.present))
         return exp
 
-    def _all_columns(self, argument: str, values: Any) -> None:
+    def _with_zeros(self, fields: Sequence[Any]) -> list[Any]:
+        first, column = fields[0], self.present[0]
+        shape = first.shape if is_tensor(first) else self.to_array(column, first).shape
+        lead = tuple(shape)[: max(len(shape) - len(self.shapes[column]), 0)]
+        zeros = {i: np.zeros((*lead, *self.shapes[i]), self.numpy_types[i]) for i in self.late}
+        given = dict(zip(self.present, fields))
+        return [(zeros if i in zeros else given)[i] for i in range(len(self))]
+
+    def _all_columns(self, argument: str, values: Any, number: int) -> None:
         """Raise an error unless there is a value for each column."""
         if not isinstance(values, (list, tuple)):
             raise TypeError(
-                f"For '{self.cls_name}', '{argument}' must be a list or tuple of {len(self)} arrays, but got "
+                f"For '{self.cls_name}', '{argument}' must be a list or tuple of {number} arrays, but got "
                 f"{type(values).__name__}."
             )
-        if len(values) != len(self):
+        if len(values) != number:
+            which = "" if number == len(self) else " that are not late"
             raise ValueError(
-                f"For '{self.cls_name}', '{argument}' must hold one array for each of the {len(self)} columns, "
+                f"For '{self.cls_name}', '{argument}' must hold one array for each of the {number} columns{which}, "
                 f"but got {len(values)}."
             )
 
     def _from_mapping(self, exp: Mapping[str, Any]) -> Sequence[Any]:
         if self.given_names is None:
             raise TypeError(f"For '{self.cls_name}', 'exp' can be a dict only of a buffer made with 'names'.")
-        if set(exp) != set(self.names):
-            missing = sorted(set(self.names) - set(exp))
-            unknown = sorted(set(map(str, exp)) - set(self.names))
+        names = [self.names[i] for i in self.present]
+        if set(exp) != set(names):
+            missing = sorted(set(names) - set(exp))
+            unknown = sorted(set(map(str, exp)) - set(names))
+            late = f" {[self.names[i] for i in self.late]} are late: 'update' writes them." if self.late else ""
             raise ValueError(
                 f"For '{self.cls_name}', the keys of 'exp' must be the columns' names: missing {missing}, "
-                f"unknown {unknown}."
+                f"unknown {unknown}.{late}"
             )
-        return [exp[name] for name in self.names]
+        return [exp[name] for name in names]
 
     def as_fields(self, exp: Sequence[Any]) -> list[Any]:
         """Return the fields of a transition as Tensors and arrays."""
@@ -166,6 +208,12 @@ class Schema:
             self.dtypes[i] if array.dtype == self.numpy_types[i] else array.dtype.name
             for i, array in zip(columns, arrays)
         ]
+
+    def handles_from(self, first: int, exp: Sequence[Any], num_envs: int) -> np.ndarray:
+        """Return the handles of these rows, given that of the first. Shape ``[]`` or ``[n]``, int64."""
+        fields = self.as_fields(exp)
+        batch = self.check([f.shape for f in fields], [type_name(f.dtype) for f in fields], num_envs)
+        return np.array(first) if batch.single else first + np.arange(batch.rows)
 
     def count_rows(self, fields: Sequence[Any], num_envs: int) -> int:
         """Return the number of rows in the fields; errors are those of `check`."""
@@ -208,7 +256,7 @@ class Schema:
     def chosen(self, values: Any) -> list[int]:
         """Return the indices of the columns that values are given for: those of a dict's keys, or all."""
         if not isinstance(values, Mapping):
-            self._all_columns("values", values)
+            self._all_columns("values", values, len(self))
             return list(range(len(self)))
         if self.given_names is None:
             raise TypeError(f"For '{self.cls_name}', 'values' can be a dict only of a buffer made with 'names'.")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from .epochs import check_epoch
+from .late import pending
 from .memory import zeros
 from .options import Options
 from .random import initial_state
@@ -101,8 +102,12 @@ def room(options: Options, state: Mapping[str, np.ndarray]) -> int:
     if slot < 0:
         slot = first_positive(state["weights"], capacity, 0)
     unneeded = count if slot < 0 else (slot - head) % capacity
+    reach = 0 if rule is None else (rule.future - 1) * rule.streams
+    if options.late:
+        uses = state["use_counts"][(head + np.arange(count)) % capacity]
+        unneeded = min(unneeded, int(np.argmax(pending(uses))) - reach) if pending(uses).any() else unneeded
     if rule is not None:  # the newest rows may become starts, and a start needs its past
-        unneeded = min(unneeded, count - (rule.future - 1) * rule.streams) - rule.past * rule.streams
+        unneeded = min(unneeded, count - reach) - rule.past * rule.streams
     return capacity - count + max(unneeded, 0)
 
 
@@ -208,7 +213,7 @@ def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) 
 
 
 def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
-    """Raise a ValueError if the rows' clocks are impossible, or do not follow their order in the ring where they must."""
+    """Raise a ValueError if the rows' clocks are impossible, or are not in the order of the rows where they must be."""
     wrong = []
     inserted, count, (now, fresh, unordered) = int(state["serials"][0]), int(state["count"]), state["clock"].tolist()
     if not (now >= 0 and inserted - count <= fresh <= inserted and 0 <= unordered <= inserted):

@@ -123,9 +123,12 @@ class Store:
         """The object that checks and stores rows for `insert`."""
         return Insertion(self.schema, self.options, self._state, self._address_of)
 
-    def insert(
-        self, exp: Any, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
-    ) -> None:
+    @property
+    def first(self) -> int:
+        """The handle of the first row of the last insertion."""
+        return self.insertion.first
+
+    def insert(self, exp: Any, priority: Any = None, end: Any = False, final: Any = False, version: Any = None) -> None:
         """Store one row or a batch.
 
         Args:
@@ -287,7 +290,9 @@ class Store:
     @functools.cached_property
     def _advancing(self) -> tuple[Call, np.ndarray]:
         steps, most = np.zeros(1, np.int64), self.options.stale_after()
-        return self._call("advance", ticks=kept(steps), max_staleness=kept(most), now=kept(np.zeros(1, np.int64))), steps
+        return self._call(
+            "advance", ticks=kept(steps), max_staleness=kept(most), now=kept(np.zeros(1, np.int64))
+        ), steps
 
     def advance(self, steps: int = 1) -> None:
         """Advance the learner's clock, and remove rows that became stale."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..store.late import pending
 from ..store.state import COUNTS
 
 #: Rows to process at once: few enough for the cache.
@@ -128,7 +129,8 @@ class _Rows:
         state, ages = self.state, self._ages(block)
         if "counts" in state:
             uses = state["use_counts"][block]
-            self._note("use_count", np.maximum(uses, ~uses))  # the count of a removed row is stored as its complement
+            # The count of a removed row is stored as its complement.
+            self._note("use_count", np.where(pending(uses), 0, np.maximum(uses, ~uses)))
             live = state["weights"][block] > 0
             ages = ages[live]
             self._distribute("staleness", state["clock"][0] - state["insertion_clocks"][block][live])

@@ -29,7 +29,8 @@ MESSAGE = re.compile(r"function\((\w+)\) is (\d+)")
 
 #: Statuses that a kernel may return for its data, besides those of its arguments.
 STATUSES = {
-    "kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5, "kOpenEpisode": 9, "kFull": 10, "kBadVersion": 11,
+    "kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5, "kOpenEpisode": 9, "kFull": 10,
+    "kBadVersion": 11,
 }  # fmt: skip
 
 

@@ -301,7 +301,9 @@ def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 14) 
 @pytest.mark.parametrize("buffer", [name for name in BUFFERS if "episodes" not in BUFFERS[name]])
 def test_buffers_of_rows(pair: Pair, buffer: str):
     expected = {BAD_ARGUMENTS, TOO_FEW_ROWS, INDEX_OUT_OF_RANGE} | (
-        {"row_state": {BAD_WEIGHT, FULL, BAD_VERSION}, "row_state in a reservoir": {BAD_WEIGHT, BAD_VERSION}}.get(buffer, set())
+        {"row_state": {BAD_WEIGHT, FULL, BAD_VERSION}, "row_state in a reservoir": {BAD_WEIGHT, BAD_VERSION}}.get(
+            buffer, set()
+        )
     )
     seen = drive(pair, BUFFERS[buffer])
     assert seen >= {0, *expected}, seen

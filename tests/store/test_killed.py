@@ -20,7 +20,7 @@ def test_a_process_may_die_at_any_instruction(tmp_path: Path):
         pytest.skip("this system does not let a process trace its child")
     assert done.returncode == 0, done.stderr
     found = [line.split("\t") for line in done.stdout.splitlines()]
-    assert len(found) == 23
+    assert len(found) == 29
     for name, *counts in found:
         repaired, unrepaired, states = map(int, counts)
         assert (repaired, states >= 9) == (0, True), name

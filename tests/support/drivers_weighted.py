@@ -109,7 +109,8 @@ class CompiledWeighted(Compiled):
 
     def insert(self, rows: Sequence[Any], priority: Any = None, version: Any = None) -> None:
         if priority is None and version is None:
-            return super().insert(rows)
+            super().insert(rows)
+            return
         given = [] if version is None else [Tensor(version, ms.int64)]
         given += [] if priority is None else [Tensor(priority, ms.float32)]
         if version is None:

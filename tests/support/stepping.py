@@ -18,6 +18,7 @@ from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, W
 from mindspore_replay.store.epochs import EpochRule
 from mindspore_replay.store.folder import Folder, create
 from mindspore_replay.store.folder_header import Header, Sample
+from mindspore_replay.store.late import pending
 from mindspore_replay.store.windows import HANDLE, WINDOW
 
 TRACEME, CONTINUE, SINGLESTEP = 0, 7, 9
@@ -86,10 +87,13 @@ def make_row(number: int, version: int = 0) -> list[Any]:
 
 
 def numbers_in(store: Store) -> dict[int, int]:
-    """Return the version of each stored row by its number, after a check of its sum."""
+    """Return the version of each stored row by its number, after a check of its sum, if that is not missing."""
     if not store.count():
         return {}
     numbers, payloads, sums = store.read(np.arange(store.count()))
+    if store.options.late:
+        slots = (int(store.arrays["head"]) + np.arange(store.count())) % CAPACITY
+        sums = np.where(pending(store.arrays["use_counts"][slots]), payloads.sum(1) + numbers, sums)
     np.testing.assert_allclose(payloads.sum(1) + numbers, sums, rtol=1e-5)
     assert len(set(numbers.tolist())) == len(numbers)
     return dict(zip(numbers.tolist(), (payloads[:, 0] // 10000).astype(int).tolist()))
@@ -116,9 +120,23 @@ def _rows(numbers: range) -> list[np.ndarray]:
     return [np.stack(column) for column in zip(*(make_row(number) for number in numbers))]
 
 
+def _present(store: Store, row: list[Any]) -> list[Any]:
+    return [row[i] for i in store.schema.present]
+
+
 def _insert(n: int, **more: Any) -> Callable[[Store], Callable[[], Any]]:
     rows = _rows(range(900, 900 + n))
-    return lambda store: lambda: store.insert(rows, **more)
+    return lambda store: lambda: store.insert(_present(store, rows), **more)
+
+
+def _insert_made(version: np.ndarray, **more: Any) -> Callable[[Store], Callable[[], Any]]:
+    """Insert rows by version, at clock 12; those before are of version 5."""
+
+    def prepare(store: Store) -> Callable[[], Any]:
+        store.arrays["clock"][0], store.arrays["insertion_clocks"][:] = 12, 5
+        return _insert(3, version=version, **more)(store)
+
+    return prepare
 
 
 def _all(before: list[int]) -> list[int]:
@@ -135,6 +153,9 @@ WEIGHTED = Options(CAPACITY, SamplePlan(4, "rank", (Output(HANDLE), *ROWS), max_
 PRIORITIZED = WEIGHTED._replace(plan=SamplePlan(4, "priority", (Output(HANDLE), *ROWS)), beta=0.4)
 STALE = WEIGHTED._replace(max_staleness=0)
 EPISODES = PRIORITIZED._replace(rule=WindowRule(1, 2, 1, False, 1, 0))
+AGING = EPISODES._replace(max_staleness=9)
+LATE = PRIORITIZED._replace(late=(2,))
+LATE_EPISODES = EPISODES._replace(late=(2,))
 RESERVOIR = PLAIN._replace(reservoir=True)
 RATED = WEIGHTED._replace(reservoir=True)
 IN_EPOCHS = PLAIN._replace(plan=SamplePlan(4, "epochs", ROWS), epochs=EpochRule(False, 0, 1))
@@ -186,6 +207,12 @@ KINDS = {
     "insert into a reservoir": Kind(RESERVOIR, 24, _insert(8), lambda _: []),
     "insert into a reservoir that gets full": Kind(RESERVOIR, 13, _insert(9), lambda _: []),
     "insert into a weighted reservoir": Kind(RATED, 24, _insert(8), lambda _: []),
+    "insert rows of versions": Kind(STALE._replace(max_staleness=9), 21, _insert_made(np.int64([7, 0, 12])), _but(3)),
+    "insert stale rows of episodes": Kind(AGING, 20, _insert_made(np.array(0), end=ENDS), _but(3)),
+    "insert rows with late columns": Kind(LATE, 21, _insert(3), _but(3)),
+    "insert episodes with late columns": Kind(LATE_EPISODES, 20, _insert(3, end=ENDS), _but(3)),
+    "write late columns": Kind(LATE, 21, _update, _all),
+    "write late columns of episodes": Kind(LATE_EPISODES, 21, _update, _all),
     "update rows": Kind(WEIGHTED, 21, _update, _all),
     "update rows of episodes": Kind(EPISODES, 21, _update, _all),
     "update rows of a reservoir": Kind(RESERVOIR, 30, _update, _all),
@@ -208,7 +235,7 @@ KINDS = {
 
 
 def _folder(path: Path, options: Options) -> Folder:
-    schema = Schema("Store", COLUMNS, ["int64", "float32", "float32"])
+    schema = Schema("Store", COLUMNS, ["int64", "float32", "float32"], None, options.late)
     return create(path, Header(schema, options, Sample((), ("0", "1", "2"), False, True), {}))
 
 
@@ -227,9 +254,10 @@ def check(kind: Kind, parent: Path, repair: bool = True) -> tuple[int, int]:
     store = Store(folder.schema, kind.options, folder=folder)
     for number in range(kind.rows):
         end = {"end": number % kind.every == kind.every - 1} if kind.options.rule else {}
-        store.insert(make_row(number), **end)
-    before, state = list(numbers_in(store)), _bytes_of(folder)
+        store.insert(_present(store, make_row(number)), **end)
+    before = list(numbers_in(store))
     run = kind.prepare(store)
+    state = _bytes_of(folder)
     run()  # makes what later calls reuse
     _fill(folder, state)
     new = set(range(900, 920)) | set(range(700, 705))
@@ -246,7 +274,7 @@ def check(kind: Kind, parent: Path, repair: bool = True) -> tuple[int, int]:
             assert set(kind.kept(before)) <= set(stored) <= set(before) | new, (before, stored)
             if kind.options.rule:
                 dead.end_episodes()
-            dead.insert(make_row(950), **({"end": True} if kind.options.rule else {}))  # the next process goes on
+            dead.insert(_present(dead, make_row(950)), **({"end": True} if kind.options.rule else {}))  # the next process goes on
             dead.check()
             numbers_in(dead)
         except (AssertionError, ValueError, RuntimeError):

@@ -1,0 +1,14 @@
+"""Late columns, which are written after the insertion: until then a row is pending, and not drawn."""
+
+import numpy as np
+
+#: Most late columns of a buffer.
+MOST_LATE = 16
+
+#: Use counts of pending rows begin here, with a bit for each late column that is missing.
+PENDING = -(2**31)
+
+
+def pending(use_counts: np.ndarray) -> np.ndarray:
+    """Return whether rows with these use counts wait for late columns. Shape ``[n]``, bool."""
+    return use_counts < PENDING + (1 << MOST_LATE)

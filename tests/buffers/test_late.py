@@ -1,0 +1,488 @@
+"""Late columns: rows are drawn only when all of them have been written by `update`.
+
+Each operation is compared with a slow twin, which knows for each row what has been written.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mindspore as ms
+import numpy as np
+import pytest
+from bodies import Kept
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mindspore import Tensor
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    EpochReplayBuffer,
+    FrameStack,
+    MixedReplay,
+    Prefetch,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayQueue,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    attach,
+    create_buffer,
+    load,
+    save,
+)
+from mindspore_replay.training.statistics import statistics_of
+
+BACKENDS = ["native", "composite"]
+NAMES, LATE = ["number", "reward", "score"], ["reward", "score"]
+SCHEMA: dict[str, Any] = {"shapes": [(), (), (2,)], "types": ["int32", "float32", "int32"], "names": NAMES}
+CAPACITY = 10
+KINDS: dict[str, dict[str, Any]] = {
+    "uniform": {"cls": ReplayBuffer, "max_staleness": 3},
+    "prioritized": {"cls": PrioritizedReplayBuffer, "max_use": 5},
+    "reservoir": {"cls": ReservoirReplayBuffer},
+    "epochs": {"cls": EpochReplayBuffer, "last": "pad"},
+    "queue": {"cls": ReplayQueue, "when_full": "evict"},
+    "sequences": {"cls": SequenceReplayBuffer, "sequence_length": 3, "burn_in": 1, "max_staleness": 4},
+    "padded sequences by priority": {
+        "cls": SequenceReplayBuffer, "sequence_length": 2, "pad_end": True, "prioritized": True,
+    },
+    "frames": {"cls": ReplayBuffer, "views": [FrameStack(2, observation="number")]},
+}  # fmt: skip
+
+
+def make(cls: type[Any] = ReplayBuffer, *, sample_size: int = 1, capacity: int = CAPACITY, **options: Any) -> Any:
+    return cls(**{"sample_size": sample_size, "capacity": capacity, "late": LATE, "seed": 0, **SCHEMA, **options})
+
+
+def reward_of(number: Any) -> Any:
+    return np.asarray(number, np.float32) + np.float32(0.5)
+
+
+def score_of(number: Any) -> Any:
+    return np.stack([np.asarray(number, np.int32), -np.asarray(number, np.int32)], -1)
+
+
+def values(names: Sequence[str], numbers: Any) -> dict[str, Any]:
+    return {name: {"reward": reward_of, "score": score_of}[name](numbers) for name in names}
+
+
+class Row:
+    """A row of the twin."""
+
+    def __init__(self, episode: int, step: int, made: int, final: bool) -> None:
+        self.episode, self.step, self.made, self.ends = episode, step, made, False
+        self.missing = set() if final else set(LATE)
+        self.final, self.gone = final, False
+
+    @property
+    def ready(self) -> bool:
+        return not self.missing and not self.gone
+
+
+class Rule(NamedTuple):
+    """Steps that a sample reaches before and after its start; whether it may reach beyond the end of the episode."""
+
+    past: int
+    future: int
+    pads: bool
+
+
+class Twin:
+    """What has been written of each row, and which rows may be drawn."""
+
+    def __init__(self, rule: Rule | None, max_staleness: int | None) -> None:
+        self.rows: list[Row] = []
+        self.rule, self.max_staleness, self.now, self.episode = rule, max_staleness, 0, 0
+
+    def insert(self, n: int, end: bool) -> None:
+        for i in range(n):
+            before = self.rows[-1] if self.rows else None
+            step = before.step + 1 if before and before.episode == self.episode else 0
+            self.rows.append(Row(self.episode, step, self.now, False))
+            if end and i == n - 1:
+                self.rows[-1].ends = True
+                self.episode += 1
+
+    def write(self, handles: Sequence[int], names: Sequence[str], stored: set[int]) -> int:
+        live = [handle for handle in handles if handle in stored and not self.rows[handle].gone]
+        for handle in live:
+            self.rows[handle].missing -= set(names)
+        return len(handles) - len(live)
+
+    def delete(self, handles: Sequence[int], stored: set[int]) -> int:
+        found = {handle for handle in handles if handle in stored and not self.rows[handle].gone}
+        for handle in found:
+            self.rows[handle].gone = True
+        return len(found)
+
+    def advance(self, steps: int, stored: set[int]) -> None:
+        self.now += steps
+        for handle in stored:
+            if self.max_staleness is not None and self.now - self.rows[handle].made > self.max_staleness:
+                self.rows[handle].gone = True
+
+    def may_start(self, handle: int, stored: set[int]) -> bool:
+        row = self.rows[handle]
+        if self.rule is None:
+            return row.ready
+        past, future, pads = self.rule
+        window = [handle + i for i in range(-min(past, row.step), future)]
+        for place in window:
+            inside = place in stored and self.rows[place].episode == row.episode
+            if not inside:
+                ended = place > handle and place - 1 in stored and any(
+                    self.rows[p].ends and self.rows[p].episode == row.episode for p in window if handle <= p < place
+                )
+                return bool(pads and ended)
+            if not self.rows[place].ready:
+                return False
+        return True
+
+
+RULES = {
+    "sequences": Rule(1, 3, False), "padded sequences by priority": Rule(0, 2, True), "frames": Rule(1, 2, True),
+}  # fmt: skip
+
+
+class Pair:
+    """A buffer and its twin."""
+
+    def __init__(self, kind: str, backend: str) -> None:
+        options = KINDS[kind]
+        self.kind, self.buffer = kind, make(**options, backend=backend)
+        self.twin = Twin(RULES.get(kind), options.get("max_staleness"))
+
+    @property
+    def inserted(self) -> int:
+        return len(self.twin.rows)
+
+    def stored(self) -> set[int]:
+        if self.kind == "reservoir":
+            return set(self.buffer.row_serials.asnumpy()[: int(self.buffer.size())].tolist())
+        return set(range(self.inserted - int(self.buffer.size()), self.inserted))
+
+    def insert(self, n: int, end: bool) -> None:
+        numbers = np.arange(self.inserted, self.inserted + n, dtype=np.int32)
+        timed = self.twin.rule is not None
+        more = {"end": np.arange(n) == n - 1} if timed and end else {}
+        handles = self.buffer.insert({"number": numbers}, with_indices=True, **more)
+        assert (handles.dtype, handles.asnumpy().tolist()) == (ms.int64, numbers.tolist())
+        self.twin.insert(n, timed and end)
+
+    def write(self, behind: list[int], names: list[str]) -> None:
+        handles = [max(self.inserted - 1 - distance, 0) for distance in behind]
+        dead = self.buffer.update(np.array(handles), values(names, handles))
+        assert int(dead) == self.twin.write(handles, names, self.stored())
+
+    def delete(self, behind: list[int]) -> None:
+        handles = [self.inserted - 1 - distance for distance in behind]
+        assert int(self.buffer.delete(np.array(handles))) == self.twin.delete(handles, self.stored())
+
+    def advance(self, steps: int) -> None:
+        self.buffer.advance(steps)
+        self.twin.advance(steps, self.stored())
+
+    def sample(self) -> None:
+        if not bool(self.buffer.can_sample()):
+            return
+        handles, *_ = self.buffer.full_sample() if self.kind != "epochs" else self.buffer.sample(with_indices=True)
+        assert set(np.atleast_1d(handles.asnumpy()).tolist()) <= set(self.expected())
+        if self.kind == "queue":
+            for handle in handles.asnumpy().tolist():
+                self.twin.rows[handle].gone = True
+        elif self.kind == "prioritized":
+            uses = self.buffer.info(handles)[1].asnumpy()
+            for handle, used in zip(handles.asnumpy().tolist(), uses.tolist()):
+                self.twin.rows[handle].gone |= used >= 5
+
+    def expected(self) -> list[int]:
+        stored = self.stored()
+        return sorted(handle for handle in stored if self.twin.may_start(handle, stored))
+
+    def check(self) -> None:
+        assert drawable(self.buffer) == self.expected()
+        stored = sorted(self.stored())
+        if stored:
+            uses = self.buffer.info(np.array(stored))[1].asnumpy()
+            assert (uses[[bool(self.twin.rows[handle].missing) for handle in stored]] == 0).all()
+        self.buffer.load_state_dict(self.buffer.state_dict())  # it is consistent
+
+
+def drawable(buffer: Any) -> list[int]:
+    """Return the handles of the rows at which a sample may start."""
+    slots = np.flatnonzero(buffer.weights.asnumpy()[: buffer.capacity] > 0)
+    if hasattr(buffer, "row_serials"):
+        return sorted(buffer.row_serials.asnumpy()[slots].tolist())
+    head, count, inserted = (int(x) for x in (buffer.head, buffer.count, buffer.serials[0]))
+    return sorted((inserted - count + (slots - head) % buffer.capacity).tolist())
+
+
+BEHIND = st.lists(st.integers(0, 7), min_size=4, max_size=4)
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), st.just(3), st.booleans()),
+        st.tuples(st.just("insert"), st.just(1), st.booleans()),
+        st.tuples(st.just("write"), BEHIND, st.sampled_from([["reward"], ["score"], LATE])),
+        st.tuples(st.just("write"), BEHIND, st.just(LATE)),
+        st.tuples(st.just("delete"), BEHIND),
+        st.tuples(st.just("advance"), st.integers(0, 2)),
+        st.tuples(st.just("sample")),
+    ),
+    max_size=24,
+)
+
+
+def run(pair: Pair, operations: list[tuple[Any, ...]]) -> None:
+    for name, *arguments in operations:
+        if name == "advance" and pair.twin.max_staleness is None:
+            continue
+        getattr(pair, name)(*arguments)
+        pair.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(
+    max_examples=60, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(operations=OPERATIONS)
+def test_random_operations(kind: str, operations: list[tuple[Any, ...]]):
+    run(Pair(kind, "native"), operations)
+
+
+_FEW = [
+    ("insert", 3, False), ("write", [0, 1, 2, 2], LATE), ("insert", 3, True), ("write", [3, 0, 5, 1], ["reward"]),
+    ("write", [1, 1, 2, 7], ["score"]), ("insert", 3, False), ("delete", [1, 4, 4, 1]), ("write", [0, 1, 2, 3], LATE),
+    ("advance", 2), ("insert", 3, False), ("sample",), ("write", [0, 1, 2, 3], ["score"]),
+    ("write", [0, 1, 2, 3], ["reward"]), ("sample",), ("advance", 2), ("insert", 3, True), ("write", [2, 1, 0, 4], LATE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_composite_backend(kind: str):
+    """The state of both backends is the same after each operation."""
+    pairs = [Pair(kind, backend) for backend in BACKENDS]
+    for operation in _FEW:
+        for pair in pairs:
+            run(pair, [operation])
+        native, composite = (pair.buffer.state_dict() for pair in pairs)
+        for name in native:
+            np.testing.assert_array_equal(native[name], composite[name], err_msg=f"{name} after {operation}")
+
+
+def test_a_twin_that_forgets_a_column_is_told_apart():
+    class Forgets(Twin):
+        def write(self, handles: Sequence[int], names: Sequence[str], stored: set[int]) -> int:
+            return super().write(handles, LATE, stored)
+
+    pair = Pair("uniform", "native")
+    pair.twin = Forgets(None, 3)
+    with pytest.raises(AssertionError):
+        run(pair, _FEW[:5])
+
+
+class Calls(Kept):
+    """The methods of a buffer in compiled functions."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def insert(self, number):
+        return self.buffer.insert({"number": number}, with_indices=True)
+
+    @ms.jit
+    def insert_all(self, number, reward, score):
+        self.buffer.add([number, reward, score])
+        return self.buffer.size()
+
+    @ms.jit
+    def judge(self, number, reward, score):
+        """Insert rows, write their late columns, and sample."""
+        handles = self.buffer.insert([number], with_indices=True)
+        self.buffer.update(handles, {"reward": reward, "score": score})
+        return self.buffer.sample()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_late_columns_in_graphs(backend: str):
+    buffer = make(sample_size=2, backend=backend)
+    calls = Calls(buffer)
+    assert calls.insert(Tensor([0, 1], ms.int32)).asnumpy().tolist() == [0, 1]
+    one = calls.insert(Tensor(2, ms.int32))
+    assert (one.dtype, one.shape, int(one), bool(buffer.can_sample())) == (ms.int64, (), 2, False)
+    numbers = np.array([3, 4], np.int32)
+    number, reward, score = calls.judge(Tensor(numbers), Tensor(reward_of(numbers)), Tensor(score_of(numbers)))
+    assert set(number.asnumpy().tolist()) <= {3, 4}
+    assert (reward.asnumpy() == reward_of(number.asnumpy())).all()
+    assert (score.asnumpy() == score_of(number.asnumpy())).all()
+    with pytest.raises(ValueError, match="one array for each of the 1 columns that are not late, but got 3"):
+        calls.insert_all(Tensor(numbers), Tensor(reward_of(numbers)), Tensor(score_of(numbers)))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_that_hold_only_an_observation_wait_for_nothing(backend: str):
+    buffer = make(EpisodeReplayBuffer, max_episode_length=4, backend=backend)
+    handles = buffer.insert([np.arange(3, dtype=np.int32)], final=[False, False, True], with_indices=True)
+    assert drawable(buffer) == []
+    buffer.update(handles[:2], values(LATE, [0, 1]))
+    assert drawable(buffer) == [0]
+    _, lengths, _, number, reward, _ = buffer.sample()
+    assert (lengths.tolist(), number.tolist(), reward.tolist()) == ([3], [[0, 1, 2, 0]], [[0.5, 1.5, 0, 0]])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_full_queue_keeps_rows_that_wait(backend: str):
+    queue = make(ReplayQueue, capacity=4, backend=backend)
+    handles = queue.insert([np.arange(4, dtype=np.int32)], with_indices=True)
+    queue.update(handles[1:], values(LATE, [1, 2, 3]))
+    assert [queue.sample()[0].tolist() for _ in range(3)] == [[1], [2], [3]]
+    with pytest.raises(RuntimeError, match="got 0 free"):  # row 0 waits
+        queue.insert([4])
+    queue.update(handles[:1], values(LATE, [0]))
+    assert queue.sample()[0].tolist() == [0]
+    queue.insert([np.arange(4, 8, dtype=np.int32)])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_full_queue_keeps_sequences_that_wait(backend: str):
+    queue = make(ReplayQueue, capacity=6, sequence_length=3, stride=1, backend=backend)
+    handles = queue.insert([np.arange(6, dtype=np.int32)], with_indices=True)
+    queue.update(handles[2:], values(LATE, [2, 3, 4, 5]))  # sequences 0 and 1 wait for rows 0 and 1
+    assert [queue.sample()[2].tolist() for _ in range(2)] == [[[2, 3, 4]], [[3, 4, 5]]]
+    with pytest.raises(RuntimeError, match="got 0 free"):
+        queue.insert([6])
+    queue.delete(handles[:1])
+    with pytest.raises(RuntimeError, match="got 0 free"):
+        queue.insert([6])
+    queue.delete(handles[1:2])
+    queue.insert([6])
+
+
+@pytest.mark.parametrize("form", ["file", "other capacity", "state", "folder"])
+@pytest.mark.parametrize("cls", [PrioritizedReplayBuffer, SequenceReplayBuffer])
+def test_a_resume(cls: type[Any], form: str, tmp_path: Path):
+    more: dict[str, Any] = {"sequence_length": 2} if cls is SequenceReplayBuffer else {}
+    more |= {"storage": tmp_path / "rows"} if form == "folder" else {}
+    buffer = make(cls, **more)
+    handles = buffer.insert([np.arange(6, dtype=np.int32)], with_indices=True)
+    buffer.update(handles[:4], values(["reward"], np.arange(4)))
+    buffer.update(handles[:3], values(["score"], np.arange(3)))
+    before = drawable(buffer)
+    assert before == ([0, 1, 2] if cls is PrioritizedReplayBuffer else [0, 1])
+    if form == "folder":
+        buffer.close()
+        again = cls.open(tmp_path / "rows")
+    elif form == "state":
+        again = make(cls, **more)
+        again.load_state_dict(buffer.state_dict())
+    else:
+        save(buffer, tmp_path / "buffer")
+        again = load(tmp_path / "buffer", **({} if form == "file" else {"capacity": 12}))
+    assert drawable(again) == before
+    again.update(handles[3:4], values(["score"], [3]))
+    assert drawable(again) == [*before, len(before)]
+    if cls is SequenceReplayBuffer:
+        again.end_episodes()
+    assert again.insert({"number": 9}, with_indices=True).tolist() == 6
+
+
+#: Inserts prompts and scores them in a process of its own.
+_JUDGE = """
+import sys
+import numpy as np
+from mindspore_replay import attach
+attached = attach(sys.argv[1])
+first = attached.insert([np.arange(10, 13, dtype=np.int32)], with_indices=True)
+assert (first.dtype, first.tolist()) == (np.int64, [2, 3, 4]), first
+one = attached.insert([13], with_indices=True)
+assert (one.shape, int(one)) == ((), 5), one
+assert attached.update(first[:2], {"reward": np.float32([10.5, 11.5])}) == 0
+assert attached.update(first[:1], {"score": np.int32([[10, -10]])}) == 0
+assert attached.update([0], {"score": np.int32([[0, 0]]), "reward": np.float32([0.5])}) == 0
+assert "mindspore" not in sys.modules
+"""
+
+
+def test_a_judge_in_another_process(tmp_path: Path):
+    buffer = make(storage=tmp_path / "rows")
+    buffer.insert([np.arange(2, dtype=np.int32)])
+    subprocess.run([sys.executable, "-c", _JUDGE, str(tmp_path / "rows")], check=True)
+    assert drawable(buffer) == [0, 2]
+    number, reward, score = buffer.with_sample_size(2).sample()
+    assert set(number.tolist()) <= {0, 10}
+    assert (reward.asnumpy() == reward_of(number.asnumpy())).all()
+    assert (score.asnumpy() == score_of(number.asnumpy())).all()
+    with pytest.raises(ValueError, match="are late"):
+        attach(tmp_path / "rows").insert(dict(zip(NAMES, [0, 0.5, [0, 0]])))
+
+
+def test_priorities_of_rows_that_wait():
+    buffer = make(PrioritizedReplayBuffer, alpha=1.0, epsilon=0.0)
+    handles = buffer.insert([np.arange(2, dtype=np.int32)], priority=[3.0, 5.0], with_indices=True)
+    assert int(buffer.update_priorities(handles, 9.0)) == 2  # no sample can start there yet
+    buffer.update(handles, values(LATE, [0, 1]))
+    assert buffer.weights.asnumpy()[:2].tolist() == [3, 5]
+
+
+def test_mixtures_elastic_buffers_and_prefetch():
+    ready = make(ElasticReplayBuffer, window=4)
+    handles = ready.insert([np.arange(8, dtype=np.int32)], with_indices=True)
+    ready.update(handles[3:7], values(LATE, np.arange(3, 7)))
+    other = ReplayBuffer(1, 4, **SCHEMA, seed=0)
+    other.insert([np.full(2, 99, np.int32), np.full(2, 99.5, np.float32), np.tile(np.int32([99, -99]), (2, 1))])
+    mixed = MixedReplay([(ready, 0.5), (other, 0.5)], sample_size=4)
+    _, number, reward, _ = mixed.sample()
+    assert set(number.tolist()) <= {4, 5, 6, 99}
+    assert (reward.asnumpy() == reward_of(number.asnumpy())).all()
+    with Prefetch(ready.with_sample_size(2), depth=1) as batches:
+        assert set(next(iter(batches))[0].tolist()) <= {4, 5, 6}
+
+
+def test_what_rows_that_wait_look_like():
+    buffer = make(max_use=3)
+    handles = buffer.insert([np.arange(4, dtype=np.int32)], with_indices=True)
+    assert (int(buffer.size()), bool(buffer.can_sample())) == (4, False)
+    assert [part.tolist() for part in buffer.info(handles)] == [[1.0] * 4, [0] * 4, [0] * 4]
+    found = statistics_of(buffer.state_dict()).values
+    assert (found["eligible"], found["use_count_max"]) == (0, 0)
+    with pytest.raises(RuntimeError, match="1 eligible row"):
+        buffer.sample()
+    assert int(buffer.delete(handles[:1])) == 1
+    assert int(buffer.update(handles[:2], values(LATE, [0, 1]))) == 1
+    assert drawable(buffer) == [1]
+
+
+def test_a_configuration():
+    buffer = create_buffer({"type": "uniform", "capacity": 4, "sample_size": 1, "data_shape": [(), ()],
+                            "data_type": ["int32", "float32"], "late": [1]})  # fmt: skip
+    handle = buffer.insert([3], with_indices=True)
+    buffer.update(handle, [3, 0.25])
+    assert [column.tolist() for column in buffer.sample()] == [[3], [0.25]]
+
+
+def test_wrong_late_columns():
+    for late, error, message in (
+        (["rewards"], ValueError, r"'late' must hold some of the columns \['number', 'reward', 'score'\], but got"),
+        ([3], ValueError, "'late' must hold some of the columns"),
+        ([True], ValueError, "'late' must hold some of the columns"),
+        ("reward", TypeError, "'late' must be a list or tuple"),
+        (NAMES, ValueError, "'late' must leave a column that is not late"),
+    ):
+        with pytest.raises(error, match=message):
+            make(late=late)
+    buffer = make()
+    for exp, message in (
+        ([0, 0.5, [0, 0]], "one array for each of the 1 columns that are not late, but got 3"),
+        ({"number": 0, "reward": 0.5}, r"unknown \['reward'\]. \['reward', 'score'\] are late: 'update' writes them"),
+        ({}, r"missing \['number'\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            buffer.insert(exp)
+    assert int(buffer.size()) == 0
+    with pytest.raises(RuntimeError, match=r"'insert\(with_indices=True\)' needs a buffer that keeps a weight"):
+        ReplayBuffer(1, 4, [()], ["int32"]).insert([0], with_indices=True)
