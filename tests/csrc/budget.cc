@@ -217,6 +217,17 @@ void CountWeighted() {
   CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // eligible
   CountGiving(0, "dead", "update", "64 of 2^20",
               one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}, {"late", Int64({0})}}));
+  CountGiving(0, "dead", "update", "64 of 2^20, of which late columns were missing",
+              one.With({{"handles", handles(64)},
+                        {"rows", Zeros("float32", {64, 4})},
+                        {"use_counts", Ints(std::vector<int32_t>(kLarge, INT32_MIN + 1))},
+                        {"late", Int64({1})}}));
+  Count("insert", "one row by priority and version, into 2^20",
+        one.With({{"rows", Rows(kOne, {})},
+                  {"priority", Floats({0.5})},
+                  {"version", Int64({3})},
+                  {"max_staleness", Int64({-1})},
+                  {"first", One("int64")}}));
   Count("info", "64 of 2^20",
         one.With({{"handles", handles(64)},
                   {"priority", Zeros("float32", {64})},
@@ -347,6 +358,7 @@ void CountReservoirs() {
 void CountShared() {
   Arguments buffer = Weighted(kCartPole, Ones(kSmall)).With({{"handles", Int64({0})},
                                                              {"rows", Rows(kCartPole, {1})},
+                                                             {"late", Int64({0})},
                                                              {"row_rule", Doubles({0, 0, 0, 0})},
                                                              {"dead", One("int32")}});
   Placed placed(buffer.For(SignatureOf("update")));

@@ -118,7 +118,8 @@ struct RowState {
   REPLAY_BOTH bool HasLate() const { return rule->late != 0; }
 
   REPLAY_BOTH int32_t Uses(int64_t slot) const {
-    return Pending(slot) ? 0 : Removed(slot) ? ~use_counts[slot] : use_counts[slot];
+    const int32_t uses = use_counts[slot];
+    return uses >= 0 ? uses : Pending(slot) ? 0 : ~uses;
   }
 
   // True if the row in a slot is older than `max_staleness`.
