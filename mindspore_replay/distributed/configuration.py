@@ -108,7 +108,7 @@ def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any
 def schema_of(buffer: Buffer) -> Schema:
     """Return the columns of a buffer, for processes without MindSpore."""
     columns = buffer.columns
-    return Schema(columns.cls_name, columns.shapes, columns.dtypes, columns.given_names, columns.late)
+    return Schema(columns.cls_name, columns.shapes, columns.dtypes, columns.given_names)
 
 
 def setups(buffer: Buffer, configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
@@ -147,6 +147,11 @@ def template(config: Mapping[str, Any]) -> Buffer:
         raise ValueError(
             f"For '{_NAME}', 'type' must not be queue: shards would deliver rows in an order of their own. Attach "
             "processes to a queue in a folder."
+        )
+    if buffer.columns.late:
+        raise ValueError(
+            f"For '{_NAME}', 'late' must be empty: a writer does not know the handles of its rows, which land later. "
+            "Attach processes to a buffer in a folder."
         )
     if buffer.options.plan.strategy != "none":
         raise ValueError(

@@ -134,8 +134,12 @@ class Twin:
         for place in window:
             inside = place in stored and self.rows[place].episode == row.episode
             if not inside:
-                ended = place > handle and place - 1 in stored and any(
-                    self.rows[p].ends and self.rows[p].episode == row.episode for p in window if handle <= p < place
+                ended = (
+                    place > handle
+                    and place - 1 in stored
+                    and any(
+                        self.rows[p].ends and self.rows[p].episode == row.episode for p in window if handle <= p < place
+                    )
                 )
                 return bool(pads and ended)
             if not self.rows[place].ready:
@@ -246,7 +250,10 @@ def run(pair: Pair, operations: list[tuple[Any, ...]]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=60, deadline=None, derandomize=True, database=None,
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(operations=OPERATIONS)

@@ -115,6 +115,19 @@ def test_it_does_what_a_buffer_does(kind: str):
     assert_same_state(shard, buffer.reset())
 
 
+def test_rows_bring_their_versions():
+    shard = Shard(setup("limits"), None, False)
+    shard.report({"clock": 2, "largest": 1.0})
+    shard.grant(np.inf)
+    shard.insert(
+        rows(0, 4), 4, {"version": np.array([2, 0, 6, 1])}
+    )  # an actor may know of a newer clock than the shard
+    assert shard.report().clock == 6
+    assert shard.call(shard.identity, "info", np.arange(4))[1][2].tolist() == [4, 6, 0, 5]
+    shard.insert(rows(4, 4), 4, {"version": np.array([3, 3, 3, 3])})
+    assert (shard.report().clock, shard.rows.eligible()) == (6, 6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     shard, buffer = filled(kind)

@@ -330,6 +330,12 @@ def test_uses_and_ages_are_counted_as_in_one_buffer():
         assert replay.statistics().values["used_up"] >= 10
         with pytest.raises(RuntimeError, match="needs sample_size=8 rows"):
             replay.sample()
+        for shard, version in ((0, 2), (1, 5)):
+            fill(replay, shard, range(50, 58), version=version)  # rows of version 2 are as old as they may be
+        indices, *_ = replay.sample(with_indices=True)
+        assert set(replay.info(indices)[2].asnumpy().tolist()) == {0, 3}
+        with pytest.raises(ValueError, match="from 0 to 5, but got 6"):
+            replay.insert({"number": 0, "wide": np.zeros(WIDTH, np.int32)}, version=6)
         replay.reset()
         assert (int(replay.size()), len(replay), bool(replay)) == (0, 0, True)
         fill(replay, 0, range(10))
@@ -551,6 +557,11 @@ def test_shards_that_cannot_begin_say_why(tmp_path: Path):
         (lambda replay: replay.delete([0]), RuntimeError, "keeps a weight"),
         (lambda replay: replay.info([0]), RuntimeError, "keeps a weight"),
         (lambda replay: replay.advance(), RuntimeError, "keeps a weight"),
+        (
+            lambda replay: replay.insert([1, np.zeros(WIDTH, np.int32)], version=0),
+            RuntimeError,
+            "needs a buffer with weights",
+        ),
         (lambda replay: replay.save(), RuntimeError, "'save' needs one made with 'folder'"),
         (lambda replay: replay.writer(2), ValueError, "'shard' must be"),
         (

@@ -113,6 +113,7 @@ def test_configurations_of_shards():
         ({"type": "reservoir"}, "must be uniform, prioritized, sequence or episode, but got ReservoirReplayBuffer"),
         ({"type": "sequence", "sequence_length": 2, "num_envs": 2}, "'num_envs' must be 1"),
         ({"alpha": 1.0}, "'alpha'"),
+        ({"data_shape": [[], []], "data_type": ["int32"] * 2, "late": [1]}, "'late' must be empty"),
         (
             {
                 "names": ["achieved_goal", "desired_goal", "reward"],
@@ -184,7 +185,7 @@ def writer(
     timed: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4
 ) -> tuple[ShardWriter, _Sent]:
     columns = Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
-    made = ShardWriter([None], 0, Rules(columns, num_envs, timed, prioritized, None), batch, 100)
+    made = ShardWriter([None], 0, Rules(columns, num_envs, timed, prioritized, prioritized, None), batch, 100)
     sent = _Sent()
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
     return made, sent
@@ -254,6 +255,9 @@ def test_a_writer_keeps_rows_with_and_without_priorities_apart():
         ({"timed": True}, {"end": 1}, TypeError, "'end' must hold bools"),
         ({"timed": True}, {"final": [True, False]}, ValueError, "must have shape [1]"),
         ({"num_envs": 2}, {}, ValueError, "multiple of num_envs=2"),
+        ({}, {"version": 0}, RuntimeError, "'insert(version=...)' needs a buffer with weights"),
+        ({"prioritized": True}, {"version": -1}, ValueError, "but got -1"),
+        ({"prioritized": True}, {"version": [0, 1]}, ValueError, "have shape [1]"),
     ],
 )
 def test_a_writer_refuses_wrong_rows(options: Any, more: Any, error: type[Exception], message: str):

@@ -274,7 +274,9 @@ def check(kind: Kind, parent: Path, repair: bool = True) -> tuple[int, int]:
             assert set(kind.kept(before)) <= set(stored) <= set(before) | new, (before, stored)
             if kind.options.rule:
                 dead.end_episodes()
-            dead.insert(_present(dead, make_row(950)), **({"end": True} if kind.options.rule else {}))  # the next process goes on
+            dead.insert(
+                _present(dead, make_row(950)), **({"end": True} if kind.options.rule else {})
+            )  # the next process goes on
             dead.check()
             numbers_in(dead)
         except (AssertionError, ValueError, RuntimeError):
