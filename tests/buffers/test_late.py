@@ -265,7 +265,8 @@ _FEW = [
     ("insert", 3, False), ("write", [0, 1, 2, 2], LATE), ("insert", 3, True), ("write", [3, 0, 5, 1], ["reward"]),
     ("write", [1, 1, 2, 7], ["score"]), ("insert", 3, False), ("delete", [1, 4, 4, 1]), ("write", [0, 1, 2, 3], LATE),
     ("advance", 2), ("insert", 3, False), ("sample",), ("write", [0, 1, 2, 3], ["score"]),
-    ("write", [0, 1, 2, 3], ["reward"]), ("sample",), ("advance", 2), ("insert", 3, True), ("write", [2, 1, 0, 4], LATE),
+    ("write", [0, 1, 2, 3], ["reward"]), ("sample",), ("advance", 2), ("insert", 3, True),
+    ("write", [2, 1, 0, 4], LATE),
 ]  # fmt: skip
 
 
