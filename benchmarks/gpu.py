@@ -60,8 +60,8 @@ class Buffer:
             self.state |= {
                 "weights": self.put(initial_weights(c)), "priorities": self.hold("float32", (c,)),
                 "max_priority": self.hold("float32", (1,), 1), "use_counts": self.hold("int32", (c,)),
-                "insertion_clocks": self.hold("int64", (c,)), "clock": self.hold("int64", (2,)),
-                "counts": self.hold("int64", (5,)), "row_rule": self.hold("float64", (3,), 0.6),
+                "insertion_clocks": self.hold("int64", (c,)), "clock": self.hold("int64", (3,)),
+                "counts": self.hold("int64", (5,)), "row_rule": self.put(np.array([0.6, 0.6, 0, 0])),
             }  # fmt: skip
         self.insert(c)(None)
         library.memory.wait()

@@ -69,20 +69,18 @@ def action_values(network: list[np.ndarray], x: np.ndarray) -> np.ndarray:
 
 
 class Actor:
-    """Environments in a process of their own.
+    """Environments in a process of their own. A subclass chooses actions and makes rows of steps.
 
     Args:
         folder (Path): Folder with the rows, the weights and the settings.
-        number (int): Number of the actor; the first explores most.
+        number (int): Number of the actor.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
         settings = json.loads((folder / SETTINGS).read_text())
-        config = settings["config"]
-        plan = config["actors"]
-        self.epsilon = plan["epsilon"] ** (1 + plan["alpha"] * number / max(plan["number"] - 1, 1))
+        self.config = config = settings["config"]
         self.scale = np.array(config["learner"]["observation_scale"], np.float32)
-        self.gamma, self.gather = config["gamma"], plan["gather"]
+        self.gather = config["actors"]["gather"]
         self.buffer = attach(folder / ROWS)
         self.weights = SharedWeights(folder / WEIGHTS, settings["shapes"])
         self.version, self.network = self.weights.read()
@@ -94,39 +92,66 @@ class Actor:
         self.observation, _ = self.envs.reset(seed=int(self.rng.integers(1_000_000)))
         self.returns = np.zeros(config["num_envs"])
 
+    def step(self) -> list[np.ndarray]:
+        """Step each environment once; return columns ``[E, ...]``."""
+        raise NotImplementedError
+
+    def insert(self, steps: list[list[np.ndarray]]) -> None:
+        """Insert consecutive steps."""
+        raise NotImplementedError
+
     def run(self) -> None:
-        """Act until the learner closes the buffer; print the return of each episode that ends."""
+        """Act until the learner closes the buffer."""
         while True:
             if self.weights.version != self.version:
                 self.version, self.network = self.weights.read()
-            steps = [self.step() for _ in range(self.gather)]
-            *rows, error = (np.concatenate(column) for column in zip(*steps))
-            self.buffer.insert(rows, priority=error)
+            self.insert([self.step() for _ in range(self.gather)])
 
-    def step(self) -> list[np.ndarray]:
-        """Step each environment once; return the transitions and their errors."""
-        values = action_values(self.network, self.observation * self.scale)
-        guesses = self.rng.integers(values.shape[1], size=len(values))
-        actions = np.where(self.rng.random(len(values)) < self.epsilon, guesses, values.argmax(1)).astype(np.int32)
+    def play(self, actions: np.ndarray) -> list[np.ndarray]:
+        """Take actions: observation, action, reward, next observation, whether it terminated, whether it ended.
+
+        Print the return of each episode that ends.
+        """
         observation, reward, terminated, truncated, infos = self.envs.step(actions)
         done = terminated | truncated
         next_observation = observation.copy()
         for i in np.flatnonzero(done):  # `observation` is already the first of the next episode
             next_observation[i] = infos["final_obs"][i]
-        next_value = action_values(self.network, next_observation * self.scale).max(1)
-        error = reward + self.gamma * ~terminated * next_value - values[np.arange(len(values)), actions]
-        row = [self.observation, actions, reward.astype(np.float32), next_observation, terminated]
-        self.observation = observation
+        before, self.observation = self.observation, observation
         self.returns += reward
         for value in self.returns[done]:
             print(value, flush=True)
         self.returns[done] = 0
-        return [*row, np.abs(error).astype(np.float32)]
+        return [before, actions, reward.astype(np.float32), next_observation, terminated, done]
 
 
-def main() -> None:
+class Explorer(Actor):
+    """An `Actor` that is epsilon-greedy, the first one most; its rows are transitions with first priorities."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        super().__init__(folder, number)
+        plan = self.config["actors"]
+        self.epsilon = plan["epsilon"] ** (1 + plan["alpha"] * number / max(plan["number"] - 1, 1))
+
+    def step(self) -> list[np.ndarray]:
+        values = action_values(self.network, self.observation * self.scale)
+        guesses = self.rng.integers(values.shape[1], size=len(values))
+        actions = np.where(self.rng.random(len(values)) < self.epsilon, guesses, values.argmax(1)).astype(np.int32)
+        *row, _ = self.play(actions)
+        _, _, reward, next_observation, terminated = row
+        next_value = action_values(self.network, next_observation * self.scale).max(1)
+        wanted = reward + self.config["gamma"] * ~terminated * next_value
+        return [*row, np.abs(wanted - values[np.arange(len(values)), actions]).astype(np.float32)]
+
+    def insert(self, steps: list[list[np.ndarray]]) -> None:
+        *rows, error = (np.concatenate(column) for column in zip(*steps))
+        self.buffer.insert(rows, priority=error)
+
+
+def main(actor_class: type[Actor]) -> None:
+    """Run an actor as the command line says."""
     folder, number = Path(sys.argv[1]), int(sys.argv[2])
-    actor = Actor(folder, number)
+    actor = actor_class(folder, number)
     assert "mindspore" not in sys.modules
     try:
         actor.run()
@@ -136,4 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Explorer)

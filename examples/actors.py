@@ -61,6 +61,8 @@ class ActorsRun(Run):
         shared (Path): Folder in shared memory.
     """
 
+    actor = "actor.py"  # the program of an actor
+
     def __init__(self, config: dict[str, Any], seed: int, folder: Path, shared: Path) -> None:
         self.shared, self.seed = shared, seed
         super().__init__(config, seed, "native", folder)
@@ -74,10 +76,14 @@ class ActorsRun(Run):
         rates = config["gamma"], settings["tau"], settings["learning_rate"]
         self.learner = SamplingLearner(network, target, buffer, *rates)
         self.policy = Policy(network)
+        self.share()
+
+    def share(self) -> None:
+        """Write what the actors read: the network and their settings."""
         shapes = [list(weight.shape) for weight in self.learner.weights]
         self.weights = SharedWeights(self.shared / WEIGHTS, shapes, create=True)
         self.publish()
-        given = {"config": config, "seed": seed, "shapes": shapes}
+        given = {"config": self.config, "seed": self.seed, "shapes": shapes}
         (self.shared / SETTINGS).write_text(json.dumps(given))
 
     def publish(self) -> None:
@@ -87,7 +93,7 @@ class ActorsRun(Run):
     @contextlib.contextmanager
     def actors(self) -> Iterator[list[subprocess.Popen]]:
         """Run the actors during the block; then close the buffer, which ends them."""
-        command = [sys.executable, str(Path(__file__).with_name("actor.py")), str(self.shared)]
+        command = [sys.executable, str(Path(__file__).with_name(self.actor)), str(self.shared)]
         actors = []
         try:
             for number in range(self.config["actors"]["number"]):
@@ -110,18 +116,16 @@ class ActorsRun(Run):
             self.learn(actors, returns, bar)
 
     def learn(self, actors: list[subprocess.Popen], returns: list[Any], bar: tqdm) -> None:
-        limiter, batch = self.learner.buffer.limiter, self.learner.buffer.sample_size
         start = time.perf_counter()
         updates = 0
         while self.step < self.config["steps"]:
             try:
-                with limiter.sampling(batch):  # waits for the actors
-                    loss = self.learner()
+                loss = self.update()
             except TimeoutError:
                 self.look_after(actors, returns)
                 raise
             updates += 1
-            before, self.step = self.step, limiter.inserted
+            before, self.step = self.step, self.inserted()
             bar.update(self.step - before)
             if updates % self.config["learner"]["publish_every"] == 0:
                 self.publish()
@@ -133,6 +137,16 @@ class ActorsRun(Run):
                 if self.evaluate() >= self.config["evaluation"]["stop_at_return"]:
                     break
         self.seconds = time.perf_counter() - start
+
+    def update(self) -> Tensor:
+        """Learn from one batch, and return the loss."""
+        buffer = self.learner.buffer
+        with buffer.limiter.sampling(buffer.sample_size):  # waits for the actors
+            return self.learner()
+
+    def inserted(self) -> int:
+        """Return the number of steps that the actors have inserted."""
+        return self.learner.buffer.limiter.inserted
 
     def save(self) -> None:
         """Write no checkpoint, since the rows are in a folder that ends with the run."""
@@ -146,31 +160,32 @@ class ActorsRun(Run):
                 raise RuntimeError(f"actor {number} ended with exit code {actor.returncode}")
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "actors_cartpole.yaml")
+def parse_arguments(description: str | None, name: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, default=ROOT / "configs" / f"{name}.yaml")
     parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
     parser.add_argument("--seed", type=int, default=0)
     add_device_option(parser)
     parser.add_argument("--actors", type=int, help="processes that act; default: from the configuration")
-    parser.add_argument("--out", type=Path, help="folder of the run; default: runs/actors_cartpole_seed<seed>")
+    parser.add_argument("--out", type=Path, help=f"folder of the run; default: runs/{name}_seed<seed>")
     return parser.parse_args()
 
 
-def main() -> None:
+def main(run_class: type[ActorsRun], description: str | None, name: str) -> None:
+    """Train as the command line says. `name` is that of the configuration and of the run's folder."""
     begin = time.perf_counter()
-    arguments = parse_arguments()
+    arguments = parse_arguments(description, name)
     ms.set_context(mode=ms.GRAPH_MODE)
     use_device(arguments.device)
     ms.runtime.dispatch_threads_num(1)  # the graph is a chain, and all processes share the cores
     config = load_config(arguments.config)
     config["steps"] = arguments.steps or config["steps"]
     config["actors"]["number"] = arguments.actors or config["actors"]["number"]
-    folder = arguments.out or Path("runs") / f"actors_cartpole_seed{arguments.seed}"
+    folder = arguments.out or Path("runs") / f"{name}_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=memory) as shared:
-        run = ActorsRun(config, arguments.seed, folder, Path(shared))
+        run = run_class(config, arguments.seed, folder, Path(shared))
         run.train()
         print(f"{run.step / run.seconds:.0f} environment steps a second while learning")
         mean = run.finish()
@@ -178,4 +193,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(ActorsRun, __doc__, "actors_cartpole")

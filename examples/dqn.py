@@ -408,6 +408,13 @@ def draw(axes: Any, history: dict[str, Any], config: dict[str, Any]) -> None:
     axes.plot(steps, mean, color="C0", linewidth=2, label="mean of 20 training episodes")
     axes.plot(*np.array(history["evaluations"]).T, "D--", color="C1", markersize=4, linewidth=0.8, label="evaluation")
     axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
+    if "lags" in history:
+        at, lag = np.array(history["lags"]).T
+        axes.plot([], [], color="C2", linewidth=0.8, label="learning steps since the actor's policy")
+        other = axes.twinx()
+        other.plot(at, lag, color="C2", linewidth=0.8)
+        other.set(ylim=(0, 4 * lag.max()), yticks=range(0, int(lag.max()) + 2, 1 + int(lag.max()) // 4))
+        other.spines["top"].set_visible(False)
 
 
 def conclude(run: Run, mean: float, seconds: float) -> None:

@@ -62,7 +62,10 @@ class Restored:
         return sum(source.header.entries[name].nbytes for source in self._sources for name in names)
 
     def differences(self, source: Source) -> list[str]:
-        """List the missing arrays of a file, and those of another shape or dtype."""
+        """List the missing arrays of a file, and those of another shape or dtype.
+
+        Files from before rows had versions have a clock of two numbers.
+        """
         wrong = []
         for key, parameter in self._parameters.items():
             entry = source.header.entries.get(self.part.prefix + key)
@@ -71,6 +74,8 @@ class Restored:
             if key in self._of_rows:
                 shape = ("rows", *(() if key == "weights" else shape[1:]))
                 got = ("rows", *got[1:]) if got else got
+            if key == "clock" and got == (2,):
+                got = shape
             dtype = parameter.dtype
             if entry is None:
                 wrong.append(f"{self.part.prefix + key!r}: expected {dtype} {list(shape)}, but got nothing")
@@ -87,6 +92,8 @@ class Restored:
             for key in self._parameters:
                 if key not in self._of_rows:
                     self._row_state[key] = source.array(self.part.prefix + key)
+            if self._row_state.get("clock", np.empty(3)).shape == (2,):  # all rows are in the order of their clocks
+                self._row_state["clock"] = np.append(self._row_state["clock"], 0)
             if self.part.is_buffer:
                 cursors.append(cursors_of(self._row_state))
         if self.part.is_buffer:

@@ -1,0 +1,151 @@
+"""IMPALA on CartPole: actors in processes of their own, a queue, and V-trace.
+
+    python examples/impala.py
+    python examples/impala.py --seed 1 --actors 3
+    python examples/plot_curves.py runs/impala_cartpole_seed* --out impala_cartpole.png
+
+Actors (``impala_actor.py``) follow the newest policy that they have read, and insert unrolls into a `ReplayQueue` in
+shared memory; a full queue lets them wait. The learner takes each unroll once, the oldest first. One call of a compiled
+graph draws a batch, learns from it, and moves the learner's clock. By then the policy is newer than the one that acted:
+V-trace corrects for that. Each unroll has the version of its policy, and its lag, the learning steps since that policy
+was published, is drawn beside the learning curve.
+
+Evaluations and files are those of ``dqn.py``, and processes and options those of ``actors.py``; files go to
+``runs/impala_cartpole_seed<seed>/``. The script exits with an error unless the mean return of the final greedy episodes
+reaches ``solved_at`` of the configuration. The schedule of the processes is random: two runs with one seed differ.
+
+Reference:
+    Espeholt et al. 2018, IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures,
+    https://arxiv.org/abs/1802.01561
+"""
+
+from typing import Any
+
+import mindspore as ms
+from actor import ROWS
+from actors import ActorsRun, main
+from dqn import learning_rate, make_network, value_of
+from mindspore import Tensor, nn, ops
+from ppo import Greedy, Softmax
+
+from mindspore_replay import create_buffer
+
+
+class Learner(nn.Cell):
+    """Policy, value network, optimizer and queue. One call learns from one batch of unrolls.
+
+    Axes: ``B`` unrolls of a batch, ``T`` steps of an unroll.
+
+    Args:
+        network (nn.Cell): The policy.
+        critic (nn.Cell): The value network.
+        buffer (ReplayQueue): Columns observation, action, reward, next_observation, terminated, done, log_probability,
+            each ``[T, ...]``.
+        gamma (float): Discount.
+        settings (dict): ``learner`` of the configuration.
+    """
+
+    def __init__(
+        self, network: nn.Cell, critic: nn.Cell, buffer: nn.Cell, gamma: float, settings: dict[str, Any]
+    ) -> None:
+        super().__init__()
+        self.network, self.critic, self.buffer, self.gamma = network, critic, buffer, gamma
+        self.weights = network.trainable_params()  # which actors need
+        weights = [*self.weights, *critic.trainable_params()]
+        self.optimizer = nn.Adam(weights, learning_rate(settings["learning_rate"]))
+        self.gradients = ms.value_and_grad(self.loss, None, weights)
+        self.largest_weight, self.entropy, self.value_weight, self.largest_norm = (
+            settings[key] for key in ("largest_weight", "entropy", "value_weight", "largest_gradient")
+        )
+        self.inputs = len(settings["observation_scale"])
+
+    def construct(self) -> tuple[Tensor, Tensor]:
+        """Return the loss ``[]``, and the lag of each unroll ``[B]``, -1 if a new row has replaced it already."""
+        indices, *unrolls = self.buffer.sample(with_indices=True)
+        _, _, lag = self.buffer.info(indices)
+        loss, gradients = self.gradients(*unrolls)
+        self.optimizer(ops.clip_by_global_norm(gradients, self.largest_norm))
+        self.buffer.advance()
+        return loss, lag
+
+    def loss(
+        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor,
+        done: Tensor, log_probability: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Return the loss of policy and values, less the entropy."""
+        flat = ops.reshape(observation, (-1, self.inputs))
+        logs = self.network(flat)
+        chosen = ops.reshape(value_of(logs, ops.reshape(action, (-1,))), action.shape)
+        value = ops.reshape(self.critic(flat), action.shape)
+        next_value = ops.reshape(self.critic(ops.reshape(next_observation, (-1, self.inputs))), action.shape)
+        weight = ops.minimum(ops.exp(chosen - log_probability), self.largest_weight)
+        wanted, advantage = self.v_trace(
+            ops.stop_gradient(weight), ops.stop_gradient(value), ops.stop_gradient(next_value), reward, terminated, done
+        )
+        entropy = -ops.reduce_sum(ops.exp(logs) * logs, 1)
+        policy_loss = -ops.mean(advantage * chosen) - self.entropy * ops.mean(entropy)
+        return policy_loss + self.value_weight * ops.mean(ops.square(value - wanted))
+
+    def v_trace(
+        self, weight: Tensor, value: Tensor, next_value: Tensor, reward: Tensor, terminated: Tensor, done: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the targets of the values, and the advantages of the actions, both ``[B, T]``.
+
+        `weight` is the clipped ratio of the probabilities of policy and actor. Rewards are scaled by 1 - gamma, so that
+        value errors do not dominate the policy.
+        """
+        # Only a terminated episode has no future: a truncated one is bootstrapped from its final observation.
+        next_value = ops.select(terminated, ops.zeros_like(next_value), next_value)
+        reward = (1 - self.gamma) * reward
+        error = weight * (reward + self.gamma * next_value - value)
+        goes_on = self.gamma * weight * ops.cast(ops.logical_not(done), ms.float32)
+        correction = ops.zeros_like(error[:, 0])
+        corrections = ()
+        for i in range(error.shape[1]):
+            t = error.shape[1] - 1 - i
+            correction = error[:, t] + goes_on[:, t] * correction
+            corrections = (correction, *corrections)
+        wanted = value + ops.stack(corrections, 1)
+        after = ops.concat((wanted[:, 1:], next_value[:, -1:]), 1)
+        after = ops.select(done, next_value, after)
+        return wanted, weight * (reward + self.gamma * after - value)
+
+
+class ImpalaRun(ActorsRun):
+    """An `ActorsRun` whose actors insert unrolls into a queue."""
+
+    actor = "impala_actor.py"
+    must_solve = True
+
+    def make_cells(self, seed: int, backend: str) -> None:
+        config, settings, space = self.config, self.config["learner"], self.envs.single_action_space
+        size = settings["observation_scale"], settings["hidden"]
+        steps, inputs = config["actors"]["gather"], len(settings["observation_scale"])
+        shapes = [[steps, *shape] for shape in ([inputs], [], [], [inputs], [], [], [])]
+        queue = create_buffer({**config["replay_buffer"], "data_shape": shapes, "storage": self.shared / ROWS})
+        network = Softmax(*size, space)
+        self.learner = Learner(network, make_network(*size, 1), queue, config["gamma"], settings)
+        self.policy = Greedy(network, None)
+        self.lags: list[float] = []
+        self.share()
+
+    def update(self) -> Tensor:
+        queue = self.learner.buffer
+        with queue.limiter.sampling(queue.sample_size):  # waits for the actors
+            loss, lag = self.learner()
+        lag = lag.asnumpy()
+        self.lags += lag[lag >= 0].tolist()
+        return loss
+
+    def inserted(self) -> int:
+        return int(self.learner.buffer.serials.asnumpy()[0]) * self.config["actors"]["gather"]
+
+    def evaluate(self) -> float:
+        if self.lags:
+            self.history.setdefault("lags", []).append((self.step, sum(self.lags) / len(self.lags)))
+            self.lags.clear()
+        return super().evaluate()
+
+
+if __name__ == "__main__":
+    main(ImpalaRun, __doc__, "impala_cartpole")
