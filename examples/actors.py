@@ -39,6 +39,14 @@ from tqdm import tqdm
 from mindspore_replay import create_buffer, load_config
 
 
+def whole_lines(file: Any) -> list[str]:
+    """Read the lines that another process has written since the last call; the rest of a line is left for the next."""
+    begin, text = file.tell(), file.read()
+    lines = text[: text.rfind("\n") + 1]
+    file.seek(begin + len(lines))
+    return lines.splitlines()
+
+
 class SamplingLearner(PrioritizedLearner):
     """A `PrioritizedLearner` whose buffer others fill."""
 
@@ -154,7 +162,7 @@ class ActorsRun(Run):
     def look_after(self, actors: list[subprocess.Popen], returns: list[Any]) -> None:
         """Read the returns of episodes that ended; raise a RuntimeError if an actor has ended."""
         for file in returns:
-            self.history["episodes"] += [(self.step, float(line)) for line in file]
+            self.history["episodes"] += [(self.step, float(line)) for line in whole_lines(file)]
         for number, actor in enumerate(actors):
             if actor.poll() is not None:
                 raise RuntimeError(f"actor {number} ended with exit code {actor.returncode}")

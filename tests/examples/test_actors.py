@@ -76,6 +76,16 @@ def test_the_end_of_a_process_ends_all(tmp_path: Path, killed: str):
         time.sleep(0.1)
 
 
+def test_returns_are_read_whole(actor: Any, tmp_path: Path):
+    from actors import whole_lines
+
+    with open(tmp_path / "returns", "w") as written, open(tmp_path / "returns") as read:
+        for text, expected in (("12.0\n3", ["12.0"]), ("4.0", []), ("\n5.0\n", ["34.0", "5.0"]), ("", [])):
+            written.write(text)
+            written.flush()
+            assert whole_lines(read) == expected
+
+
 def test_weights_are_read_whole(actor: Any, tmp_path: Path):
     shapes = [[40, 50], [50]]
     written, read = (actor.SharedWeights(tmp_path / "weights", shapes, create) for create in (True, False))
