@@ -49,7 +49,7 @@ class BufferAppend(RingOperator):
         self.own = self._own_state(0)
         self.native = self.backend == "native"
         self.write: Any = (
-            native.custom("replay_insert", lambda *_: (), ms.int32)
+            native.custom("replay_insert", lambda *_: (1,), ms.int64)
             if self.native
             else ring.RingWrite(self.capacity, self.columns.shapes)
         )
@@ -62,8 +62,10 @@ class BufferAppend(RingOperator):
     def _append(self, buffer, exp, count, head):
         ops.assign(head, head * ops.cast(count > 0, ms.int32))
         if self.native:
-            return self.write(*buffer, head, count, self.own[0], *exp)
-        return ops.cast(self.write(buffer, head, count, self.own[0], exp), ms.int32)
+            self.write(*buffer, head, count, self.own[0], *exp)
+        else:
+            self.write(buffer, head, count, self.own[0], exp)
+        return count + 0
 
     def _call_graph(self, buffer, exp, count, head):
         self._checked(buffer, count, head)
