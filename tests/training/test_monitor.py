@@ -154,7 +154,7 @@ def test_several_buffers_by_name():
     policy.insert(rows(3))
     reading = ReplayMonitor({"policy": policy, "value": value}, Noted()).write()
     assert (reading.values["policy/rows"], reading.values["value/rows"]) == (3, 0)
-    assert list(reading.histograms) == ["policy/age", "policy/priority"]
+    assert list(reading.histograms) == ["policy/age", "policy/staleness", "policy/priority"]
 
 
 def written(sink: Any) -> tuple[dict[str, float], dict[str, Any]]:
@@ -179,7 +179,7 @@ def test_tensorboard_files_are_read_back(tmp_path: Path):
         last = events.Scalars(f"replay/{name}")[-1]
         assert last.step == 10
         np.testing.assert_allclose(last.value, value, rtol=1e-6)
-    assert set(events.Tags()["histograms"]) == {"replay/age", "replay/priority"}
+    assert set(events.Tags()["histograms"]) == {"replay/age", "replay/staleness", "replay/priority"}
     for name, (edges, counts) in histograms.items():
         first, last = events.Histograms(f"replay/{name}")
         assert (first.step, last.step) == (10, 10)
