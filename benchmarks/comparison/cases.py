@@ -47,11 +47,24 @@ STEPS: Schema = {
     "reward": ((), "float32"),
     "terminated": ((), "bool"),
 }
+#: A task with goals, of the sizes of a robot's arm that reaches for a point.
+REACH: Schema = {
+    "observation": ((10,), "float32"),
+    "achieved_goal": ((3,), "float32"),
+    "desired_goal": ((3,), "float32"),
+    "action": ((4,), "float32"),
+    "reward": ((), "float32"),
+    "next_observation": ((10,), "float32"),
+    "next_achieved_goal": ((3,), "float32"),
+    "terminated": ((), "bool"),
+}
 
 EPISODE = 200  # steps of an episode, where a schema has episodes
 STACK = 4
 SEQUENCE = 80
 N_STEP = 5
+GOALS = 4  # other goals for each original one, in hindsight
+REACHED = 0.05  # the distance at which a goal is reached
 GAMMA = 0.99
 ALPHA, BETA = 0.6, 0.4  # of prioritized replay
 MILLION = 1 << 20
@@ -147,6 +160,9 @@ CASES: tuple[Case, ...] = (
     Case("frames_32", "sample 32 Atari pairs, frames stored once", "frames_sample", ATARI_FRAMES, FRAMES_CAPACITY, 32),
     Case("sequences", "sample 32 sequences of 80 steps", "sequences", STEPS, 100_000, 32),
     Case("n_step", "insert one row and sample 64 with 5-step returns", "n_step", CARTPOLE, 100_000, 64),
+    *_both("hindsight", "sample 256 rows, four of five with another goal", "hindsight", REACH, 100_000, 256),
+    Case("files_insert", "insert one CartPole transition, rows in files", "files_insert", CARTPOLE, 100_000, 1),
+    Case("files_sample", "sample 64 CartPole transitions, rows in files", "files_sample", CARTPOLE, 100_000, 64),
     Case("save", "save 1 GB", "save", WIDE, GIGABYTE_ROWS, 256),
     Case("load", "load 1 GB", "load", WIDE, GIGABYTE_ROWS, 256),
     *_capacities(),

@@ -73,6 +73,7 @@ PEERS: dict[str, Installation] = {
     "torchrl": Installation("torchrl", requirements="torchrl"),
     "flashbax": Installation("flashbax", requirements="flashbax"),
     "stable-baselines3": Installation("stable_baselines3", requirements="stable_baselines3"),
+    "rlox": Installation("rlox", requirements="rlox"),
     "tianshou": Installation("tianshou", requirements="tianshou"),
     "DI-engine deque": Installation("di_engine", ("di_engine_deque",), "di_engine"),
     "DI-engine advanced": Installation("di_engine", ("di_engine_advanced",), "di_engine"),

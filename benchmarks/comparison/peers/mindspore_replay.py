@@ -3,10 +3,11 @@
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 from mindspore_replay import (
     FrameStack,
+    HindsightRelabel,
     NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -20,7 +21,9 @@ from ..cases import (
     ALPHA,
     BETA,
     GAMMA,
+    GOALS,
     N_STEP,
+    REACHED,
     SEQUENCE,
     STACK,
     Case,
@@ -34,6 +37,7 @@ from .mindspore_dqn import DQN, LearnerWithBuffer
 
 #: Operations per call of a compiled body, unrolled. The call and the rest of the body are subtracted.
 REPEAT = 50
+IN_FILES = "other processes may use the same rows"
 
 
 class Loop(nn.Cell):
@@ -96,6 +100,11 @@ def looped(loop: Loop) -> Work:
     )
 
 
+def reached(achieved: Tensor, goal: Tensor) -> Tensor:
+    """Return the reward, 0 for a goal that is reached and else -1."""
+    return ops.cast(ops.norm(achieved - goal, dim=-1) < REACHED, ms.float32) - 1
+
+
 def lists(rows: list[dict[str, Any]]) -> list[list[Any]]:
     """Return the rows as lists, which `insert` takes like dicts."""
     return [list(row.values()) for row in rows]
@@ -116,7 +125,7 @@ class MindsporeReplay(Peer):
     def _filled(self, case: Case, **options: Any) -> ReplayBuffer:
         buffer = self._make(ReplayBuffer, case, **options)
         for rows in chunks_of(case.schema, case.capacity):
-            buffer.insert(list(rows.values()), **({"end": rows["terminated"]} if options else {}))
+            buffer.insert(list(rows.values()), **({"end": rows["terminated"]} if "views" in options else {}))
         return buffer
 
     def insert(self, case: Case) -> Work:
@@ -178,6 +187,24 @@ class MindsporeReplay(Peer):
         for rows in chunks_of(case.schema, case.capacity):
             buffer.insert(list(rows.values()), end=rows["terminated"])
         return Work(buffer.sample)
+
+    def hindsight(self, case: Case) -> Work:
+        """A batch with other goals."""
+        view = HindsightRelabel("future", GOALS / (GOALS + 1), reached, achieved_goal="next_achieved_goal")
+        buffer = self._filled(case, views=[view])
+        return looped(Sample(buffer)) if case.compiled else Work(buffer.sample, note="rewards by a compiled graph")
+
+    def _in_files(self, case: Case) -> ReplayBuffer:
+        return self._filled(case, storage=str(self.folder / "rows"))
+
+    def files_insert(self, case: Case) -> Work:
+        """One row of a buffer in files."""
+        insert = in_turn(self._in_files(case).insert, lists(single_rows(case.schema)))
+        return Work(insert, note=IN_FILES)
+
+    def files_sample(self, case: Case) -> Work:
+        """A batch from files."""
+        return Work(self._in_files(case).sample, note=IN_FILES)
 
     def n_step(self, case: Case) -> Work:
         """An insertion and a batch."""

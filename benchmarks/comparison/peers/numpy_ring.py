@@ -6,7 +6,21 @@ from typing import Any
 import numpy as np
 
 from ..answering import Peer, Work, answer
-from ..cases import GAMMA, N_STEP, SEQUENCE, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
+from ..cases import (
+    EPISODE,
+    GAMMA,
+    GOALS,
+    N_STEP,
+    REACHED,
+    SEQUENCE,
+    STACK,
+    Case,
+    Schema,
+    batch_of,
+    chunks_of,
+    in_turn,
+    single_rows,
+)
 
 
 class Ring:
@@ -83,6 +97,18 @@ class Ring:
         then = {name: self.columns[name][last] for name in ("next_observation", "terminated")}
         return {**first, "reward": returns, **then}
 
+    def sample_hindsight(self, n: int) -> dict[str, np.ndarray]:
+        """Return `n` rows, most of them with a goal that is achieved later in the same episode."""
+        back = self.rng.integers(self.size, size=n)  # from the newest row
+        slots = (self.next - 1 - back) % self.capacity
+        batch = {name: column[slots] for name, column in self.columns.items()}
+        # All episodes have the same length, and the newest row is the last of one.
+        later = (slots + self.rng.integers(back % EPISODE + 1)) % self.capacity
+        other = (self.rng.random(n) < GOALS / (GOALS + 1))[:, None]
+        goals = np.where(other, self.columns["next_achieved_goal"][later], batch["desired_goal"])
+        distance = np.linalg.norm(batch["next_achieved_goal"] - goals, axis=-1)
+        return {**batch, "desired_goal": goals, "reward": (distance < REACHED).astype(np.float32) - 1}
+
 
 class NumPyRing(Peer):
     """Measures `Ring`."""
@@ -120,6 +146,11 @@ class NumPyRing(Peer):
         """A batch of sequences."""
         ring = self._filled(case)
         return Work(lambda: ring.sample_sequences(case.batch, SEQUENCE))
+
+    def hindsight(self, case: Case) -> Work:
+        """A batch with other goals."""
+        ring = self._filled(case)
+        return Work(lambda: ring.sample_hindsight(case.batch), note="knows that all episodes have the same length")
 
     def n_step(self, case: Case) -> Work:
         """An insertion and a batch."""

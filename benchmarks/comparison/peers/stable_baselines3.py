@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import stable_baselines3
 from gymnasium import spaces
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
+from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.her import HerReplayBuffer
 
 from ..answering import NotOfferedError, Work, answer
-from ..cases import DQN, GAMMA, N_STEP, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
+from ..cases import DQN, GAMMA, GOALS, N_STEP, REACHED, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
 from .torch_peer import TorchPeer
 
 FOUR_TIMES = "stacks are stored once, so that a frame is stored four times"
@@ -56,6 +59,17 @@ def filled(
         start = stop
     buffer.full = True
     return buffer
+
+
+class Reach(gymnasium.Env[Any, Any]):
+    """An environment that is never stepped: the library asks it for rewards."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def compute_reward(self, achieved: np.ndarray, goal: np.ndarray, _: Any) -> np.ndarray:
+        """Return 0 for a goal that is reached and else -1."""
+        return (np.linalg.norm(achieved - goal, axis=-1) < REACHED).astype(np.float32) - 1
 
 
 class StableBaselines3(TorchPeer):
@@ -120,6 +134,28 @@ class StableBaselines3(TorchPeer):
     def sequences(self, case: Case) -> Work:
         """Not offered."""
         raise NotOfferedError("no sequences")
+
+    def hindsight(self, case: Case) -> Work:
+        """A batch with other goals."""
+        parts = ("observation", "achieved_goal", "desired_goal")
+        spaces_of_parts = spaces.Dict({name: space_of(*case.schema[name]) for name in parts})
+        actions = space_of(*case.schema["action"])
+        env = DummyVecEnv([lambda: Reach(spaces_of_parts, actions)])
+        buffer = HerReplayBuffer(
+            case.capacity, spaces_of_parts, actions, env, "cpu", n_sampled_goal=GOALS, goal_selection_strategy="future",
+            handle_timeout_termination=False,
+        )  # fmt: skip
+        for rows in chunks_of(case.schema, case.capacity):
+            for i in range(len(rows["reward"])):
+                now = {name: rows[name][i : i + 1] for name in parts}
+                then = {
+                    "observation": rows["next_observation"][i : i + 1],
+                    "achieved_goal": rows["next_achieved_goal"][i : i + 1],
+                    "desired_goal": now["desired_goal"],
+                }
+                row = (rows[name][i : i + 1] for name in ("action", "reward", "terminated"))
+                buffer.add(now, then, *row, [{}])
+        return Work(lambda: buffer.sample(case.batch))
 
     def n_step(self, case: Case) -> Work:
         """An insertion and a batch."""

@@ -8,7 +8,14 @@ import gymnasium
 import numpy as np
 import torch
 from tensordict import TensorDict
-from torchrl.data import LazyTensorStorage, PrioritizedSampler, ReplayBuffer, Sequence, TensorDictReplayBuffer
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    PrioritizedSampler,
+    ReplayBuffer,
+    Sequence,
+    TensorDictReplayBuffer,
+)
 from torchrl.envs.transforms import MultiStepTransform
 
 from ..answering import Work, answer
@@ -144,8 +151,8 @@ class TorchRL(TorchPeer):
 
     packages = ("torchrl", "tensordict", "torch")
 
-    def _buffer(self, case: Case, **options: Any) -> ReplayBuffer:
-        return ReplayBuffer(storage=LazyTensorStorage(case.capacity), batch_size=case.batch, **options)
+    def _buffer(self, case: Case, storage: Any = None, **options: Any) -> ReplayBuffer:
+        return ReplayBuffer(storage=storage or LazyTensorStorage(case.capacity), batch_size=case.batch, **options)
 
     def _filled(self, case: Case, **options: Any) -> ReplayBuffer:
         buffer = self._buffer(case, **options)
@@ -157,14 +164,31 @@ class TorchRL(TorchPeer):
         """`add` of one row, `extend` with a batch."""
         buffer = self._filled(case)
         if case.batch == 1:
-            dtypes = dtypes_of(case.schema)
-            return Work(in_turn(lambda row: buffer.add(one_row(row, dtypes)), single_rows(case.schema)))
+            return self._insertion(buffer, case)
         rows = batch_of(case.schema, case.batch)
         return Work(lambda: buffer.extend(rows_of(rows)))
+
+    @staticmethod
+    def _insertion(buffer: ReplayBuffer, case: Case) -> Work:
+        dtypes = dtypes_of(case.schema)
+        return Work(in_turn(lambda row: buffer.add(one_row(row, dtypes)), single_rows(case.schema)))
 
     def sample(self, case: Case) -> Work:
         """A batch."""
         buffer = self._filled(case)
+        return Work(lambda: buffer.sample())
+
+    def _in_files(self, case: Case) -> ReplayBuffer:
+        storage = LazyMemmapStorage(case.capacity, scratch_dir=self.folder / "rows")
+        return self._filled(case, storage=storage)
+
+    def files_insert(self, case: Case) -> Work:
+        """`add` of one row of a buffer in files."""
+        return self._insertion(self._in_files(case), case)
+
+    def files_sample(self, case: Case) -> Work:
+        """A batch from files."""
+        buffer = self._in_files(case)
         return Work(lambda: buffer.sample())
 
     def _prioritized(self, case: Case) -> ReplayBuffer:
