@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
@@ -123,6 +124,8 @@ cuda_kernels = Extension("mindspore_replay._kernels_cuda", sources("cuda", ".cu"
 calls = Extension(
     "mindspore_replay._calls",
     [f"{CSRC}/python/calls.cc"],
+    depends=headers,
+    include_dirs=[numpy.get_include()],
     extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
     language="c++",
     optional=True,

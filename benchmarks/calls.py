@@ -18,7 +18,8 @@ from mindspore import Tensor, nn
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.mindspore_api import share
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.store.outputs import makers
+from mindspore_replay.store import Store
+from mindspore_replay.store.library import calls as module
 
 SHAPES, TYPES = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
 BATCH, PRIORITIZED_BATCH = 64, 256
@@ -30,14 +31,33 @@ def rows(n: int) -> list[np.ndarray]:
     return [np.ones((n, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES)]
 
 
+def sampling(buffer: Any) -> dict[str, Callable[[], Any]]:
+    """The parts of a sample: its arrays, the kernel, and Tensors."""
+    store, columns = buffer._calls, buffer.columns
+    specs = [(shape, columns.numpy_type(dtype)) for shape, dtype in buffer.options.plan.specs(columns)]
+    made = [module.Output(shape, dtype) for shape, dtype in specs]
+    arrays = [make() for make in made]
+    call = store._sampling
+
+    def kernel() -> None:
+        call.bind("outputs", *arrays)
+        call()
+
+    return {
+        f"- {len(made)} arrays": lambda: [make() for make in made],
+        "- kernel": kernel,
+        f"- {len(made)} Tensors": lambda: tuple(map(share, arrays)),
+        "into NumPy arrays": Store(columns, buffer.options, store.arrays).sample,
+    }
+
+
 def plain() -> dict[str, Callable[[], Any]]:
     """Insert one row and 64 rows; sample."""
     buffer = ReplayBuffer(sample_size=BATCH, capacity=CAPACITY, shapes=SHAPES, types=TYPES, seed=0, backend="native")
     buffer.insert(rows(CAPACITY))
-    insertion = buffer._calls.insertion
+    now, kernel = buffer._calls.insert_now, buffer._calls.insertion._one.direct.run
     row = [np.ones(4, np.float32), 1, 1.0, np.ones(4, np.float32), False]
     batch = rows(BATCH)
-    insertion.row(row)
 
     def lock() -> None:
         with buffer.lock:
@@ -45,13 +65,14 @@ def plain() -> dict[str, Callable[[], Any]]:
 
     return {
         "insert 1 row": lambda: buffer.insert(row),
-        "- wait for work in flight": wait_for_work,
+        "- lock, take the row, kernel": lambda: now(row, None, False, False),
+        "- kernel": kernel,
         "- lock": lock,
-        "- take the row, kernel": lambda: insertion.row(row),
-        "- kernel": insertion._one,
+        "- wait for work in flight, if there may be any": wait_for_work,
         "insert 64 rows": lambda: buffer.insert(batch),
-        "- know the rows": lambda: insertion.row.batch(batch),
+        "- lock, take the rows, kernel": lambda: now(batch, None, False, False),
         "sample 64 rows": buffer.sample,
+        **{f"sample 64 rows: {name}": part for name, part in sampling(buffer).items()},
     }
 
 
@@ -67,27 +88,14 @@ def prioritized() -> dict[str, Callable[[], Any]]:
     )
     rng = np.random.default_rng(0)
     buffer.insert(rows(PRIORITIZED_CAPACITY), priority=rng.random(PRIORITIZED_CAPACITY, np.float32))
-    store, columns = buffer._calls, buffer.columns
     priorities = rng.random(PRIORITIZED_BATCH, np.float32)
     indices = buffer.sample()[0]
     buffer.update_priorities(indices, priorities)
-    call, give = store._sampling
-    specs = buffer.options.plan.specs(columns)
-    made = makers((shape, columns.numpy_type(dtype)) for shape, dtype in specs)
-    arrays = [make() for make in made]
-
-    def kernel() -> None:
-        call.bind("outputs", *arrays)
-        call()
-
     return {
         "sample 256 rows by priority": buffer.sample,
-        "- arrays, kernel, Tensors": give,
-        f"- {len(made)} arrays": lambda: [make() for make in made],
-        f"- {len(made)} Tensors of them": lambda: tuple(map(share, arrays)),
-        "- kernel ": kernel,
+        **{f"sample 256 rows: {name}": part for name, part in sampling(buffer).items()},
         "update 256 priorities": lambda: buffer.update_priorities(indices, priorities),
-        "- kernel  ": store._changing["update_priorities"],
+        "update 256 priorities: - kernel": buffer._calls._changing["update_priorities"],
         "sample 256 rows, update their priorities": lambda: buffer.update_priorities(buffer.sample()[0], priorities),
     }
 

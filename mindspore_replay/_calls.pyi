@@ -1,18 +1,40 @@
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 class Call:
     def __init__(
         self, kernel: int, size: int, params: int, ndims: int, shapes: int, dtypes: int,
-        address_of: Callable[[Any], int] | None, /,
+        address_of: Callable[[Any], int] | None, owned: Any, /,
     ) -> None: ...  # fmt: skip
     def locate(self, at: int, items: Sequence[Any], /) -> None: ...
     def run(self) -> int: ...
-    def give(self, at: int, makers: tuple[Callable[[], Any], ...], share: Any, /) -> Any: ...
 
-class Row:
+class Guard:
+    def __init__(self, lock: Any, wait: Callable[[], None], contexts: ModuleType, /) -> None: ...
+    @property
+    def watched(self) -> bool: ...
+    def watch(self) -> None: ...
+    def close(self) -> None: ...
+
+class Insert:
     def __init__(
-        self, array_type: type, places: tuple[tuple[int, str, int, tuple[int, ...]], ...], call: Call, /
-    ) -> None: ...
-    def __call__(self, exp: Any, /) -> int: ...
-    def batch(self, exp: Any, /) -> int: ...
+        self, guard: Guard | None, one: Call, many: Call, names: tuple[str, ...] | None,
+        staged: tuple[np.ndarray, ...], kinds: str, places: tuple[int, int, int], bits: tuple[int, int], num_envs: int,
+        /,
+    ) -> None: ...  # fmt: skip
+    def now(self, exp: Any, priority: Any, end: Any, final: Any, /) -> bool: ...
+
+class Output:
+    kept: int
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], /) -> None: ...
+    def __call__(self) -> np.ndarray: ...
+
+class Give:
+    def __init__(
+        self, guard: Guard | None, call: Call, at: int, outputs: tuple[Output, ...],
+        share: Callable[[np.ndarray], Any] | None, /,
+    ) -> None: ...  # fmt: skip
+    def now(self, skip: int, /) -> Any: ...

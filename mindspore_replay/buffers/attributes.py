@@ -31,7 +31,6 @@ class Attributes:
     #: Eligible rows with which a sample succeeds.
     _fewest: int
     #: Number of columns.
-    _width: int
     _late: tuple[int, ...]
     _present: tuple[int, ...]
     _present_names: tuple[str, ...]

@@ -16,7 +16,7 @@ from ..locks import FolderLock
 from ..ops import native, windows
 from ..ops.operators import Operators
 from ..ops.state import State
-from ..store import state
+from ..store import library, state
 from ..store.checks import check_seed, check_size
 from ..store.store import Store
 from ..store.windows import END, FINAL
@@ -149,13 +149,36 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
         self._present_names = tuple(self.columns.names[i] for i in self._present)
-        # A list of so many fields is passed on as it is; late columns are filled in.
-        self._width = 0 if self.columns.late else len(self.columns)
         self._lock = threading.RLock()
         self._in_graphs = storage == DEVICE or native.on_cpu()
         self._folder = folder_of(self, storage, self.columns, self.options)
         self._make_state()
         self._make_operators()
+        self._watch()
+
+    def _watch(self) -> None:
+        """From now on, notice if a graph or anybody else gets hold of the Parameters."""
+        if self._direct:
+            self.__dict__["_guard"] = self._calls.guard
+
+    def __getattr__(self, name: str) -> Any:
+        # A Parameter, or the operators of graphs: from now on MindSpore may have work in flight on the memory.
+        watched = vars(self).get("_watched", {})
+        found = watched[name] if name in watched else super().__getattr__(name)
+        if "_guard" in vars(self):
+            vars(self)["_guard"].watch()
+        return found
+
+    @property
+    def _params(self) -> Any:
+        """The Parameters by name; `nn.Cell` reads them by this attribute when it lists them."""
+        if "_guard" in vars(self):
+            vars(self)["_guard"].watch()
+        return self.__dict__["_params"]
+
+    @_params.setter
+    def _params(self, value: Any) -> None:
+        self.__dict__["_params"] = value
 
     def _check_sizes(self) -> None:
         name, options, rule = type(self).__name__, self.options, self.options.rule
@@ -177,7 +200,10 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
     def _make_state(self) -> None:
         if self._direct:
             share, address = mindspore_api.share, mindspore_api.address
-            self._calls = Store(self.columns, self.options, share=share, address_of=address, folder=self._folder)
+            guard = library.calls.Guard(self._lock, mindspore_api.wait, mindspore_api.jit_contexts)
+            self._calls = Store(
+                self.columns, self.options, share=share, address_of=address, folder=self._folder, guard=guard
+            )
         self._outer_lock = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
         arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)
         # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
@@ -194,10 +220,11 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         before = len(self.parts.span.bookkeeping(self.layout))
         finish = windows.Relabel(self.layout, before) if self.layout.hindsight else None
         graph_state = State(self.buffer, self.state_parameters(), self.options)
+        operators: Any = NoOperators()
         if self._in_graphs:
-            self._graph = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
-        else:
-            self._graph = NoOperators()
+            operators = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
+        self.__dict__["_watched"] = {"buffer": self.buffer, "_graph": operators}
+        self.__dict__.pop("buffer", None)
         # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.
         self._zero = Tensor(0, ms.int32)
         # A flag for all rows, or none; and the flags of a final row, which is also an end.
@@ -205,7 +232,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         if not self._direct:
             # Set without making it a sub-cell: it has no Parameters of its own.
             self.__dict__["_calls"] = CompiledCalls(
-                self._graph, self.state_parameters(), self.columns, self.options, by_kernel and native.fails_later()
+                operators, self.state_parameters(), self.columns, self.options, by_kernel and native.fails_later()
             )
         self._finish_now = ms.jit(self._finish_graph) if self._direct and finish is not None else None
 
@@ -225,9 +252,9 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         made = type(self).__new__(type(self))
         nn.Cell.__init__(made)
         own = vars(self).keys() - vars(made).keys()
-        kept = {key for key in own if not isinstance(getattr(type(self), key, None), compile_time)}
+        kept = {key for key in own - {"_guard"} if not isinstance(getattr(type(self), key, None), compile_time)}
         made.__dict__.update({key: vars(self)[key] for key in kept | {"_given"}})
-        for name, parameter in self.parameters_and_names(expand=False):
+        for name, parameter in vars(self)["_params"].items():
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         made.__dict__["limiter"] = self.limiter
         made.sample_size = check_size(type(self).__name__, "sample_size", sample_size)
@@ -236,6 +263,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         if made._direct:
             made._calls = self._calls.resized(made.options)
         made._make_operators()
+        made._watch()
         return made
 
     @property

@@ -160,6 +160,10 @@ class CompiledCalls(nn.Cell):
             return int(self._eligible().asnumpy())
         return int(self._eligible_between(Tensor(where, ms.int64)).asnumpy())
 
+    def insert_now(self, exp: Any, priority: Any, end: Any, final: Any) -> bool:
+        """Return False: a graph stores rows."""
+        return False
+
     def insertion(
         self, exp: Any, priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
     ) -> None:
@@ -225,6 +229,10 @@ class CompiledCalls(nn.Cell):
                 return False
             length[ended] = 0
         return True
+
+    def sample_now(self, skip: int) -> int:
+        """Return -1: a graph draws rows."""
+        return -1
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Tensor, ...]:
         """Draw a batch, as `Store.sample` does."""

@@ -38,6 +38,11 @@ class Drawing(Arguments):
         if with_indices and not self.has_handles:
             need_weights(type(self).__name__, self.weighted, "sample(with_indices=True)")
         names = self._keys(with_indices) if as_dict else ()
+        if bounds is None and beta is None and self.limiter is None and self._finish_now is None:
+            skip = self.has_handles and not with_indices
+            batch = self._calls.sample_now(skip)
+            if type(batch) is tuple:
+                return dict(zip(names, batch)) if as_dict else batch
         batch = self._draw(bounds, beta)
         if self.has_handles and not with_indices:
             batch = batch[1:]

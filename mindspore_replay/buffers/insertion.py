@@ -82,8 +82,10 @@ class Insertion(Arguments):
             RuntimeError: If `priority` is given and the buffer does not draw by priority, `end` or `final` and its rows
                 know no episodes, `version` and it has no weights, or `with_indices` and it has no handles.
         """
-        if type(exp) is not list or len(exp) != self._width:
-            exp = self.columns.in_order(exp)
+        plain = version is None and not with_indices and self.limiter is None
+        if plain and self._calls.insert_now(exp, priority, end, final):
+            return self
+        exp = self.columns.in_order(exp)
         if priority is not None:
             self._need_priorities("insert(priority=...)")
             priority = as_priority(type(self).__name__, priority)

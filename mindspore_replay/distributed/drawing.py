@@ -1,13 +1,13 @@
 """Batches from all shards: the number of rows of each, their places in the batch, and their importance weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from mindspore import Tensor
 
 from ..mindspore_api import share
-from ..store.outputs import Maker, makers
+from ..store import library
 from ..store.windows import SamplePlan
 from .exchange import Exchange
 from .handles import joined
@@ -71,7 +71,7 @@ class Batches:
         self._has_handles, self._weighs = has_handles, plan.draw == "priority"
         self._repeats = plan.max_use is None  # rows drawn for nothing are not used up
         self._steady = False
-        self._outputs: tuple[Maker, ...] | None = None
+        self._outputs: tuple[Callable[[], np.ndarray], ...] | None = None
 
     def draw(self, beta: float) -> list[Tensor]:
         """Draw a batch; rows that a shard does not deliver in time are drawn from the others.
@@ -149,7 +149,7 @@ class Batches:
         given = [piece for piece in pieces if len(piece.places)]
         if self._outputs is None:
             parts = given[0].drawn.parts
-            self._outputs = makers(((self.plan.n, *part.shape[1:]), part.dtype) for part in parts)
+            self._outputs = tuple(library.calls.Output((self.plan.n, *p.shape[1:]), p.dtype) for p in parts)
         batch = [make() for make in self._outputs]
         probabilities = np.empty(self.plan.n)
         for piece in given:

@@ -138,6 +138,11 @@ class AttachedBuffer:
             TimeoutError: If it has to wait too long.
         """
         schema, options = self._store.schema, self._store.options
+        if version is None and not with_indices:
+            with self._lock:
+                self._need_open()
+                if not self._is_limited and self._store.insert_now(exp, priority, end, final):
+                    return self
         fields = schema.in_order(exp)
         if priority is not None:
             need_priorities(self._name, options.beta is not None, "insert(priority=...)")

@@ -2,7 +2,7 @@
 
 import ctypes
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,9 +65,10 @@ class Call:
         names = (ctypes.c_char_p * size)(*(array.dtype.encode() for array in arrays))
         self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
         kernel = _kernel(self._kernel)
-        #: The kernel with its arguments, an object of csrc/python/calls.cc.
+        #: The kernel with its arguments, an object of csrc/python/call.h.
         params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
-        self.direct: Any = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, address_of)
+        owned = self._kept, self._shapes, self._arguments
+        self.direct: Any = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, address_of, owned)
         self._run, self._locate = self.direct.run, self.direct.locate
 
     def bind(self, name: str, *arrays: Any) -> None:
@@ -88,7 +89,7 @@ class Call:
 
     def let_arrays_go(self) -> None:
         """Hold the arrays no longer: the caller makes sure that their memory stays."""
-        self._kept = []
+        self._kept.clear()
 
     def raw(self) -> tuple[Any, ...]:
         """Return the arguments as the kernels' interface has them: number, addresses, ranks, shapes and dtypes."""
@@ -109,12 +110,28 @@ class Call:
         if status != library.OK:
             raise library.KernelError(self._kernel, status)
 
-    def giving(self, name: str, made: Sequence[Callable[[], np.ndarray]], share: Any) -> Callable[[], Any]:
+    def place(self, name: str) -> int:
+        """Return the place of an argument, or of its first column; -1 if the kernel has none of this name."""
+        return self._places[name].start if name in self._places else -1
+
+    def giving(
+        self, name: str, outputs: Iterable[tuple[tuple[int, ...], np.dtype[Any]]],
+        share: Callable[[np.ndarray], Any] | None, guard: Any = None,
+    ) -> Callable[[int], Any]:  # fmt: skip
         """Return a function that calls the kernel with new arrays for an argument, one for each column.
 
-        It returns a tuple of the results of `share` for these arrays, or the status of a kernel that failed.
+        Args:
+            name (str): The argument.
+            outputs (Iterable): Shape and dtype of each column.
+            share (Union[Callable, None]): Converts the arrays. ``None`` returns them.
+            guard (Union[Guard, None]): Held during the call, an object of csrc/python/guard.h.
+
+        Returns:
+            Callable: ``(skip)``, which returns a tuple of the columns without the first `skip`, or the status of a
+            kernel that failed.
         """
-        return functools.partial(self.direct.give, self._places[name].start, tuple(made), share)
+        made = tuple(library.calls.Output(shape, dtype) for shape, dtype in outputs)
+        return library.calls.Give(guard, self.direct, self.place(name), made, share).now
 
 
 @functools.lru_cache

@@ -17,20 +17,22 @@ from .windows import END, FINAL
 
 
 class Insertion:
-    """Stores rows. A single row that obviously fits is stored at once; all else is checked by the schema.
+    """Stores rows.
 
-    Not thread-safe: the caller holds the lock of the buffer that owns this object.
+    Not thread-safe: the caller holds the lock of the buffer that owns this object, except for `now`.
 
     Args:
         schema (Schema): The columns.
         options (Options): Options of the store.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
         address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array.
+        guard (Union[Guard, None]): Held by `now`.
     """
 
     def __init__(
-        self, schema: Schema, options: Options, state: Mapping[str, Any], address_of: Callable[[Any], int] | None
-    ) -> None:
+        self, schema: Schema, options: Options, state: Mapping[str, Any],
+        address_of: Callable[[Any], int] | None, guard: Any,
+    ) -> None:  # fmt: skip
         self._schema, self._options, self._state = schema, options, state
         self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(schema.shapes, schema.numpy_types)]
         self._ends = np.zeros(1, np.uint8)
@@ -44,11 +46,15 @@ class Insertion:
         self._one = Call("insert", options.groups, arguments | {"rows": rows}, address_of)
         self._many = Call("insert", options.groups, arguments | {"rows": batch}, address_of)
         # The bits of bfloat16 are no numbers.
-        kinds = ("V" if name == "bfloat16" else array.dtype.kind for name, array in zip(schema.dtypes, self._staged))
-        places = ((a.ctypes.data, kind, a.dtype.itemsize, a.shape) for kind, a in zip(kinds, self._staged))
-        #: `(exp) -> status`: stores one row of the columns' dtypes and shapes; -1 if it has to be checked first.
-        self.row: Any = library.calls.Row(np.ndarray, tuple(places), self._one.direct)
-        self._at_once = options.num_envs == 1
+        kinds = "".join("-" if t == "bfloat16" else a.dtype.kind for t, a in zip(schema.dtypes, self._staged))
+        priority_at = -1 if options.beta is None else self._one.place("priority")
+        at_once: Any = library.calls.Insert(
+            guard, self._one.direct, self._many.direct, schema.given_names, tuple(self._staged), kinds,
+            (self._one.place("rows"), self._one.place("ends"), priority_at), (END, END | FINAL), options.num_envs,
+        )  # fmt: skip
+        #: ``(exp, priority, end, final)``: stores rows that obviously fit, and returns True; False, and nothing is
+        #: stored, if the general path has to convert the arguments, or to raise the error.
+        self.now: Callable[[Any, Any, Any, Any], bool] = (lambda *_: False) if schema.late else at_once.now
         self._make_with_versions = lambda: Call(
             "insert",
             options.groups | {"versions"},
@@ -64,32 +70,18 @@ class Insertion:
         `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far; `version` int64 ``[]`` or ``[n]``,
         ``None`` for the clock.
         """
-        if version is not None:
-            self._with_versions(tuple(exp), priority, end, final, version)
+        arrays, rows = self._checked(exp)
+        if version is None:
+            self._store(self._many if arrays else self._one, arrays, rows, priority, end, final)
             return
-        if self._at_once and type(end) is bool and type(final) is bool and (priority is None or priority.size == 1):
-            if end or final:
-                self._ends[0] = END * end | (END | FINAL) * final
-            status = self.row(exp) if priority is None else self._with_priority(self._one, priority, self.row, exp)
-            if end or final:
-                self._ends[0] = 0
-            if status == library.OK:
-                return
-            self._check(self._one, status, 1)
-        self._closer(tuple(exp), priority, end, final)
+        check_length(self._options.cls_name, version, rows, "versions")
+        self._with_versions.bind_vector("version", version)
+        self._store(self._with_versions, arrays or self._staged, rows, priority, end, final, version)
 
     @property
     def first(self) -> int:
         """The handle of the first row of the last insertion."""
         return int(self._first)
-
-    def _with_priority(self, call: Call, priority: np.ndarray, run: Callable[..., int], *arguments: Any) -> int:
-        """Make a call with these priorities, and return its status."""
-        call.bind_vector("priority", priority)
-        try:
-            return run(*arguments)
-        finally:
-            call.bind_vector("priority", self._max_priority)
 
     def _check(self, call: Call, status: int, rows: int, versions: np.ndarray | None = None) -> None:
         """Raise the error for a kernel's status."""
@@ -106,30 +98,13 @@ class Insertion:
         if status > 0:
             call.check(status)
 
-    def _closer(self, fields: tuple[Any, ...], priority: np.ndarray | None, end: Any, final: Any) -> None:
-        rows = self._rows_of(fields)
-        call = self._many
-        if not rows:
-            arrays, rows = self._checked(fields)
-            call = self._many if arrays else self._one
-            fields = tuple(arrays)
-        self._store(call, fields, rows, priority, end, final)
-
-    def _with_versions(
-        self, fields: tuple[Any, ...], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray
-    ) -> None:
-        arrays, rows = self._checked(fields)
-        check_length(self._options.cls_name, version, rows, "versions")
-        self._dated.bind_vector("version", version)
-        self._store(self._dated, tuple(arrays or self._staged), rows, priority, end, final, version)
-
     @functools.cached_property
-    def _dated(self) -> Call:
+    def _with_versions(self) -> Call:
         """The kernel with versions."""
         return self._make_with_versions()
 
     def _store(
-        self, call: Call, fields: tuple[Any, ...], rows: int, priority: np.ndarray | None, end: Any, final: Any,
+        self, call: Call, fields: list[np.ndarray], rows: int, priority: np.ndarray | None, end: Any, final: Any,
         version: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         """Store checked rows; those of `_one` are staged."""
@@ -142,18 +117,16 @@ class Insertion:
             call.bind("rows", *fields)
         if ends is not None:
             call.bind_vector("ends", ends)
-        run = call.direct.run
-        status = run() if priority is None else self._with_priority(call, priority, run)
+        if priority is not None:
+            call.bind_vector("priority", priority)
+        status = call.direct.run()
+        if priority is not None:
+            call.bind_vector("priority", self._max_priority)
         if ends is not None:
             call.bind_vector("ends", self._ends)
         self._check(call, status, rows, version)
 
-    def _rows_of(self, fields: tuple[Any, ...]) -> int:
-        """Return the number of rows of a batch that a kernel can read in place; 0 if it has to be checked first."""
-        rows: int = self.row.batch(fields)
-        return 0 if rows % self._options.num_envs else rows
-
-    def _checked(self, fields: tuple[Any, ...]) -> tuple[list[np.ndarray], int]:
+    def _checked(self, fields: Sequence[Any]) -> tuple[list[np.ndarray], int]:
         """Return rows of any form as arrays, and their number. A single row without a leading axis is staged.
 
         Raises:

@@ -14,7 +14,6 @@ from .epochs import SIZE
 from .inputs import as_handles, as_priority, as_values, as_versions, check_length, is_vector
 from .insertion import Insertion
 from .options import Options
-from .outputs import makers
 from .random import ALL_ROWS
 from .schema import Schema, is_tensor
 from .sharing import register
@@ -44,6 +43,8 @@ class Store:
         share (Union[Callable, None]): Converts the arrays of samples and rows. Default: ``None``, to return arrays.
         address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array. Default: ``None``.
         folder (Union[Folder, None]): Files that hold the arrays. Default: ``None``, for memory of this process.
+        guard (Union[Guard, None]): Held by `insert_now` and `sample_now`, an object of csrc/python/guard.h. Default:
+            ``None``.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): The state by name, as in `state.layout`.
@@ -56,7 +57,7 @@ class Store:
     def __init__(
         self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray] | None = None,
         share: Callable[[np.ndarray], Any] | None = None, address_of: Callable[[Any], int] | None = None,
-        folder: "Folder | None" = None,
+        folder: "Folder | None" = None, guard: Any = None,
     ) -> None:  # fmt: skip
         if library.library_for("CPU").handle is None:
             raise RuntimeError(f"For '{options.cls_name}', {library.library_for('CPU').reason}.")
@@ -64,12 +65,11 @@ class Store:
         if folder is not None:
             arrays = {name: folder.arrays[name] for name in state.layout(schema, options)}
         self.arrays = state.make(schema, options) if arrays is None else dict(arrays)
-        self._share, self._address_of = share, address_of
+        self._share, self._address_of, self.guard = share, address_of, guard
         self._count = self.arrays["count"]
         self._handle: Any = library.library_for("CPU").handle
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
         self._range = np.array(ALL_ROWS, np.int64)
-        self._drawn_from = ALL_ROWS
         self.folder = folder
         if folder is not None:
             self._begin_sharing(folder)
@@ -90,7 +90,7 @@ class Store:
 
     def resized(self, options: Options) -> "Store":
         """Return a store on the same arrays that draws by other options."""
-        resized = Store(self.schema, options, self.arrays, self._share, self._address_of)
+        resized = Store(self.schema, options, self.arrays, self._share, self._address_of, guard=self.guard)
         resized.folder = self.folder
         return resized
 
@@ -121,7 +121,12 @@ class Store:
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks and stores rows for `insert`."""
-        return Insertion(self.schema, self.options, self._state, self._address_of)
+        return Insertion(self.schema, self.options, self._state, self._address_of, self.guard)
+
+    @functools.cached_property
+    def insert_now(self) -> Callable[[Any, Any, Any, Any], bool]:
+        """Store rows that obviously fit, as `Insertion.now` does; False if the general path has to do it."""
+        return self.insertion.now
 
     @property
     def first(self) -> int:
@@ -142,6 +147,8 @@ class Store:
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is stored.
         """
+        if version is None and self.insert_now(exp, priority, end, final):
+            return
         name = self.options.cls_name
         priority = None if priority is None else as_priority(name, priority)
         version = None if version is None else as_versions(name, version)
@@ -151,16 +158,27 @@ class Store:
         return [((*lead, *shape), dtype) for shape, dtype in zip(self.schema.shapes, self.schema.numpy_types)]
 
     @functools.cached_property
-    def _sampling(self) -> tuple[Call, Callable[[], Any]]:
+    def _sampling(self) -> Call:
         plan = self.options.plan
-        specs = [(shape, dtype) for shape, dtype in plan.specs(self.schema)]
         beta = self.arrays.get("beta", np.zeros(1))
-        call = self._call(
+        return self._call(
             "sample", plan=kept(plan.options()), sample_range=kept(self._range), beta=kept(beta), given_beta=kept(beta),
-            powers=kept(plan.powers()), outputs=[Array(shape, dtype) for shape, dtype in specs],
+            powers=kept(plan.powers()), outputs=[Array(shape, dtype) for shape, dtype in plan.specs(self.schema)],
         )  # fmt: skip
-        made = makers((shape, self.schema.numpy_type(dtype)) for shape, dtype in specs)
-        return call, call.giving("outputs", made, self._share)
+
+    @functools.cached_property
+    def _give_sample(self) -> Callable[[int], Any]:
+        schema = self.schema
+        specs = ((shape, schema.numpy_type(dtype)) for shape, dtype in self.options.plan.specs(schema))
+        return self._sampling.giving("outputs", specs, self._share, self.guard)
+
+    @functools.cached_property
+    def sample_now(self) -> Callable[[int], Any]:
+        """Draw a batch in the default way: ``(skip)``, which returns a tuple of the outputs without the first `skip`.
+
+        An int if the general path has to draw it, or to raise the error; then nothing has changed.
+        """
+        return self._give_sample if self.options.window is None else lambda _: -1
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
         """Draw a batch.
@@ -176,18 +194,19 @@ class Store:
         Raises:
             KernelError: If too few rows are eligible.
         """
-        call, give = self._sampling
-        where = self.usual_bounds() if bounds is None else bounds
-        if where is not self._drawn_from:
-            self._range[:] = where
-            self._drawn_from = where
-        if beta is None:
-            given = give()
-        else:
+        if bounds is None and beta is None:
+            batch = self.sample_now(0)
+            if type(batch) is tuple:
+                return batch
+        call = self._sampling
+        if beta is not None:
             call.bind("given_beta", np.array([beta]))
-            try:
-                given = give()
-            finally:
+        self._range[:] = self.usual_bounds() if bounds is None else bounds
+        try:
+            given = self._give_sample(0)
+        finally:  # what `sample_now` draws with
+            self._range[:] = ALL_ROWS
+            if beta is not None:
                 call.bind("given_beta", self.arrays["beta"])
         if type(given) is not tuple:
             call.check(given)
@@ -208,7 +227,7 @@ class Store:
         index = np.ascontiguousarray(index, np.int64).reshape(index.shape)
         call.bind_vector("index", index)
         call.set_leading("rows", index.size)
-        given = call.giving("rows", makers(self._specs(index.shape)), self._share)()
+        given = call.giving("rows", self._specs(index.shape), self._share)(0)
         if type(given) is not tuple:
             call.check(given)
         return given
@@ -348,7 +367,7 @@ class Store:
         mask = np.empty(lead, np.bool_)
         options = np.array([column, ordered], np.int64)
         call = self._call("sample_groups", options=kept(options), template=kept(template), mask=kept(mask), rows=rows)
-        given = call.giving("rows", makers(specs), self._share)()
+        given = call.giving("rows", specs, self._share)(0)
         if type(given) is not tuple:
             call.check(given)
         return (mask if self._share is None else self._share(mask), *given)
@@ -431,6 +450,8 @@ class Store:
     def close(self) -> None:
         """Flush the files of a folder, and end its use by all processes; by this one alone if it is not the learner."""
         assert self.folder is not None
+        if self.guard is not None:
+            self.guard.close()
         try:
             if self.folder.is_learner:
                 with self.kernels_kept_out():

@@ -10,8 +10,7 @@ from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.mindspore_api import address, share
-from mindspore_replay.store.library import TOO_FEW_ROWS
-from mindspore_replay.store.outputs import makers
+from mindspore_replay.store.library import TOO_FEW_ROWS, calls
 
 pytestmark = pytest.mark.cpu_only("arrays that directly called kernels write to")
 
@@ -20,35 +19,35 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def test_a_loop_stays_in_the_same_block():
-    (make,) = makers([(LARGE, FLOAT32)])
+    make = calls.Output(LARGE, FLOAT32)
     assert len({address(share(make())) for _ in range(20)}) == 1
 
 
 def test_small_outputs_are_new_each_time():
-    (make,) = makers([((4,), FLOAT32)])
+    make = calls.Output((4,), FLOAT32)
     first, second = share(make()), share(make())
     assert address(first) != address(second)
 
 
 @pytest.mark.parametrize(("rows", "kept"), [(127, 0), (128, 1)])
 def test_memory_is_kept_from_128_kilobytes_on(rows: int, kept: int):
-    (make,) = makers([((rows, 256), FLOAT32)])
+    make = calls.Output((rows, 256), FLOAT32)
     make()
-    assert len(getattr(make, "_blocks", [])) == kept
+    assert make.kept == kept
 
 
 def test_each_output_has_blocks_of_its_own():
-    first, second = makers([(LARGE, FLOAT32), (LARGE, np.dtype(np.int32))])
+    first, second = calls.Output(LARGE, FLOAT32), calls.Output(LARGE, np.dtype(np.int32))
     one, other = first(), second()
     assert (one.shape, one.dtype, other.shape, other.dtype) == (LARGE, np.float32, LARGE, np.int32)
     assert not np.shares_memory(one, other)
 
 
 def test_no_more_blocks_are_kept_than_drawn_ahead():
-    (make,) = makers([(LARGE, FLOAT32)])
+    make = calls.Output(LARGE, FLOAT32)
     held = [share(make()) for _ in range(10)]
     assert len(set(map(address, held))) == 10
-    assert len(make._blocks) == 4  # type: ignore[attr-defined]
+    assert make.kept == 4
 
 
 class Same(nn.Cell):
@@ -73,9 +72,11 @@ class Same(nn.Cell):
     ids=["tensor", "array", "view", "part", "reshaped", "parameter", "graph", "list"],
 )
 def test_memory_that_something_refers_to_is_not_used_again(keep: Callable[[Tensor], Any]):
-    (make,) = makers([(LARGE, FLOAT32)])
-    tensor = share(make())
-    make._blocks[0][...] = 1  # type: ignore[attr-defined]
+    make = calls.Output(LARGE, FLOAT32)
+    array = make()
+    array[...] = 1
+    tensor = share(array)
+    del array
     kept = keep(tensor)
     del tensor
     for _ in range(3):
@@ -102,23 +103,39 @@ def test_a_call_gives_what_is_made_of_its_arrays_and_uses_their_memory_again():
     buffer.insert([np.zeros((8, 200, 200), np.float32)])
     store = buffer._calls
     assert len({address(store.sample()[0]) for _ in range(20)}) == 1  # Tensors, each freed before the next
-    call, _ = store._sampling
-    (make,) = makers([((8, 200, 200), FLOAT32)])
     for share_, kind in ((share, Tensor), (None, np.ndarray)):
-        give = call.giving("outputs", [make], share_)
+        give = store._sampling.giving("outputs", [((8, 200, 200), FLOAT32)], share_)
         addresses = set()
         for _ in range(20):
-            (given,) = give()
+            (given,) = give(0)
             assert type(given) is kind
             addresses.add(given.ctypes.data if kind is np.ndarray else address(given))
             del given
         assert len(addresses) == 1
+    assert give(1) == ()
+    for wrong in (-1, 2):
+        with pytest.raises(IndexError, match=rf"^there are fewer outputs than {wrong}$"):
+            give(wrong)
 
 
 def test_a_call_that_fails_gives_its_status_and_keeps_no_memory():
     buffer = ReplayBuffer(sample_size=8, capacity=8, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
-    call, _ = buffer._calls._sampling
-    (make,) = makers([((8, 200, 200), FLOAT32)])
-    give = call.giving("outputs", [make], share)
-    assert [give() for _ in range(6)] == [TOO_FEW_ROWS] * 6
-    assert len(make._blocks) == 1  # type: ignore[attr-defined]
+    call = buffer._calls._sampling
+    output = calls.Output((8, 200, 200), FLOAT32)
+    give = calls.Give(None, call.direct, call.place("outputs"), (output,), share)
+    assert [give.now(0) for _ in range(6)] == [TOO_FEW_ROWS] * 6
+    assert output.kept == 1
+
+
+def test_objects_of_another_type_are_refused():
+    call = ReplayBuffer(sample_size=1, capacity=1, shapes=[()], types=["int8"], seed=0)._calls._sampling
+    output = calls.Output((1,), np.dtype(np.int8))
+    for given, wanted in (
+        ((None, output, 0, (output,), None), "a Call"),
+        ((None, call.direct, 0, (1,), None), "an Output"),
+        ((output, call.direct, 0, (output,), None), "a Guard or None"),
+    ):
+        with pytest.raises(TypeError, match=rf"^an argument must be {wanted}$"):
+            calls.Give(*given)
+    with pytest.raises(IndexError, match=r"^arguments 99 to 100 of \d+$"):
+        calls.Give(None, call.direct, 99, (output,), None)

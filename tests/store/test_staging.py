@@ -1,4 +1,4 @@
-"""Rows from Python: the fast paths of `Insertion` and the general one store the same, or reject the same."""
+"""Rows from Python: `insert_now` and the general path store the same, or reject the same."""
 
 from typing import Any
 
@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 
 from mindspore_replay import ReplayBuffer
-from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, library
+from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
 from mindspore_replay.store.windows import WINDOW
 
 pytestmark = pytest.mark.cpu_only("rows staged for directly called kernels")
 
 SHAPES, TYPES = [(2,), (), (), (), ()], ["float32", "int32", "float32", "bool", "float16"]
-CLOSER = -1  # the status that leaves a row to the general path
 
 
-def make(shapes: list[Any], types: list[str], num_envs: int = 1) -> Store:
+def make(shapes: list[Any], types: list[str], num_envs: int = 1, names: list[str] | None = None) -> Store:
     plan = SamplePlan(1, "uniform", tuple(Output(WINDOW, i) for i in range(len(types))))
-    return Store(Schema("Buffer", shapes, types), Options(30, plan, num_envs=num_envs))
+    return Store(Schema("Buffer", shapes, types, names), Options(30, plan, num_envs=num_envs))
+
+
+def now(store: Store, exp: Any, end: Any = False, final: Any = False) -> bool:
+    """Store rows if they obviously fit."""
+    return store.insert_now(exp, None, end, final)
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def test_a_plain_row_is_taken_at_once(store: Store, others: dict[str, Any]):
     for stored, given in enumerate((row(**others), tuple(row(**others)))):
         for array in store.insertion._staged:
             array[...] = 0
-        assert store.insertion.row(given) == library.OK
+        assert now(store, given)
         assert staged(store) == newest(store) == [[1, 2], 3, 0.5, True, 0.25]
         assert store.count() == stored + 1
 
@@ -67,7 +71,7 @@ def test_a_plain_row_is_taken_at_once(store: Store, others: dict[str, Any]):
     ],
 )
 def test_other_right_rows_are_stored_the_same_after_a_closer_look(store: Store, others: dict[str, Any]):
-    assert store.insertion.row(row(**others)) == CLOSER
+    assert not now(store, row(**others))
     assert store.count() == 0
     store.insert(row(**others))
     assert newest(store) == [[1, 2], 3, 0.5, True, 0.25]
@@ -95,7 +99,7 @@ def test_other_right_rows_are_stored_the_same_after_a_closer_look(store: Store, 
     ],
 )
 def test_anything_else_asks_for_a_closer_look(store: Store, others: dict[str, Any]):
-    assert store.insertion.row(row(**others)) == CLOSER
+    assert not now(store, row(**others))
     assert store.count() == 0
 
 
@@ -104,26 +108,49 @@ def test_anything_else_asks_for_a_closer_look(store: Store, others: dict[str, An
 )
 def test_each_dtype_is_taken_at_once(dtype: str):
     store = make([(), (2,)], [dtype] * 2)
-    take = store.insertion.row
     one = np.dtype(dtype).type(1)
     for number in ({"b": True, "f": 1.0}.get(np.dtype(dtype).kind, 1), np.array(one)):
         for array in store.insertion._staged:
             array[...] = 0
-        assert take([number, np.array([one, 0], dtype)]) == library.OK
+        assert now(store, [number, np.array([one, 0], dtype)])
         assert staged(store) == newest(store) == [one, [one, 0]]
     stored = store.count()
     wrong = "float32" if dtype != "float32" else "float64"
-    assert take([np.array(1, wrong), np.array([one, 0], dtype)]) == CLOSER
+    assert not now(store, [np.array(1, wrong), np.array([one, 0], dtype)])
     turned = np.array([one, 0], np.dtype(dtype).newbyteorder(">"))
-    assert take([np.array(one), turned]) == (library.OK if np.dtype(dtype).itemsize == 1 else CLOSER)
-    assert take([np.array(one)]) == CLOSER
-    assert take(np.array([one, one])) == CLOSER
+    assert now(store, [np.array(one), turned]) == (np.dtype(dtype).itemsize == 1)
+    assert not now(store, [np.array(one)])
+    assert not now(store, np.array([one, one]))
     assert store.count() == stored + (np.dtype(dtype).itemsize == 1)
 
 
-def test_a_row_is_one_argument(store: Store):
-    with pytest.raises(TypeError, match=r"^a row is one argument$"):
-        store.insertion.row(row(), row())
+def test_a_row_by_name_is_taken_at_once():
+    store = make(SHAPES, TYPES, names=list("abcde"))
+    given = dict(zip("abcde", row()))
+    assert now(store, given)
+    assert now(store, dict(reversed(given.items())))
+    assert newest(store) == [[1, 2], 3, 0.5, True, 0.25]
+    assert not now(store, {**given, "f": 1})
+    assert not now(store, {name: given[name] for name in "abcd"})
+    assert not now(store, {**{name: given[name] for name in "abcd"}, "f": 1})
+    assert not now(make(SHAPES, TYPES), given)
+    assert store.count() == 2
+
+
+class Odd:
+    """A key whose comparison fails."""
+
+    def __hash__(self) -> int:
+        return hash("e")
+
+    def __eq__(self, _: object) -> bool:
+        raise ZeroDivisionError
+
+
+def test_an_error_of_a_key_is_raised():
+    store = make(SHAPES, TYPES, names=list("abcde"))
+    with pytest.raises(ZeroDivisionError):
+        now(store, {**dict(zip("abcd", row())), Odd(): 1})
     assert store.count() == 0
 
 
@@ -142,10 +169,14 @@ def batch(n: int) -> list[np.ndarray]:
     return [np.arange(n * int(np.prod(s))).reshape(n, *s).astype(t) for s, t in zip(SHAPES, TYPES)]
 
 
-def test_a_plain_batch_is_known(store: Store):
-    assert store.insertion.row.batch(batch(6)) == store.insertion._rows_of(tuple(batch(6))) == 6
-    assert make(SHAPES, TYPES, num_envs=3).insertion._rows_of(tuple(batch(6))) == 6
-    assert store.insertion.row.batch(tuple(batch(1))) == 1
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_plain_batch_is_taken_at_once(num_envs: int):
+    store = make(SHAPES, TYPES, num_envs)
+    for n, given in ((6, batch(6)), (3, tuple(batch(3)))):
+        assert now(store, given)
+        for stored, column in zip(store.read(np.arange(-n, 0)), given):
+            np.testing.assert_array_equal(stored, column)
+    assert store.count() == 9
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -165,17 +196,19 @@ def read_only(array: np.ndarray) -> np.ndarray:
         lambda a: [a[0], a[1].reshape(6, 1), *a[2:]],
         lambda a: [x[:0] for x in a],
         lambda a: a[:4],
-        lambda a: [x[0] for x in a],
+        lambda a: [a[0][0], *a[1:]],
     ],
 )
 def test_any_other_batch_asks_for_a_closer_look(store: Store, change: Any):
-    assert store.insertion.row.batch(change(batch(6))) == 0
+    assert not now(store, change(batch(6)))
+    assert store.count() == 0
 
 
 def test_a_batch_that_is_no_multiple_of_num_envs_asks_for_a_closer_look():
-    insertion = make(SHAPES, TYPES, num_envs=3).insertion
-    assert insertion.row.batch(batch(5)) == 5
-    assert insertion._rows_of(tuple(batch(5))) == 0
+    store = make(SHAPES, TYPES, num_envs=3)
+    assert not now(store, batch(5))
+    assert not now(store, row())
+    assert store.count() == 0
 
 
 def test_a_batch_is_stored_the_same_however_it_lies():
