@@ -66,13 +66,11 @@ class Rlox(Peer):
         super().__init__()
         self._seeds = itertools.count()
 
-    def _pushed(self, buffer: Any, case: Case) -> Any:
+    def _filled(self, case: Case) -> rlox.ReplayBuffer:
+        buffer = rlox.ReplayBuffer(case.capacity, *_sizes(case))
         for rows in chunks_of(case.schema, case.capacity):
             buffer.push_batch(*_batch(rows))
         return buffer
-
-    def _filled(self, case: Case) -> rlox.ReplayBuffer:
-        return self._pushed(rlox.ReplayBuffer(case.capacity, *_sizes(case)), case)
 
     def _insertion(self, buffer: Any, case: Case) -> Work:
         if case.batch == 1:
@@ -109,7 +107,10 @@ class Rlox(Peer):
         buffer = rlox.MmapReplayBuffer(
             int(case.capacity * HOT), case.capacity, *_sizes(case), str(self.folder / "rows")
         )
-        return self._pushed(buffer, case)
+        for rows in chunks_of(case.schema, case.capacity):
+            *columns, ended, truncated = _batch(rows)
+            buffer.push_batch(*columns, ended.astype(np.float32), truncated.astype(np.float32))
+        return buffer
 
     def files_insert(self, case: Case) -> Work:
         """One row of a buffer in files."""
