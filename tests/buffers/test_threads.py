@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
@@ -12,8 +13,7 @@ from checks import cursors
 from mindspore import Tensor, ops
 from workers import run
 
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
-from mindspore_replay.buffers import insertion
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, mindspore_api
 from mindspore_replay.store import Store
 
 pytestmark = pytest.mark.cpu_only("threads that call kernels directly")
@@ -269,23 +269,26 @@ def test_a_lost_write_is_found(cls: type[PrioritizedReplayBuffer], message: str)
         cycles.check()
 
 
-def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    """In PyNative mode operators are in flight when a call returns; on the CPU, a graph that writes has ended."""
+def inserts_behind_late_writes(products: range) -> Iterator[bool]:
+    """For each number of matrix products behind which a write to the column comes, tell if an insertion follows it."""
     matrix = Tensor(np.eye(1000, dtype=np.float32))
     buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["float32"], seed=0, backend="native")
     column = buffer.buffer[0]
-
-    def insert_behind_a_late_write(value: float) -> bool:
+    for n in products:
         product = matrix
-        for _ in range(int(value)):  # longer at each try: on a busy machine this thread may be late itself
+        for _ in range(n):
             product = ops.matmul(product, matrix)
         ops.assign(column, ops.zeros_like(column) * ops.reduce_max(product))
-        buffer.insert([value])
-        return value in column.asnumpy()
+        buffer.insert([float(n)])
+        yield n in column.asnumpy()
 
-    assert all(insert_behind_a_late_write(value) for value in (1.0, 2.0, 3.0))
-    monkeypatch.setattr(insertion, "wait_for_work", lambda: None)
-    assert not all(insert_behind_a_late_write(value) for value in range(4, 24))
+
+def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """In PyNative mode operators are in flight when a call returns; on the CPU, a graph that writes has ended."""
+    assert all(inserts_behind_late_writes(range(1, 4)))
+    monkeypatch.setattr(mindspore_api, "wait", lambda: None)
+    # Later at each try: on a busy machine this thread may be late itself.
+    assert not all(inserts_behind_late_writes(range(4, 24)))
 
 
 class Priorities(Kept):
