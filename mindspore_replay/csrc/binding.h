@@ -190,7 +190,7 @@ struct Addresses {
   uintptr_t begin;
   uintptr_t end;
 
-  bool Meet(const Addresses &other) const { return begin < other.end && other.begin < end; }
+  bool Intersect(const Addresses &other) const { return begin < other.end && other.begin < end; }
 };
 
 // Finds inputs that overlap the state the kernel writes, such as rows or priorities of the buffer itself. The kernel
@@ -271,11 +271,11 @@ class Overlaps {
     constexpr Item item = kSignature<kOperator>.items[i];
     if constexpr (item.span == Span::kColumns) {
       for (int column = 0; column < bound_.k; ++column) {
-        if (AddressesOf(column, Bytes(column)).Meet(addresses)) return true;
+        if (AddressesOf(column, Bytes(column)).Intersect(addresses)) return true;
       }
       return false;
     } else if constexpr (item.role == Role::kState) {
-      return bound_.at[i] >= 0 && AddressesOf<i>().Meet(addresses);
+      return bound_.at[i] >= 0 && AddressesOf<i>().Intersect(addresses);
     } else {
       return false;
     }

@@ -96,12 +96,12 @@ def from_npz(
             return fill("from_npz", source, buffer, episodes, types, progress, arguments)
         flagged = _FLAGS.keys() <= table.arrays.keys()
         names = {_FLAGS.get(key, key) if flagged else key: key for key in table.arrays}
-        timed = buffer.has_episodes if buffer is not None else knows_episodes(_class_of(arguments), arguments)
+        has_episodes = buffer.has_episodes if buffer is not None else knows_episodes(_class_of(arguments), arguments)
         there = set(table.arrays)
-        if flagged and timed and episodes is None and (buffer is None or there.issuperset(buffer.columns.names)):
+        if flagged and has_episodes and episodes is None and (buffer is None or there.issuperset(buffer.columns.names)):
             return _as_it_is(table, names, buffer, types, progress, arguments)
         lacking = buffer is not None and not there.issuperset(buffer.columns.names)
-        by_episode = flagged or timed or lacking or episodes is not None
+        by_episode = flagged or has_episodes or lacking or episodes is not None
         source = TableSource("from_npz", table, names, by_episode=by_episode)
         if flagged and not source.observations:
             raise ValueError(

@@ -18,12 +18,12 @@ logger = logging.getLogger("mindspore_replay.distributed")
 
 
 class Rules(NamedTuple):
-    """What a writer needs to know of the shards' buffers.
+    """Properties of the shards' buffers that a writer needs.
 
     Attributes:
         columns (Schema): Their columns.
         num_envs (int): An insertion has a multiple of this number of rows.
-        timed (bool): Whether rows know their episode.
+        has_episodes (bool): Whether rows know their episode.
         weighted (bool): Whether rows have weights.
         prioritized (bool): Whether rows have priorities.
         timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for no limit.
@@ -31,7 +31,7 @@ class Rules(NamedTuple):
 
     columns: Schema
     num_envs: int
-    timed: bool
+    has_episodes: bool
     weighted: bool
     prioritized: bool
     timeout: float | None
@@ -151,7 +151,7 @@ class ShardWriter:
             if versions.min() < 0:
                 raise bad_version(name, versions, LAST_CLOCK)
             more["version"] = np.broadcast_to(versions, rows)
-        if rules.timed:
+        if rules.has_episodes:
             more |= {"end": _flags("end", end, rows), "final": _flags("final", final, rows)}
         elif not (end is False and final is False):
             raise RuntimeError(f"For '{name}', 'end' needs a buffer whose rows know their episode.")
@@ -159,7 +159,7 @@ class ShardWriter:
 
     def _whole(self) -> int:
         """Return how many rows a batch may have: all, or those of episodes that have ended."""
-        if not self._rules.timed:
+        if not self._rules.has_episodes:
             return self._rows
         ended = [more["end"] | more["final"] for more in list(self._more)]  # another thread may change it
         ends = np.flatnonzero(np.concatenate(ended)) if ended else np.empty(0)

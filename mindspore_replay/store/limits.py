@@ -100,7 +100,7 @@ class Account(NamedTuple):
 
 
 class QueueAccount(NamedTuple):
-    """What can be delivered by a queue, and its room.
+    """Counts of what a queue can deliver, and its room.
 
     Args:
         name (str): Class to name in messages.

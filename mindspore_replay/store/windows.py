@@ -167,7 +167,7 @@ class Output(NamedTuple):
 
 
 class SamplePlan(NamedTuple):
-    """How a sample is drawn, and its outputs.
+    """The way to draw a sample, and its outputs.
 
     Args:
         n (int): ``B``.

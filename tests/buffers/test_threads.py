@@ -304,7 +304,7 @@ class Priorities(Kept):
 
 
 def changes_within_a_snapshot(seconds: float) -> bool:
-    """Return True if a graph changes the state within a block that holds it, which lasts until then or these seconds."""
+    """Return True if a graph changes the state while a block holds it, which lasts until then or these seconds."""
     buffer = PrioritizedReplayBuffer(
         sample_size=512, capacity=16384, shapes=[()], types=["int32"], seed=0, backend="native"
     )

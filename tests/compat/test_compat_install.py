@@ -144,7 +144,7 @@ from mindspore.ops import operations as P
 
 
 class Kit(nn.Cell):
-    """What a trainer works with, made from a configuration."""
+    """The objects of a trainer, made from a configuration."""
 
     def __init__(self, config):
         super().__init__()

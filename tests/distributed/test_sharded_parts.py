@@ -182,10 +182,10 @@ class _Sent(list[Any]):
 
 
 def writer(
-    timed: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4
+    has_episodes: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4
 ) -> tuple[ShardWriter, _Sent]:
     columns = Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
-    made = ShardWriter([None], 0, Rules(columns, num_envs, timed, prioritized, prioritized, None), batch, 100)
+    made = ShardWriter([None], 0, Rules(columns, num_envs, has_episodes, prioritized, prioritized, None), batch, 100)
     sent = _Sent()
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
     return made, sent
@@ -215,7 +215,7 @@ def test_a_writer_sends_whole_batches_and_copies():
 
 
 def test_a_writer_sends_whole_episodes():
-    made, sent = writer(timed=True)
+    made, sent = writer(has_episodes=True)
     for step in range(10):
         made.insert(row(step), end=step in (1, 6))
     assert [batch[0][1].tolist() for batch in sent] == [[0, 1], [2, 3, 4, 5, 6]]
@@ -235,10 +235,10 @@ def test_a_writer_keeps_rows_with_and_without_priorities_apart():
     )
     made.insert(row(3))
     assert [batch[1] for batch in sent] == [3]
-    timed, _ = writer(timed=True, prioritized=True)
-    timed.insert(row(0), priority=1.0)
+    episodes, _ = writer(has_episodes=True, prioritized=True)
+    episodes.insert(row(0), priority=1.0)
     with pytest.raises(ValueError, match="all rows of an episode must have a priority, or none"):
-        timed.insert(row(1))
+        episodes.insert(row(1))
     assert sent[0][2]["priority"].tolist() == [2, 3, 4]
     assert made.collected == 1
 
@@ -252,8 +252,8 @@ def test_a_writer_keeps_rows_with_and_without_priorities_apart():
         ({}, {"end": True}, RuntimeError, "needs a buffer whose rows know their episode"),
         ({"prioritized": True}, {"priority": -1.0}, ValueError, "finite and at least 0"),
         ({"prioritized": True}, {"priority": [1.0, 2.0]}, ValueError, "have shape [1]"),
-        ({"timed": True}, {"end": 1}, TypeError, "'end' must hold bools"),
-        ({"timed": True}, {"final": [True, False]}, ValueError, "must have shape [1]"),
+        ({"has_episodes": True}, {"end": 1}, TypeError, "'end' must hold bools"),
+        ({"has_episodes": True}, {"final": [True, False]}, ValueError, "must have shape [1]"),
         ({"num_envs": 2}, {}, ValueError, "multiple of num_envs=2"),
         ({}, {"version": 0}, RuntimeError, "'insert(version=...)' needs a buffer with weights"),
         ({"prioritized": True}, {"version": -1}, ValueError, "but got -1"),

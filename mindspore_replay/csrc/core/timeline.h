@@ -160,11 +160,11 @@ class Timeline {
     const int64_t slot = ring_.SlotOf(serial);
     const int64_t last = std::min(rule_.future - 1, steps_[slot]);
     if (!rule_.pad_end || !(flags_[slot] & kEnd)) {
-      if (last == rule_.future - 1) Judge(serial - last * rule_.streams, changed);
+      if (last == rule_.future - 1) Enable(serial - last * rule_.streams, changed);
       return;
     }
     for (int64_t step = steps_[slot] % rule_.stride; step <= last; step += rule_.stride) {
-      Judge(serial - step * rule_.streams, changed);
+      Enable(serial - step * rule_.streams, changed);
     }
   }
 
@@ -232,7 +232,7 @@ class Timeline {
   template <typename Changed>
   REPLAY_BOTH void Complete(int64_t slot, Changed *changed) const {
     Release(slot);
-    ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { Judge(ring_.HandleOf(start), changed); });
+    ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { Enable(ring_.HandleOf(start), changed); });
   }
 
   // Ends the wait for late columns of a row.
@@ -335,8 +335,9 @@ class Timeline {
 
   REPLAY_BOTH int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }
 
+  // Makes a row eligible if it is a legal start.
   template <typename Changed>
-  REPLAY_BOTH void Judge(int64_t serial, Changed *changed) const {
+  REPLAY_BOTH void Enable(int64_t serial, Changed *changed) const {
     if (!Legal(serial)) return;
     const int64_t slot = ring_.SlotOf(serial);
     row_state_.Set(slot, (*row_state_.rule)(row_state_.priorities[slot]), changed);
