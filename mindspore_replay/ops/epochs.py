@@ -11,6 +11,7 @@ from ..columns import TYPES, Columns
 from ..store.epochs import BEGUN, FIRST, KEY, POSITION, ROUNDS, SIZE, EpochRule
 from ..store.windows import HANDLE, SamplePlan
 from .in_place import InPlace
+from .primitives import gather, item, searchsorted, stack, zeros_like
 from .random import BitsAt
 from .state import State
 
@@ -33,7 +34,7 @@ class _Order:
     def __call__(self, key, size):
         """Return the row at each position, and the number of positions that count."""
         bits = ops.reduce_sum(ops.cast(self.powers < size, ms.int64))
-        domain, divisor = ops.gather(self.powers, bits, 0), ops.gather(self.shifts, bits, 0)
+        domain, divisor = gather(self.powers, bits, 0), gather(self.shifts, bits, 0)
         mask = domain - self.one
         numbers = ops.bitwise_and(self.bits(key, self.numbers), mask)
         x = ops.bitwise_and(self.positions, mask)
@@ -68,21 +69,21 @@ class DrawInEpochs:
 
     def found(self, epoch):
         """Return, for each position of an epoch, its row's slot, and how many rows were found up to there."""
-        row, domain = self.order(epoch[KEY], epoch[SIZE])
+        row, domain = self.order(item(epoch, KEY), item(epoch, SIZE))
         serials = epoch[FIRST] + row
-        there = ops.logical_and(row < epoch[SIZE], serials < self.state.serials[0])
-        oldest = self.state.serials[0] - ops.cast(self.state.count, ms.int64)
+        there = ops.logical_and(row < item(epoch, SIZE), serials < item(self.state.serials, 0))
+        oldest = item(self.state.serials, 0) - ops.cast(self.state.count, ms.int64)
         there = ops.logical_and(there, serials >= oldest)
         there = ops.logical_and(there, self.order.positions >= epoch[POSITION])
         there = ops.logical_and(there, self.order.positions < domain)
-        slots = ops.floor_mod(serials - self.state.serials[1], self.state.capacity)
+        slots = ops.floor_mod(serials - item(self.state.serials, 1), self.state.capacity)
         if self.state.weights is not None:
-            there = ops.logical_and(there, ops.gather(self.leaves(self.state.weights), slots, 0) > 0)
+            there = ops.logical_and(there, gather(self.leaves(self.state.weights), slots, 0) > 0)
         return slots, ops.cumsum(ops.cast(there, ms.int64), 0), domain
 
     def enough(self, counts):
         """Return how many rows an epoch still has, and whether that is another batch."""
-        total = ops.gather(counts, self.end, 0)
+        total = gather(counts, self.end, 0)
         return total, total > 0 if self.rule.pad else total >= self.wanted
 
     def __call__(self, sample_range, given_beta):
@@ -90,18 +91,18 @@ class DrawInEpochs:
         epoch, random_state = self.state.epoch, self.state.random_state
         _, goes_on = self.enough(self.found(epoch)[1])
         count = ops.cast(self.state.count, ms.int64)
-        key = self.bits(random_state[0], random_state[1])
-        new = ops.stack((key, self.state.serials[0] - count, count, self.zero, epoch[BEGUN] + self.one))
+        key = self.bits(item(random_state, 0), item(random_state, 1))
+        new = stack((key, item(self.state.serials, 0) - count, count, self.zero, item(epoch, BEGUN) + self.one))
         current = ops.select(goes_on, epoch + self.zero, new)
         slots, counts, domain = self.found(current)
         total, ok = self.enough(counts)
         self.check(ok, (total, self.last))
         given = self.targets <= total
-        at = ops.gather(slots, ops.minimum(ops.searchsorted(counts, self.targets), self.end), 0)
-        drawn = ops.select(given, at, ops.zeros_like(at) + at[0])
-        after = ops.searchsorted(counts, self.last)[0] + self.one
+        at = gather(slots, ops.minimum(searchsorted(counts, self.targets), self.end), 0)
+        drawn = ops.select(given, at, zeros_like(at) + at[0])
+        after = searchsorted(counts, self.last)[0] + self.one
         position = ops.select(total >= self.wanted, after, domain)
-        current = ops.stack((current[KEY], current[FIRST], current[SIZE], position, current[BEGUN]))
+        current = stack((current[KEY], current[FIRST], current[SIZE], position, current[BEGUN]))
         # A failed check does not stop what follows it.
         ops.assign(random_state, random_state + self.advance * ops.cast(ok, ms.int64))
         ops.assign(epoch, ops.select(ok, ops.depend(current, drawn), epoch + self.zero))

@@ -10,6 +10,7 @@ from mindspore import Tensor, ops
 from ..columns import Columns
 from ..store.windows import WindowRule
 from .in_place import InPlace
+from .primitives import concat, gather, range_of, searchsorted, zeros_like
 from .random import AnyBits, Below, Shuffle
 from .ring import Gather
 from .state import State
@@ -46,32 +47,32 @@ class CompositeSampleGroups:
         """Return rows in the order of their groups, as ``group * C + row``; rows that cannot be drawn come last."""
         rows = self.rows
         slots = self.slot_of(rows)
-        first = rows - ops.gather(self.steps(self.state.steps), slots, 0) * self.streams
-        weight = ops.gather(self.weights(self.state.weights), self.slot_of(ops.maximum(first, 0)), 0)
+        first = rows - gather(self.steps(self.state.steps), slots, 0) * self.streams
+        weight = gather(self.weights(self.state.weights), self.slot_of(ops.maximum(first, 0)), 0)
         drawable = ops.logical_and(rows < ops.cast(self.state.count, ms.int64), ops.logical_and(first >= 0, weight > 0))
         values = ops.cast(self.gather(self.state.columns, slots)[key], ms.int64)
         values = ops.select(drawable, values, self.largest)
         order = ops.sort(values)[0]
-        new = ops.cast(ops.concat((values[:1] == values[:1], order[1:] != order[:-1])), ms.int64)
-        group = ops.gather(ops.cumsum(new, 0) - 1, ops.searchsorted(order, values), 0)
+        new = ops.cast(concat((values[:1] == values[:1], order[1:] != order[:-1])), ms.int64)
+        group = gather(ops.cumsum(new, 0) - 1, searchsorted(order, values), 0)
         return ops.sort(ops.select(drawable, group * self.capacity + rows, self.end + rows))[0]
 
     def __call__(self, key, ordered, groups, size):
         """Draw groups and rows of them."""
         random_state = self.state.random_state
         order = self.by_group(key)
-        drawable = ops.searchsorted(order, ops.reshape(self.end, (1,)))
-        last = ops.gather(order, ops.maximum(drawable - 1, 0), 0)
+        drawable = searchsorted(order, ops.reshape(self.end, (1,)))
+        last = gather(order, ops.maximum(drawable - 1, 0), 0)
         count = ops.select(drawable > 0, ops.floor_divide(last, self.capacity) + 1, drawable)[0]
         ok = count >= groups
         self.check(ok, (count,))
         bits, after = self.bits(random_state, groups)
-        index = ops.arange(groups)
+        index = range_of(groups)
         ranks = self.shuffle(index, index + self.below(bits, ops.maximum(count - index, 1)))
-        begins = ops.searchsorted(order, ranks * self.capacity)
-        lengths = ops.searchsorted(order, (ranks + 1) * self.capacity) - begins
+        begins = searchsorted(order, ranks * self.capacity)
+        lengths = searchsorted(order, (ranks + 1) * self.capacity) - begins
         kept = ops.minimum(lengths, size)
-        column = ops.arange(size)
+        column = range_of(size)
         if ordered:
             bits, after = self.bits(after, groups)
             skipped = self.below(bits, ops.maximum(lengths - kept, 0) + 1)
@@ -85,8 +86,8 @@ class CompositeSampleGroups:
             shuffled = self.shuffle(ops.reshape(cells, (-1,)), ops.reshape(steps, (-1,)))
             chosen = ops.reshape(shuffled, (groups, size)) - first
         mask = column < ops.expand_dims(kept, 1)
-        places = ops.select(mask, ops.expand_dims(begins, 1) + chosen, ops.zeros_like(chosen))
-        rows = ops.floor_mod(ops.gather(order, places, 0), self.capacity)
+        places = ops.select(mask, ops.expand_dims(begins, 1) + chosen, zeros_like(chosen))
+        rows = ops.floor_mod(gather(order, places, 0), self.capacity)
         batch = self.gather(self.state.columns, self.slot_of(rows))
         outputs = (mask,)
         for i in range(len(self.ones)):

@@ -11,7 +11,8 @@ from ..columns import Columns
 from ..store.options import Options
 from ..store.tree import FANOUT
 from .in_place import InPlace
-from .ring import Gather, RingWrite
+from .primitives import concat, gather, item, stack, zeros_like
+from .ring import Gather, RingWrite, newest
 from .room import Room
 from .staleness import RemoveStale
 from .starts import eligibility
@@ -68,9 +69,9 @@ class _RowState:
         slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.tree.index)
         ok, steps = self.rows.before_insertion(slots, n, ends, self.accepts(priority, version, n))
         given = ops.reshape(priority, (-1,))
-        given = given[n - slots.shape[0] :] if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
+        given = newest(given, slots.shape[0]) if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
         tree = self.tree.view(self.state.weights)
-        weight = ops.select(ok, self.rows.first_weights(given), ops.gather(tree, slots, 0))
+        weight = ops.select(ok, self.rows.first_weights(given), gather(tree, slots, 0))
         self.ring.write(self.state.columns, slots, self.new_or_old(ok, slots, n, rows))
         self.tree.write(self.state.weights, tree, slots, weight, slots >= 0, self.touched(slots))
         self.set_state(slots, given, version, ok)
@@ -79,10 +80,10 @@ class _RowState:
         written = n * ops.cast(ok, ms.int64)
         kept = self.ring.move(self.state.head, self.state.count, self.state.serials, written)
         clock = self.state.clock
-        unordered = clock[2]
+        oldest, unordered = item(self.state.serials, 0) - kept, item(clock, 2)
         if version is not None:
             unordered = self.versions.unordered(version, n, ok)
-        ops.assign(clock, ops.stack((clock[0], ops.maximum(clock[1], self.state.serials[0] - kept), unordered)))
+        ops.assign(clock, stack((item(clock, 0), ops.maximum(item(clock, 1), oldest), unordered)))
         self.rows.after_insertion(steps)
         if version is not None and self.remove_stale is not None:
             ops.assign(clock, self.remove_stale(clock))
@@ -102,14 +103,14 @@ class _RowState:
 
     def set_state(self, slots, given, version, ok):
         """Write priorities, use counts and insertion clocks."""
-        given = ops.select(ok, given, ops.gather(self.priorities(self.state.priorities), slots, 0))
-        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        given = ops.select(ok, given, gather(self.priorities(self.state.priorities), slots, 0))
+        uses = gather(self.uses(self.state.use_counts), slots, 0)
         uses = ops.select(ok, self.rows.first_uses(slots), uses)
-        clocks = ops.gather(self.clocks(self.state.insertion_clocks), slots, 0)
-        new = ops.zeros_like(clocks) + self.state.clock[0]
+        clocks = gather(self.clocks(self.state.insertion_clocks), slots, 0)
+        new = zeros_like(clocks) + item(self.state.clock, 0)
         if version is not None:
             new = ops.reshape(version, (-1,))
-            new = new[new.shape[0] - slots.shape[0] :] if new.shape[0] > 1 else ops.broadcast_to(new, slots.shape)
+            new = newest(new, slots.shape[0]) if new.shape[0] > 1 else ops.broadcast_to(new, slots.shape)
         clocks = ops.select(ok, new, clocks)
         ops.scatter_update(self.state.priorities, slots, given)
         ops.scatter_update(self.state.use_counts, slots, uses)
@@ -119,13 +120,13 @@ class _RowState:
         """Return slots that cover all nodes above these: one of every 16 in a row, and the ends."""
         if slots.shape[0] <= FANOUT:
             return slots
-        return ops.concat((slots[::FANOUT], slots[-1:], self.ends))
+        return concat((slots[::FANOUT], slots[-1:], self.ends))
 
     def new_or_old(self, ok, slots, n, rows):
         """Return the newest rows of a batch; the contents of their slots if not `ok`."""
         old = self.rows_at(self.state.columns, slots)
         batches = ()
         for i in range(len(self.shapes)):
-            batch = ops.reshape(rows[i], (n, *self.shapes[i]))[n - slots.shape[0] :]
+            batch = newest(ops.reshape(rows[i], (n, *self.shapes[i])), slots.shape[0])
             batches = (*batches, ops.select(ok, batch, old[i]))
         return batches

@@ -6,6 +6,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from .primitives import gather
 from .random import Bits, UnitInterval
 
 #: A share of rows less than this below a whole number is rounded up: 0.29 * 100 is 28.999999999999996.
@@ -52,9 +53,9 @@ class PickRows:
         ends = ops.cumsum(counts, 0)
         source = ops.searchsorted(ends, self.position, right=True)
         bits, advanced = self.bits(state)
-        taken = ops.gather(counts, source, 0)
-        place = self.position - ops.gather(ends, source, 0) + taken
-        offset = ops.gather(self.unit(bits), source, 0)
+        taken = gather(counts, source, 0)
+        place = self.position - gather(ends, source, 0) + taken
+        offset = gather(self.unit(bits), source, 0)
         points = (ops.cast(place, ms.float64) + offset) * self.size / ops.cast(taken, ms.float64)
         index = ops.cast(ops.ceil(points), ms.int64) - self.one
         ops.assign(state, advanced)

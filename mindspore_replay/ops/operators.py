@@ -15,6 +15,7 @@ from . import updates
 from .groups import CompositeSampleGroups
 from .insert import CompositeInsert
 from .operator import Operator
+from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
 from .ring import CompositeRead, SingleRow
 from .sample import CompositeSample
@@ -126,7 +127,7 @@ class Operators:
         if not self.native:
             n = 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
             self._insert(rows, priority, ends, version)
-            return self.state.serials[0] - n
+            return item(self.state.serials, 0) - n
         if not self.weighted:
             return self._insert(*rows)
         inputs = (*rows, priority)
@@ -149,7 +150,7 @@ class Operators:
         """Return the range of logical rows to draw from by default."""
         if self.state.window is None:
             return self.all_rows
-        return ops.stack((-self.state.window[0], self.all_rows[1]))
+        return stack((-item(self.state.window, 0), item(self.all_rows, 1)))
 
     def sample(self, sample_range, given_beta):
         """Draw a sample: ``-> outputs`` of the plan, with the rewards of relabelled samples.
@@ -176,7 +177,7 @@ class Operators:
         if not self.weighted:
             if self.state.window is None:
                 return self.state.count
-            return ops.minimum(ops.cast(self.state.count, ms.int64), self.state.window[0])
+            return ops.minimum(ops.cast(self.state.count, ms.int64), item(self.state.window, 0))
         if self.state.window is None:
             return self.summary()[2]
         return self.eligible_in(self.usual_range())

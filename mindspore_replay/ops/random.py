@@ -14,6 +14,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..store.random import GAMMA, MIX, signed
+from .primitives import gather, item, range_of, searchsorted, stack
 
 
 def _constant(value: int) -> Tensor:
@@ -59,7 +60,7 @@ class Bits:
 
     def __call__(self, state):
         """Return the bits, int64 ``[n]``, and the state after them."""
-        return self.mix(state[0] + state[1] * self.gamma + self.steps), state + self.advance
+        return self.mix(item(state, 0) + item(state, 1) * self.gamma + self.steps), state + self.advance
 
 
 @ms.jit_class
@@ -85,7 +86,7 @@ class AnyBits:
 
     def __call__(self, state, n):
         """Return the bits, int64 ``[n]``, and the state after them."""
-        return self.bits(state[0], state[1] + ops.arange(n)), ops.stack((state[0], state[1] + n))
+        return self.bits(item(state, 0), item(state, 1) + range_of(n)), stack((item(state, 0), item(state, 1) + n))
 
 
 @ms.jit_class
@@ -137,24 +138,24 @@ class Shuffle:
 
     def latest_step(self, order, keys, n):
         """Return the latest step before `step` that chose `cell`, and if there is one, for keys ``cell * n + step``."""
-        position = ops.searchsorted(order, keys) - self.one
-        found = ops.gather(order, ops.maximum(position, self.zero), 0)
+        position = searchsorted(order, keys) - self.one
+        found = gather(order, ops.maximum(position, self.zero), 0)
         exists = ops.logical_and(position >= self.zero, ops.floor_divide(found, n) == ops.floor_divide(keys, n))
         return ops.floor_mod(found, n), exists
 
     def __call__(self, cells, j):
         """Return the contents that each step takes out."""
         n = j.shape[0]
-        index = ops.arange(n)
+        index = range_of(n)
         chosen = j * n + index
         order = ops.sort(chosen)[0]
         # Contents of a step's own cell when the step moved it: itself, or contents that an earlier step moved there.
         parent, exists = self.latest_step(order, cells * n + index, n)
         parent = ops.select(exists, parent, index)
         for _ in range(self.rounds(n)):
-            parent = ops.gather(parent, parent, 0)
+            parent = gather(parent, parent, 0)
         giver, exists = self.latest_step(order, chosen, n)
-        return ops.select(exists, ops.gather(cells, ops.gather(parent, giver, 0), 0), j)
+        return ops.select(exists, gather(cells, gather(parent, giver, 0), 0), j)
 
 
 @ms.jit_class
@@ -210,8 +211,8 @@ class DrawUniform:
         """Draw slots, and advance the state if `ok`."""
         head = ops.cast(head, ms.int64)
         count = ops.cast(count, ms.int64)
-        first = self.bound(sample_range[0], count)
-        size = ops.maximum(self.bound(sample_range[1], count) - first, self.zero)
+        first = self.bound(item(sample_range, 0), count)
+        size = ops.maximum(self.bound(item(sample_range, 1), count) - first, self.zero)
         enough = size >= self.n
         self.check(enough, (size, self.n))
         bits, advanced = self.bits(state)

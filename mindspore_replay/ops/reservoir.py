@@ -15,6 +15,7 @@ from mindspore import Tensor, ops
 
 from ..columns import Columns
 from .in_place import InPlace
+from .primitives import gather, item, range_of, stack, zeros_like
 from .random import BitsAt, MixBits, UnitInterval
 from .ring import Gather
 from .rows import Handles
@@ -39,12 +40,12 @@ class ReservoirSlots:
 
     def __call__(self, serials, state, serial):
         """Return the slots drawn for these rows, and whether they are stored at all."""
-        earlier = serial - serials[1]
-        unit = self.unit(self.bits(self.mix(state[0]), serial))  # samples use the key's own sequence
+        earlier = serial - item(serials, 1)
+        unit = self.unit(self.bits(self.mix(item(state, 0)), serial))  # samples use the key's own sequence
         place = ops.cast(ops.ceil(unit * ops.cast(earlier + self.one, ms.float64)), ms.int64) - self.one
         slots = ops.select(earlier < self.capacity, earlier, place)
         kept = slots < self.capacity
-        return ops.select(kept, slots, ops.zeros_like(slots)), kept
+        return ops.select(kept, slots, zeros_like(slots)), kept
 
 
 @ms.jit_class
@@ -58,17 +59,17 @@ class ReservoirHandles:
 
     def of(self, slots):
         """Return the handles of the rows in slots, ``[n]``."""
-        handles = ops.gather(self.view(self.state.row_serials), slots, 0)
+        handles = gather(self.view(self.state.row_serials), slots, 0)
         self.view.done(self.state.row_serials, handles)
         return handles
 
     def slots(self, handles):
         """Return slots, all in ``[0, C)``, and whether they hold the rows of these handles."""
         serials = self.state.serials
-        known = ops.logical_and(handles >= serials[1], handles < serials[0])
-        asked = ops.select(known, handles, ops.zeros_like(handles) + serials[1])
+        known = ops.logical_and(handles >= item(serials, 1), handles < item(serials, 0))
+        asked = ops.select(known, handles, zeros_like(handles) + item(serials, 1))
         slots, kept = self.find(serials, self.state.random_state, asked)
-        there = ops.gather(self.view(self.state.row_serials), slots, 0) == handles
+        there = gather(self.view(self.state.row_serials), slots, 0) == handles
         stored = ops.logical_and(ops.logical_and(known, kept), there)
         self.view.done(self.state.row_serials, stored)
         return slots, stored
@@ -107,7 +108,7 @@ class CompositeReservoirInsert:
         """Insert rows, and return the number of rows stored."""
         serials, columns = self.state.serials, self.state.columns
         n = 1 if ops.rank(rows[0]) == len(self.shapes[0]) else rows[0].shape[0]
-        serial = serials[0] + ops.arange(n)
+        serial = item(serials, 0) + range_of(n)
         slots, kept = self.slots(serials, self.state.random_state, serial)
         written, ok = ops.cast(n, ms.int64), None
         if version is not None:
@@ -117,26 +118,26 @@ class CompositeReservoirInsert:
         last, exists, counted = self.last_of_each(slots, kept)
         old = self.rows_at(columns, slots)
         for i in range(len(columns)):
-            new = ops.gather(ops.reshape(rows[i], (n, *self.shapes[i])), last, 0)
+            new = gather(ops.reshape(rows[i], (n, *self.shapes[i])), last, 0)
             replaced = ops.reshape(exists, (n, *(1 for _ in self.shapes[i])))
             ops.scatter_update(columns[i], slots, ops.cast(ops.select(replaced, new, old[i]), columns[i].dtype))
-        self.replace(self.numbers, self.state.row_serials, slots, exists, ops.gather(serial, last, 0))
-        count = ops.minimum(serials[0] - serials[1] + written, self.capacity)
+        self.replace(self.numbers, self.state.row_serials, slots, exists, gather(serial, last, 0))
+        count = ops.minimum(item(serials, 0) - item(serials, 1) + written, self.capacity)
         ops.assign(serials, serials + self.inserted * written)
         ops.assign(self.state.count, ops.cast(count, ms.int32))
         if self.weighted:
-            clocks = self.state.clock[0]
+            clocks = item(self.state.clock, 0)
             if version is not None:
-                clocks = ops.gather(ops.broadcast_to(ops.reshape(version, (-1,)), (n,)), last, 0)
+                clocks = gather(ops.broadcast_to(ops.reshape(version, (-1,)), (n,)), last, 0)
                 clock = self.state.clock
-                ops.assign(clock, ops.stack((clock[0], clock[1], self.versions.unordered(version, n, ok))))
+                ops.assign(clock, stack((item(clock, 0), item(clock, 1), self.versions.unordered(version, n, ok))))
             self.set_state(slots, exists, counted, clocks)
         return count
 
     def set_state(self, slots, exists, counted, clocks):
         """Mark the rows in these slots as new, with priority and weight 1."""
         tree = self.tree.view(self.state.weights)
-        weight = ops.select(exists, self.first_weight, ops.gather(tree, slots, 0))
+        weight = ops.select(exists, self.first_weight, gather(tree, slots, 0))
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
         self.replace(self.priorities, self.state.priorities, slots, exists, self.first_priority)
         self.replace(self.uses, self.state.use_counts, slots, exists, self.state.new_uses)
@@ -144,5 +145,5 @@ class CompositeReservoirInsert:
 
     def replace(self, view, parameter, slots, exists, new):
         """Write new values to the slots that get one."""
-        old = ops.gather(view(parameter), slots, 0)
+        old = gather(view(parameter), slots, 0)
         ops.scatter_update(parameter, slots, ops.select(exists, new, old))

@@ -11,7 +11,13 @@ from mindspore import Tensor, ops
 
 from ..columns import Columns, numpy_type
 from .in_place import InPlace
+from .primitives import gather, range_of, zeros_like
 from .state import State
+
+
+def newest(batch, n):
+    """Return the last n rows of a batch."""
+    return batch if batch.shape[0] == n else batch[batch.shape[0] - n :]
 
 
 @ms.jit_class
@@ -30,15 +36,15 @@ class RingWrite:
 
     def slots(self, head, count, n):
         """Return the slots of the newest of n rows, at most `capacity` of them."""
-        written = min(n, self.capacity)
+        written = n if n < self.capacity else self.capacity
         end = ops.cast(head, ms.int64) + ops.cast(count, ms.int64) + n
-        return ops.floor_mod(end - written + ops.arange(written), self.size)
+        return ops.floor_mod(end - written + range_of(written), self.size)
 
     def write(self, columns, slots, rows):
         """Write the newest rows to these slots."""
         single = ops.rank(rows[0]) == self.rank
         for i in range(len(columns)):
-            batch = ops.expand_dims(rows[i], 0) if single else rows[i][rows[i].shape[0] - slots.shape[0] :]
+            batch = ops.expand_dims(rows[i], 0) if single else newest(rows[i], slots.shape[0])
             ops.scatter_update(columns[i], slots, ops.cast(batch, columns[i].dtype))
 
     def move(self, head, count, serials, n):
@@ -70,7 +76,7 @@ class Gather:
         """Return copies of the rows in these slots."""
         rows = ()
         for i in range(len(columns)):
-            rows = rows + (ops.cast(ops.gather(self.views[i](columns[i]), slots, 0), self.types[i]),)
+            rows = rows + (ops.cast(gather(self.views[i](columns[i]), slots, 0), self.types[i]),)
         self.views[0].done(columns[0], rows)
         return rows
 
@@ -91,7 +97,7 @@ class RingRead:
         inside = ops.logical_and(index >= -stored, index < stored)
         self.check(ops.all(inside), (index, stored))
         row = ops.select(index < self.zero, index + stored, index)
-        row = ops.select(inside, row, ops.zeros_like(row))
+        row = ops.select(inside, row, zeros_like(row))
         return self.gather(columns, ops.floor_mod(row + ops.cast(head, ms.int64), self.size))
 
 

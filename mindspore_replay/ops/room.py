@@ -6,6 +6,7 @@ from mindspore import Tensor, ops
 
 from ..store.windows import WindowRule
 from .in_place import InPlace
+from .primitives import gather
 from .rows import Uses
 from .state import State
 from .sum_tree import CompositeTree
@@ -45,6 +46,6 @@ class Room:
     def first_pending(self, head, count):
         """Return the logical position of the first pending row; a number beyond all rows if there is none."""
         capacity = self.state.capacity
-        uses = ops.gather(self.view(self.state.use_counts), ops.floor_mod(head + self.rows, capacity), 0)
+        uses = gather(self.view(self.state.use_counts), ops.floor_mod(head + self.rows, capacity), 0)
         waits = ops.logical_and(self.uses.pending(uses), self.rows < count)
         return ops.reduce_min(ops.select(waits, self.rows, self.rows * 0 + 2 * capacity))

@@ -12,6 +12,7 @@ from mindspore import Tensor, ops
 from ..store.late import MOST_LATE, PENDING
 from ..store.state import COUNTS
 from .in_place import InPlace
+from .primitives import gather, item, zeros_like
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach, index_type
 
@@ -54,11 +55,11 @@ class Uses:
     def removed(self, uses):
         """Return the use counts of these rows after their removal."""
         after = -1 - uses
-        return ops.select(self.pending(uses), ops.zeros_like(uses) - 1, after) if self.has_late else after
+        return ops.select(self.pending(uses), zeros_like(uses) - 1, after) if self.has_late else after
 
     def deliveries(self, uses):
         """Return how often rows were delivered."""
-        uses = ops.select(self.pending(uses), ops.zeros_like(uses), uses) if self.has_late else uses
+        uses = ops.select(self.pending(uses), zeros_like(uses), uses) if self.has_late else uses
         return ops.select(uses < 0, -1 - uses, uses)
 
 
@@ -75,11 +76,11 @@ class Handles:
 
     def next(self):
         """Return the handle of the next row to be inserted."""
-        return self.state.serials[0]
+        return item(self.state.serials, 0)
 
     def oldest(self):
         """Return the handle of the oldest row."""
-        return self.state.serials[0] - ops.cast(self.state.count, ms.int64)
+        return item(self.state.serials, 0) - ops.cast(self.state.count, ms.int64)
 
     def of(self, slots):
         """Return the handles of the rows in slots, ``[n]``."""
@@ -89,7 +90,7 @@ class Handles:
     def slots(self, handles):
         """Return slots, all in ``[0, C)``, and whether they hold the rows of these handles."""
         stored = ops.logical_and(handles >= self.oldest(), handles < self.next())
-        slots = ops.floor_mod(handles - self.state.serials[1], self.state.capacity)
+        slots = ops.floor_mod(handles - item(self.state.serials, 1), self.state.capacity)
         return ops.cast(slots, self.index), stored
 
 
@@ -110,9 +111,9 @@ class Removal:
     def __call__(self, slots, removed):
         """Remove rows, and return their number."""
         _, exists, counted = self.last_of_each(slots, removed)
-        uses = ops.gather(self.view(self.state.use_counts), slots, 0)
+        uses = gather(self.view(self.state.use_counts), slots, 0)
         tree = self.tree.view(self.state.weights)
-        old = ops.gather(tree, slots, 0)
+        old = gather(tree, slots, 0)
         ops.scatter_update(self.state.use_counts, slots, ops.select(exists, self.uses.removed(uses), uses))
         self.tree.write(self.state.weights, tree, slots, ops.masked_fill(old, exists, self.zero), counted, slots)
         return ops.reduce_sum(ops.cast(counted, ms.int32))
@@ -161,7 +162,7 @@ class Deliver:
         use_counts = ops.scatter_add(self.state.use_counts, slots, deliveries)
         used_up = 0
         if self.max_use is not None:
-            uses = ops.gather(use_counts, slots, 0)
+            uses = gather(use_counts, slots, 0)
             used_up = self.removal(slots, ops.logical_and(ok, uses >= self.max_use))
         self.count(drawn=ops.reduce_sum(ops.cast(deliveries, ms.int64)), used_up=used_up)
 
@@ -183,7 +184,7 @@ class Rows:
 
     def live(self, handles, slots, stored):
         """Return which handles are of eligible rows; `slots` and `stored` are those of the handles."""
-        return ops.logical_and(stored, ops.gather(self.view(self.state.use_counts), slots, 0) >= 0)
+        return ops.logical_and(stored, gather(self.view(self.state.use_counts), slots, 0) >= 0)
 
     def remove(self, handles, slots, wanted):
         """Remove rows. Returns their number, and which handles were of rows stored before."""
@@ -192,7 +193,7 @@ class Rows:
 
     def stored(self, slots, wanted):
         """Return which of the wanted rows are not removed."""
-        return ops.logical_and(wanted, self.uses.stored(ops.gather(self.view(self.state.use_counts), slots, 0)))
+        return ops.logical_and(wanted, self.uses.stored(gather(self.view(self.state.use_counts), slots, 0)))
 
     def before_insertion(self, slots, n, ends, ok):
         """Write the steps of n new rows in their episodes; the newest land in these slots, unless not `ok`.
@@ -204,7 +205,7 @@ class Rows:
     def first_weights(self, priority):
         """Return the weights of new rows."""
         weights = self.weight_of(priority)
-        return ops.zeros_like(weights) if self.state.has_late else weights
+        return zeros_like(weights) if self.state.has_late else weights
 
     def first_uses(self, slots):
         """Return the use counts of new rows in these slots, which `before_insertion` has prepared."""
@@ -212,11 +213,11 @@ class Rows:
 
     def release(self, handles, slots, done):
         """Make rows eligible whose late columns have been written."""
-        uses = ops.gather(self.view(self.state.use_counts), slots, 0)
-        ops.scatter_update(self.state.use_counts, slots, ops.select(done, ops.zeros_like(uses), uses))
+        uses = gather(self.view(self.state.use_counts), slots, 0)
+        ops.scatter_update(self.state.use_counts, slots, ops.select(done, zeros_like(uses), uses))
         tree = self.tree.view(self.state.weights)
-        weight = self.weight_of(ops.gather(self.priorities(self.state.priorities), slots, 0))
-        weight = ops.select(done, weight, ops.gather(tree, slots, 0))
+        weight = self.weight_of(gather(self.priorities(self.state.priorities), slots, 0))
+        weight = ops.select(done, weight, gather(tree, slots, 0))
         _, _, counted = self.last_of_each(slots, done)
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
 

@@ -13,6 +13,7 @@ from ..columns import Columns
 from ..store.windows import SamplePlan, WindowRule
 from .epochs import DrawInEpochs, Pad
 from .in_place import InPlace
+from .primitives import gather
 from .random import Bits, DrawUniform, Ranks, SliceBound, UnitInterval
 from .rows import Deliver
 from .state import State
@@ -166,7 +167,7 @@ class _ByPriority:
             targets = targets + self.tree.before_first(tree, edges)
             targets = ops.select(targets > total, ops.minimum(targets - total, total), targets)
         slots = self.tree.descend(tree, targets, ok, edges)
-        drawn = ops.gather(tree, slots, 0)
+        drawn = gather(tree, slots, 0)
         smallest = least if self.by_buffer else ops.reduce_min(drawn)
         importance = ops.cast(ops.pow(smallest / drawn, given_beta), ms.float32)
         # A failed check does not stop what follows it.

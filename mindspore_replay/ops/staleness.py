@@ -7,6 +7,7 @@ from mindspore import Tensor, ops
 from ..store.state import LAST_CLOCK
 from ..store.windows import WindowRule
 from .in_place import InPlace
+from .primitives import gather, item, stack, zeros_like
 from .reservoir import handles_of
 from .rows import Count
 from .starts import eligibility
@@ -35,18 +36,18 @@ class RemoveStale:
 
     def __call__(self, clock):
         """Remove stale rows, given the clock."""
-        serial, fresh = clock[1], self.unknown
-        while ops.logical_or(fresh == self.unknown, serial < clock[2]):
-            fresh = ops.minimum(fresh, self.remove(serial, clock[0]))
+        serial, fresh = item(clock, 1), self.unknown
+        while ops.logical_or(fresh == self.unknown, serial < item(clock, 2)):
+            fresh = ops.minimum(fresh, self.remove(serial, item(clock, 0)))
             serial = serial + self.AT_ONCE
-        return ops.stack((clock[0], fresh, clock[2]))
+        return stack((item(clock, 0), fresh, item(clock, 2)))
 
     def remove(self, serial, now):
         """Remove the stale ones of some rows, and return the first that is not stale or not stored; unknown if none."""
         handles = serial + self.offsets
         slots, stored = self.handles.slots(handles)
-        age = now - ops.gather(self.view(self.state.insertion_clocks), slots, 0)
+        age = now - gather(self.view(self.state.insertion_clocks), slots, 0)
         stale = ops.logical_and(stored, age > self.max_staleness)
         removed, _ = self.rows.remove(handles, slots, stale)
         self.count(stale=removed)
-        return ops.reduce_min(ops.select(stale, ops.zeros_like(handles) + self.unknown, handles))
+        return ops.reduce_min(ops.select(stale, zeros_like(handles) + self.unknown, handles))

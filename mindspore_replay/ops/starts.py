@@ -11,6 +11,7 @@ from mindspore import Tensor, ops
 
 from ..store.windows import DELETED, END, FINAL, WindowRule
 from .in_place import InPlace
+from .primitives import concat, gather, range_of, zeros_like
 from .rows import Handles, Rows, Uses, WeightOf
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach
@@ -31,11 +32,11 @@ class Legal:
         past, future, streams = self.rule.past, self.rule.future, self.rule.streams
         oldest = self.handles.oldest()
         slots, stored = self.handles.slots(handles)
-        steps = ops.gather(self.steps(self.state.steps), slots, 0)
-        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        steps = gather(self.steps(self.state.steps), slots, 0)
+        uses = gather(self.uses(self.state.use_counts), slots, 0)
         serials = ops.expand_dims(handles, 1) + self.offsets * streams
         window, exists = self.handles.slots(serials)
-        flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
+        flags = ops.cast(gather(self.flags(self.state.flags), window, 0), ms.int32)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         legal = ops.logical_and(stored, uses >= 0)
         legal = ops.logical_and(legal, ops.bitwise_and(flags[:, past], FINAL) == 0)
@@ -73,17 +74,17 @@ class NextSteps:
         """Return the steps, and whether no episode becomes too long; ``None`` if there is no limit."""
         streams = self.rule.streams
         slots, stored = self.handles.slots(self.handles.next() + self.newest)
-        flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
+        flags = ops.cast(gather(self.flags(self.state.flags), slots, 0), ms.int32)
         goes_on = ops.logical_and(stored, ops.bitwise_and(flags, END) == 0)
-        first = ops.gather(self.steps(self.state.steps), slots, 0) + 1
-        first = ops.expand_dims(ops.select(goes_on, first, ops.zeros_like(first)), 0)
+        first = gather(self.steps(self.state.steps), slots, 0) + 1
+        first = ops.expand_dims(ops.select(goes_on, first, zeros_like(first)), 0)
         ends = ops.reshape(ops.bitwise_and(ops.cast(ends, ms.int32), END), (-1, streams))
-        index = ops.broadcast_to(ops.expand_dims(ops.arange(ends.shape[0]), 1), ends.shape)
+        index = ops.broadcast_to(ops.expand_dims(range_of(ends.shape[0]), 1), ends.shape)
         steps = first + index
         if ends.shape[0] > 1:
             # Steps count from the last end; an end in the row itself takes effect with the next row.
-            last = ops.cummax(ops.select(ends > 0, index, ops.zeros_like(index) - 1), 0)[0]
-            last = ops.concat((self.none, last[:-1]), 0)
+            last = ops.cummax(ops.select(ends > 0, index, zeros_like(index) - 1), 0)[0]
+            last = concat((self.none, last[:-1]))
             steps = ops.select(last >= 0, index - last - 1, steps)
         ok = ops.all(ops.logical_or(ends > 0, steps < self.rule.max_length - 1)) if self.rule.max_length > 0 else None
         if ok is not None:
@@ -110,7 +111,7 @@ class Complete:
     def __call__(self, steps):
         """Set the weights, given the steps of the new rows."""
         written, streams = steps.shape[0], self.rule.streams
-        serials = ops.expand_dims(self.handles.next() - written + ops.arange(written), 1)
+        serials = ops.expand_dims(self.handles.next() - written + range_of(written), 1)
         before = self.before
         if self.rule.pad_end:
             before = before + ops.expand_dims(ops.floor_mod(steps, self.rule.stride), 1)
@@ -118,14 +119,14 @@ class Complete:
         slots, stored = self.handles.slots(handles)
         legal = self.legal(handles)
         tree = self.tree.view(self.state.weights)
-        weight = self.weight_of(ops.gather(self.view(self.state.priorities), slots, 0))
-        weight = ops.select(legal, weight, ops.zeros_like(weight))
+        weight = self.weight_of(gather(self.view(self.state.priorities), slots, 0))
+        weight = ops.select(legal, weight, zeros_like(weight))
         counted = stored
         if self.rule.pad_end and written > streams:
             last, exists, counted = self.last_of_each(slots, stored)
-            weight = ops.select(exists, ops.gather(weight, last, 0), ops.gather(tree, slots, 0))
+            weight = ops.select(exists, gather(weight, last, 0), gather(tree, slots, 0))
         else:
-            weight = ops.select(stored, weight, ops.gather(tree, slots, 0))
+            weight = ops.select(stored, weight, gather(tree, slots, 0))
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
 
 
@@ -159,19 +160,19 @@ class Windows:
 
     def stored(self, slots, wanted):
         """Return which of the wanted rows are not deleted."""
-        flags = ops.gather(self.flags(self.state.flags), slots, 0)
+        flags = gather(self.flags(self.state.flags), slots, 0)
         stored = ops.bitwise_and(ops.cast(flags, ms.int32), DELETED) == 0
         if self.state.has_late:
-            uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+            uses = gather(self.uses(self.state.use_counts), slots, 0)
             stored = ops.logical_or(stored, self.use_counts.pending(uses))
         return ops.logical_and(wanted, stored)
 
     def remove(self, handles, slots, wanted):
         """Remove rows. Returns their number, and which handles were of rows stored before."""
         found = self.stored(slots, wanted)
-        flags = ops.gather(self.flags(self.state.flags), slots, 0)
+        flags = gather(self.flags(self.state.flags), slots, 0)
         _, marked, counted = self.last_of_each(slots, found)
-        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        uses = gather(self.uses(self.state.use_counts), slots, 0)
         removed = ops.logical_and(marked, self.use_counts.stored(uses))
         ops.scatter_update(self.state.use_counts, slots, ops.select(removed, self.use_counts.removed(uses), uses))
         ops.scatter_update(self.state.flags, slots, ops.select(marked, ops.bitwise_or(flags, self.deleted), flags))
@@ -184,12 +185,12 @@ class Windows:
         serials = ops.expand_dims(handles, 1) + self.offsets * self.rule.streams
         starts, stored = self.handles.slots(serials)
         # Steps increase by one along an episode.
-        same = ops.gather(steps, starts, 0) == ops.expand_dims(ops.gather(steps, slots, 0), 1) + self.offsets
+        same = gather(steps, starts, 0) == ops.expand_dims(gather(steps, slots, 0), 1) + self.offsets
         closed = ops.logical_and(ops.logical_and(stored, same), ops.expand_dims(found, 1))
         starts, closed = ops.reshape(starts, (-1,)), ops.reshape(closed, (-1,))
         _, exists, counted = self.last_of_each(starts, closed)
         tree = self.tree.view(self.state.weights)
-        weight = ops.masked_fill(ops.gather(tree, starts, 0), exists, self.zero)
+        weight = ops.masked_fill(gather(tree, starts, 0), exists, self.zero)
         self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
 
     def before_insertion(self, slots, n, ends, ok):
@@ -199,41 +200,41 @@ class Windows:
         steps, fits = self.next_steps(ends)
         if fits is not None:
             ok = ops.logical_and(ok, fits)
-        steps = ops.select(ok, steps[n - written :], ops.gather(self.steps(self.state.steps), slots, 0))
+        steps = ops.select(ok, steps[n - written :], gather(self.steps(self.state.steps), slots, 0))
         if self.state.has_late:  # a row that holds only an observation waits for nothing
             final = ops.bitwise_and(ops.cast(ends, ms.int32), FINAL) > 0
             ends = ops.select(final, ends, ops.bitwise_or(ends, self.deleted))
-        ends = ops.select(ok, ends[n - written :], ops.gather(self.flags(self.state.flags), slots, 0))
+        ends = ops.select(ok, ends[n - written :], gather(self.flags(self.state.flags), slots, 0))
         ops.scatter_update(self.state.steps, slots, steps)
         ops.scatter_update(self.state.flags, slots, ends)
         return ok, steps
 
     def first_weights(self, priority):
         """Return zeros, since the windows of new rows are not complete yet."""
-        return ops.zeros_like(ops.cast(priority, ms.float64))
+        return zeros_like(ops.cast(priority, ms.float64))
 
     def first_uses(self, slots):
         """Return the use counts of new rows in these slots, which `before_insertion` has prepared."""
         uses = ops.broadcast_to(self.state.new_uses, slots.shape)
         if self.state.has_late:
-            flags = ops.cast(ops.gather(self.flags(self.state.flags), slots, 0), ms.int32)
-            uses = ops.select(ops.bitwise_and(flags, DELETED) > 0, uses, ops.zeros_like(uses))
+            flags = ops.cast(gather(self.flags(self.state.flags), slots, 0), ms.int32)
+            uses = ops.select(ops.bitwise_and(flags, DELETED) > 0, uses, zeros_like(uses))
         return uses
 
     def release(self, handles, slots, done):
         """Make the starts eligible whose windows rows complete, since their late columns have been written."""
-        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
-        ops.scatter_update(self.state.use_counts, slots, ops.select(done, ops.zeros_like(uses), uses))
-        flags = ops.gather(self.flags(self.state.flags), slots, 0)
+        uses = gather(self.uses(self.state.use_counts), slots, 0)
+        ops.scatter_update(self.state.use_counts, slots, ops.select(done, zeros_like(uses), uses))
+        flags = gather(self.flags(self.state.flags), slots, 0)
         ops.scatter_update(self.state.flags, slots, ops.select(done, ops.bitwise_and(flags, self.undeleted), flags))
         handles = ops.reshape(ops.expand_dims(handles, 1) + self.offsets * self.rule.streams, (-1,))
         starts, stored = self.handles.slots(handles)
         around = ops.reshape(ops.broadcast_to(ops.expand_dims(done, 1), (done.shape[0], self.offsets.shape[1])), (-1,))
         last, exists, counted = self.last_of_each(starts, ops.logical_and(stored, around))
-        weight = self.weight_of(ops.gather(self.priorities(self.state.priorities), starts, 0))
-        weight = ops.select(self.legal(handles), weight, ops.zeros_like(weight))
+        weight = self.weight_of(gather(self.priorities(self.state.priorities), starts, 0))
+        weight = ops.select(self.legal(handles), weight, zeros_like(weight))
         tree = self.tree.view(self.state.weights)
-        weight = ops.select(exists, ops.gather(weight, last, 0), ops.gather(tree, starts, 0))
+        weight = ops.select(exists, gather(weight, last, 0), gather(tree, starts, 0))
         self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
 
     def after_insertion(self, steps):
@@ -248,10 +249,10 @@ class Windows:
         oldest = self.handles.oldest()
         serials = oldest + self.oldest
         slots, stored = self.handles.slots(serials)
-        past = ops.minimum(ops.gather(self.steps(self.state.steps), slots, 0), self.rule.past)
+        past = ops.minimum(gather(self.steps(self.state.steps), slots, 0), self.rule.past)
         gone = ops.logical_and(stored, serials - past * self.rule.streams < oldest)
         tree = self.tree.view(self.state.weights)
-        weight = ops.masked_fill(ops.gather(tree, slots, 0), gone, self.zero)
+        weight = ops.masked_fill(gather(tree, slots, 0), gone, self.zero)
         self.tree.write(self.state.weights, tree, slots, weight, gone, slots)
 
 

@@ -11,6 +11,7 @@ from mindspore import Tensor, ops
 
 from ..store.tree import FANOUT, Level, levels, tree_size
 from .in_place import InPlace
+from .primitives import column, concat, concat_columns, gather, range_of, searchsorted_int32, stack, zeros_like
 from .random import SliceBound
 from .state import State
 
@@ -36,12 +37,12 @@ class LastOfEach:
     def __call__(self, slots, live):
         """Return the last live entry for each entry's slot."""
         n = slots.shape[0]
-        index = ops.arange(n)
+        index = range_of(n)
         first = ops.cast(slots, ms.int64) * n
         order = ops.sort(ops.select(live, first + index, self.dead))[0]
         # Number of entries of this slot or a smaller one; after `none`, the last of them.
-        before = ops.searchsorted(order, first + n, out_int32=True)
-        found = ops.gather(ops.concat((self.none, order)), before, 0) - first
+        before = searchsorted_int32(order, first + n)
+        found = gather(concat((self.none, order)), before, 0) - first
         exists = found >= self.zero
         return ops.maximum(found, self.zero), exists, found == index
 
@@ -91,6 +92,7 @@ class CompositeTree:
         self.positive_slot = Tensor([last], self.index)
         self.infinity = Tensor(np.inf, ms.float64)
         self.children = Tensor(np.arange(FANOUT)[None], self.index)
+        self.last = Tensor([FANOUT - 1], self.index)
         self.none = Tensor(0.0, ms.float64)
         self.least = ops.ReduceMin(keep_dims=True)
         self.before_each = ops.CumSum(exclusive=True)
@@ -98,15 +100,15 @@ class CompositeTree:
 
     def total(self, tree):
         """Return the total weight."""
-        return ops.gather(tree, self.total_at, 0)
+        return gather(tree, self.total_at, 0)
 
     def minimum(self, tree):
         """Return the smallest positive weight."""
-        return ops.gather(tree, self.minimum_at, 0)
+        return gather(tree, self.minimum_at, 0)
 
     def positive(self, tree):
         """Return the number of positive weights."""
-        return ops.gather(tree, self.positive_at, 0)
+        return gather(tree, self.positive_at, 0)
 
     def write(self, weights, tree, slots, values, counted, touched):
         """Set leaves, and return the tree to read from afterwards.
@@ -115,26 +117,27 @@ class CompositeTree:
         computed anew.
         """
         slots = ops.cast(slots, self.index)
-        gained = ops.sign(values) - ops.sign(ops.gather(tree, slots, 0))
+        gained = ops.sign(values) - ops.sign(gather(tree, slots, 0))
         gained = ops.reduce_sum(gained * ops.cast(counted, ms.float64))
         tree = ops.scatter_add(weights, self.positive_slot, ops.reshape(gained, (1,)))
         tree = ops.scatter_update(weights, slots, ops.depend(values, tree))
         nodes = ops.expand_dims(ops.cast(touched, self.index), 1)
         for i in range(len(self.levels)):
             level = self.levels[i]
-            if level.nodes <= max(nodes.shape[0], FANOUT) and level.nodes <= level.FEW:
+            few = level.nodes <= FANOUT or level.nodes <= nodes.shape[0]
+            if few and level.nodes <= level.FEW:
                 nodes = level.all_nodes
                 sums_at, minima_at, node_at = level.all_sums, level.all_minima, level.all_nodes
             else:
                 if level.nodes <= nodes.shape[0]:
-                    nodes = ops.expand_dims(ops.cast(ops.arange(level.nodes), self.index), 1)
+                    nodes = ops.expand_dims(ops.cast(range_of(level.nodes), self.index), 1)
                 else:
                     nodes = ops.floor_divide(nodes, FANOUT)
                 first = nodes * FANOUT
                 sums_at, minima_at, node_at = first + level.sums, first + level.minima, nodes + level.node
-            sums = ops.gather(tree, sums_at, 0)
-            minima = ops.gather(tree, minima_at, 0) if i else ops.masked_fill(sums, sums <= 0, self.infinity)
-            above = ops.concat((ops.cumsum(sums, 1)[:, FANOUT - 1 :], self.least(minima, 1)), 1)
+            sums = gather(tree, sums_at, 0)
+            minima = gather(tree, minima_at, 0) if i else ops.masked_fill(sums, sums <= 0, self.infinity)
+            above = concat_columns((gather(ops.cumsum(sums, 1), self.last, 1), self.least(minima, 1)))
             tree = ops.scatter_update(weights, node_at, above)
         return tree
 
@@ -144,22 +147,22 @@ class CompositeTree:
         With `edges`, of `within`, only the weights of a range count.
         """
         n = targets.shape[0]
-        targets = ops.expand_dims(ops.select(ok, targets, ops.zeros_like(targets)), 1)
-        sums = ops.gather(tree, self.levels[-1].sums, 0)
+        targets = ops.expand_dims(ops.select(ok, targets, zeros_like(targets)), 1)
+        sums = gather(tree, self.levels[-1].sums, 0)
         if edges is not None:
             sums = self.inside(edges, len(self.levels) - 1, self.children, sums)
         sums = ops.broadcast_to(sums, (n, FANOUT))
-        child = ops.searchsorted(ops.cumsum(sums, 1), targets, out_int32=True)
+        child = searchsorted_int32(ops.cumsum(sums, 1), targets)
         nodes = ops.cast(child, self.index)
         for height in range(len(self.levels) - 2, -1, -1):
             targets = targets - ops.gather_elements(self.before_each(sums, 1), 1, child)
             first = nodes * FANOUT
-            sums = ops.gather(tree, first + self.levels[height].sums, 0)
+            sums = gather(tree, first + self.levels[height].sums, 0)
             if edges is not None:
                 sums = self.inside(edges, height, first + self.children, sums)
             prefix = ops.cumsum(sums, 1)
-            targets = ops.minimum(targets, prefix[:, FANOUT - 1 :])
-            child = ops.searchsorted(prefix, targets, out_int32=True)
+            targets = ops.minimum(targets, gather(prefix, self.last, 1))
+            child = searchsorted_int32(prefix, targets)
             nodes = first + ops.cast(child, self.index)
         return ops.reshape(nodes, (n,))
 
@@ -170,9 +173,9 @@ class CompositeTree:
         of the range, as csrc/core/tree_range.h does. The edges are a flag for a range that wraps, and for each level
         the nodes above the first and the last slot and their weights within the range, each ``[2]``.
         """
-        slots = ops.stack((first, last))
+        slots = stack((first, last))
         wraps, nodes = last < first, slots
-        sums = ops.gather(tree, slots, 0)
+        sums = gather(tree, slots, 0)
         minima = ops.masked_fill(sums, sums <= 0, self.infinity)
         edges = (wraps,)
         for height in range(len(self.levels)):
@@ -181,14 +184,14 @@ class CompositeTree:
             above = ops.floor_divide(nodes, FANOUT)
             begin = ops.expand_dims(above, 1) * FANOUT
             children = begin + self.children
-            weights = self.inside(edges, height, children, ops.gather(tree, begin + level.sums, 0))
+            weights = self.inside(edges, height, children, gather(tree, begin + level.sums, 0))
             if height == 0:
                 least = ops.masked_fill(weights, weights <= 0, self.infinity)
             else:
                 least = self.chosen(
-                    wraps, nodes, minima, children, ops.gather(tree, begin + level.minima, 0), self.infinity
+                    wraps, nodes, minima, children, gather(tree, begin + level.minima, 0), self.infinity
                 )
-            nodes, sums, minima = above, ops.cumsum(weights, 1)[:, FANOUT - 1], self.least(least, 1)[:, 0]
+            nodes, sums, minima = above, ops.cumsum(weights, 1)[:, FANOUT - 1], column(self.least(least, 1), 0)
         return edges, sums[0], minima[0]
 
     def inside(self, edges, height, children, weights):
@@ -210,7 +213,7 @@ class CompositeTree:
         for height in range(len(self.levels) - 1, -1, -1):
             child = edges[height + 1][0][0]
             begin = ops.floor_divide(child, FANOUT) * FANOUT
-            weights = ops.gather(tree, begin + self.levels[height].sums[0], 0)
+            weights = gather(tree, begin + self.levels[height].sums[0], 0)
             weights = self.inside(edges, height, begin + self.children[0], weights)
             total = total + self.before_each(weights, 0)[child - begin]
         return total
@@ -218,12 +221,12 @@ class CompositeTree:
     def before(self, tree, slots):
         """Return the sums of the leaves before slots in ``[0, C]``."""
         inside = ops.expand_dims(ops.cast(ops.floor_mod(slots, self.capacity), self.index), 1)
-        result = ops.zeros_like(ops.cast(slots, ms.float64))
+        result = zeros_like(ops.cast(slots, ms.float64))
         for height in range(len(self.levels) - 1, -1, -1):
             child = ops.floor_divide(inside, FANOUT**height)
             nodes = ops.floor_divide(child, FANOUT)
-            sums = self.before_each(ops.gather(tree, nodes * FANOUT + self.levels[height].sums, 0), 1)
-            result = result + ops.gather_elements(sums, 1, child - nodes * FANOUT)[:, 0]
+            sums = self.before_each(gather(tree, nodes * FANOUT + self.levels[height].sums, 0), 1)
+            result = result + column(ops.gather_elements(sums, 1, child - nodes * FANOUT), 0)
         return ops.select(slots < self.capacity, result, result + self.total(tree))
 
     def sum_rows(self, tree, first, size, head):
@@ -235,7 +238,7 @@ class CompositeTree:
         before_end = self.before(tree, ops.select(wraps, end - self.capacity, end))
         wrapped = self.total(tree) - before_begin + before_end
         sums = ops.select(wraps, wrapped, before_end - before_begin)
-        return ops.select(size > 0, sums, ops.zeros_like(sums))
+        return ops.select(size > 0, sums, zeros_like(sums))
 
     def rotate(self, tree, slot, targets):
         """Convert points of the total weight counted from the first weight of a slot to points counted from slot 0."""
@@ -257,8 +260,8 @@ class CompositeSums:
         """Return the sums."""
         weights = self.state.weights
         count = ops.cast(self.state.count, ms.int64)
-        first = self.bound(ranges[:, 0], count)
-        size = ops.maximum(self.bound(ranges[:, 1], count) - first, ops.zeros_like(first))
+        first = self.bound(column(ranges, 0), count)
+        size = ops.maximum(self.bound(column(ranges, 1), count) - first, zeros_like(first))
         sums = self.tree.sum_rows(self.tree.view(weights), first, size, ops.cast(self.state.head, ms.int64))
         self.tree.view.done(weights, sums)
         return sums
@@ -280,7 +283,7 @@ class CountInRange:
         first = self.bound(rows[0], count)
         size = self.bound(rows[1], count) - first
         row = ops.floor_mod(self.slots - ops.cast(self.state.head, ms.int64) - first, self.state.capacity)
-        leaves = ops.gather(self.view(self.state.weights), self.slots, 0)
+        leaves = gather(self.view(self.state.weights), self.slots, 0)
         found = ops.logical_and(row < size, leaves > 0)
         found = ops.reduce_sum(ops.cast(found, ms.float64))
         self.view.done(self.state.weights, found)
@@ -299,6 +302,6 @@ class CompositeSummary:
         """Return the three numbers."""
         weights = self.state.weights
         tree = self.tree.view(weights)
-        summary = ops.stack((self.tree.total(tree), self.tree.minimum(tree), self.tree.positive(tree)))
+        summary = stack((self.tree.total(tree), self.tree.minimum(tree), self.tree.positive(tree)))
         self.tree.view.done(weights, summary)
         return summary

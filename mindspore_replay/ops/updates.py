@@ -13,6 +13,7 @@ from ..store.state import LAST_CLOCK
 from ..store.tree import initial_weights
 from ..store.windows import END, WindowRule
 from .in_place import InPlace
+from .primitives import gather, item, stack, zeros_like
 from .reservoir import handles_of
 from .rows import Count, Handles, Named, Uses, WeightOf
 from .staleness import RemoveStale
@@ -49,13 +50,13 @@ class CompositeUpdatePriorities:
         written = ops.logical_and(live, ok)
         given = ops.broadcast_to(priority, slots.shape)
         last, exists, counted = self.last_of_each(slots, written)
-        new = ops.gather(given, last, 0)
+        new = gather(given, last, 0)
         tree = self.tree.view(self.state.weights)
-        weight = ops.select(exists, self.weight_of(new), ops.gather(tree, slots, 0))
-        old = ops.gather(self.view(self.state.priorities), slots, 0)
+        weight = ops.select(exists, self.weight_of(new), gather(tree, slots, 0))
+        old = gather(self.view(self.state.priorities), slots, 0)
         ops.scatter_update(self.state.priorities, slots, ops.select(exists, new, old))
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
-        largest = ops.reduce_max(ops.select(written, given, ops.zeros_like(given)))
+        largest = ops.reduce_max(ops.select(written, given, zeros_like(given)))
         ops.assign(self.state.max_priority, ops.maximum(self.state.max_priority, largest))
         dead = ops.logical_not(live)
         self.count(dead=self.named(handles, ops.logical_and(dead, ok)))
@@ -86,8 +87,8 @@ class CompositeUpdate:
         if self.rows_state is not None:
             live = self.rows_state.stored(slots, live)
         last, exists, _ = self.last_of_each(slots, live)
-        old = ops.gather(self.rows(self.column), slots, 0)
-        new = ops.gather(ops.cast(rows, self.column.dtype), last, 0)
+        old = gather(self.rows(self.column), slots, 0)
+        new = gather(ops.cast(rows, self.column.dtype), last, 0)
         ops.scatter_update(self.column, slots, ops.select(ops.reshape(exists, (-1, *self.ones)), new, old))
         if self.late:
             self.arrive(handles, slots, exists)
@@ -95,7 +96,7 @@ class CompositeUpdate:
 
     def arrive(self, handles, slots, written):
         """Note that the late column was written, and make rows eligible of which none is missing any more."""
-        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        uses = gather(self.uses(self.state.use_counts), slots, 0)
         missing = ops.bitwise_and(uses, self.not_written)
         waited = ops.logical_and(written, self.use_counts.pending(uses))
         ops.scatter_update(self.state.use_counts, slots, ops.select(waited, self.pending + missing, uses))
@@ -134,11 +135,11 @@ class CompositeAdvance:
     def __call__(self, steps):
         """Advance the clock, remove stale rows, and return the new time."""
         clock = self.state.clock
-        now = clock[0] + steps
-        ok = ops.logical_and(steps >= self.zero, steps <= self.last - clock[0])
-        self.check(ok, (steps, clock[0]))
-        now = ops.select(ok, now, clock[0])
-        advanced = ops.stack((now, clock[1], clock[2]))
+        now = item(clock, 0) + steps
+        ok = ops.logical_and(steps >= self.zero, steps <= self.last - item(clock, 0))
+        self.check(ok, (steps, item(clock, 0)))
+        now = ops.select(ok, now, item(clock, 0))
+        advanced = stack((now, item(clock, 1), item(clock, 2)))
         if self.remove_stale is not None:
             advanced = self.remove_stale(advanced)
         ops.assign(clock, advanced)
@@ -158,15 +159,15 @@ class CompositeInfo:
     def __call__(self, handles):
         """Return priorities, use counts and stalenesses; 0, -1 and -1 for rows no longer stored."""
         slots, stored = self.handles.slots(handles)
-        priority = ops.gather(self.priorities(self.state.priorities), slots, 0)
-        uses = ops.gather(self.uses(self.state.use_counts), slots, 0)
+        priority = gather(self.priorities(self.state.priorities), slots, 0)
+        uses = gather(self.uses(self.state.use_counts), slots, 0)
         uses = self.use_counts.deliveries(uses)
-        age = self.state.clock[0] - ops.gather(self.clocks(self.state.insertion_clocks), slots, 0)
+        age = item(self.state.clock, 0) - gather(self.clocks(self.state.insertion_clocks), slots, 0)
         self.priorities.done(self.state.priorities, (priority, uses, age))
         return (
-            ops.select(stored, priority, ops.zeros_like(priority)),
-            ops.select(stored, uses, ops.zeros_like(uses) - 1),
-            ops.select(stored, age, ops.zeros_like(age) - 1),
+            ops.select(stored, priority, zeros_like(priority)),
+            ops.select(stored, uses, zeros_like(uses) - 1),
+            ops.select(stored, age, zeros_like(age) - 1),
         )
 
 
@@ -188,11 +189,11 @@ class CompositeReset:
         if self.weighted:
             ops.assign(self.state.weights, self.empty)
             for i in range(len(self.zeroed)):
-                ops.assign(self.zeroed[i], ops.zeros_like(self.zeroed[i]))
+                ops.assign(self.zeroed[i], zeros_like(self.zeroed[i]))
             ops.assign(self.state.max_priority, self.one)
-            none = serials[0] - serials[0]
-            ops.assign(self.state.clock, ops.stack((none, serials[0], none)))
-        ops.assign(serials, ops.stack((serials[0], serials[0])))
+            none = item(serials, 0) - item(serials, 0)
+            ops.assign(self.state.clock, stack((none, item(serials, 0), none)))
+        ops.assign(serials, stack((item(serials, 0), item(serials, 0))))
         ops.assign(self.state.head, self.zero)
         ops.assign(self.state.count, self.zero)
         return self.zero + 0
@@ -217,9 +218,9 @@ class CompositeEndEpisodes:
     def __call__(self):
         """End the open episodes, and return their number."""
         slots, stored = self.handles.slots(self.handles.next() + self.newest)
-        flags = ops.gather(self.flags(self.state.flags), slots, 0)
+        flags = gather(self.flags(self.state.flags), slots, 0)
         ended = ops.logical_and(stored, ops.bitwise_and(ops.cast(flags, ms.int32), END) == 0)
-        steps = ops.gather(self.steps(self.state.steps), slots, 0)
+        steps = gather(self.steps(self.state.steps), slots, 0)
         ops.scatter_update(self.state.flags, slots, ops.select(ended, ops.bitwise_or(flags, self.last_flags), flags))
         self.complete(steps)
         return ops.reduce_sum(ops.cast(ended, ms.int32))

@@ -3,6 +3,7 @@
 import mindspore as ms
 from mindspore import ops
 
+from .primitives import item, range_of, zeros_like
 from .state import State
 
 
@@ -16,13 +17,13 @@ class Versions:
 
     def accepts(self, version):
         """Return True if rows can be of these versions; fail the graph otherwise."""
-        ok = ops.all(ops.logical_and(version >= 0, version <= self.state.clock[0]))
-        self.check(ok, (version, self.state.clock[0]))
+        ok = ops.all(ops.logical_and(version >= 0, version <= item(self.state.clock, 0)))
+        self.check(ok, (version, item(self.state.clock, 0)))
         return ok
 
     def unordered(self, version, n, ok):
         """Return the serial number behind the last row that is older than the clock, after n rows were stored."""
         clock = self.state.clock
-        serials = self.state.serials[0] - n + 1 + ops.arange(n)
-        older = ops.logical_and(ok, ops.broadcast_to(ops.reshape(version, (-1,)), (n,)) < clock[0])
-        return ops.maximum(clock[2], ops.reduce_max(ops.select(older, serials, ops.zeros_like(serials))))
+        serials = item(self.state.serials, 0) - n + 1 + range_of(n)
+        older = ops.logical_and(ok, ops.broadcast_to(ops.reshape(version, (-1,)), (n,)) < item(clock, 0))
+        return ops.maximum(item(clock, 2), ops.reduce_max(ops.select(older, serials, zeros_like(serials))))

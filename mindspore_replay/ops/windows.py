@@ -34,6 +34,7 @@ from ..store.windows import (
     WindowRule,
 )
 from .in_place import InPlace
+from .primitives import column, gather, zeros_like
 from .random import Bits, Ranks, UnitInterval
 from .reservoir import handles_of
 from .ring import Gather
@@ -103,7 +104,7 @@ class WindowsAround:
         """Return the outputs."""
         slots = ops.cast(starts, ms.int64)
         handles = self.handles.of(slots)
-        steps = ops.gather(self.steps(self.state.steps), slots, 0)
+        steps = gather(self.steps(self.state.steps), slots, 0)
         after, given_steps, transitions = self.extent(handles)
         goals, relabelled = slots, slots < 0
         if self.goals is not None:
@@ -121,14 +122,14 @@ class WindowsAround:
     def extent(self, handles):
         """Return, from each start on, the steps of its episode, the steps in the sample, and the transitions."""
         window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
-        flags = ops.cast(ops.gather(self.flags(self.state.flags), window, 0), ms.int32)
+        flags = ops.cast(gather(self.flags(self.state.flags), window, 0), ms.int32)
         ends = ops.bitwise_and(flags, END)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))
         there = self.up_to_first(broken)
         after = ops.cumsum(ops.cast(there[:, : self.reach], ms.int64), 1)[:, self.reach - 1]
         if self.by_steps:
-            last = ops.gather_elements(flags, 1, ops.expand_dims(after - 1, 1))[:, 0]
+            last = column(ops.gather_elements(flags, 1, ops.expand_dims(after - 1, 1)), 0)
             none = ops.bitwise_and(last, FINAL) > 0
             if self.plan.needs_next:
                 none = ops.logical_or(none, ops.bitwise_and(last, END) == 0)
@@ -214,9 +215,9 @@ class _Around:
             inside = ops.logical_and(inside, self.held(before, given))
         if kind == MASK:
             return ops.reshape(inside, self.out_shape)
-        rows = ops.gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
+        rows = gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
         if kind == GOAL:
-            goals = ops.gather(self.view(self.state.columns[self.output.other]), ops.expand_dims(goal_slots, 1), 0)
+            goals = gather(self.view(self.state.columns[self.output.other]), ops.expand_dims(goal_slots, 1), 0)
             rows = ops.select(ops.reshape(relabelled, (-1, 1, *self.ones)), goals, rows)
         if not self.alone or self.by_steps:
             rows = ops.select(ops.reshape(inside, (*inside.shape, *self.ones)), rows, self.zero)
@@ -225,7 +226,7 @@ class _Around:
     def chains(self, transitions):
         """Return the rows of the chains of steps, ``[n, T]``; undefined for steps outside the sample."""
         chains = ops.minimum(ops.expand_dims(transitions, 1) - self.chain_steps, self.longest)
-        return ops.maximum(chains, ops.zeros_like(chains))
+        return ops.maximum(chains, zeros_like(chains))
 
     def held(self, before, given):
         """Return which steps are in the sample, ``[n, T]``."""
@@ -245,7 +246,7 @@ class _Around:
             inside = ops.logical_and(inside, ops.expand_dims(self.held(before, given), 2))
         n, steps = inside.shape[0], inside.shape[1]
         positions = ops.reshape(ops.expand_dims(self.chain_steps, 2) + self.chain_index, (1, steps * self.longest))
-        rows = ops.gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
+        rows = gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
         rows = ops.reshape(ops.cast(rows, ms.float64), (n * steps, self.longest, *self.row))
         powers = ops.reshape(self.powers[: self.longest], (1, self.longest, *self.ones))
         inside = ops.reshape(inside, (n * steps, self.longest, *self.ones))
@@ -256,10 +257,10 @@ class _Around:
     def discount(self, slots, before, given, transitions):
         chains = self.chains(transitions)
         last = self.slots_at(slots, self.chain_steps + chains - 1)
-        none = ops.gather(self.view(self.state.columns[self.output.column]), last, 0) != 0
+        none = gather(self.view(self.state.columns[self.output.column]), last, 0) != 0
         if self.by_steps:
             none = ops.logical_or(none, ops.logical_not(self.held(before, given)))
-        discounts = ops.masked_fill(ops.gather(self.powers, chains, 0), none, self.none)
+        discounts = ops.masked_fill(gather(self.powers, chains, 0), none, self.none)
         return ops.cast(ops.reshape(discounts, self.out_shape), ms.float32)
 
 
@@ -290,10 +291,10 @@ class _GoalRows:
     def to_last(self, newest, slots, steps):
         """Return the steps from each row to the last stored one of its episode; steps increase by 1 along it."""
         view = self.steps(self.state.steps)
-        low, high = ops.zeros_like(newest), newest
+        low, high = zeros_like(newest), newest
         for _ in range(self.rounds):
             middle = low + ops.floor_divide(high - low + 1, 2)
-            same = ops.gather(view, self.slot_at(slots, middle), 0) == steps + middle
+            same = gather(view, self.slot_at(slots, middle), 0) == steps + middle
             low = ops.select(same, middle, low)
             high = ops.select(same, high, middle - 1)
             high = ops.maximum(high, low)
@@ -311,18 +312,18 @@ class _GoalRows:
         else:
             newest = ops.floor_divide(self.handles.next() - 1 - handles, self.streams)
             last = self.to_last(newest, slots, steps)
-            flags = ops.cast(ops.gather(view, self.slot_at(slots, last), 0), ms.int32)
+            flags = ops.cast(gather(view, self.slot_at(slots, last), 0), ms.int32)
             last = last - ops.cast(ops.bitwise_and(flags, FINAL) > 0, ms.int64)
             if self.strategy == "final":
                 step = last
             else:
-                first = ops.zeros_like(last)
+                first = zeros_like(last)
                 if self.strategy == "episode":
                     earlier = ops.floor_divide(handles - self.handles.oldest(), self.streams)
                     first = ops.minimum(steps, earlier)
                 step = self.ranks(bits, first + last + 1) - first
             goals = self.slot_at(slots, step)
-        flags = ops.cast(ops.gather(view, goals, 0), ms.int32)
+        flags = ops.cast(gather(view, goals, 0), ms.int32)
         relabelled = ops.logical_and(relabelled, ops.bitwise_and(flags, DELETED + FINAL) == 0)
         ops.assign(random_state, ops.select(ok, advanced, random_state))
         return goals, relabelled

@@ -1,0 +1,39 @@
+"""Operators and pieces of compiled bodies that MindSpore compiles fast.
+
+MindSpore parses each function that a graph calls anew for each graph, those of ``mindspore.ops`` too, and what its
+overloads need. Measured in ms, for the first use in a graph: ``ops.arange`` 240, ``ops.searchsorted`` 65, ``x[0]`` 64,
+``x[:, 0]`` 47, ``max(a, b)`` 40, ``ops.gather`` and ``ops.stack`` 10. Those here take 1 to 4.
+"""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+#: ``(x, indices, axis)``
+gather = ops.Gather()
+#: ``(tensors)``
+stack = ops.Stack()
+#: ``(tensors)``, along the first axis.
+concat = ops.Concat()
+#: ``(tensors)``, along the second axis.
+concat_columns = ops.Concat(1)
+#: ``(x)``
+zeros_like = ops.ZerosLike()
+#: ``(sorted, values)``: the first place, int64, whose element is at least the value.
+searchsorted = ops.SearchSorted()
+#: The same as int32.
+searchsorted_int32 = ops.SearchSorted(ms.int32)
+#: ``(n) -> int64 [n]``: the numbers from 0 on. `n` is known at compile time.
+range_of = ops.constexpr(lambda n: Tensor(np.arange(n, dtype=np.int64)), name="mindspore_replay_range_of")
+
+_PLACES = tuple(Tensor(i, ms.int64) for i in range(5))
+
+
+def item(vector, i):
+    """Return the element ``[]`` of a vector, at a place from 0 to 4 that is known at compile time."""
+    return gather(vector, _PLACES[i], 0)
+
+
+def column(matrix, i):
+    """Return a column of a matrix, at a place from 0 to 4 that is known at compile time."""
+    return gather(matrix, _PLACES[i], 1)
