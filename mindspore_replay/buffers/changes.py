@@ -37,8 +37,8 @@ class Changes(Arguments):
         shapes = ()
         types = ()
         for i in range(len(columns)):
-            shapes = shapes + (given[i].shape,)
-            types = types + (given[i].dtype,)
+            shapes = (*shapes, given[i].shape)
+            types = (*types, given[i].dtype)
         self._check_values(columns, shapes, types, indices.shape)
         invalid = self._zero + 0
         for i in range(len(columns)):

@@ -121,13 +121,13 @@ class Insertion(Arguments):
         self._check_width(len(exp))
         given = ()
         for j in range(len(exp)):
-            given = given + (self._row(self._present[j], exp[j]),)
+            given = (*given, self._row(self._present[j], exp[j]))
         rows = self._with_zeros(given) if len(self._late) > 0 else given
         shapes = ()
         types = ()
         for row in rows:
-            shapes = shapes + (row.shape,)
-            types = types + (row.dtype,)
+            shapes = (*shapes, row.shape)
+            types = (*types, row.dtype)
         self._check_rows(shapes, types)
         return rows
 
@@ -139,9 +139,9 @@ class Insertion(Arguments):
         j = 0
         for i in range(len(shapes)):
             if i in self._late:
-                rows = rows + (ops.zeros((*lead, *shapes[i]), self.types[i]),)
+                rows = (*rows, ops.zeros((*lead, *shapes[i]), self.types[i]))
             else:
-                rows = rows + (given[j],)
+                rows = (*rows, given[j])
                 j = j + 1
         return rows
 

@@ -202,12 +202,12 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             head = head + batch[:1]
             batch = batch[1:]
         else:
-            head = head + (self._ones[i],)
+            head = (*head, self._ones[i])
         batch = head + batch
         if self._rewards[i] is None:
             return batch
         at = self._reward_at
-        return batch[:at] + (self._rewarded(i, batch),) + batch[at + 1 :]
+        return (*batch[:at], self._rewarded(i, batch), *batch[at + 1 :])
 
     def _rewarded(self, i, batch):
         """Return the source's reward for every row, or for every step that exists."""
@@ -221,20 +221,20 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         """Return sources, handles, importance weights and the other outputs of a batch."""
         batches = ()
         for i in range(len(self._twins)):
-            batches = batches + (self._batch_of(i),)
+            batches = (*batches, self._batch_of(i))
         result = ()
         for j in range(len(batches[0])):
             column = ()
             for batch in batches:
-                column = column + (batch[j],)
-            result = result + (ops.concat(column, 0),)
+                column = (*column, batch[j])
+            result = (*result, ops.concat(column, 0))
         if not self.adjustable:
-            return (self._source + self._zero,) + result
+            return (self._source + self._zero, *result)
         source, index = self._pick(self.ratios, self.random_state)
         rows = index + ops.cast(source, ms.int64) * self.sample_size
         picked = (source,)
         for column in result:
-            picked = picked + (ops.gather(column, rows, 0),)
+            picked = (*picked, ops.gather(column, rows, 0))
         return picked
 
     def _sample_graph(self, *, as_dict=False, with_indices=False):

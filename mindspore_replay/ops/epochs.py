@@ -125,5 +125,5 @@ class Pad:
         padded = ()
         for i in range(len(self.fills)):
             mask = ops.reshape(given, (self.n, *self.ones[i]))
-            padded = padded + (ops.select(mask, outputs[i], self.fills[i]),)
+            padded = (*padded, ops.select(mask, outputs[i], self.fills[i]))
         return padded

@@ -92,6 +92,6 @@ class CompositeSampleGroups:
         outputs = (mask,)
         for i in range(len(self.ones)):
             inside = ops.reshape(mask, (groups, size, *self.ones[i]))
-            outputs = outputs + (ops.select(inside, batch[i], self.zeros[i]),)
+            outputs = (*outputs, ops.select(inside, batch[i], self.zeros[i]))
         ops.assign(random_state, ops.select(ok, after, random_state))  # a failed check does not stop what follows it
         return outputs

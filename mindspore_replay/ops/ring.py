@@ -76,7 +76,7 @@ class Gather:
         """Return copies of the rows in these slots."""
         rows = ()
         for i in range(len(columns)):
-            rows = rows + (ops.cast(gather(self.views[i](columns[i]), slots, 0), self.types[i]),)
+            rows = (*rows, ops.cast(gather(self.views[i](columns[i]), slots, 0), self.types[i]))
         self.views[0].done(columns[0], rows)
         return rows
 
@@ -125,7 +125,7 @@ class SingleRow:
         """Return the row, with scalars of shape ``[]``."""
         single = ()
         for i in range(len(self.shapes)):
-            single = single + (rows[i] if len(self.shapes[i]) > 0 else self.scalar(rows[i]),)
+            single = (*single, rows[i] if len(self.shapes[i]) > 0 else self.scalar(rows[i]))
         return single
 
     def scalar(self, row):

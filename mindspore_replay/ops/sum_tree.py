@@ -69,7 +69,7 @@ class _Places:
         nodes = np.arange(level.nodes if level.nodes <= self.FEW else 1)[:, None]
         self.all_sums = Tensor(nodes * FANOUT + level.children + children, index)
         self.all_minima = Tensor(nodes * FANOUT + level.child_minima + children, index)
-        self.all_nodes = Tensor(nodes + [level.sums, level.minima], index)
+        self.all_nodes = Tensor(nodes + np.array([level.sums, level.minima]), index)
 
 
 @ms.jit_class
@@ -179,7 +179,7 @@ class CompositeTree:
         minima = ops.masked_fill(sums, sums <= 0, self.infinity)
         edges = (wraps,)
         for height in range(len(self.levels)):
-            edges = edges + ((nodes, sums),)
+            edges = (*edges, (nodes, sums))
             level = self.levels[height]
             above = ops.floor_divide(nodes, FANOUT)
             begin = ops.expand_dims(above, 1) * FANOUT

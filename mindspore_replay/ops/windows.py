@@ -74,10 +74,10 @@ class RowsDrawn:
     def __call__(self, slots, importance, ok):
         """Return the outputs."""
         handles = None if self.handles is None else self.handles.of(slots)
-        given = (handles, importance) + self.gather(self.state.columns, slots)
+        given = (handles, importance, *self.gather(self.state.columns, slots))
         outputs = ()
         for place in self.places:
-            outputs = outputs + (given[place],)
+            outputs = (*outputs, given[place])
         return outputs
 
 
@@ -112,10 +112,10 @@ class WindowsAround:
         before = ops.minimum(steps, self.rule.past)
         given = (handles, importance)
         for i in range(len(self.around)):
-            given = given + (self.around[i](slots, before, after, given_steps, transitions, goals, relabelled),)
+            given = (*given, self.around[i](slots, before, after, given_steps, transitions, goals, relabelled))
         outputs = ()
         for place in self.places:
-            outputs = outputs + (given[place],)
+            outputs = (*outputs, given[place])
         self.steps.done(self.state.steps, outputs)
         return outputs
 
@@ -366,7 +366,7 @@ class Relabel:
         else:
             new = self.rewards(outputs[self.achieved], goal, reward.shape)
         reward = ops.select(relabelled, ops.cast(new, reward.dtype), reward)
-        return outputs[: self.reward] + (reward,) + outputs[self.reward + 1 : self.count]
+        return (*outputs[: self.reward], reward, *outputs[self.reward + 1 : self.count])
 
     def rewards(self, achieved, goal, shape):
         """Return the rewards, of this shape, for goals achieved and goals."""
