@@ -149,6 +149,8 @@ class EpochReplayBuffer(Buffer):
     def minibatches(self, epochs: int = 1, *, as_dict: bool = False) -> Iterator[Any]:
         """Iterate over the batches of new epochs; only from Python.
 
+        An epoch ends with its last batch, earlier if rows are evicted or removed meanwhile, or when another is begun.
+
         In a graph, call `begin_epoch` once and `sample` as often as there are batches.
 
         Args:
@@ -163,9 +165,25 @@ class EpochReplayBuffer(Buffer):
             RuntimeError: If there are too few rows for one batch.
         """
         for _ in range(check_size(type(self).__name__, "epochs", epochs)):
-            self.begin_epoch()
-            for _ in range(max(self.batches(), 1)):
-                yield self.sample(as_dict=as_dict)
+            left, sure = self.begin_epoch().batches(), not self._late
+            while True:
+                batch = self.sample(as_dict=as_dict)
+                progress, left = self._progress(), left - 1
+                yield batch
+                sure = sure and self._progress() == progress
+                if not (left > 0 if sure else self._has_batch(progress[0][BEGUN])):
+                    break
+
+    def _progress(self) -> list[list[int]]:
+        with self._lock:
+            wait_for_work()
+            return self._calls.progress()  # type: ignore[no-any-return]
+
+    def _has_batch(self, begun: int) -> bool:
+        """Return True if the next sample is one of this epoch."""
+        with self._lock:
+            wait_for_work()
+            return self._calls.progress()[0][BEGUN] == begun and self._calls.has_batch()
 
     def as_dataset(self, *, num_parallel_workers: int = 1) -> GeneratorDataset:
         """Make a dataset of the rows that are stored now; only from Python.

@@ -273,6 +273,68 @@ def test_rows_that_come_within_an_epoch_take_part_in_the_next():
     assert sorted(joined(serials(buffer.sample()) for _ in range(4))) == list(range(8))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("last", ["drop", "pad"])
+def test_minibatches_end_with_the_epoch_if_rows_are_removed(last: str, backend: str):
+    buffer = filled(8, last=last, weighted=True, backend=backend)
+    for change in (lambda left: buffer.delete(left[:3]), lambda left: buffer.insert(rows(8, 5)), lambda left: None):
+        found: list[int] = []
+        epochs = buffer.minibatches()
+        found += serials(next(epochs))
+        left = [serial for serial in buffer_serials(buffer) if serial not in found]
+        change(left)
+        left = [serial for serial in buffer_serials(buffer) if serial in left]
+        rest = joined(serials(batch) for batch in epochs)
+        assert len(set(rest)) == len(rest) == (len(left) if last == "pad" else len(left) // 2 * 2)
+        assert set(rest) <= set(left)
+
+
+def buffer_serials(buffer: EpochReplayBuffer) -> list[int]:
+    """Return the serial numbers of the rows that can be drawn."""
+    stored = range(int(buffer.serials[0]) - int(buffer.count), int(buffer.serials[0]))
+    weights = buffer.weights.asnumpy()
+    return [serial for serial in stored if weights[serial % buffer.capacity] > 0]
+
+
+def test_minibatches_end_if_others_take_batches_or_begin_an_epoch():
+    buffer = filled(8)
+    epochs = buffer.minibatches()
+    found = serials(next(epochs)) + serials(buffer.with_sample_size(4).sample())
+    found += joined(serials(batch) for batch in epochs)
+    assert sorted(found) == list(range(8))
+    epochs = buffer.minibatches()
+    next(epochs)
+    buffer.begin_epoch()
+    assert list(epochs) == []
+    epochs = buffer.minibatches()
+    next(epochs)
+    buffer.begin_epoch().sample()
+    assert list(epochs) == []
+
+
+def test_minibatches_have_the_rows_that_are_completed_meanwhile():
+    def complete(handles: Any) -> None:
+        buffer.update(handles, {"score": np.ones(len(handles), np.float32)})
+
+    def make() -> EpochReplayBuffer:
+        buffer = EpochReplayBuffer(
+            2, 8, [(), ()], ["int32", "float32"], names=["number", "score"], late=["score"], seed=3
+        )
+        buffer.insert([np.arange(8, dtype=np.int32)])
+        return buffer
+
+    buffer = make()
+    complete(np.arange(8))
+    order = joined(number.tolist() for number, _ in buffer.minibatches())
+    buffer = make()
+    complete(order[:2])
+    found = []
+    for number, _ in buffer.minibatches():
+        found += number.tolist()
+        complete(order[4:8])
+    assert found == order[:2] + order[4:8]
+
+
 def test_learners_share_out_the_batches():
     learners = [filled(23, capacity=30, rank=rank, world=3) for rank in range(3)]
     epochs = [[serials(batch) for batch in learner.minibatches(2)] for learner in learners]
