@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,6 +100,7 @@ class EpochReplayBuffer(Buffer):
             num_envs=num_envs, seed=seed, storage=storage, backend=backend,
         )  # fmt: skip
         self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
+        self._datasets = count()  # made so far
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]
 
@@ -190,7 +192,8 @@ class EpochReplayBuffer(Buffer):
 
         Each pass over it is an epoch of its own, apart from that of `sample`: each row once, in a new order; with
         `world` learners, as many rows for each, and up to ``world - 1`` rows are left out. Batch it with its method
-        ``batch``. Nothing may be inserted while it is iterated over.
+        ``batch``. Nothing may be inserted while it is iterated over. Each dataset has orders of its own; learners with
+        one seed that make as many have the same, and so disjoint rows.
 
         Args:
             num_parallel_workers (int): Workers that read rows; several are processes. Default: ``1``.
@@ -214,7 +217,8 @@ class EpochReplayBuffer(Buffer):
                 slots = slots[arrays["weights"][slots] > 0]
             types = self.columns.numpy_types
             stored = [array for key, array in arrays.items() if key.startswith("column.")]
-            seed = [*arrays["random_state"].view(np.uint64).tolist(), int(arrays["epoch"][BEGUN])]
+            now = int(arrays["epoch"][BEGUN]), int(arrays["serials"][0]), next(self._datasets)
+            seed = [*arrays["random_state"].view(np.uint64).tolist(), *now]
         columns = [array.view(dtype) if dtype == np.bool_ else array for array, dtype in zip(stored, types)]
         names = self.names or [f"column_{i}" for i in range(len(columns))]
         return dataset_of(Rows(columns, slots), Epochs(len(slots), self.rank, self.world, seed), names, workers)

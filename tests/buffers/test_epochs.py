@@ -470,6 +470,24 @@ def test_datasets_of_several_learners_have_no_row_in_common():
     assert len(set(joined(found))) == 6
 
 
+def test_each_dataset_has_orders_of_its_own():
+    buffer = filled(8)
+
+    def order() -> list[int]:
+        dataset = buffer.as_dataset()
+        found = [int(row["number"]) - 1 for row in dataset.create_dict_iterator(num_epochs=1, output_numpy=True)]
+        oldest = int(buffer.serials[0]) - 8
+        return [serial - oldest for serial in found]
+
+    orders = [order(), order()]
+    for _ in range(2):
+        buffer.insert(rows(int(buffer.serials[0]), 8))
+        state, buffer = buffer.state_dict(), make()  # a restart between two rollouts
+        buffer.load_state_dict(state)
+        orders.append(order())
+    assert len(set(map(tuple, orders))) == len(orders)
+
+
 def test_errors_of_datasets():
     with pytest.raises(RuntimeError, match="'as_dataset' needs a buffer of single rows"):
         EpochReplayBuffer(2, 12, [()], ["int32"], 3).as_dataset()
