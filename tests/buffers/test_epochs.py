@@ -446,6 +446,21 @@ def test_another_sample_size_prefetch_and_a_mixture():
     assert sorted(serial for serial in found if serial < 100) == list(range(8))
 
 
+def test_a_mixture_of_epochs_has_as_many_rows_as_its_batches_need():
+    padded = MixedReplay([(filled(n, last="pad"), 0.5) for n in (1, 8)], sample_size=4)
+    assert bool(padded.can_sample())
+    _, mask, number, _ = padded.sample()
+    assert mask.tolist() == [True, False, True, True]
+    assert (number.asnumpy() > 0).tolist() == mask.tolist()
+    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA, seed=0).insert(rows(100, 8))
+    shared = MixedReplay([(uniform, 0.5), (filled(3, world=2), 0.5)], sample_size=4)
+    before = uniform.state_dict()["random_state"]
+    assert not bool(shared.can_sample())
+    with pytest.raises(RuntimeError, match="source 1 must have 4 eligible rows"):
+        shared.sample()
+    assert (uniform.state_dict()["random_state"] == before).all()  # none was drawn from
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_dataset_gives_each_row_once_an_epoch(workers: int):
     buffer = filled(20, capacity=16, weighted=True)
