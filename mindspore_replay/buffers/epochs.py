@@ -203,7 +203,7 @@ class EpochReplayBuffer(Buffer):
 
         Raises:
             TypeError: If a column is bfloat16, which datasets cannot hold.
-            RuntimeError: If the buffer has sequences or views.
+            RuntimeError: If the buffer has sequences or views, or fewer rows than learners.
         """
         name = type(self).__name__
         if self.has_episodes:
@@ -215,6 +215,11 @@ class EpochReplayBuffer(Buffer):
             slots = (int(arrays["head"]) + np.arange(int(arrays["count"]))) % self.capacity
             if self.weighted:
                 slots = slots[arrays["weights"][slots] > 0]
+            if len(slots) < self.world:
+                raise RuntimeError(
+                    f"For '{name}', 'as_dataset' needs a row that can be drawn for each of world={self.world} "
+                    f"learners, but got {len(slots)}."
+                )
             types = self.columns.numpy_types
             stored = [array for key, array in arrays.items() if key.startswith("column.")]
             now = int(arrays["epoch"][BEGUN]), int(arrays["serials"][0]), next(self._datasets)

@@ -563,6 +563,11 @@ def test_errors_of_datasets():
         EpochReplayBuffer(2, 12, [()], ["int32"], 3).as_dataset()
     with pytest.raises(TypeError, match="'as_dataset' needs columns of other types than bfloat16"):
         EpochReplayBuffer(2, 12, [()], ["bfloat16"]).as_dataset()
+    buffer = filled(3, sample_size=1, weighted=True, world=3)
+    assert buffer.as_dataset().get_dataset_size() == 1
+    buffer.delete(1)
+    with pytest.raises(RuntimeError, match="needs a row that can be drawn for each of world=3 learners, but got 2"):
+        buffer.as_dataset()
 
 
 def test_a_configuration():
