@@ -496,7 +496,10 @@ def test_another_sample_size_takes_from_the_same_queue():
     other = queue.with_sample_size(3)
     assert numbers(other.sample()) == [0, 1, 2]
     assert numbers(queue.sample()) == [3, 4]
-    assert numbers(other.sample()) == [5, 6, 7]
+    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA).insert(rows(100, 8))
+    mixture = MixedReplay([(other, 0.25), (uniform.with_sample_size(1), 0.75)], sample_size=4)
+    assert [number for number in numbers(mixture.sample()) if number < 100] == [5]
+    assert numbers(queue.sample()) == [6, 7]
 
 
 def test_prefetch_draws_in_order():
