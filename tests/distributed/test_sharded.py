@@ -427,7 +427,7 @@ SEES = {
     "limiter": lambda replay, _: limited(replay).limiter.inserted == 0,
 }
 #: Methods that neither read nor change stored rows.
-OTHERS = {"add", "insert", "writer", "close", "deaths", "timeouts", "turn_to_sample"}
+OTHERS = {"add", "insert", "writer", "close", "deaths", "timeouts", "turn_to_sample", "with_sample_size"}
 
 
 def saved(replay: ShardedReplay) -> list[Path]:
