@@ -239,6 +239,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
         """Make a buffer on the same rows, with the same Parameters, lock and limiter, for another sample size.
 
+        A limiter that is set afterwards is that of one of the two only.
+
         Args:
             sample_size (int): Rows of one sample.
 

@@ -12,6 +12,7 @@ from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
 from ..store import library, state
 from ..store.checks import no_room
+from ..store.epochs import has_batch, progress
 from ..store.inputs import as_values, bad_version, check_length, ends_of, too_long
 from ..store.options import Options
 from ..store.random import ALL_ROWS
@@ -205,8 +206,11 @@ class CompiledCalls(nn.Cell):
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
-        arrays = {name: self._parameters[name].asnumpy() for name in ("head", "count", "weights", "use_counts")}
-        return state.room(self._options, arrays)
+        return state.room(self._options, self._arrays("head", "count", "weights", "use_counts"))
+
+    def _arrays(self, *names: str) -> dict[str, np.ndarray]:
+        """Return copies of the state, as far as the buffer has these Parameters."""
+        return {name: self._parameters[name].asnumpy() for name in names if name in self._parameters}
 
     def _no_room(self, rows: int) -> RuntimeError:
         return no_room(self._options.cls_name, rows, self.room(), self._options.capacity)
@@ -276,6 +280,15 @@ class CompiledCalls(nn.Cell):
     def begin_epoch(self) -> None:
         """End the epoch in progress, as `Store.begin_epoch` does."""
         self._begin_epoch()
+
+    def progress(self) -> list[list[int]]:
+        """Return the numbers of `Store.progress`."""
+        return progress(self._arrays("epoch", "serials", "counts"))
+
+    def has_batch(self) -> bool:
+        """Return True if the epoch in progress has another batch."""
+        options, arrays = self._options, self._arrays("epoch", "serials", "head", "count", "weights")
+        return has_batch(options.epochs, options.plan.n, options.capacity, arrays)
 
     def reset(self) -> None:
         """Remove all rows."""

@@ -144,9 +144,12 @@ class Drawing(Arguments):
 
     def turn_to_sample(self, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
         """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
-        if self.limiter is None:
-            return contextlib.nullcontext()
-        return self.limiter.sampling_unless(stop, self.sample_size)
+        return self.limiter.sampling_unless(stop, self.sample_size) if self._waits else contextlib.nullcontext()
+
+    @property
+    def _waits(self) -> bool:
+        """True if calls from Python wait for the limiter."""
+        return self.limiter is not None
 
     @property
     def runs_graphs(self) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,6 +100,7 @@ class EpochReplayBuffer(Buffer):
             num_envs=num_envs, seed=seed, storage=storage, backend=backend,
         )  # fmt: skip
         self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
+        self._datasets = count()  # made so far
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]
 
@@ -149,6 +151,8 @@ class EpochReplayBuffer(Buffer):
     def minibatches(self, epochs: int = 1, *, as_dict: bool = False) -> Iterator[Any]:
         """Iterate over the batches of new epochs; only from Python.
 
+        An epoch ends with its last batch, earlier if rows are evicted or removed meanwhile, or when another is begun.
+
         In a graph, call `begin_epoch` once and `sample` as often as there are batches.
 
         Args:
@@ -163,16 +167,33 @@ class EpochReplayBuffer(Buffer):
             RuntimeError: If there are too few rows for one batch.
         """
         for _ in range(check_size(type(self).__name__, "epochs", epochs)):
-            self.begin_epoch()
-            for _ in range(max(self.batches(), 1)):
-                yield self.sample(as_dict=as_dict)
+            left, sure = self.begin_epoch().batches(), not self._late
+            while True:
+                batch = self.sample(as_dict=as_dict)
+                progress, left = self._progress(), left - 1
+                yield batch
+                sure = sure and self._progress() == progress
+                if not (left > 0 if sure else self._has_batch(progress[0][BEGUN])):
+                    break
+
+    def _progress(self) -> list[list[int]]:
+        with self._lock:
+            wait_for_work()
+            return self._calls.progress()  # type: ignore[no-any-return]
+
+    def _has_batch(self, begun: int) -> bool:
+        """Return True if the next sample is one of this epoch."""
+        with self._lock:
+            wait_for_work()
+            return self._calls.progress()[0][BEGUN] == begun and self._calls.has_batch()
 
     def as_dataset(self, *, num_parallel_workers: int = 1) -> GeneratorDataset:
         """Make a dataset of the rows that are stored now; only from Python.
 
         Each pass over it is an epoch of its own, apart from that of `sample`: each row once, in a new order; with
         `world` learners, as many rows for each, and up to ``world - 1`` rows are left out. Batch it with its method
-        ``batch``. Nothing may be inserted while it is iterated over.
+        ``batch``. Nothing may be inserted while it is iterated over. Each dataset has orders of its own; learners with
+        one seed that make as many have the same, and so disjoint rows.
 
         Args:
             num_parallel_workers (int): Workers that read rows; several are processes. Default: ``1``.
@@ -182,7 +203,7 @@ class EpochReplayBuffer(Buffer):
 
         Raises:
             TypeError: If a column is bfloat16, which datasets cannot hold.
-            RuntimeError: If the buffer has sequences or views.
+            RuntimeError: If the buffer has sequences or views, or fewer rows than learners.
         """
         name = type(self).__name__
         if self.has_episodes:
@@ -194,9 +215,15 @@ class EpochReplayBuffer(Buffer):
             slots = (int(arrays["head"]) + np.arange(int(arrays["count"]))) % self.capacity
             if self.weighted:
                 slots = slots[arrays["weights"][slots] > 0]
+            if len(slots) < self.world:
+                raise RuntimeError(
+                    f"For '{name}', 'as_dataset' needs a row that can be drawn for each of world={self.world} "
+                    f"learners, but got {len(slots)}."
+                )
             types = self.columns.numpy_types
             stored = [array for key, array in arrays.items() if key.startswith("column.")]
-            seed = [*arrays["random_state"].view(np.uint64).tolist(), int(arrays["epoch"][BEGUN])]
+            now = int(arrays["epoch"][BEGUN]), int(arrays["serials"][0]), next(self._datasets)
+            seed = [*arrays["random_state"].view(np.uint64).tolist(), *now]
         columns = [array.view(dtype) if dtype == np.bool_ else array for array, dtype in zip(stored, types)]
         names = self.names or [f"column_{i}" for i in range(len(columns))]
         return dataset_of(Rows(columns, slots), Epochs(len(slots), self.rank, self.world, seed), names, workers)

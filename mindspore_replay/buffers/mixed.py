@@ -267,9 +267,9 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         with self._turns(), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
-                if twin.eligible() < twin.sample_size:
+                if twin.eligible() < twin.options.fewest:
                     raise RuntimeError(
-                        f"For '{type(self).__name__}', source {i} must have {twin.sample_size} eligible rows. Wait "
+                        f"For '{type(self).__name__}', source {i} must have {twin.options.fewest} eligible rows. Wait "
                         "until can_sample() is true."
                     )
             batch = self._draw_now()
@@ -281,7 +281,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         stack = contextlib.ExitStack()
         with stack:
             for source, twin in zip(self.sources, self._twins):
-                if source.limiter is not None:
+                if source._waits:
                     stack.enter_context(source.limiter.sampling(twin.sample_size))
             return stack.pop_all()
 
@@ -316,7 +316,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
     @staticmethod
     def _can_give(source: Any, twin: Any) -> bool:
         allowed = source.limiter is None or source.limiter.lets_sample(twin.sample_size)
-        return allowed and twin.eligible() >= twin.sample_size
+        return allowed and twin.eligible() >= twin.options.fewest
 
     def _update_graph(self, source, indices, priorities):
         ok = self._known_sources(source, indices)

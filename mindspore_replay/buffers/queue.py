@@ -177,6 +177,7 @@ class ReplayQueue(Buffer):
 
     @property
     def _waits(self) -> bool:
+        """True if calls wait; without, they fail with a RuntimeError."""
         return self.limiter.timeout != 0  # type: ignore[no-any-return]
 
     def _sample_graph(self, *, as_dict=False, with_indices=False):

@@ -78,8 +78,9 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
 
     Args:
         config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default,
-            ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"``, ``"episode"``, ``"reservoir"`` or
-            ``"elastic"``. With one of the first two, `priority` (bool), if given, decides between them.
+            ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"``, ``"episode"``, ``"reservoir"``,
+            ``"elastic"``, ``"queue"`` or ``"epochs"``. With one of the first two, `priority` (bool), if given,
+            decides between them.
 
     Returns:
         type: The class.

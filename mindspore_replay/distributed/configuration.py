@@ -1,7 +1,7 @@
 """The configuration of a sharded buffer: that of one buffer, and the settings of the shards."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..buffers.base import Buffer
 from ..buffers.elastic import ElasticReplayBuffer
@@ -82,27 +82,39 @@ def _limited(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, LIMITER: None, "limiter": limits}
 
 
-def sample_size_of(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], shard: Buffer) -> int:
-    """Return the rows of one sample of all shards.
+class SampleSizes(NamedTuple):
+    """The sizes that a sample of all shards may have.
+
+    Attributes:
+        most (int): The largest.
+        shards (int): Number of shards.
+        capacity (int): Rows of all shards together.
+    """
+
+    most: int
+    shards: int
+    capacity: int
+
+    def checked(self, size: Any) -> int:
+        """Return a sample size; raise a TypeError if it is no int, or a ValueError if it is outside the range."""
+        size = check_size(_NAME, "sample_size", size)
+        if size > self.most:
+            raise ValueError(
+                f"For '{_NAME}', 'sample_size' must be at most {self.most}, what {self.shards} shards of "
+                f"capacity={self.capacity} rows together can give, but got {size}."
+            )
+        return size
+
+
+def sample_sizes(configs: Sequence[Mapping[str, Any]], shard: Buffer) -> SampleSizes:
+    """Return the sizes that a sample may have.
 
     Args:
-        config (Mapping): The configuration.
-        configs (Sequence[Mapping]): That of each shard.
+        configs (Sequence[Mapping]): The configuration of each shard.
         shard (Buffer): The smallest shard's buffer.
-
-    Raises:
-        TypeError: If it is no int.
-        ValueError: If the shards together can never hold so many rows.
     """
-    size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
     capacity = sum(own.get("capacity") or own["replay_buffer_size"] for own in configs)
-    most = capacity - len(configs) * (shard.capacity - shard.options.most_starts)
-    if size > most:
-        raise ValueError(
-            f"For '{_NAME}', 'sample_size' must be at most {most}, what {len(configs)} shards of capacity={capacity} "
-            f"rows together can give, but got {size}."
-        )
-    return size
+    return SampleSizes(capacity - len(configs) * (shard.capacity - shard.options.most_starts), len(configs), capacity)
 
 
 def schema_of(buffer: Buffer) -> Schema:

@@ -73,6 +73,10 @@ class Batches:
         self._steady = False
         self._outputs: tuple[Callable[[], np.ndarray], ...] | None = None
 
+    def resized(self, n: int) -> "Batches":
+        """Return an object that draws batches of n rows, with the same randomness."""
+        return Batches(self.exchange, self.plan._replace(n=n), self._types, self._has_handles, self.rng)
+
     def draw(self, beta: float) -> list[Tensor]:
         """Draw a batch; rows that a shard does not deliver in time are drawn from the others.
 

@@ -25,7 +25,9 @@ class Exchange:
 
     Attributes:
         samples (int): Batches drawn.
+        sampled (int): Rows in them.
         inserted (int): Rows inserted, as reported.
+        dead_handles (int): Handles skipped by `update_priorities`.
         clock (int): The learner's clock.
         largest (float): Largest priority in any shard.
         takes_back (bool): Whether to withdraw unused quotas with the next request, since a writer is blocked.
@@ -35,7 +37,7 @@ class Exchange:
     def __init__(self, links: Links, limiter: RateLimiter | None, beta: float | None) -> None:
         self.links, self.limiter = links, limiter
         self._first_beta = self.beta = beta
-        self.samples = self.inserted = self.clock = 0
+        self.samples = self.sampled = self.inserted = self.dead_handles = self.clock = 0
         self.largest = 1.0
         self.takes_back = self.outdated = False
         self._turn = 0
@@ -43,7 +45,8 @@ class Exchange:
 
     def memo(self) -> dict[str, Any]:
         """Return the learner's state, from which a later learner resumes."""
-        memo: dict[str, Any] = {"samples": self.samples, "clock": self.clock, "largest": self.largest}
+        names = "samples", "sampled", "clock", "largest"
+        memo: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.beta is not None:
             memo["beta"] = self.beta
         if self.limiter is not None:
@@ -54,7 +57,8 @@ class Exchange:
     def resume(self, memo: Mapping[str, Any]) -> None:
         """Resume from the state of an earlier learner, and request reports from all shards."""
         if memo:
-            self.samples, self.clock, self.largest = memo["samples"], memo["clock"], memo["largest"]
+            self.samples, self.sampled = memo["samples"], memo["sampled"]
+            self.clock, self.largest = memo["clock"], memo["largest"]
             self.beta = memo.get("beta")
             if self.limiter is not None and "counts" in memo:
                 overwrite(self.limiter.counts, np.array(memo["counts"]))

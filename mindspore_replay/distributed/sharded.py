@@ -1,6 +1,7 @@
 """A buffer whose rows are in several processes, for one learner."""
 
 import contextlib
+import copy
 import logging
 import threading
 import time
@@ -21,7 +22,7 @@ from ..store.limits import Wait
 from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics
-from .configuration import sample_size_of, schema_of, setups, shard_configs, split, template
+from .configuration import sample_sizes, schema_of, setups, shard_configs, split, template
 from .drawing import Batches
 from .exchange import Exchange
 from .handles import MOST_SHARDS
@@ -130,7 +131,8 @@ class ShardedReplay:
         in_flight = check_size(_NAME, "in_flight", settings.get("in_flight", 2))
         configs = shard_configs(config, self.num_shards)
         smallest = template(configs[-1])
-        self.sample_size = sample_size_of(config, configs, smallest)
+        self._sizes = sample_sizes(configs, smallest)
+        self.sample_size = self._sizes.checked(config.get("sample_size", 1))
         if smallest.limiter is not None:
             smallest.limiter.check_sizes(batch, self.sample_size)
         self._ray = connect()
@@ -138,7 +140,6 @@ class ShardedReplay:
         parts = setups(smallest, configs)
         self._links = Links(actors(parts, settings, resume), seconds)
         self._turn = count()
-        self._dead_handles = 0
         self._drawing = threading.RLock()
         try:
             self.capacity = sum(part.options.capacity for part in parts)
@@ -182,6 +183,29 @@ class ShardedReplay:
             limiter.check_sizes(self._writers.batch, self.sample_size)
         self._settle()  # earlier insertions do not count for the new limiter
         self._exchange.limiter = limiter
+
+    def with_sample_size(self, sample_size: int) -> "ShardedReplay":
+        """Return an object for the same shards, with the same writers, limiter and counts, for another sample size.
+
+        Closing either closes the shards.
+
+        Args:
+            sample_size (int): Rows of one sample.
+
+        Returns:
+            ShardedReplay: The object.
+
+        Raises:
+            TypeError: If `sample_size` is no int.
+            ValueError: If it is not positive, or larger than any possible sample; if the limiter's `error_buffer` is
+                too small for it.
+        """
+        size = self._sizes.checked(sample_size)
+        if self.limiter is not None:
+            self.limiter.check_sizes(self._writers.batch, size)
+        made = copy.copy(self)
+        vars(made).update(sample_size=size, _batches=self._batches.resized(size))
+        return made
 
     # Rows in.
 
@@ -273,6 +297,7 @@ class ShardedReplay:
             with contextlib.nullcontext() if limiter is None else limiter.sampling(self.sample_size, timeout=0.0):
                 batch = self._batches.draw(given)
             exchange.samples += 1
+            exchange.sampled += self.sample_size
             if exchange.beta is not None:
                 exchange.beta = min(exchange.beta + self._batches.plan.beta_step, 1.0)
             exchange.regulate()
@@ -355,7 +380,7 @@ class ShardedReplay:
         self._writers.land()
         answers = self._exchange.call("update_priorities", handles, (np.broadcast_to(given, handles.shape),))
         dead = _invalid(handles, answers)
-        self._dead_handles += dead
+        self._exchange.dead_handles += dead
         return Tensor(dead, ms.int32)
 
     def update(self, indices: Any, values: Any) -> Tensor:
@@ -493,17 +518,13 @@ class ShardedReplay:
         parts = self._links.ask({link: link.actor.statistics.remote for link in self._links.alive()})
         whole = added_up({link.number: part for link, part in parts.items()})
         own: dict[str, Any] = {
-            "capacity": self.capacity, "inserted": self._exchange.inserted, "sampled": self._sampled,
+            "capacity": self.capacity, "inserted": self._exchange.inserted, "sampled": self._exchange.sampled,
             "shards": self.num_shards, "shards_alive": len(parts), "shard_deaths": self.deaths,
             "shard_timeouts": self.timeouts,
         }  # fmt: skip
         if self.prioritized:
-            own |= {"beta": self._exchange.beta, "dead_handles": self._dead_handles}
+            own |= {"beta": self._exchange.beta, "dead_handles": self._exchange.dead_handles}
         return Statistics(whole.values | own, whole.histograms)
-
-    @property
-    def _sampled(self) -> int:
-        return self._exchange.samples * self.sample_size
 
     @property
     def deaths(self) -> int:
@@ -533,7 +554,7 @@ class ShardedReplay:
         return (
             f"ShardedReplay(num_shards={self.num_shards}, answering={sum(link.answers for link in self._links.all)}, "
             f"capacity={self.capacity}, sample_size={self.sample_size}, inserted={self._exchange.inserted}, "
-            f"on_their_way={self._writers.on_their_way}, sampled={self._sampled}, limiter={self.limiter})"
+            f"on_their_way={self._writers.on_their_way}, sampled={self._exchange.sampled}, limiter={self.limiter})"
         )
 
     def __enter__(self) -> "ShardedReplay":

@@ -1,6 +1,6 @@
 """Epochs: each row once, in an order that is a keyed permutation of positions; csrc/core/epochs.h draws them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -41,15 +41,43 @@ class EpochRule(NamedTuple):
 
 def order_of(key: int, size: int) -> Iterator[int]:
     """Iterate over the positions ``[0, size)`` in the order of a key."""
+    for rows in _orders(key, size, 0, _AT_ONCE):
+        yield from rows.tolist()
+
+
+def _orders(key: int, size: int, begin: int, at_once: int) -> Iterator[np.ndarray]:
+    """Iterate over the order from a position on, in arrays of at most `at_once`, int64."""
     bits = max(size - 1, 0).bit_length()
     mask, shift = np.uint64((1 << bits) - 1), np.uint64((bits + 1) // 2)
     numbers = random_bits(key, np.arange(2 * ROUNDS))
-    for begin in range(0, 1 << bits, _AT_ONCE):
-        x = np.arange(begin, min(begin + _AT_ONCE, 1 << bits), dtype=np.uint64)
+    for first in range(begin, 1 << bits, at_once):
+        x = np.arange(first, min(first + at_once, 1 << bits), dtype=np.uint64)
         for factor, term in zip(numbers[::2] | np.uint64(1), numbers[1::2]):
             x = (x * factor + term) & mask
             x ^= x >> shift
-        yield from x[x < size].tolist()
+        yield x[x < size].astype(np.int64)
+
+
+def progress(arrays: Mapping[str, np.ndarray]) -> list[list[int]]:
+    """Return numbers of a buffer that change with each sample, insertion and removal: first the state of the epoch."""
+    return [arrays[name].tolist() for name in ("epoch", "serials", "counts") if name in arrays]
+
+
+def has_batch(rule: EpochRule | None, n: int, capacity: int, arrays: Mapping[str, np.ndarray]) -> bool:
+    """Return True if the epoch in progress has another batch of n rows for each learner. Cost O(n), as a sample."""
+    assert rule is not None
+    epoch, weights = arrays["epoch"], arrays.get("weights")
+    head, count, inserted = (int(arrays[name].flat[0]) for name in ("head", "count", "serials"))
+    left = 1 if rule.pad else n * rule.world
+    for rows in _orders(int(epoch[KEY]), int(epoch[SIZE]), int(epoch[POSITION]), min(2 * left + 64, _AT_ONCE)):
+        behind = inserted - epoch[FIRST] - rows
+        stored = behind <= count
+        if weights is not None:
+            stored &= weights[(head + count - behind) % capacity] > 0
+        left -= np.count_nonzero(stored)
+        if left <= 0:
+            return True
+    return False
 
 
 def check_epoch(cls_name: str, capacity: int, epoch: np.ndarray) -> None:

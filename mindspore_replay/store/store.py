@@ -10,7 +10,7 @@ import numpy as np
 
 from . import library, state
 from .call import Array, Call, kept
-from .epochs import SIZE
+from .epochs import SIZE, has_batch, progress
 from .inputs import as_handles, as_priority, as_values, as_versions, check_length, is_vector
 from .insertion import Insertion
 from .options import Options
@@ -408,6 +408,14 @@ class Store:
         """End the epoch in progress: the next sample begins another."""
         with self.kernels_kept_out():
             self.arrays["epoch"][SIZE] = 0
+
+    def progress(self) -> list[list[int]]:
+        """Return numbers that change with each sample, insertion and removal: first the state of the epoch."""
+        return progress(self.arrays)
+
+    def has_batch(self) -> bool:
+        """Return True if the epoch in progress has another batch."""
+        return has_batch(self.options.epochs, self.options.plan.n, self.options.capacity, self.arrays)
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""

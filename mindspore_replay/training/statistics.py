@@ -54,7 +54,8 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
         state (Mapping[str, numpy.ndarray]): A buffer's `state_dict`; columns are not needed.
 
     Returns:
-        Statistics: The available statistics. A buffer without weights has neither use counts nor staleness.
+        Statistics: The available statistics. A buffer without weights has neither use counts nor staleness,
+            and its `sampled` counts the padding of epochs too.
     """
     rows = int(state["count"])
     inserted, base = (int(serial) for serial in state["serials"])

@@ -1,7 +1,7 @@
 """EpochReplayBuffer: each stored row once an epoch, in a fresh random order."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +244,10 @@ def test_minibatches_give_each_row_once_an_epoch(backend: str):
     epochs = [joined(batches[4 * i : 4 * i + 4]) for i in range(3)]
     assert all(sorted(epoch) == list(range(8)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
+    minibatches = buffer.minibatches(epochs=1)
+    next(minibatches)
+    buffer.insert(rows(8, 8))  # all rows of the epoch are evicted
+    assert list(minibatches) == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -271,6 +275,119 @@ def test_rows_that_come_within_an_epoch_take_part_in_the_next():
     rest = serials(buffer.sample()) + serials(buffer.sample())
     assert sorted(first + rest) == list(range(6))
     assert sorted(joined(serials(buffer.sample()) for _ in range(4))) == list(range(8))
+
+
+@pytest.mark.parametrize("last", ["drop", "pad"])
+def test_minibatches_end_with_the_epoch_if_rows_are_removed(last: str):
+    buffer = filled(8, last=last, weighted=True)
+    for change in (lambda left: buffer.delete(left[:3]), lambda left: buffer.insert(rows(8, 5)), lambda left: None):
+        found: list[int] = []
+        epochs = buffer.minibatches()
+        found += serials(next(epochs))
+        left = [serial for serial in buffer_serials(buffer) if serial not in found]
+        change(left)
+        left = [serial for serial in buffer_serials(buffer) if serial in left]
+        rest = joined(serials(batch) for batch in epochs)
+        assert len(set(rest)) == len(rest) == (len(left) if last == "pad" else len(left) // 2 * 2)
+        assert set(rest) <= set(left)
+
+
+def buffer_serials(buffer: EpochReplayBuffer) -> list[int]:
+    """Return the serial numbers of the rows that can be drawn."""
+    stored = range(int(buffer.serials[0]) - int(buffer.count), int(buffer.serials[0]))
+    weights = buffer.weights.asnumpy()
+    return [serial for serial in stored if weights[serial % buffer.capacity] > 0]
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.just(("nothing",)),
+        st.tuples(st.just("insert"), st.integers(1, 4)),
+        st.tuples(st.just("delete"), st.integers(0, 10)),
+        st.just(("reload",)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def counted(buffer: EpochReplayBuffer) -> Iterator[Any]:
+    """Wrong minibatches: as many as there are when the epoch begins."""
+    for _ in range(buffer.begin_epoch().batches()):
+        yield buffer.sample()
+
+
+def check_minibatches(
+    changes: Sequence[tuple[Any, ...]], minibatches: Callable[[EpochReplayBuffer], Iterator[Any]], last: str = "pad"
+) -> None:
+    """Change a buffer behind each batch, and check that each row that stays is delivered once, and none twice."""
+    buffer = filled(11, capacity=11, last=last, weighted=True)
+    staying, found = set(range(11)), list[int]()
+    for batch, change in zip(minibatches(buffer), itertools.chain(changes, itertools.repeat(("nothing",)))):
+        found += serials(batch)
+        if change[0] == "insert":
+            buffer.insert(rows(int(buffer.serials[0]), change[1]))
+        elif change[0] == "delete":
+            buffer.delete(int(buffer.serials[0]) - 1 - change[1])
+        elif change[0] == "reload":
+            buffer.load_state_dict(buffer.state_dict())
+        staying &= set(buffer_serials(buffer))
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(range(11))
+    assert len(staying - set(found)) < (1 if last == "pad" else buffer.sample_size)
+
+
+@pytest.mark.parametrize("last", ["drop", "pad"])
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@given(changes=CHANGES)
+def test_minibatches_of_a_buffer_that_changes(last: str, changes: list[tuple[Any, ...]]):
+    check_minibatches(changes, EpochReplayBuffer.minibatches, last)
+
+
+@pytest.mark.parametrize("changes", [[("insert", 4)] * 2, [("delete", place) for place in range(5)]])
+def test_wrong_minibatches_are_rejected(changes: list[tuple[Any, ...]]):
+    check_minibatches(changes, EpochReplayBuffer.minibatches)
+    with pytest.raises(AssertionError):
+        check_minibatches(changes, counted)
+
+
+def test_minibatches_end_if_others_take_batches_or_begin_an_epoch():
+    buffer = filled(8)
+    epochs = buffer.minibatches()
+    found = serials(next(epochs)) + serials(buffer.with_sample_size(4).sample())
+    found += joined(serials(batch) for batch in epochs)
+    assert sorted(found) == list(range(8))
+    epochs = buffer.minibatches()
+    next(epochs)
+    buffer.begin_epoch()
+    assert list(epochs) == []
+    epochs = buffer.minibatches()
+    next(epochs)
+    buffer.begin_epoch().sample()
+    assert list(epochs) == []
+
+
+def test_minibatches_have_the_rows_that_are_completed_meanwhile():
+    def complete(handles: Any) -> None:
+        buffer.update(handles, {"score": np.ones(len(handles), np.float32)})
+
+    def make() -> EpochReplayBuffer:
+        buffer = EpochReplayBuffer(
+            2, 8, [(), ()], ["int32", "float32"], names=["number", "score"], late=["score"], seed=3
+        )
+        buffer.insert([np.arange(8, dtype=np.int32)])
+        return buffer
+
+    buffer = make()
+    complete(np.arange(8))
+    order = joined(number.tolist() for number, _ in buffer.minibatches())
+    buffer = make()
+    complete(order[:2])
+    found = []
+    for number, _ in buffer.minibatches():
+        found += number.tolist()
+        complete(order[4:8])
+    assert found == order[:2] + order[4:8]
 
 
 def test_learners_share_out_the_batches():
@@ -384,6 +501,21 @@ def test_another_sample_size_prefetch_and_a_mixture():
     assert sorted(serial for serial in found if serial < 100) == list(range(8))
 
 
+def test_a_mixture_of_epochs_has_as_many_rows_as_its_batches_need():
+    padded = MixedReplay([(filled(n, last="pad"), 0.5) for n in (1, 8)], sample_size=4)
+    assert bool(padded.can_sample())
+    _, mask, number, _ = padded.sample()
+    assert mask.tolist() == [True, False, True, True]
+    assert (number.asnumpy() > 0).tolist() == mask.tolist()
+    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA, seed=0).insert(rows(100, 8))
+    shared = MixedReplay([(uniform, 0.5), (filled(3, world=2), 0.5)], sample_size=4)
+    before = uniform.state_dict()["random_state"]
+    assert not bool(shared.can_sample())
+    with pytest.raises(RuntimeError, match="source 1 must have 4 eligible rows"):
+        shared.sample()
+    assert (uniform.state_dict()["random_state"] == before).all()  # none was drawn from
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_dataset_gives_each_row_once_an_epoch(workers: int):
     buffer = filled(20, capacity=16, weighted=True)
@@ -408,11 +540,34 @@ def test_datasets_of_several_learners_have_no_row_in_common():
     assert len(set(joined(found))) == 6
 
 
+def test_each_dataset_has_orders_of_its_own():
+    buffer = filled(8)
+
+    def order() -> list[int]:
+        dataset = buffer.as_dataset()
+        found = [int(row["number"]) - 1 for row in dataset.create_dict_iterator(num_epochs=1, output_numpy=True)]
+        oldest = int(buffer.serials[0]) - 8
+        return [serial - oldest for serial in found]
+
+    orders = [order(), order()]
+    for _ in range(2):
+        buffer.insert(rows(int(buffer.serials[0]), 8))
+        state, buffer = buffer.state_dict(), make()  # a restart between two rollouts
+        buffer.load_state_dict(state)
+        orders.append(order())
+    assert len(set(map(tuple, orders))) == len(orders)
+
+
 def test_errors_of_datasets():
     with pytest.raises(RuntimeError, match="'as_dataset' needs a buffer of single rows"):
         EpochReplayBuffer(2, 12, [()], ["int32"], 3).as_dataset()
     with pytest.raises(TypeError, match="'as_dataset' needs columns of other types than bfloat16"):
         EpochReplayBuffer(2, 12, [()], ["bfloat16"]).as_dataset()
+    buffer = filled(3, sample_size=1, weighted=True, world=3)
+    assert buffer.as_dataset().get_dataset_size() == 1
+    buffer.delete(1)
+    with pytest.raises(RuntimeError, match="needs a row that can be drawn for each of world=3 learners, but got 2"):
+        buffer.as_dataset()
 
 
 def test_a_configuration():

@@ -23,6 +23,7 @@ from mindspore_replay import (
     EpochReplayBuffer,
     FrameStack,
     MixedReplay,
+    NStep,
     Prefetch,
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -341,6 +342,18 @@ def test_rows_that_hold_only_an_observation_wait_for_nothing(backend: str):
     assert drawable(buffer) == [0]
     _, lengths, _, number, reward, _ = buffer.sample()
     assert (lengths.tolist(), number.tolist(), reward.tolist()) == ([3], [[0, 1, 2, 0]], [[0.5, 1.5, 0, 0]])
+
+
+def test_chains_of_rewards_end_before_a_row_that_waits():
+    names, types = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
+    buffer = ReplayBuffer(2, 8, [()] * 3, types, names=names, late=["reward"], views=[NStep(3, 0.5)], seed=0)
+    handles = buffer.insert([np.arange(6, dtype=np.float32), np.zeros(6, bool)], with_indices=True)
+    buffer.update(handles[:3], {"reward": np.ones(3, np.float32)})
+    found = set()
+    for _ in range(16):
+        batch = buffer.sample(as_dict=True)
+        found |= set(zip(*(batch[name].tolist() for name in ("observation", "reward", "next_observation"))))
+    assert found == {(0, 1.5, 2), (1, 1, 2)}  # row 2 may be a next observation, and row 3 not
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

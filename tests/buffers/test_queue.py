@@ -496,7 +496,10 @@ def test_another_sample_size_takes_from_the_same_queue():
     other = queue.with_sample_size(3)
     assert numbers(other.sample()) == [0, 1, 2]
     assert numbers(queue.sample()) == [3, 4]
-    assert numbers(other.sample()) == [5, 6, 7]
+    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA).insert(rows(100, 8))
+    mixture = MixedReplay([(other, 0.25), (uniform.with_sample_size(1), 0.75)], sample_size=4)
+    assert [number for number in numbers(mixture.sample()) if number < 100] == [5]
+    assert numbers(queue.sample()) == [6, 7]
 
 
 def test_prefetch_draws_in_order():
@@ -514,6 +517,23 @@ def test_a_mixture_takes_from_a_queue():
     mixture = MixedReplay([(filled(8), 0.5), (uniform, 0.5)], sample_size=4)
     batch = mixture.sample()
     assert [number for number in numbers(batch) if number < 100] == [0, 1]
+
+
+def test_without_a_wait_prefetch_and_a_mixture_fail_as_the_queue_does():
+    queue = filled(2)
+    with Prefetch(queue, depth=2) as prefetch:
+        assert numbers(next(prefetch)) == [0, 1]
+        with pytest.raises(RuntimeError, match="eligible rows, but got 0"):
+            next(prefetch)
+        queue.insert(rows(2, 2))
+        assert numbers(next(prefetch)) == [2, 3]
+    queue.insert(rows(4, 1))
+    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA).insert(rows(100, 8))
+    mixture = MixedReplay([(uniform, 0.5), (queue, 0.5)], sample_size=4)
+    with pytest.raises(RuntimeError, match="source 1 must have 2 eligible rows"):
+        mixture.sample()
+    queue.insert(rows(5, 1))
+    assert [number for number in numbers(mixture.sample()) if number < 100] == [4, 5]
 
 
 def test_stale_rows_are_not_delivered():

@@ -14,6 +14,7 @@ from mindspore import nn
 
 import mindspore_replay
 from mindspore_replay import ReplayBuffer, UniformReplayBuffer, create_buffer, get_buffer_cls, load_config
+from mindspore_replay.config.configuration import BUFFER_TYPES
 
 CONFIG = {
     "type": "uniform",
@@ -173,6 +174,10 @@ def test_yaml(tmp_path: Path):
     assert (buffer.capacity, buffer.shapes, buffer.types) == (20, ((4,), (), (1,)), (ms.float32, ms.int32, ms.bool_))
     buffer.insert([np.zeros(4, np.float32), 1, np.array([True])])
     assert buffer.size() == 1
+
+
+def test_the_docstring_names_all_types():
+    assert [name for name in BUFFER_TYPES if f'``"{name}"``' not in str(get_buffer_cls.__doc__)] == []
 
 
 @pytest.mark.parametrize(("content", "name"), [("- 1\n- 2", "list"), ("text", "str"), ("", "NoneType")])

@@ -96,6 +96,33 @@ def test_processes_import_what_the_learner_imported(tmp_path: Path):
     assert done.stdout.splitlines()[-1:] == ["[7] 7 ['scripts/script.py']"], done.stderr
 
 
+def test_another_sample_size():
+    limits = {"samples_per_insert": 20, "min_size": 1, "error_buffer": 100_000}
+    with ShardedReplay(config("prioritized", limiter=limits)) as replay:
+        large = replay.with_sample_size(150)
+        replay.insert(rows(range(10)))
+        assert bool(replay.can_sample())
+        assert not bool(large.can_sample())
+        with pytest.raises(RuntimeError, match="sample_size=150 rows, but the 2 shards that answer have 10"):
+            large.sample()
+        for first in range(10, 200, 10):  # each into a shard
+            large.insert(rows(range(first, first + 10)))
+        indices, _, *columns = large.sample()
+        assert set(numbers_of(columns).tolist()) <= set(range(200))
+        assert (indices.shape, replay.sample()[0].shape) == ((150,), (8,))
+        with Prefetch(large, depth=1) as batches:
+            assert batches.sample()[0].shape == (150,)
+        large.update_priorities(np.array([-1, -1]), 1.0)
+        values = replay.statistics().values
+        assert (values["sampled"], values["dead_handles"]) == (int(replay.limiter.counts[1]), 2)
+        assert values["sampled"] in (150 + 8 + 150, 150 + 8 + 300)  # a batch may be drawn ahead
+        assert large.limiter is replay.limiter
+        for size, error, message in ((201, ValueError, "at most 200"), (0, ValueError, "'sample_size'"),
+                                     (2.0, TypeError, "must be an int")):  # fmt: skip
+            with pytest.raises(error, match=message):
+                replay.with_sample_size(size)
+
+
 KINDS: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
     "uniform": ({}, lambda number: 1.0),
     "weighted": ({"weighted": True}, lambda number: 1.0),
@@ -400,7 +427,7 @@ SEES = {
     "limiter": lambda replay, _: limited(replay).limiter.inserted == 0,
 }
 #: Methods that neither read nor change stored rows.
-OTHERS = {"add", "insert", "writer", "close", "deaths", "timeouts", "turn_to_sample"}
+OTHERS = {"add", "insert", "writer", "close", "deaths", "timeouts", "turn_to_sample", "with_sample_size"}
 
 
 def saved(replay: ShardedReplay) -> list[Path]:

@@ -11,7 +11,7 @@ from mindspore import Tensor
 from mindspore_replay import HindsightRelabel, PrioritizedReplayBuffer, RateLimiter, ReplayBuffer, create_buffer
 from mindspore_replay.columns import Columns
 from mindspore_replay.distributed import ShardWriter
-from mindspore_replay.distributed.configuration import sample_size_of, shard_configs, split, template
+from mindspore_replay.distributed.configuration import sample_sizes, shard_configs, split, template
 from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.handles import LIVES, MOST_SHARDS, joined, parted
 from mindspore_replay.distributed.totals import added_up
@@ -139,18 +139,19 @@ def test_a_sample_may_be_larger_than_a_shard_and_not_than_all():
     config = {**CONFIG, "sample_size": 60, "thruput_controller": rates}
     parts = shard_configs(config, 3)
     smallest = template(parts[-1])
-    assert sample_size_of(config, parts, smallest) == 60
+    sizes = sample_sizes(parts, smallest)
+    assert sizes.checked(config["sample_size"]) == 60
     rules = [buffer.limiter.rule.asnumpy() for buffer in (smallest, create_buffer(config))]
     assert rules[0].tolist() == rules[1].tolist()
     assert 120 in rules[0]
-    assert sample_size_of({**config, "sample_size": 100}, parts, smallest) == 100
+    assert sizes.checked(100) == 100
     with pytest.raises(ValueError, match=r"'sample_size' must be at most 100, .* 3 shards of capacity=100 .* got 101"):
-        sample_size_of({**config, "sample_size": 101}, parts, smallest)
+        sizes.checked(101)
     with pytest.raises(TypeError, match="'sample_size' must be an int"):
-        sample_size_of({**config, "sample_size": "many"}, parts, smallest)
+        sizes.checked("many")
     sequences = shard_configs({**CONFIG, "type": "sequence", "sequence_length": 11}, 3)
     with pytest.raises(ValueError, match="'sample_size' must be at most 70,"):
-        sample_size_of({"sample_size": 71}, sequences, template(sequences[-1]))
+        sample_sizes(sequences, template(sequences[-1])).checked(71)
 
 
 def test_a_configuration_is_a_mapping():

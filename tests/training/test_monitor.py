@@ -13,11 +13,13 @@ from bodies import Kept
 from mindspore import Tensor
 
 from mindspore_replay import (
+    EpochReplayBuffer,
     JSONLinesSink,
     MixedReplay,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ReplayMonitor,
+    ReplayQueue,
     TensorBoardSink,
     TerminalSink,
 )
@@ -46,6 +48,25 @@ def prioritized() -> PrioritizedReplayBuffer:
 
 def rows(n: int) -> list[np.ndarray]:
     return [np.zeros(n, np.int32), np.zeros((n, 3), np.float32)]
+
+
+def test_other_ways_to_draw():
+    """A queue, epochs, and an object for samples of another size, which has the counts of all."""
+    schema: dict[str, Any] = {"shapes": [()], "types": ["int32"]}
+    queue = ReplayQueue(sample_size=2, capacity=8, **schema, max_staleness=4).advance(4)
+    epochs = EpochReplayBuffer(sample_size=2, capacity=8, **schema, weighted=True, seed=0)
+    buffer = ReplayBuffer(sample_size=2, capacity=8, **schema, weighted=True, seed=0)
+    for each in (queue, epochs, buffer):
+        each.insert([np.arange(6, dtype=np.int32)], version=[4, 2, 3, 1, 1, 0] if each is queue else None)
+        each.sample()
+    noted, large = Noted(), buffer.with_sample_size(5)
+    large.sample()
+    with ReplayMonitor({"queue": queue, "epochs": epochs, "large": large}, noted, every=1) as monitor:
+        monitor.step()
+    _, values, histograms = noted.readings[0]
+    assert [values[f"{name}/sampled"] for name in ("queue", "epochs", "large")] == [2, 2, 7]
+    assert (values["queue/used_up"], values["queue/eligible"]) == (2, 4)
+    assert histograms["queue/staleness"].counts.tolist() == [0, 1, 0, 2, 1]
 
 
 def test_it_reads_when_a_reading_is_due():

@@ -1,0 +1,43 @@
+"""The table of docs/sampling.md says truly which options the ways to draw take."""
+
+import inspect
+
+import pytest
+from places import ROOT
+
+from mindspore_replay.config.configuration import BUFFER_TYPES
+from mindspore_replay.distributed.configuration import shard_configs, template
+
+SECTION = (ROOT / "docs" / "sampling.md").read_text(encoding="utf-8").split("## What composes")[1].split("##")[0]
+HEAD, _, *ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line]
+#: Types of a configuration, with the column of each.
+COLUMNS = {name: i for i, names in enumerate(HEAD) for name in names.split(", ") if name}
+
+
+def said(option: str, kind: str) -> bool:
+    """Return whether the table says that buffers of a kind take an option."""
+    (row,) = (row for row in ROWS if f"`{option}" in row[0] or row[0] == option)
+    return row[COLUMNS[kind]].startswith("yes")
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_options(kind: str):
+    taken = inspect.signature(BUFFER_TYPES[kind].__init__).parameters
+    for option in ("num_envs", "views", "max_use", "max_staleness", "late", "storage"):
+        assert said(option, kind) == (option in taken), option
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_shards(kind: str):
+    sizes = {"sequence": {"sequence_length": 2}, "episode": {"max_episode_length": 2}, "elastic": {"window": 4}}
+    config = {"type": kind, "capacity": 16, "shapes": [()], "types": ["int32"], **sizes.get(kind, {})}
+    shards = shard_configs(config, 2)
+    if said("shards", kind):
+        template(shards[-1])
+        return
+    with pytest.raises(ValueError, match="'type' must"):
+        template(shards[-1])
+
+
+def test_all_types_are_in_the_table():
+    assert {BUFFER_TYPES[kind] for kind in COLUMNS} == set(BUFFER_TYPES.values())
