@@ -10,6 +10,7 @@ from mindspore import Parameter, Tensor, nn
 from ..ops import native
 from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
+from ..ops.primitives import item
 from ..store import library, state
 from ..store.checks import no_room
 from ..store.epochs import has_batch, progress
@@ -118,7 +119,7 @@ class CompiledCalls(nn.Cell):
         return self._operators.update_priorities(handles, priorities)
 
     def _eligible_graph(self):
-        return self._operators.summary()[2]
+        return item(self._operators.summary(), 2)
 
     def _eligible_between_graph(self, sample_range):
         return self._operators.eligible_in(sample_range)

@@ -99,8 +99,8 @@ class DrawInEpochs:
         self.check(ok, (total, self.last))
         given = self.targets <= total
         at = gather(slots, ops.minimum(searchsorted(counts, self.targets), self.end), 0)
-        drawn = ops.select(given, at, zeros_like(at) + at[0])
-        after = searchsorted(counts, self.last)[0] + self.one
+        drawn = ops.select(given, at, zeros_like(at) + item(at, 0))
+        after = item(searchsorted(counts, self.last), 0) + self.one
         position = ops.select(total >= self.wanted, after, domain)
         current = stack((current[KEY], current[FIRST], current[SIZE], position, current[BEGUN]))
         # A failed check does not stop what follows it.

@@ -179,7 +179,7 @@ class Operators:
                 return self.state.count
             return ops.minimum(ops.cast(self.state.count, ms.int64), item(self.state.window, 0))
         if self.state.window is None:
-            return self.summary()[2]
+            return item(self.summary(), 2)
         return self.eligible_in(self.usual_range())
 
     def eligible_in(self, sample_range):

@@ -26,14 +26,25 @@ searchsorted_int32 = ops.SearchSorted(ms.int32)
 #: ``(n) -> int64 [n]``: the numbers from 0 on. `n` is known at compile time.
 range_of = ops.constexpr(lambda n: Tensor(np.arange(n, dtype=np.int64)), name="mindspore_replay_range_of")
 
-_PLACES = tuple(Tensor(i, ms.int64) for i in range(5))
+_place = ops.constexpr(lambda i: Tensor(i, ms.int64), name="mindspore_replay_place")
+_places = ops.constexpr(lambda first, last: Tensor(np.arange(first, last)), name="mindspore_replay_places")
 
 
 def item(vector, i):
-    """Return the element ``[]`` of a vector, at a place from 0 to 4 that is known at compile time."""
-    return gather(vector, _PLACES[i], 0)
+    """Return the element ``[]`` of a vector, at a place that is known at compile time."""
+    return gather(vector, _place(i), 0)
+
+
+def items(vector, first, last):
+    """Return the elements from a first place up to a last one, not included; both are known at compile time."""
+    return gather(vector, _places(first, last), 0)
 
 
 def column(matrix, i):
-    """Return a column of a matrix, at a place from 0 to 4 that is known at compile time."""
-    return gather(matrix, _PLACES[i], 1)
+    """Return a column of a matrix, at a place that is known at compile time."""
+    return gather(matrix, _place(i), 1)
+
+
+def columns(matrix, first, last):
+    """Return the columns from a first one up to a last one, not included; both are known at compile time."""
+    return gather(matrix, _places(first, last), 1)

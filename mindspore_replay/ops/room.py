@@ -6,7 +6,7 @@ from mindspore import Tensor, ops
 
 from ..store.windows import WindowRule
 from .in_place import InPlace
-from .primitives import gather
+from .primitives import gather, item
 from .rows import Uses
 from .state import State
 from .sum_tree import CompositeTree
@@ -36,7 +36,7 @@ class Room:
         head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
         some = self.tree.positive(tree) > 0
         target = self.tree.rotate(tree, ops.reshape(head, (1,)), self.first)
-        slot = ops.cast(self.tree.descend(tree, target, some), ms.int64)[0]
+        slot = item(ops.cast(self.tree.descend(tree, target, some), ms.int64), 0)
         unneeded = ops.select(some, ops.floor_mod(slot - head, self.state.capacity), count)
         if self.state.has_late:
             unneeded = ops.minimum(unneeded, self.first_pending(head, count) - self.open)

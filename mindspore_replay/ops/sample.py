@@ -13,7 +13,7 @@ from ..columns import Columns
 from ..store.windows import SamplePlan, WindowRule
 from .epochs import DrawInEpochs, Pad
 from .in_place import InPlace
-from .primitives import gather
+from .primitives import gather, item, items
 from .random import Bits, DrawUniform, Ranks, SliceBound, UnitInterval
 from .rows import Deliver
 from .state import State
@@ -59,9 +59,9 @@ class _ByRank:
         tree = self.tree.view(self.state.weights)
         head = ops.cast(self.state.head, ms.int64)
         count = ops.cast(self.state.count, ms.int64)
-        first = self.bound(sample_range[:1], count)
-        size = ops.maximum(self.bound(sample_range[1:], count) - first, self.zero)
-        eligible = ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64)[0]
+        first = self.bound(items(sample_range, 0, 1), count)
+        size = ops.maximum(self.bound(items(sample_range, 1, 2), count) - first, self.zero)
+        eligible = item(ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64), 0)
         enough = eligible >= self.n
         self.check(enough, (eligible, self.n))
         bits, advanced = self.bits(random_state)
@@ -99,9 +99,9 @@ class _InOrder:
         tree = self.tree.view(self.state.weights)
         head = ops.cast(self.state.head, ms.int64)
         count = ops.cast(self.state.count, ms.int64)
-        first = self.bound(sample_range[:1], count)
-        size = ops.maximum(self.bound(sample_range[1:], count) - first, self.zero)
-        eligible = ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64)[0]
+        first = self.bound(items(sample_range, 0, 1), count)
+        size = ops.maximum(self.bound(items(sample_range, 1, 2), count) - first, self.zero)
+        eligible = item(ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64), 0)
         enough = eligible >= self.n
         self.check(enough, (eligible, self.n))
         ranks = eligible + self.one - self.ranks if self.newest else self.ranks
@@ -147,7 +147,7 @@ class _ByPriority:
             positive = self.tree.positive(tree)
         else:
             ends = self.ends(sample_range)
-            edges, total, least = self.tree.within(tree, ends[0], ends[1])
+            edges, total, least = self.tree.within(tree, item(ends, 0), item(ends, 1))
             positive = self.counts(sample_range)
         ok = positive >= self.n
         self.check(ok, (positive, self.n))

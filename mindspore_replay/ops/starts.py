@@ -11,7 +11,8 @@ from mindspore import Tensor, ops
 
 from ..store.windows import DELETED, END, FINAL, WindowRule
 from .in_place import InPlace
-from .primitives import concat, gather, range_of, zeros_like
+from .primitives import column, columns, concat, gather, range_of, zeros_like
+from .ring import newest
 from .rows import Handles, Rows, Uses, WeightOf
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach
@@ -39,19 +40,19 @@ class Legal:
         flags = ops.cast(gather(self.flags(self.state.flags), window, 0), ms.int32)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         legal = ops.logical_and(stored, uses >= 0)
-        legal = ops.logical_and(legal, ops.bitwise_and(flags[:, past], FINAL) == 0)
+        legal = ops.logical_and(legal, ops.bitwise_and(column(flags, past), FINAL) == 0)
         if past > 0:
             before = ops.minimum(steps, past)
             legal = ops.logical_and(legal, handles - before * streams >= oldest)
-            outside = self.offsets[:, :past] < ops.expand_dims(-before, 1)
-            legal = ops.logical_and(legal, ops.all(ops.logical_or(outside, good[:, :past]), 1))
-        ends = ops.bitwise_and(flags[:, past:], END)
+            outside = columns(self.offsets, 0, past) < ops.expand_dims(-before, 1)
+            legal = ops.logical_and(legal, ops.all(ops.logical_or(outside, columns(good, 0, past)), 1))
+        ends = ops.bitwise_and(columns(flags, past, past + future), END)
         ended = ops.cumsum(ends, 1) - ends > 0  # before this step
-        legal = ops.logical_and(legal, ops.all(ops.logical_or(ended, good[:, past:]), 1))
+        legal = ops.logical_and(legal, ops.all(ops.logical_or(ended, columns(good, past, past + future)), 1))
         starts = ops.floor_mod(steps, self.rule.stride) == 0
         if not self.rule.pad_end:
-            legal = ops.logical_and(legal, ops.logical_not(ended[:, future - 1]))
-            starts = ops.logical_or(starts, ends[:, future - 1] > 0)
+            legal = ops.logical_and(legal, ops.logical_not(column(ended, future - 1)))
+            starts = ops.logical_or(starts, column(ends, future - 1) > 0)
         return ops.logical_and(legal, starts)
 
 
@@ -200,11 +201,11 @@ class Windows:
         steps, fits = self.next_steps(ends)
         if fits is not None:
             ok = ops.logical_and(ok, fits)
-        steps = ops.select(ok, steps[n - written :], gather(self.steps(self.state.steps), slots, 0))
+        steps = ops.select(ok, newest(steps, written), gather(self.steps(self.state.steps), slots, 0))
         if self.state.has_late:  # a row that holds only an observation waits for nothing
             final = ops.bitwise_and(ops.cast(ends, ms.int32), FINAL) > 0
             ends = ops.select(final, ends, ops.bitwise_or(ends, self.deleted))
-        ends = ops.select(ok, ends[n - written :], gather(self.flags(self.state.flags), slots, 0))
+        ends = ops.select(ok, newest(ends, written), gather(self.flags(self.state.flags), slots, 0))
         ops.scatter_update(self.state.steps, slots, steps)
         ops.scatter_update(self.state.flags, slots, ends)
         return ok, steps

@@ -11,7 +11,7 @@ from mindspore import Tensor, ops
 
 from ..store.tree import FANOUT, Level, levels, tree_size
 from .in_place import InPlace
-from .primitives import column, concat, concat_columns, gather, range_of, searchsorted_int32, stack, zeros_like
+from .primitives import column, concat, concat_columns, gather, item, range_of, searchsorted_int32, stack, zeros_like
 from .random import SliceBound
 from .state import State
 
@@ -191,8 +191,8 @@ class CompositeTree:
                 least = self.chosen(
                     wraps, nodes, minima, children, gather(tree, begin + level.minima, 0), self.infinity
                 )
-            nodes, sums, minima = above, ops.cumsum(weights, 1)[:, FANOUT - 1], column(self.least(least, 1), 0)
-        return edges, sums[0], minima[0]
+            nodes, sums, minima = above, column(ops.cumsum(weights, 1), FANOUT - 1), column(self.least(least, 1), 0)
+        return edges, item(sums, 0), item(minima, 0)
 
     def inside(self, edges, height, children, weights):
         """Return the weights of nodes within a range."""
@@ -201,11 +201,12 @@ class CompositeTree:
 
     def chosen(self, wraps, nodes, of_nodes, children, values, otherwise):
         """Select values for nodes inside a range, for the two at its edges, and for the others."""
-        after, before = children > nodes[0], children < nodes[1]
+        first, last = item(nodes, 0), item(nodes, 1)
+        after, before = children > first, children < last
         inside = ops.select(wraps, ops.logical_or(after, before), ops.logical_and(after, before))
         values = ops.select(inside, values, otherwise)
-        values = ops.select(children == nodes[1], of_nodes[1], values)
-        return ops.select(children == nodes[0], of_nodes[0], values)
+        values = ops.select(children == last, item(of_nodes, 1), values)
+        return ops.select(children == first, item(of_nodes, 0), values)
 
     def before_first(self, tree, edges):
         """Return the sum of the weights of a range in front of its first slot, ``[]``."""
@@ -280,8 +281,8 @@ class CountInRange:
     def __call__(self, rows):
         """Return the number of rows of the range with a positive weight."""
         count = ops.cast(self.state.count, ms.int64)
-        first = self.bound(rows[0], count)
-        size = self.bound(rows[1], count) - first
+        first = self.bound(item(rows, 0), count)
+        size = self.bound(item(rows, 1), count) - first
         row = ops.floor_mod(self.slots - ops.cast(self.state.head, ms.int64) - first, self.state.capacity)
         leaves = gather(self.view(self.state.weights), self.slots, 0)
         found = ops.logical_and(row < size, leaves > 0)

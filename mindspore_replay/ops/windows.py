@@ -34,7 +34,7 @@ from ..store.windows import (
     WindowRule,
 )
 from .in_place import InPlace
-from .primitives import column, gather, zeros_like
+from .primitives import column, columns, gather, zeros_like
 from .random import Bits, Ranks, UnitInterval
 from .reservoir import handles_of
 from .ring import Gather
@@ -127,7 +127,7 @@ class WindowsAround:
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))
         there = self.up_to_first(broken)
-        after = ops.cumsum(ops.cast(there[:, : self.reach], ms.int64), 1)[:, self.reach - 1]
+        after = column(ops.cumsum(ops.cast(there, ms.int64), 1), self.reach - 1)
         if self.by_steps:
             last = column(ops.gather_elements(flags, 1, ops.expand_dims(after - 1, 1)), 0)
             none = ops.bitwise_and(last, FINAL) > 0
@@ -136,11 +136,12 @@ class WindowsAround:
             transitions = after - ops.cast(none, ms.int64)
             return after, transitions, transitions
         longest = self.plan.chain
-        broken = ops.logical_or(ops.logical_not(there), ops.bitwise_and(flags, FINAL) > 0)[:, :longest]
+        broken = ops.logical_or(ops.logical_not(there), ops.bitwise_and(flags, FINAL) > 0)
+        broken = columns(broken, 0, longest)
         if self.plan.needs_next:
-            followed = ops.logical_or(ends[:, :longest] > 0, there[:, 1 : longest + 1])
+            followed = ops.logical_or(columns(ends, 0, longest) > 0, columns(there, 1, longest + 1))
             broken = ops.logical_or(broken, ops.logical_not(followed))
-        chain = ops.cumsum(ops.cast(self.up_to_first(broken), ms.int64), 1)[:, longest - 1]
+        chain = column(ops.cumsum(ops.cast(self.up_to_first(broken), ms.int64), 1), longest - 1)
         return after, after, ops.maximum(chain, ops.ones_like(chain))
 
     def up_to_first(self, broken):
@@ -251,7 +252,7 @@ class _Around:
         powers = ops.reshape(self.powers[: self.longest], (1, self.longest, *self.ones))
         inside = ops.reshape(inside, (n * steps, self.longest, *self.ones))
         terms = ops.select(inside, rows * powers, self.none)
-        total = ops.cumsum(terms, 1)[:, self.longest - 1]
+        total = column(ops.cumsum(terms, 1), self.longest - 1)
         return ops.cast(ops.reshape(total, self.out_shape), self.out_type)
 
     def discount(self, slots, before, given, transitions):
