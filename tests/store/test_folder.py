@@ -517,6 +517,9 @@ WRONG = {
     "other capacity": (lambda f: new_header(f, lambda h: h["options"].update(capacity=16)), ValueError, "is not whole"),
     "no capacity": (lambda f: new_header(f, lambda h: h["options"].pop("capacity")), ValueError, "makes no sense"),
     "other shape": (lambda f: new_header(f, lambda h: h["schema"].update(shapes=[[3], []])), ValueError, "no sense"),
+    "other streams": (lambda f: new_header(f, lambda h: h["rule"].update(streams=2**31)), ValueError, "makes no sense"),
+    "other sample size": (lambda f: new_header(f, lambda h: h["plan"].update(n=[4])), ValueError, "makes no sense"),
+    "no bookkeeping": (lambda f: new_header(f, lambda h: h.update(sample=[[]])), ValueError, "makes no sense"),
     "head": (None, ValueError, "is damaged: .*the cursors must describe a ring"),
     "weights": (None, ValueError, "is damaged: .*the weights must be those of its rows"),
 }
