@@ -105,7 +105,8 @@ class Folder:
         }
         self._before = self._maps[_STATE][:] if alone and not is_new else None
         self.signals = sharing.Signals(self.arrays["shared.changes"])
-        self._release = weakref.finalize(self, _close, os.getpid(), owner, lock)
+        self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
+        self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched))
         _opened.add(self)
 
     @property
@@ -137,7 +138,8 @@ class Folder:
         """Return True if a learner's process has the folder open."""
         if self._owner is not None:
             return True
-        descriptor = os.open(self.path / _OWNER, os.O_RDWR | os.O_CLOEXEC)
+        # The file itself: the folder may have been moved or deleted. Opened anew: a forked process shares `_watched`.
+        descriptor = os.open(f"/proc/self/fd/{self._watched}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             return not _locked(descriptor, fcntl.LOCK_SH)
         finally:
@@ -344,9 +346,10 @@ def _locked(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _close(process: int, owner: int | None, lock: int) -> None:
-    """Close the descriptors of locked files. In a forked process that of the learner is closed already."""
-    os.close(lock)
+def _close(process: int, owner: int | None, others: tuple[int, ...]) -> None:
+    """Close the descriptors of files. In a forked process that of the learner's lock is closed already."""
+    for descriptor in others:
+        os.close(descriptor)
     if owner is not None and process == os.getpid():
         os.close(owner)
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -318,6 +319,24 @@ def test_writers_do_not_wait_for_a_dead_learner(tmp_path: Path):
     )
     again = ReplayBuffer.open(tmp_path / "rows")
     assert (len(again), inserted(again)) == (18, 18)
+
+
+def test_a_wait_finds_the_learner_of_a_folder_that_was_moved_or_deleted(tmp_path: Path):
+    buffer = limited(tmp_path / "rows")
+    attached = attach(tmp_path / "rows", timeout=0.01)
+    (tmp_path / "rows").rename(tmp_path / "moved")
+    for i in range(18):
+        attached.insert(row(i))
+    with pytest.raises(TimeoutError):  # there is a learner
+        attached.insert(row(18))
+    shutil.rmtree(tmp_path / "moved")
+    with pytest.raises(TimeoutError):
+        attached.insert(row(18))
+    with pytest.raises(FileNotFoundError):
+        buffer.close()
+    with pytest.raises(RuntimeError, match="the learner has closed the buffer"):
+        attached.insert(row(18))
+    assert not attached._folder.has_learner()
 
 
 def test_a_learner_waits_for_attached_writers(tmp_path: Path):
