@@ -22,6 +22,8 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     attach,
+    load,
+    save,
 )
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
@@ -236,6 +238,40 @@ def test_an_attached_buffer_is_pickled_as_its_folder(tmp_path: Path):
         again.insert(row(0))
         assert again.sample_size == 3
     assert len(buffer) == len(attached) == 2
+
+
+STREAMS = """
+import sys
+import numpy as np
+from mindspore_replay import attach
+buffer = attach(sys.argv[1])
+i = 0
+try:
+    while True:
+        buffer.insert([np.full((5, 50_000), i, np.float32), np.full(5, i, np.int32)])
+        i += 1
+except RuntimeError:
+    print(i)
+"""
+
+
+def test_checkpoints_are_whole_while_others_insert(tmp_path: Path):
+    buffer = ReplayBuffer(1, 20, [(50_000,), ()], TYPES, storage=tmp_path / "rows")
+    writer = start(STREAMS, tmp_path / "rows")
+    wait_until(buffer.full)
+    saved = []
+    for i in range(5):
+        save(buffer, tmp_path / str(i))
+        copied = load(tmp_path / str(i))
+        columns = [column.asnumpy() for column in copied.get_item(range(20))]
+        np.testing.assert_array_equal(columns[0], np.broadcast_to(columns[1][:, None], (20, 50_000)))
+        saved.append(int(columns[1][0]))
+        np.testing.assert_array_equal(columns[1], np.repeat(np.arange(4) + saved[-1], 5))  # whole insertions
+        wait_until(lambda: int(buffer.serials.asnumpy()[0]) > 5 * saved[-1] + 40)
+    assert len(set(saved)) == 5
+    buffer.close()
+    (inserted,) = result(writer)
+    assert int(inserted) > saved[-1]
 
 
 # Limits.
