@@ -257,20 +257,22 @@ except RuntimeError:
 
 def test_checkpoints_are_whole_while_others_insert(tmp_path: Path):
     buffer = ReplayBuffer(1, 20, [(50_000,), ()], TYPES, storage=tmp_path / "rows")
-    writer = start(STREAMS, tmp_path / "rows")
-    wait_until(buffer.full)
     saved = []
-    for i in range(5):
-        save(buffer, tmp_path / str(i))
-        copied = load(tmp_path / str(i))
-        columns = [column.asnumpy() for column in copied.get_item(range(20))]
-        np.testing.assert_array_equal(columns[0], np.broadcast_to(columns[1][:, None], (20, 50_000)))
-        saved.append(int(columns[1][0]))
-        np.testing.assert_array_equal(columns[1], np.repeat(np.arange(4) + saved[-1], 5))  # whole insertions
-        wait_until(lambda: int(buffer.serials.asnumpy()[0]) > 5 * saved[-1] + 40)
-    assert len(set(saved)) == 5
-    buffer.close()
-    (inserted,) = result(writer)
+    with start(STREAMS, tmp_path / "rows") as writer:
+        try:
+            wait_until(buffer.full)
+            for i in range(5):
+                save(buffer, tmp_path / str(i))
+                columns = [column.asnumpy() for column in load(tmp_path / str(i)).get_item(range(20))]
+                np.testing.assert_array_equal(columns[0], np.broadcast_to(columns[1][:, None], (20, 50_000)))
+                saved.append(int(columns[1][0]))
+                np.testing.assert_array_equal(columns[1], np.repeat(np.arange(4) + saved[-1], 5))  # whole insertions
+                wait_until(lambda: int(buffer.serials.asnumpy()[0]) > 5 * saved[-1] + 40)
+            assert len(set(saved)) == 5
+            buffer.close()
+            (inserted,) = result(writer)
+        finally:
+            writer.kill()
     assert int(inserted) > saved[-1]
 
 
