@@ -43,6 +43,7 @@ class InFolder(Attributes):
             ValueError: If the folder holds something else, a damaged buffer, one of a newer version of this library or
                 of another class, or `views` do not fit.
             RuntimeError: If the buffer is open in another learner.
+            OSError: If this process may not write to the folder.
         """
         from ..checkpoint.description import open_buffer  # here since it knows all classes of buffers
 

@@ -52,6 +52,7 @@ def attach(
         ValueError: If the folder holds something else, a damaged buffer or one of a newer version of this library, or
             `sample_size` is out of range.
         RuntimeError: If the kernel library is not available.
+        OSError: If this process may not write to the folder.
 
     Examples:
         >>> import tempfile

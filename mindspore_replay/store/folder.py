@@ -15,7 +15,7 @@ import shutil
 import time
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,7 +105,8 @@ class Folder:
         }
         self._before = self._maps[_STATE][:] if alone and not is_new else None
         self.signals = sharing.Signals(self.arrays["shared.changes"])
-        self._release = weakref.finalize(self, _close, os.getpid(), owner, lock)
+        self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
+        self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched))
         _opened.add(self)
 
     @property
@@ -137,7 +138,8 @@ class Folder:
         """Return True if a learner's process has the folder open."""
         if self._owner is not None:
             return True
-        descriptor = os.open(self.path / _OWNER, os.O_RDWR | os.O_CLOEXEC)
+        # The file itself: the folder may have been moved or deleted. Opened anew: a forked process shares `_watched`.
+        descriptor = os.open(f"/proc/self/fd/{self._watched}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             return not _locked(descriptor, fcntl.LOCK_SH)
         finally:
@@ -233,9 +235,10 @@ def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
         FileNotFoundError: If there is no such folder.
         ValueError: If it is not a whole folder of a buffer.
         RuntimeError: If another learner has it open.
+        OSError: If this process may not write to it.
     """
-    folder, header = _checked(path, function)
-    with contextlib.ExitStack() as stack:
+    with _explained(path, function), contextlib.ExitStack() as stack:
+        folder, header = _checked(path, function)
         owner = _descriptor(folder / _OWNER, stack)
         deadline = time.monotonic() + _LOCK_WAIT
         while not _locked(owner, fcntl.LOCK_EX):
@@ -249,9 +252,21 @@ def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
 
 def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
     """Open the folder of a buffer beside its learner; errors are those of `open_as_learner`."""
-    folder, header = _checked(path, function)
-    with contextlib.ExitStack() as stack:
-        return _shared(folder, header, None, stack, function)
+    with _explained(path, function), contextlib.ExitStack() as stack:
+        return _shared(*_checked(path, function), None, stack, function)
+
+
+@contextlib.contextmanager
+def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
+    """Say in errors of the system what was to be opened."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # one of `_checked`
+            raise
+        where = f": {error.filename}" if error.filename else ""
+        text = f"For '{function}', the folder {os.fspath(path)} could not be opened: {error.strerror}{where}"
+        raise OSError(error.errno, text) from error
 
 
 def _shared(path: Path, header: Header, owner: int | None, stack: contextlib.ExitStack, function: str) -> Folder:
@@ -287,6 +302,8 @@ def _begun(folder: Folder, function: str) -> Folder:
 
 def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, Header]:
     """Return the folder and its header; raise an error if it is not whole."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"For '{function}', 'folder' must be a path, but got {path!r}.")
     folder = Path(os.path.realpath(path))
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -344,9 +361,10 @@ def _locked(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _close(process: int, owner: int | None, lock: int) -> None:
-    """Close the descriptors of locked files. In a forked process that of the learner is closed already."""
-    os.close(lock)
+def _close(process: int, owner: int | None, others: tuple[int, ...]) -> None:
+    """Close the descriptors of files. In a forked process that of the learner's lock is closed already."""
+    for descriptor in others:
+        os.close(descriptor)
     if owner is not None and process == os.getpid():
         os.close(owner)
 

@@ -99,7 +99,7 @@ def read_header(folder: Path, path: Path, function: str) -> Header:
         raise bad_folder(function, folder, f"has the format version {version}, and this library reads {_VERSION}")
     try:
         return _parsed(json.loads(data[_START:]))
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         what = f"has a header that makes no sense ({type(error).__name__}: {error})"
         raise bad_folder(function, folder, what) from None
 
@@ -108,6 +108,9 @@ def _parsed(given: Any) -> Header:
     schema, options, plan, rule = (given[key] for key in ("schema", "options", "plan", "rule"))
     cls_name = str(options["cls_name"])
     weighting = options["weighting"]
+    check_size(cls_name, "sample_size", plan["n"])
+    if rule is not None and rule["streams"] != options["num_envs"]:
+        raise ValueError(f"{rule['streams']} streams of {options['num_envs']} environments")
     made = Options(
         **{
             **options,

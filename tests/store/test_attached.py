@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +22,8 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     attach,
+    load,
+    save,
 )
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
@@ -237,6 +240,42 @@ def test_an_attached_buffer_is_pickled_as_its_folder(tmp_path: Path):
     assert len(buffer) == len(attached) == 2
 
 
+STREAMS = """
+import sys
+import numpy as np
+from mindspore_replay import attach
+buffer = attach(sys.argv[1])
+i = 0
+try:
+    while True:
+        buffer.insert([np.full((5, 50_000), i, np.float32), np.full(5, i, np.int32)])
+        i += 1
+except RuntimeError:
+    print(i)
+"""
+
+
+def test_checkpoints_are_whole_while_others_insert(tmp_path: Path):
+    buffer = ReplayBuffer(1, 20, [(50_000,), ()], TYPES, storage=tmp_path / "rows")
+    saved = []
+    with start(STREAMS, tmp_path / "rows") as writer:
+        try:
+            wait_until(buffer.full)
+            for i in range(5):
+                save(buffer, tmp_path / str(i))
+                columns = [column.asnumpy() for column in load(tmp_path / str(i)).get_item(range(20))]
+                np.testing.assert_array_equal(columns[0], np.broadcast_to(columns[1][:, None], (20, 50_000)))
+                saved.append(int(columns[1][0]))
+                np.testing.assert_array_equal(columns[1], np.repeat(np.arange(4) + saved[-1], 5))  # whole insertions
+                wait_until(lambda: int(buffer.serials.asnumpy()[0]) > 5 * saved[-1] + 40)
+            assert len(set(saved)) == 5
+            buffer.close()
+            (inserted,) = result(writer)
+        finally:
+            writer.kill()
+    assert int(inserted) > saved[-1]
+
+
 # Limits.
 
 WRITES = """
@@ -318,6 +357,24 @@ def test_writers_do_not_wait_for_a_dead_learner(tmp_path: Path):
     )
     again = ReplayBuffer.open(tmp_path / "rows")
     assert (len(again), inserted(again)) == (18, 18)
+
+
+def test_a_wait_finds_the_learner_of_a_folder_that_was_moved_or_deleted(tmp_path: Path):
+    buffer = limited(tmp_path / "rows")
+    attached = attach(tmp_path / "rows", timeout=0.01)
+    (tmp_path / "rows").rename(tmp_path / "moved")
+    for i in range(18):
+        attached.insert(row(i))
+    with pytest.raises(TimeoutError):  # there is a learner
+        attached.insert(row(18))
+    shutil.rmtree(tmp_path / "moved")
+    with pytest.raises(TimeoutError):
+        attached.insert(row(18))
+    with pytest.raises(FileNotFoundError):
+        buffer.close()
+    with pytest.raises(RuntimeError, match="the learner has closed the buffer"):
+        attached.insert(row(18))
+    assert not attached._folder.has_learner()
 
 
 def test_a_learner_waits_for_attached_writers(tmp_path: Path):

@@ -349,6 +349,28 @@ def test_a_folder_that_was_moved_can_be_closed(tmp_path: Path):
     assert len(ReplayBuffer.open(tmp_path / "moved")) == 1
 
 
+def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    make("uniform", storage=tmp_path / "rows").close()
+    system = os.open
+
+    def read_only(path: Any, flags: int, *more: Any) -> int:
+        if flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return system(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", read_only)
+    for name, function in (("attach", attach), (r"ReplayBuffer\.open", ReplayBuffer.open)):
+        message = rf"^\[Errno 13\] For '{name}', the folder .*rows could not be opened: Permission denied: .*rows/"
+        with pytest.raises(PermissionError, match=message):
+            function(tmp_path / "rows")
+
+
+def test_a_folder_is_a_path():
+    for name, function in (("attach", attach), (r"Buffer\.open", Buffer.open)):
+        with pytest.raises(TypeError, match=rf"^For '{name}', 'folder' must be a path, but got 3\."):
+            function(3)
+
+
 def test_a_failed_open_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     make("uniform", storage=tmp_path / "rows").close()
     before = len(os.listdir("/proc/self/fd"))
@@ -517,6 +539,9 @@ WRONG = {
     "other capacity": (lambda f: new_header(f, lambda h: h["options"].update(capacity=16)), ValueError, "is not whole"),
     "no capacity": (lambda f: new_header(f, lambda h: h["options"].pop("capacity")), ValueError, "makes no sense"),
     "other shape": (lambda f: new_header(f, lambda h: h["schema"].update(shapes=[[3], []])), ValueError, "no sense"),
+    "other streams": (lambda f: new_header(f, lambda h: h["rule"].update(streams=2**31)), ValueError, "makes no sense"),
+    "other sample size": (lambda f: new_header(f, lambda h: h["plan"].update(n=[4])), ValueError, "makes no sense"),
+    "no bookkeeping": (lambda f: new_header(f, lambda h: h.update(sample=[[]])), ValueError, "makes no sense"),
     "head": (None, ValueError, "is damaged: .*the cursors must describe a ring"),
     "weights": (None, ValueError, "is damaged: .*the weights must be those of its rows"),
 }
