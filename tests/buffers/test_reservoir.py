@@ -194,16 +194,24 @@ def test_a_long_stream(backend: str):
     ("backend", "options"), [("native", {}), ("native", {"max_use": 2}), ("composite", {"max_use": 2})], ids=str
 )
 def test_the_same_goes_on_after_loading(backend: str, options: dict[str, Any]):
+    def assert_same_states() -> None:
+        assert all(np.array_equal(one.state_dict()[key], value) for key, value in other.state_dict().items())
+
     one, other = make(backend, **options), make("native", seed=8, **options)
     one.insert(rows(0, 30))
+    one.sample()
+    one.sample()  # with a limit some rows are used up, and others in part
     other.load_state_dict(one.state_dict())
+    before = one.row_serials.asnumpy().tolist()
     for buffer in (one, other):
         buffer.insert(rows(30, 30))
+    assert one.row_serials.asnumpy().tolist() != before
+    assert_same_states()
     while one.can_sample() and int(one.random_state.asnumpy()[1]) < 300:
         assert [part.asnumpy().tolist() for part in one.sample()] == [
             part.asnumpy().tolist() for part in other.sample()
         ]
-        assert all(np.array_equal(one.state_dict()[key], value) for key, value in other.state_dict().items())
+        assert_same_states()
     assert bool(one.can_sample()) == (not options)  # all rows are used up
 
 
