@@ -34,11 +34,10 @@ KINDS: dict[str, Callable[[str], Any]] = {
     "reservoir": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend),
     "reservoir with limits": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend, max_use=3),
 }
-#: All operators that insert: those of the other kinds are among the composite ones here.
-PLACES = [(kind, "native") for kind in KINDS] + [
-    (kind, "composite")
-    for kind in ("uniform", "prioritized", "prioritized sequences", "reservoir", "reservoir with limits")
-]
+#: Composite operators that insert: those of the other kinds are among them.
+COMPOSITE = ("uniform", "prioritized", "prioritized sequences", "reservoir", "reservoir with limits")
+#: Calls from Python hand their inputs to composite graphs in the same way for each kind.
+FROM_PYTHON = [*[(kind, "native") for kind in KINDS], ("uniform", "composite")]
 
 
 def rows(numbers: Any) -> list[np.ndarray]:
@@ -89,7 +88,7 @@ ENDS = [False, True, False, False, False, True]
 
 
 @pytest.mark.cpu_only("views of the buffer's memory")
-@pytest.mark.parametrize(("kind", "backend"), PLACES)
+@pytest.mark.parametrize(("kind", "backend"), FROM_PYTHON)
 def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
     """Rows that the insertion itself overwrites: it stores their earlier values."""
     buffer, other = filled(KINDS[kind], backend, fill), filled(KINDS[kind], "native", fill)
@@ -103,8 +102,14 @@ def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
         assert numbers_of(buffer) == [6, 7, 7, 2, 3, 4]
 
 
-@pytest.mark.parametrize("call", ["python", "graph"])
-@pytest.mark.parametrize(("kind", "backend"), PLACES)
+@pytest.mark.parametrize(
+    ("kind", "backend", "call"),
+    [
+        *[(*place, "python") for place in FROM_PYTHON],
+        *[(kind, "native", "graph") for kind in KINDS],
+        *[(kind, "composite", "graph") for kind in COMPOSITE],
+    ],
+)
 def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
     buffer, other = filled(KINDS[kind], backend, fill), filled(KINDS[kind], "native", fill)
     flags = {"end": ENDS} if buffer.has_episodes else {}
@@ -120,8 +125,14 @@ def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
         assert numbers_of(buffer) == [4, 5, 6, 7, 2, 3]
 
 
-@pytest.mark.parametrize("call", ["python", "graph"])
-@pytest.mark.parametrize("kind", ["prioritized", "prioritized sequences"])
+@pytest.mark.parametrize(
+    ("kind", "backend", "call"),
+    [
+        *[(kind, "native", call) for kind in ("prioritized", "prioritized sequences") for call in ("python", "graph")],
+        ("prioritized", "composite", "python"),
+        ("prioritized sequences", "composite", "graph"),
+    ],
+)
 def test_the_buffers_own_priorities(kind: str, backend: str, call: str):
     def with_priorities(buffer: Any) -> None:
         ends = {"end": [False] * 6} if buffer.has_episodes else {}

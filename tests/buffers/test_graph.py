@@ -10,8 +10,6 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from mindspore_replay import ReplayBuffer
 
-pytestmark = pytest.mark.usefixtures("mode")
-
 
 class InControlFlow(Body):
     """`while`, `if` and `for` around statements; counts by reads in the loop."""
@@ -81,19 +79,19 @@ class Length(Body):
         return len(self.buffer)
 
 
-def test_an_empty_buffer_is_true(mode: str, backend: str):
+def test_an_empty_buffer_is_true():
     """MindSpore leaves Cells that are false out of their owner, and so out of its Parameters."""
-    buffer = make_buffer(backend)
+    buffer = make_buffer("native")
     owner = nn.SequentialCell(buffer)
     assert (len(buffer), bool(buffer)) == (0, True)
     assert "0.head" in dict(owner.parameters_and_names())
-    assert int(compiled(UnlessNone(buffer), mode)(*row(1))) == len(buffer) == 1
+    assert int(ms.jit(UnlessNone(buffer).construct)(*row(1))) == len(buffer) == 1
     with pytest.raises(RuntimeError, match="'len' of a buffer is for Python alone: in a graph its 'size' is a Tensor"):
         ms.jit(Length(buffer).construct)()
 
 
-def test_conditions_in_python(mode: str, backend: str):
-    buffer = make_buffer(backend)
+def test_conditions_in_python(mode: str):
+    buffer = make_buffer("native")
     assert not buffer.can_sample()
     assert not buffer.full()
     assert not buffer.size()
@@ -141,15 +139,14 @@ def test_gradients(mode: str, backend: str):
     assert not any(parameter.requires_grad for parameter in buffer.get_parameters())
 
 
-def test_a_gradient_from_python(mode: str, backend: str):
-    buffer = make_buffer(backend)
-    loss = Loss(buffer)
+def test_a_gradient_from_python():
+    loss = Loss(make_buffer("native"))
     function = ms.jit(ms.value_and_grad(loss, None, (loss.weight,), has_aux=True))
     (value, _), (gradient,) = function(*row(7))
     assert (float(value), float(gradient)) == (21, 42)
 
 
-def make_wrapped(backend: str, **options: Any) -> ReplayBuffer:
+def make_wrapped(backend: str = "native", **options: Any) -> ReplayBuffer:
     """Return a buffer with rows 2 to 7, whose head is slot 2."""
 
     def fill(buffer: ReplayBuffer) -> None:
@@ -172,9 +169,8 @@ class Ranges(Body):
         )
 
 
-def test_ranges_in_a_graph(mode: str, backend: str):
-    buffer = make_wrapped(backend, replace=False)
-    call = compiled(Ranges(buffer), mode)
+def test_ranges_in_a_graph():
+    call = ms.jit(Ranges(make_wrapped(replace=False)).construct)
     for _ in range(3):
         *drawn, some = (sorted(part.asnumpy().tolist()) for part in call(Tensor(1)))
         assert (drawn[0], drawn[1], drawn[3]) == ([3, 4], [3, 4], [6, 7])
@@ -188,10 +184,12 @@ class Reads(Body):
         return one[1], self.buffer.get_item(several)[1], self.buffer.get_item(2)[0], self.buffer.count, self.buffer.head
 
 
-@pytest.mark.parametrize("dtype", [ms.int32, ms.int64])
-def test_positions_in_a_graph(mode: str, backend: str, dtype: Any):
-    buffer = make_wrapped(backend)
-    one, several, two, count, head = compiled(Reads(buffer), mode)(Tensor(-2, dtype), Tensor([0, -1, 3], dtype))
+@pytest.mark.parametrize(
+    ("backend", "dtype"), [("native", ms.int32), ("native", ms.int64), ("composite", ms.int32)], ids=str
+)
+def test_positions_in_a_graph(backend: str, dtype: Any):
+    read = ms.jit(Reads(make_wrapped(backend)).construct)
+    one, several, two, count, head = read(Tensor(-2, dtype), Tensor([0, -1, 3], dtype))
     assert (one.shape, int(one), several.asnumpy().tolist()) == ((), 6, [2, 7, 5])
     assert two.asnumpy().tolist() == [4, 4]
     assert (int(count), int(head)) == (6, 2)
@@ -206,11 +204,11 @@ class Numbers(Body):
         return self.buffer.get_item(0)[1:], self.buffer.get_item(1)[1:]
 
 
-def test_numbers_take_the_dtype_of_their_column(mode: str, backend: str):
+def test_numbers_take_the_dtype_of_their_column():
     columns = {"x": ((2,), ms.float32), "n": ((), ms.uint8), "real": ((), ms.float16), "flag": ((), ms.bool_)}
     shapes, types = zip(*columns.values())
-    buffer = ReplayBuffer(2, 6, shapes, types, names=list(columns), backend=backend)
-    call = compiled(Numbers(buffer), mode)
+    buffer = ReplayBuffer(2, 6, shapes, types, names=list(columns), backend="native")
+    call = ms.jit(Numbers(buffer).construct)
     for number in (5, 255):
         first, second = call(row(1)[0], number)
         assert [value.dtype for value in second] == list(types[1:])
@@ -235,8 +233,8 @@ class Several(nn.Cell):
         return sizes
 
 
-def test_a_list_of_buffers(mode: str, backend: str):
-    buffers = [make_buffer(backend) for _ in range(3)]
+def test_a_list_of_buffers(mode: str):
+    buffers = [make_buffer("native") for _ in range(3)]
     call = compiled(Several(buffers), mode)
     assert ints(call(*row(1))) == [1, 1, 1]
     assert ints(call(*row(5))) == [2, 2, 2]
@@ -269,8 +267,8 @@ class ByTensor(Several):
         return self.memories[i].size()
 
 
-def test_an_index_that_is_a_tensor_fails(mode: str):
-    call = compiled(ByTensor([make_buffer("native") for _ in range(2)]), mode)
+def test_an_index_that_is_a_tensor_fails():
+    call = ms.jit(ByTensor([make_buffer("native") for _ in range(2)]).construct)
     with pytest.raises(AttributeError, match="'Function' object has no attribute 'size'"):
         call(Tensor(1, ms.int32))
 
@@ -284,8 +282,8 @@ def test_a_list_of_cells_cannot_be_called_cells():
 class Plain(Kept):
     """Buffers in a class that is no Cell, and in a dict."""
 
-    def __init__(self, backend: str) -> None:
-        self.first, self.second = make_buffer(backend), make_buffer(backend)
+    def __init__(self) -> None:
+        self.first, self.second = make_buffer("native"), make_buffer("native")
         self.by_name = {"first": self.first, "second": self.second}
 
     @ms.jit
@@ -296,8 +294,8 @@ class Plain(Kept):
         return self.first.size(), self.second.size(), self.first.get_item(-1)[1], self.second.get_item(-1)[1]
 
 
-def test_buffers_in_a_plain_class(mode: str, backend: str):
-    plain = Plain(backend)
+def test_buffers_in_a_plain_class():
+    plain = Plain()
     assert ints(plain.step(*row(1))) == [1, 2, 1, 3]
     plain.by_name["first"].insert(row(9))
     assert ints(plain.step(*row(4))) == [3, 4, 4, 6]
@@ -330,8 +328,8 @@ class Mixed(nn.Cell):
         return self.native.sample()[1], self.composite.sample()[1]
 
 
-def test_both_backends_in_one_graph(mode: str):
-    call = compiled(Mixed(), mode)
+def test_both_backends_in_one_graph():
+    call = ms.jit(Mixed().construct)
     for number in range(5):
         native, composite = call(*row(number))
         assert native.shape == composite.shape == (2,)

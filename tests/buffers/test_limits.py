@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from checks import assert_frequencies, assert_rows, assert_uniform_without_replacement, uniform
 from drivers import Combination
-from drivers_weighted import CAPACITY, LIMITED, MAX_USE, SHAPES, TYPES, make_driver
+from drivers_weighted import CAPACITY, LIMITED, MAX_USE, PLACES, SHAPES, TYPES, make_driver
 from reference import stack
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -25,6 +25,12 @@ GONE = (0.0, -1, -1)
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+#: For tests that take `limited`.
+everywhere = pytest.mark.parametrize(
+    ("combination", "kind"), PLACES, ids=[f"{place}-{kind}" for place, kind in PLACES], indirect=True
+)
 
 
 @pytest.fixture
@@ -155,6 +161,7 @@ def test_without_a_limit_the_clock_removes_nothing(build: Callable[..., Any]):
     assert (eligible(driver), driver.info([3])[0][1:]) == ([0, 1, 2, 3], (0, 1000))
 
 
+@everywhere
 def test_deletion_alone(combination: Combination, limited: Any):
     """A row counts once; invalid handles are skipped; `size` and `get_item` still see the row."""
     insert_pairs(limited, 0, 6)
@@ -168,6 +175,7 @@ def test_deletion_alone(combination: Combination, limited: Any):
     assert limited.status() == (6, True, False)
 
 
+@everywhere
 def test_every_limit_together(limited: Any):
     """Rows leave by deletion, use and age; the rest are drawn, and rows inserted into their slots start anew."""
     insert_pairs(limited, 0, 4)
@@ -187,6 +195,7 @@ def test_every_limit_together(limited: Any):
 # Known failures of libraries with one middleware per limit.
 
 
+@everywhere
 def test_a_deletion_orphans_no_live_row(limited: Any):
     """Rows are deleted in the middle and at both ends; all others are drawn, also after the ring has wrapped."""
     insert_pairs(limited, 0, 6)
@@ -202,6 +211,7 @@ def test_a_deletion_orphans_no_live_row(limited: Any):
     assert max(uses(limited, [6, 7])) >= MAX_USE
 
 
+@everywhere
 def test_a_row_that_was_deleted_makes_room_for_one_that_lives(limited: Any):
     insert_pairs(limited, 0, 6)
     assert limited.delete([0, 1, 2, 3]) == 4
@@ -212,6 +222,7 @@ def test_a_row_that_was_deleted_makes_room_for_one_that_lives(limited: Any):
     assert eligible(limited) == [6, 7, 8, 9, 10, 11]
 
 
+@everywhere
 def test_use_counts_do_not_leak_to_the_row_that_takes_the_slot(limited: Any):
     """Rows used up, used in part, and never: the rows that follow in their slots have the full number of uses."""
     insert_pairs(limited, 0, 6)
@@ -226,6 +237,7 @@ def test_use_counts_do_not_leak_to_the_row_that_takes_the_slot(limited: Any):
     assert sum(uses(limited, [6, 7, 8, 9, 10, 11])) == 2
 
 
+@everywhere
 def test_use_counts_do_not_leak_over_a_reset(limited: Any):
     insert_pairs(limited, 0, 2)
     empty_out(limited)
@@ -237,6 +249,7 @@ def test_use_counts_do_not_leak_over_a_reset(limited: Any):
     assert eligible(limited) == [2, 3]
 
 
+@everywhere
 def test_a_staleness_check_removes_every_stale_row(limited: Any):
     """Some of them were deleted, used up, or evicted before; the clock jumps over several insertions."""
     insert_pairs(limited, 0, 2)
@@ -314,6 +327,7 @@ def test_an_update_does_not_bring_a_row_back(make: Make):
     assert eligible(driver) == left
 
 
+@everywhere
 def test_a_row_is_removed_once(limited: Any):
     """Used up or deleted, then stale, then deleted again: the use count stays."""
     insert_pairs(limited, 0, 4)
@@ -377,10 +391,12 @@ def test_draws_without_replacement_are_of_eligible_rows(ordered: bool):
 
 
 def test_draws_without_replacement_are_the_same_from_both_backends():
-    """Bit for bit, so the frequencies above hold for the composite backend too."""
+    """Bit for bit, so the frequencies above hold for the composite backend too; also from a range of the rows."""
     native, composite = make_distinct("native", True), make_distinct("composite", True)
     for _ in range(60):
         assert drawn(composite) == drawn(native)
+    for sample_range in ((0, 5), (2, None), (-5, 6)) * 9:
+        assert_rows(composite.sample_handles(sample_range), native.sample_handles(sample_range))
     assert composite.buffer.random_state.asnumpy().tolist() == native.buffer.random_state.asnumpy().tolist()
 
 
@@ -403,15 +419,11 @@ ORDERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("backend", "options"),
-    [*(("native", options) for options in ORDERS.values()), ("composite", ORDERS["distinct"])],
-    ids=[*ORDERS, "composite"],
-)
-def test_the_same_draws_as_a_plain_buffer_while_nothing_is_removed(backend: str, options: dict[str, Any]):
-    plain = ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=1, backend=backend, **options)
+@pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
+def test_the_same_draws_as_a_plain_buffer_while_nothing_is_removed(options: dict[str, Any]):
+    plain = ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=1, backend="native", **options)
     weighted = ReplayBuffer(
-        sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=1, backend=backend, weighted=True, **options
+        sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=1, backend="native", weighted=True, **options
     )
     for batch in (rows(0, 1, 2, 3), rows(4, 5, 6, 7)):
         plain.insert(batch)

@@ -5,14 +5,11 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-import pytest
 from bodies import Kept
 from checks import assert_rows, cursors
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import create_buffer, get_buffer_cls
-
-pytestmark = pytest.mark.usefixtures("mode")
 
 
 @functools.cache
@@ -23,8 +20,8 @@ def _made(backend: str, number: int, capacity: int, shapes: tuple[tuple[int, ...
     return buffer, buffer.state_dict()
 
 
-def make_buffer(backend: str, number: int = 0, capacity: int = 5, shapes: Any = ((1, 4), (1,))) -> Any:
-    """Make a buffer from a MindSpore RL configuration. Tests share buffers, emptied: both modes run the same graphs."""
+def make_buffer(backend: str = "native", number: int = 0, capacity: int = 5, shapes: Any = ((1, 4), (1,))) -> Any:
+    """Make a buffer from a MindSpore RL configuration. Tests share buffers, emptied."""
     buffer, empty = _made(backend, number, capacity, shapes)
     buffer.load_state_dict(empty)
     return buffer
@@ -102,9 +99,9 @@ def test_fill_read_all_and_reset(backend: str):
         assert cursors(buffer) == (0, 0, 5 * (round_ + 1), 5 * (round_ + 1))
 
 
-def test_a_leading_axis_of_one_in_the_shape(backend: str):
+def test_a_leading_axis_of_one_in_the_shape():
     """A row of shape (1, 4) is one row, and (3, 1, 4) are three."""
-    buffer = make_buffer(backend)
+    buffer = make_buffer()
     buffer.insert([np.ones((1, 4), np.float32), np.array([1], np.int32)])
     buffer.insert([np.ones((3, 1, 4), np.float32), np.array([[2], [3], [4]], np.int32)])
     assert buffer.size() == 4
@@ -113,9 +110,9 @@ def test_a_leading_axis_of_one_in_the_shape(backend: str):
     assert [buffer.get_item(i)[1].asnumpy().tolist() for i in range(4)] == [[1], [2], [3], [4]]
 
 
-def test_an_environment_axis_in_the_shape(backend: str):
+def test_an_environment_axis_in_the_shape():
     """30 environments of 17 numbers are one row, as in on-policy trainers."""
-    buffer = make_buffer(backend, capacity=3, shapes=((30, 17),))
+    buffer = make_buffer(capacity=3, shapes=((30, 17),))
     steps = [np.random.default_rng(i).random((30, 17), np.float32) for i in range(5)]
     for step in steps:
         buffer.insert([Tensor(step)])
@@ -123,8 +120,8 @@ def test_an_environment_axis_in_the_shape(backend: str):
     assert buffer.sample()[0].shape == (2, 30, 17)
 
 
-def test_get_item_with_a_tensor_and_insert_of_what_it_gave(backend: str):
-    buffer, other = make_buffer(backend), make_buffer(backend, 1)
+def test_get_item_with_a_tensor_and_insert_of_what_it_gave():
+    buffer, other = make_buffer(), make_buffer(number=1)
     for number in range(7):
         buffer.insert([STATE, Tensor([number], ms.int32)])
     row = buffer.get_item(Tensor(-2, ms.int64))
@@ -154,14 +151,14 @@ class Copies(nn.Cell):
         return self.target.get_item(0)[1], self.target.get_item(-1)[1]
 
 
-def test_insert_of_what_get_item_gave_in_a_graph(backend: str):
-    source, target = make_buffer(backend), make_buffer(backend, 1)
+def test_insert_of_what_get_item_gave_in_a_graph():
+    source, target = make_buffer(), make_buffer(number=1)
     for number in range(7):
         source.insert([STATE, Tensor([number], ms.int32)])
     assert [part.asnumpy().tolist() for part in Copies(source, target)(Tensor(1, ms.int64))] == [[3], [6]]
 
 
-def test_several_agents(backend: str):
+def test_several_agents():
     config = {
         "number": 2,
         "type": "uniform",
@@ -169,7 +166,7 @@ def test_several_agents(backend: str):
         "sample_size": 2,
         "data_shape": [(2,)],
         "data_type": [ms.float32],
-        "params": {"backend": backend},
+        "params": {"backend": "native"},
     }
     for agent, buffer in enumerate(create_buffer(config)):
         for _ in range(agent + 1):

@@ -54,11 +54,18 @@ def _from_python(backend: str, **options: Any) -> tuple[Any, dict[str, np.ndarra
     return driver, driver.buffer.state_dict()
 
 
-def from_python(backend: str, **options: Any) -> Any:
+def from_python(backend: str = "native", **options: Any) -> Any:
     """Return an emptied driver from Python; equal arguments share one, and so its compiled graphs."""
     driver, empty = _from_python(backend, **options)
     driver.buffer.load_state_dict(empty)
     return driver
+
+
+def with_three_rows(backend: str) -> PrioritizedReplayBuffer:
+    """Return a buffer with alpha 1 and three rows, without a graph that inserts them."""
+    native, buffer = (from_python(each, alpha=1.0).buffer for each in ("native", backend))
+    buffer.load_state_dict(native.insert(rows(0, 1, 2)).state_dict())
+    return buffer
 
 
 def test_priorities_at_insertion(make: Make):
@@ -181,9 +188,9 @@ def test_handles_stay_dead_over_a_reset(make: Make):
     assert set(drawn(driver)[0]) <= {3, 4}
 
 
-def test_a_batch_beyond_the_capacity(backend: str):
+def test_a_batch_beyond_the_capacity():
     """The newest rows stay, with the priorities that were given for them; the largest counts though its row is gone."""
-    driver = from_python(backend, alpha=1.0)
+    driver = from_python(alpha=1.0)
     driver.insert(rows(*range(9)), np.array([10, 9, 8, 7, 6, 5, 4, 3, 2], np.float32))
     assert leaves(driver.buffer) == [4, 3, 2, 7, 6, 5]  # rows 3 to 8; the oldest is in slot 3
     assert (value(driver.buffer, "serials"), value(driver.buffer, "max_priority")) == ([9, 0], 10)
@@ -322,7 +329,7 @@ def sweep(driver: Any, twin: PrioritizedTwin, batch: int) -> None:
 
 SIZES = [
     (capacity, batch, draws)
-    for capacity in (1, 2, 3, 5, 8, 17)
+    for capacity in (1, 2, 3, 17)
     for batch in sorted({1, 2, 3, capacity, capacity + 1, 2 * capacity + 3})
     for draws in sorted({1, 2, capacity})
     if draws <= capacity
@@ -363,9 +370,9 @@ def test_a_priority_of_zero_without_epsilon_is_never_drawn(make: Make):
     assert driver.status() == (3, False, False)
 
 
-def test_a_priority_for_one_row(backend: str):
+def test_a_priority_for_one_row():
     """A scalar of any kind, or one element."""
-    buffer = from_python(backend, alpha=1.0).buffer
+    buffer = from_python(alpha=1.0).buffer
     given = [2, 2.5, np.float32(3), np.float64(3.5), np.array(4.0), ms.Tensor(4.5, ms.float32), [5.0], np.array([5.5])]
     for serial, priority in enumerate(given):
         buffer.insert(row(serial), priority=priority)
@@ -379,9 +386,9 @@ def test_subnormal_priorities_count_as_zero(backend: str):
     buffer.load_state_dict(buffer.state_dict())
 
 
-def test_bfloat16_errors_are_priorities(backend: str):
+def test_bfloat16_errors_are_priorities():
     """Networks with mixed precision produce them."""
-    buffer = from_python(backend, alpha=1.0).buffer
+    buffer = from_python(alpha=1.0).buffer
     buffer.insert(rows(0, 1, 2))
 
     @ms.jit
@@ -395,18 +402,18 @@ def test_bfloat16_errors_are_priorities(backend: str):
     assert leaves(buffer)[:3] == [4.5, 5, 1]
 
 
-def test_beta_as_a_parameter(backend: str):
+def test_beta_as_a_parameter():
     """The Tensor `beta`, and other Tensors with one number."""
-    driver = from_python(backend, alpha=1.0)
+    driver = from_python(alpha=1.0)
     driver.insert(rows(0, 1, 2), np.array([1, 1, 2], np.float32))
     for beta in (driver.buffer.beta, ms.Tensor([0.5], ms.float64), ms.Tensor(0.5)):
         assert driver.buffer.sample(beta)[1].asnumpy().tolist() == [1.0, float(np.float32(0.5**0.5))]
         driver.buffer.load_state_dict(driver.buffer.state_dict() | {"beta": np.array([0.5])})
 
 
-def test_handles_in_any_form(backend: str):
+def test_handles_in_any_form():
     """Lists, scalars, NumPy arrays and Tensors of both kinds of ints."""
-    buffer = from_python(backend, alpha=1.0).buffer
+    buffer = from_python(alpha=1.0).buffer
     buffer.insert(rows(0, 1, 2))
     forms = [1, [1], np.int32(1), np.array([1]), np.array([1], np.int32), ms.Tensor(1), ms.Tensor([1], ms.int32)]
     for number, handle in enumerate(forms, 2):
@@ -419,9 +426,9 @@ def test_handles_in_any_form(backend: str):
     assert leaves(buffer)[2] == 0
 
 
-def test_priorities_in_any_form(backend: str):
+def test_priorities_in_any_form():
     """Priorities that a kernel reads in place, and those that are converted first."""
-    buffer = from_python(backend, alpha=1.0).buffer
+    buffer = from_python(alpha=1.0).buffer
     buffer.insert(rows(0, 1, 2))
     numbers = np.arange(6, dtype=np.float32)
     tensor = ms.Tensor(numbers)
@@ -444,8 +451,7 @@ def test_priorities_in_any_form(backend: str):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
 @pytest.mark.parametrize("form", [np.array, ms.Tensor])
 def test_a_bad_priority_changes_nothing(backend: str, form: Callable[..., Any], bad: float):
-    buffer = from_python(backend, alpha=1.0).buffer
-    buffer.insert(rows(0, 1, 2))
+    buffer = with_three_rows(backend)
     before = buffer.state_dict()
     with pytest.raises(ValueError, match=f"finite and at least 0, but got {bad}"):
         buffer.update_priorities(form(np.array([0, 1])), form(np.array([1, bad], np.float32)))
@@ -455,8 +461,7 @@ def test_a_bad_priority_changes_nothing(backend: str, form: Callable[..., Any], 
 
 
 def test_handles_and_priorities_of_other_lengths(backend: str):
-    buffer = from_python(backend, alpha=1.0).buffer
-    buffer.insert(rows(0, 1, 2))
+    buffer = with_three_rows(backend)
     for form in (np.array, ms.Tensor):
         with pytest.raises(ValueError, match=r"shape \[3\], one for each, but got shape \[2\]"):
             buffer.update_priorities(form(np.arange(3)), form(np.ones(2, np.float32)))

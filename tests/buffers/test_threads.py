@@ -32,7 +32,7 @@ def assert_whole(batch: Any) -> None:
     np.testing.assert_array_equal(wide, np.repeat(number[:, None], WIDTH, axis=1))
 
 
-@pytest.mark.parametrize(("backend", "steps"), [("native", 3000), ("composite", 150)])
+@pytest.mark.parametrize(("backend", "steps"), [("native", 3000), ("composite", 50)])
 def test_two_actors_and_a_learner(backend: str, steps: int):
     buffer = ReplayBuffer(
         sample_size=16, capacity=64, shapes=[(WIDTH,), ()], types=["float32", "int32"], seed=0, backend=backend
@@ -217,7 +217,7 @@ def alternating(cls: type[PrioritizedReplayBuffer] = PrioritizedReplayBuffer, by
     return cycles
 
 
-@pytest.mark.parametrize(("by_fives", "turns"), [(True, 3000), (False, 300)])
+@pytest.mark.parametrize(("by_fives", "turns"), [(True, 1200), (False, 300)])
 def test_operations_compiled_and_eager_in_turn(by_fives: bool, turns: int):
     """By fives: one graph of five costs a fifth per compiled operation; and some one by one."""
     cycles = alternating(by_fives=by_fives)
@@ -271,7 +271,7 @@ def test_a_lost_write_is_found(cls: type[PrioritizedReplayBuffer], message: str)
 
 def inserts_behind_late_writes(products: range) -> Iterator[bool]:
     """For each number of matrix products behind which a write to the column comes, tell if an insertion follows it."""
-    matrix = Tensor(np.eye(1000, dtype=np.float32))
+    matrix = Tensor(np.eye(500, dtype=np.float32))
     buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["float32"], seed=0, backend="native")
     column = buffer.buffer[0]
     for n in products:

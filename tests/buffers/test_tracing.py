@@ -7,6 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import filled
 from checkpoint_cases import BUFFERS, insert, rows
 from mindspore import Tensor
 
@@ -58,10 +59,11 @@ def assert_unchanged(buffer: Any, before: dict[str, np.ndarray]) -> None:
         np.testing.assert_array_equal(array, before[key], err_msg=key)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "views", "reservoir"])
+@pytest.mark.parametrize(
+    ("kind", "backend"), [*[(kind, "native") for kind in ("uniform", "views", "reservoir")], ("views", "composite")]
+)
 def test_every_method_is_refused_while_tracing(kind: str, backend: str) -> None:
-    buffer = BUFFERS[kind](backend=backend, seed=0)
-    insert(buffer, 24)
+    buffer = filled(lambda given: BUFFERS[kind](backend=given, seed=0), backend, lambda b: insert(b, 24))
     before = buffer.state_dict()
     for call in (CALLS | WEIGHTED if kind == "views" else CALLS).values():
         assert_refused(lambda call=call: call(buffer))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from checks import assert_weights
 from drivers import Combination
-from drivers_weighted import CAPACITY, LIMITED, SHAPES, TYPES, make_driver
+from drivers_weighted import CAPACITY, LIMITED, PLACES, SHAPES, TYPES, make_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import stack
@@ -29,19 +29,16 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "uniform, distinct, ordered": {"replace": False, "ordered": True, "max_use": 3, "max_staleness": 9},
     "reservoir": RESERVOIR | {"replace": False},
     "reservoir, used once": RESERVOIR | {"max_use": 1},
+    "reservoir, used often": RESERVOIR | {"max_use": 6},
     "prioritized": PRIORITIZED | {"alpha": 0.5, "epsilon": 0.0, "normalize": "buffer"},
     "prioritized, used once": PRIORITIZED | {"alpha": 1.0, "beta": 1.0, "max_use": 1},
     "prioritized, stale": PRIORITIZED | {"alpha": 0.0, "max_staleness": 2, "beta": 0.0, "beta_steps": 2},
     "prioritized, everything": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4},
 }
-#: Those that take other paths through the operators than `LIMITED`, for the composite backend too.
-OTHER_WAYS: dict[str, dict[str, Any]] = {
-    "reservoir": RESERVOIR | {"max_use": 6},
-    "prioritized": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "ordered": True, "normalize": "buffer", "max_use": 2},
+#: Takes another path than `LIMITED` when it draws.
+OTHER_DRAWS = PRIORITIZED | {
+    **{"alpha": 0.7, "beta_steps": 3, "ordered": True, "normalize": "buffer", "max_use": 2},
 }
-
-#: Operations that differ there.
-FEW = ("insert", "sample", "update", "delete")
 
 PRIORITY = st.sampled_from([0.0, 1e-6, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
 #: Distance of a handle behind the newest row; negative for one not yet given.
@@ -154,7 +151,12 @@ def run(driver: Any, options: dict[str, Any], operations: list[tuple[Any, ...]])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
+@pytest.mark.parametrize(
+    ("combination", "options"),
+    [(place, LIMITED[kind]) for place, kind in PLACES],
+    ids=[f"{place}-{kind}" for place, kind in PLACES],
+    indirect=["combination"],
+)
 @SETTINGS
 @given(operations=OPERATIONS)
 def test_random_operations(
@@ -182,19 +184,36 @@ def from_python(backend: str, options: dict[str, Any]) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ELSEWHERE.values(), ids=ELSEWHERE)
-@settings(SETTINGS, max_examples=60)
+@settings(SETTINGS, max_examples=40)
 @given(operations=MORE_OPERATIONS)
 def test_random_operations_with_other_arguments(options: dict[str, Any], operations: list[tuple[Any, ...]]):
     run(from_python("native", options), options, operations)
 
 
-@pytest.mark.parametrize("options", OTHER_WAYS.values(), ids=OTHER_WAYS)
+class Drawing:
+    """Draws by one driver; all other calls go to a native one that takes over the state, without graphs."""
+
+    def __init__(self, driver: Any, native: Any) -> None:
+        self.buffer, self.native = driver.buffer, native
+        self.sample_weighted = driver.sample_weighted
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **given: Any) -> Any:
+            self.native.buffer.load_state_dict(self.buffer.state_dict())
+            result = getattr(self.native, name)(*arguments, **given)
+            self.buffer.load_state_dict(self.native.buffer.state_dict())
+            return result
+
+        return call
+
+
 @SETTINGS
 @given(operations=OPERATIONS)
-def test_random_operations_on_other_ways(backend: str, options: dict[str, Any], operations: list[tuple[Any, ...]]):
-    if backend == "composite":  # fewer graphs
-        operations = [(name, *rest) for name, *rest in operations if name in FEW and rest[:1] != [2]]
-    run(from_python(backend, options), options, operations)
+def test_random_operations_with_other_draws(backend: str, operations: list[tuple[Any, ...]]):
+    driver = from_python(backend, OTHER_DRAWS)
+    if backend == "composite":
+        driver = Drawing(driver, from_python("native", OTHER_DRAWS))
+    run(driver, OTHER_DRAWS, operations)
 
 
 def test_the_uniform_twin_by_hand():

@@ -5,7 +5,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from drivers import Calls, Combination, Compiled, Eager, arrays, driver_of
+from drivers import COMBINATIONS, Calls, Combination, Compiled, Eager, arrays, driver_of
 from mindspore import Tensor
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -20,6 +20,13 @@ ROOTS: dict[str, Any] = {
 }
 LIMITS: dict[str, Any] = {"max_use": MAX_USE, "max_staleness": MAX_STALENESS}
 LIMITED: dict[str, dict[str, Any]] = {"uniform": LIMITS, "prioritized": ROOTS | LIMITS}
+#: Where each of these is tested. Calls from Python run the same composite operators for both, in graphs that take long.
+PLACES = [
+    (combination, kind)
+    for combination in COMBINATIONS
+    for kind in LIMITED
+    if (*combination.driver, kind) != ("composite", "eager", "uniform")
+]
 
 
 class WeightedCalls(Calls):
