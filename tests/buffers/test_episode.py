@@ -267,10 +267,10 @@ class LongCalls(Kept):
         return self.buffer.size()
 
 
-def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph():
+def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph(backend: str):
     """MindSpore takes three seconds to report, so this runs in one mode."""
     buffer = EpisodeReplayBuffer(
-        sample_size=1, capacity=6, shapes=SHAPES, types=TYPES, max_episode_length=3, seed=0, backend="native"
+        sample_size=1, capacity=6, shapes=SHAPES, types=TYPES, max_episode_length=3, seed=0, backend=backend
     )
     calls = LongCalls(buffer)
     x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
