@@ -172,7 +172,7 @@ def test_each_combination(combination: Combination):
     calls = None if combination.call == "eager" else _calls.setdefault(combination.backend, Calls(buffer))
     pair = Pair(buffer, calls, **ORDERED)
     for i, window in enumerate([5, 40, 17, 3, 30, 8, 21, 40]):
-        pair.insert(16, [i, 3, 0, 1000, 1])
+        pair.insert(16, np.roll([i, 3, 0, 1000, 1], i).tolist())  # another priority for the newest row each time
         pair.window(window)
         pair.sample()
         pair.delete([1, 4, 50, i])
