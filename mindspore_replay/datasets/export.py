@@ -26,8 +26,8 @@ class StoredRows:
         wait_for_work()
         self.columns = buffer.columns
         self._arrays = {
-            name: parameter.asnumpy().view(dtype)
-            for name, parameter, dtype in zip(self.columns.names, buffer.buffer, self.columns.numpy_types)
+            name: column if f"column.{name}" in buffer.compressed else column.asnumpy().view(dtype)
+            for name, column, dtype in zip(self.columns.names, buffer.buffer, self.columns.numpy_types)
         }
         self._flags = buffer.flags.asnumpy() if buffer.has_episodes else None
         self._head, self._count = int(buffer.head.asnumpy()), int(buffer.count.asnumpy())
