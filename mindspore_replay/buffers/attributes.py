@@ -67,4 +67,4 @@ class Attributes:
         return self.columns.types
 
     def _size_graph(self):
-        return self._graph.state.count + self._zero
+        return self._graph.count() + self._zero

@@ -155,10 +155,10 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         self._direct = in_memory and self.options.plan.by_kernel
         if storage != DEVICE and not self._direct:
             raise ValueError(f"For '{name}', its sampler needs storage='device'.")
-        if self.backend == "composite":
-            self.columns.check_composite()
         if self.columns.compressed:
             check_compressed(self, storage)
+        if self.backend == "composite":
+            self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
         self._present_names = tuple(self.columns.names[i] for i in self._present)
         self._lock = threading.RLock()

@@ -123,4 +123,4 @@ class NoOperators:
         raise RuntimeError(self.reason)
 
     insert = update = read = sample = finished = reset = update_priorities = delete = advance = info = refuse
-    end_episodes = sample_groups = sums = summary = eligible = eligible_in = begin_epoch = refuse
+    end_episodes = sample_groups = sums = summary = eligible = eligible_in = begin_epoch = count = refuse

@@ -64,7 +64,7 @@ class CellPart(Part):
         if not isinstance(self.owner, Buffer):
             return parameters
         names = zip(self.owner.columns.compressed, self.owner.compressed.items())
-        columns = {key: Plain(column, self.owner.columns.dtypes[i]) for i, (key, column) in names}
+        columns = {key: Plain(column, self.owner.columns.stored_dtypes[i]) for i, (key, column) in names}
         return parameters | columns
 
 

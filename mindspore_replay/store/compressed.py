@@ -175,11 +175,11 @@ class CompressedStore(Store):
 
     def _new_columns(self) -> dict[str, CompressedColumn]:
         schema, functions = self._rows_schema, codec(self.options.cls_name)
-        names = {i: f"column.{schema.names[i]}" for i in schema.compressed}
-        return {
-            name: CompressedColumn(self.arrays[name], schema.shapes[i], schema.numpy_types[i], functions)
-            for i, name in names.items()
-        }
+        columns = {}
+        for i in schema.compressed:
+            name, dtype = f"column.{schema.names[i]}", schema.numpy_type(schema.stored_dtypes[i])
+            columns[name] = CompressedColumn(self.arrays[name], schema.shapes[i], dtype, functions)
+        return columns
 
     def resized(self, options: Options) -> "CompressedStore":
         """Return a store on the same arrays that draws by other options."""

@@ -22,7 +22,7 @@ constexpr int64_t MostCompressed(int64_t bytes) { return bytes + bytes / 255 + 1
 constexpr int64_t kMostRowBytes = 0x7E000000;  // LZ4_MAX_INPUT_SIZE
 
 inline int64_t BytesOf(PyObject *object) {
-  return object != nullptr && PyBytes_CheckExact(object) ? static_cast<int64_t>(sizeof(PyBytesObject)) + Py_SIZE(object) : 0;
+  return object != nullptr && PyBytes_CheckExact(object) ? PyBytes_Type.tp_basicsize + PyBytes_GET_SIZE(object) : 0;
 }
 
 // The stored rows, and numbers of some of them.

@@ -1,0 +1,46 @@
+"""mindspore_replay: `ReplayBuffer` with compressed columns, and without."""
+
+import sys
+from typing import Any
+
+from mindspore_replay import FrameStack, ReplayBuffer
+
+from ..answering import Peer, Work, answer
+from ..cases import STACK, Case, in_turn
+from .cases import CASES, FRAME, fact, filled
+
+SCALARS = {"action": "int32", "reward": "float32", "terminated": "bool"}
+
+
+class Ours(Peer):
+    """Frames as they are, or compressed."""
+
+    packages = ("mindspore", "lz4")
+
+    def __init__(self, compressed: bool) -> None:
+        super().__init__()
+        self._compressed = compressed
+
+    def prepare(self, case: Case) -> Work:
+        """Fill a buffer, and prepare the case."""
+        if case.work.startswith("frames"):
+            columns, shape, views = ["observation"], FRAME, [FrameStack(STACK)]
+        else:
+            columns, shape, views = ["observation", "next_observation"], (STACK, *FRAME), []
+        buffer = ReplayBuffer(
+            case.batch, case.capacity, [shape] * len(columns) + [()] * 3, ["uint8"] * len(columns) + [*SCALARS.values()],
+            names=[*columns, *SCALARS], views=views, compress=columns if self._compressed else (), seed=0,
+        )  # fmt: skip
+
+        def insert(row: dict[str, Any]) -> None:
+            buffer.insert(row, end=row["terminated"]) if views else buffer.insert(row)
+
+        rows, grown = filled(case, insert)
+        if case.work.endswith("bytes"):
+            # Memory that is not compressed is in huge pages, which the first rows take already.
+            return fact(grown if self._compressed else buffer.nbytes / case.capacity)
+        return Work(buffer.sample) if case.work.endswith("sample") else Work(in_turn(insert, rows))
+
+
+if __name__ == "__main__":
+    answer(Ours(sys.argv[1] == "compressed"), CASES)
