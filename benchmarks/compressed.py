@@ -1,4 +1,4 @@
-"""Compressed frames of Pong and Breakout, here and in other libraries: bytes a row, and times of samples and insertions.
+"""Compressed frames of Pong and Breakout, here and in other libraries: bytes a row, times of samples and insertions.
 
     pip install "ale-py>=0.10" "opencv-python-headless<4.12" lz4
     python benchmarks/compressed.py                          # minutes; makes an environment with torch on first use
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from comparison.compressed.cases import CASES, GAMES, ROWS
+from comparison.compressed.cases import CASES, FRAMES, GAMES
 from comparison.environments import Installation
 from comparison.rounds import Result, Runner
 
@@ -46,14 +46,14 @@ def play(game: str, path: Path) -> None:
     environment = gymnasium.wrappers.AtariPreprocessing(gymnasium.make(f"ALE/{game}-v5", frameskip=1))
     environment.action_space.seed(0)
     frames, ends = [environment.reset(seed=0)[0]], [False]
-    while len(frames) < ROWS:
+    while len(frames) < FRAMES:
         frame, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
         frames.append(frame)
         ends.append(terminated or truncated)
         if ends[-1]:
             frames.append(environment.reset()[0])
             ends.append(False)
-    np.savez(path, frames=np.stack(frames[:ROWS]), ends=np.array(ends[:ROWS]))
+    np.savez(path, frames=np.stack(frames[:FRAMES]), ends=np.array(ends[:FRAMES]))
 
 
 def shown(result: Result, unit: str) -> str:

@@ -17,7 +17,7 @@ from .inputs import as_values
 from .insertion import Insertion
 from .lz4 import Codec, codec
 from .options import Options
-from .schema import Schema
+from .schema import Schema, is_tensor
 from .store import STATE_VERSION, Store
 from .windows import STACK, WINDOW
 
@@ -132,11 +132,29 @@ class CompressedInsertion(Insertion):
         self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
     ) -> None:
         """Store rows, as `Insertion` does."""
-        fields = self._with_numbers(exp)
-        if version is not None or not self._numbers_now(fields, priority, end, final):
-            super().__call__(fields, priority, end, final, version)
+        if version is None and not self._schema.late:
+            fields = self._numbers_of_plain(exp)
+            if fields is not None and self._numbers_now(fields, priority, end, final):
+                return
+        super().__call__(self._numbers_of(exp), priority, end, final, version)
 
-    def _with_numbers(self, exp: Sequence[Any]) -> list[np.ndarray]:
+    def _numbers_of_plain(self, exp: Sequence[Any]) -> list[Any] | None:
+        """Return the fields with numbers for rows that obviously fit; ``None`` if one does not."""
+        fields, schema = list(exp), self._rows_schema
+        for i, column in self._compressed.items():
+            rows, shape = fields[i].asnumpy() if is_tensor(fields[i]) else fields[i], schema.shapes[i]
+            if type(rows) is not np.ndarray or rows.dtype != schema.numpy_types[i]:
+                return None
+            if rows.shape == shape:
+                fields[i] = column.store(rows[None]).reshape(())
+            elif rows.shape[1:] == shape and len(rows) > 0:
+                fields[i] = column.store(rows)
+            else:
+                return None
+        return fields
+
+    def _numbers_of(self, exp: Sequence[Any]) -> list[np.ndarray]:
+        """Return the fields as arrays, with numbers; raise the errors of `Schema.check`."""
         schema = self._rows_schema
         fields = [schema.to_array(i, value) for i, value in enumerate(exp)]
         types = schema.names_of(range(len(schema)), fields)

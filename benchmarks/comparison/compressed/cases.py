@@ -18,7 +18,7 @@ from ..answering import Work
 from ..cases import STACK, Case
 
 GAMES = ("Pong", "Breakout")
-ROWS, BATCH = 10_000, 32
+FRAMES, ROWS, BATCH = 10_000, 20_000, 32
 FRAME = (84, 84)
 
 CASES = tuple(

@@ -27,9 +27,11 @@ class Ours(Peer):
             columns, shape, views = ["observation"], FRAME, [FrameStack(STACK)]
         else:
             columns, shape, views = ["observation", "next_observation"], (STACK, *FRAME), []
+        schema = {**dict.fromkeys(columns, (shape, "uint8")), **{name: ((), dtype) for name, dtype in SCALARS.items()}}
+        shapes, types = zip(*schema.values())
         buffer = ReplayBuffer(
-            case.batch, case.capacity, [shape] * len(columns) + [()] * 3, ["uint8"] * len(columns) + [*SCALARS.values()],
-            names=[*columns, *SCALARS], views=views, compress=columns if self._compressed else (), seed=0,
+            case.batch, case.capacity, shapes, types, names=list(schema), views=views, seed=0,
+            compress=columns if self._compressed else (),
         )  # fmt: skip
 
         def insert(row: dict[str, Any]) -> None:
