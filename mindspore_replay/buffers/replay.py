@@ -62,7 +62,8 @@ class ReplayBuffer(Buffer):
             ``"auto"``.
 
     Attributes:
-        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8.
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8. With
+            `compress` a tuple, in which ``asnumpy()`` of a compressed column gives its rows.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
         serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape

@@ -91,7 +91,7 @@ class CompressedColumn:
         return rows
 
     def __setitem__(self, slots: Any, rows: np.ndarray) -> None:
-        where = np.arange(len(self.numbers))[slots]
+        where = slots if isinstance(slots, np.ndarray) else np.arange(len(self.numbers))[slots]
         step = max(1, _CHUNK // (math.prod(self.shape[1:]) * self.dtype.itemsize))
         for i in range(0, len(where), step):
             part = where[i : i + step]

@@ -18,12 +18,14 @@ from ..answering import Work
 from ..cases import STACK, Case
 
 GAMES = ("Pong", "Breakout")
-FRAMES, ROWS, BATCH = 10_000, 20_000, 32
+FRAMES, BATCH = 10_000, 32
+#: Rows of the buffer. For bytes there are more, since the memory of a process grows in steps.
+ROWS, ROWS_OF_BYTES = 20_000, {"stacks": 50_000, "frames": 100_000}
 FRAME = (84, 84)
 
 CASES = tuple(
-    Case(f"{game}_{layout}_{work}", f"{game}, {layout}: {title}", f"{layout}_{work}", capacity=ROWS, batch=BATCH,
-         unit=unit)
+    Case(f"{game}_{layout}_{work}", f"{game}, {layout}: {title}", f"{layout}_{work}", batch=BATCH, unit=unit,
+         capacity=ROWS_OF_BYTES[layout] if unit == "bytes" else ROWS)
     for game in GAMES
     for layout in ("stacks", "frames")
     for work, title, unit in (

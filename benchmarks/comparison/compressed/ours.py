@@ -37,10 +37,11 @@ class Ours(Peer):
         def insert(row: dict[str, Any]) -> None:
             buffer.insert(row, end=row["terminated"]) if views else buffer.insert(row)
 
+        if case.work.endswith("bytes") and not self._compressed:
+            return fact(buffer.nbytes / case.capacity)  # of one size; some GB need not be filled for that
         rows, grown = filled(case, insert)
         if case.work.endswith("bytes"):
-            # Memory that is not compressed is in huge pages, which the first rows take already.
-            return fact(grown if self._compressed else buffer.nbytes / case.capacity)
+            return fact(grown)
         return Work(buffer.sample) if case.work.endswith("sample") else Work(in_turn(insert, rows))
 
 

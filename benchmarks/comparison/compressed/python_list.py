@@ -17,10 +17,9 @@ def codec(name: str) -> tuple[Callable[[np.ndarray], bytes], Callable[[bytes], b
     """Return functions that compress and decompress."""
     if name == "lz4":
         return lz4.block.compress, lz4.block.decompress
-    return (
-        zstandard.ZstdCompressor(level=int(name.removeprefix("zstd"))).compress,
-        zstandard.ZstdDecompressor().decompress,
-    )
+    compress = zstandard.ZstdCompressor(level=int(name.removeprefix("zstd"))).compress
+    # The object that it gives was made for the largest result, and its memory is not all given back.
+    return lambda rows: bytes(memoryview(compress(rows))), zstandard.ZstdDecompressor().decompress
 
 
 class PythonList(Peer):

@@ -3,16 +3,19 @@
 With `optimize_memory_usage` it stores each stack once, in the place of single frames.
 """
 
+import contextlib
 import sys
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 from ..answering import Peer, Work, answer
 from ..cases import STACK, Case, in_turn
 from .cases import CASES, FRAME, fact, filled
+
+with contextlib.redirect_stdout(sys.stderr):  # it writes there when it is imported; answers are on standard output
+    from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 #: Arguments of each codec: its own default, and the fast level of the libraries.
 CODECS: dict[str, dict[str, Any]] = {
