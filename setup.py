@@ -125,8 +125,9 @@ calls = Extension(
     "mindspore_replay._calls",
     [f"{CSRC}/python/calls.cc"],
     depends=headers,
-    include_dirs=[numpy.get_include()],
-    extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden"],
+    include_dirs=[CSRC, numpy.get_include()],
+    extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", "-pthread"],
+    extra_link_args=["-pthread"],
     language="c++",
     optional=True,
 )

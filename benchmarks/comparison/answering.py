@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -115,11 +115,11 @@ def _free() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def answer(peer: Peer) -> None:
-    """Answer until standard input ends."""
+def answer(peer: Peer, of: Sequence[Case] = CASES) -> None:
+    """Answer questions about these cases until standard input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    cases = {case.name: case for case in CASES}
+    cases = {case.name: case for case in of}
     work: Work | None = None
     for line in sys.stdin:
         question = json.loads(line)

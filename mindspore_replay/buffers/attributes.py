@@ -5,6 +5,7 @@ from typing import Any
 from mindspore import Parameter, Tensor
 
 from ..columns import Columns
+from ..store.compressed import CompressedColumn
 from ..store.options import Options
 from .layout import SampleLayout
 
@@ -35,6 +36,8 @@ class Attributes:
     _present: tuple[int, ...]
     _present_names: tuple[str, ...]
     _lock: Any
+    #: The compressed columns, by their names in the state.
+    compressed: dict[str, CompressedColumn]
     #: Runs calls from Python: a `Store` on the Parameters' own memory, or `CompiledCalls`.
     _calls: Any
     #: True if it is a `Store`.
@@ -64,4 +67,4 @@ class Attributes:
         return self.columns.types
 
     def _size_graph(self):
-        return self._graph.state.count + self._zero
+        return self._graph.count() + self._zero

@@ -18,6 +18,7 @@ from ..ops.operators import Operators
 from ..ops.state import State
 from ..store import library, state
 from ..store.checks import check_seed, check_size
+from ..store.compressed import CompressedStore
 from ..store.store import Store
 from ..store.windows import END, FINAL
 from .changes import Changes
@@ -31,7 +32,16 @@ from .parameters import parameter_on
 from .parts import Parts, Prioritized
 from .reading import Reading
 from .saving import Saving
-from .storage import DEVICE, NoOperators, backend_of, checked_storage, folder_of
+from .storage import (
+    DEVICE,
+    GRAPHS_OF_COMPRESSED,
+    GRAPHS_OF_HOST,
+    NoOperators,
+    backend_of,
+    check_compressed,
+    checked_storage,
+    folder_of,
+)
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
@@ -117,7 +127,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
                 "sizes by name."
             )
         self.num_envs = check_size(name, "num_envs", num_envs)
-        self.columns = Columns(name, shapes, types, names, parts.late)
+        self.columns = Columns(name, shapes, types, names, parts.late, parts.compress)
         self.parts = parts = parts.checked(name, self.sample_size, self.capacity)
         self.layout = parts.layout(name, self.columns)
         seed = check_seed(name, seed)
@@ -145,12 +155,14 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         self._direct = in_memory and self.options.plan.by_kernel
         if storage != DEVICE and not self._direct:
             raise ValueError(f"For '{name}', its sampler needs storage='device'.")
+        if self.columns.compressed:
+            check_compressed(self, storage)
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
         self._present_names = tuple(self.columns.names[i] for i in self._present)
         self._lock = threading.RLock()
-        self._in_graphs = storage == DEVICE or native.on_cpu()
+        self._in_graphs = (storage == DEVICE or native.on_cpu()) and not self.columns.compressed
         self._folder = folder_of(self, storage, self.columns, self.options)
         self._make_state()
         self._make_operators()
@@ -201,27 +213,37 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         if self._direct:
             share, address = mindspore_api.share, mindspore_api.address
             guard = library.calls.Guard(self._lock, mindspore_api.wait, mindspore_api.jit_contexts)
-            self._calls = Store(
-                self.columns, self.options, share=share, address_of=address, folder=self._folder, guard=guard
-            )
+            given: dict[str, Any] = {"share": share, "address_of": address, "guard": guard}
+            if self.columns.compressed:
+                self._calls = CompressedStore(self.columns, self.options, **given)
+            else:
+                self._calls = Store(self.columns, self.options, folder=self._folder, **given)
+        self.compressed = self._calls.compressed if self.columns.compressed else {}
         self._outer_lock = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
         arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)
         # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
-        parameters = {name: parameter_on(name, array, self._direct) for name, array in arrays.items()}
+        parameters = {
+            name: parameter_on(name, array, self._direct)
+            for name, array in arrays.items()
+            if name not in self.compressed
+        }
         self.buffer = ParameterTuple([p for name, p in parameters.items() if name.startswith("column.")])
         for name, parameter in parameters.items():
             if not name.startswith("column."):
                 setattr(self, name, parameter)
             parameter.name = prefix + name
+        if self.compressed:
+            columns = parameters | self.compressed
+            self.__dict__["buffer"] = tuple(columns[f"column.{name}"] for name in self.columns.names)
 
     def _make_operators(self) -> None:
         by_kernel = self.backend == "native"
         before = len(self.parts.span.bookkeeping(self.layout))
         finish = windows.Relabel(self.layout, before) if self.layout.hindsight else None
-        graph_state = State(self.buffer, self.state_parameters(), self.options)
-        operators: Any = NoOperators()
+        operators: Any = NoOperators(GRAPHS_OF_COMPRESSED if self.compressed else GRAPHS_OF_HOST)
         if self._in_graphs:
+            graph_state = State(self.buffer, self.state_parameters(), self.options)
             operators = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
         self.__dict__["_watched"] = {"buffer": self.buffer, "_graph": operators}
         self.__dict__.pop("buffer", None)
@@ -270,9 +292,9 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, cursors, random state and weights at full capacity."""
+        """Bytes of columns, cursors, random state and weights at full capacity; of compressed columns, those now."""
         own = (parameter for key, parameter in self.state_parameters().items() if "." not in key)
-        return self.capacity * self.columns.row_bytes() + sum(parameter.nbytes for parameter in own)
+        return sum(array.nbytes for array in (*self.buffer, *own))
 
     @property
     def sample_schema(self) -> SampleSchema:

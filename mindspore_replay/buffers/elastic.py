@@ -37,8 +37,8 @@ class ElasticReplayBuffer(Buffer):
             as `PrioritizedReplayBuffer` with the rows of the window alone would give. Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`; the
             ``"buffer"`` is the window.
-        names, num_envs, replace, ordered, max_use, max_staleness, weighted, views, late, seed, backend: As for
-            `ReplayBuffer`; `replace` must be ``True`` if `prioritized`.
+        names, num_envs, replace, ordered, max_use, max_staleness, weighted, views, late, compress, seed, backend: As
+            for `ReplayBuffer`; `replace` must be ``True`` if `prioritized`.
 
     Attributes:
         window (Parameter): Number of newest rows to draw from. Shape ``[1]``, int64.
@@ -84,13 +84,14 @@ class ElasticReplayBuffer(Buffer):
         normalize: str = "batch",
         views: Sequence[Any] = (),
         late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered, window)
-        parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views, late=late)
+        parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views, late=late, compress=compress)
         super().__init__(
             sample_size,
             capacity,

@@ -34,8 +34,9 @@ class EpisodeReplayBuffer(Buffer):
         prioritized (bool): Whether to draw episodes by the priority of their first row, and return importance weights.
             Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, ordered, max_use, max_staleness, late, seed, storage, backend: As for `ReplayBuffer`;
-            `max_use` counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if `prioritized`.
+        names, num_envs, replace, ordered, max_use, max_staleness, late, compress, seed, storage, backend: As for
+            `ReplayBuffer`; `max_use` counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if
+            `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
     Raises:
@@ -81,13 +82,16 @@ class EpisodeReplayBuffer(Buffer):
         normalize: str = "batch",
         views: Sequence[Any] = (),
         late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
-        parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views, late=late)
+        parts = Parts(
+            sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views, late=late, compress=compress
+        )
         super().__init__(
             sample_size,
             capacity,

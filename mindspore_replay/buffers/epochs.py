@@ -44,7 +44,8 @@ class EpochReplayBuffer(Buffer):
             or ``"pad"`` it with zeros, which a mask tells. Default: ``"drop"``.
         rank (int): Number of this learner. Default: ``0``.
         world (int): Learners that share out the batches. Default: ``1``.
-        names, num_envs, max_use, max_staleness, weighted, views, late, seed, storage, backend: As for `ReplayBuffer`.
+        names, num_envs, max_use, max_staleness, weighted, views, late, compress, seed, storage, backend: As for
+            `ReplayBuffer`.
 
     Attributes:
         epoch (Parameter): Key of the order, serial number of the oldest row of the epoch, its rows, position in the
@@ -88,14 +89,16 @@ class EpochReplayBuffer(Buffer):
         weighted: bool = False,
         views: Sequence[Any] = (),
         late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
         limits = Limits(max_use, max_staleness, weighted)
+        parts = Parts(InEpochs(last, rank, world), limits, span, views, late=late, compress=compress)
         super().__init__(
-            sample_size, capacity, shapes, types, Parts(InEpochs(last, rank, world), limits, span, views, late=late),
+            sample_size, capacity, shapes, types, parts,
             names=names,
             num_envs=num_envs, seed=seed, storage=storage, backend=backend,
         )  # fmt: skip
@@ -203,6 +206,7 @@ class EpochReplayBuffer(Buffer):
 
         Raises:
             TypeError: If a column is bfloat16, which datasets cannot hold.
+            ValueError: If a column is compressed.
             RuntimeError: If the buffer has sequences or views, or fewer rows than learners.
         """
         name = type(self).__name__
@@ -210,6 +214,8 @@ class EpochReplayBuffer(Buffer):
             raise RuntimeError(f"For '{name}', 'as_dataset' needs a buffer of single rows, without views.")
         if "bfloat16" in self.columns.dtypes:
             raise TypeError(f"For '{name}', 'as_dataset' needs columns of other types than bfloat16.")
+        if self.compressed:
+            raise ValueError(f"For '{name}', 'as_dataset' needs columns that are not compressed.")
         workers = check_size(name, "num_parallel_workers", num_parallel_workers)
         with self.snapshot(columns=True) as arrays:
             slots = (int(arrays["head"]) + np.arange(int(arrays["count"]))) % self.capacity

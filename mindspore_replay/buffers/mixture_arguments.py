@@ -82,6 +82,12 @@ def checked_sources(name: str, parts: Any) -> list[tuple[Buffer, Any]]:
             raise TypeError(f"For '{name}', each of 'parts' must be a pair (buffer, ratio), but got {part!r}.")
     if len({id(buffer) for buffer, _ in parts}) < len(parts):
         raise ValueError(f"For '{name}', each buffer may come only once in 'parts', but got one twice.")
+    compressed = [i for i, (buffer, _) in enumerate(parts) if buffer.compressed]
+    if compressed:
+        raise ValueError(
+            f"For '{name}', no source may have compressed columns, since their samples are joined in a graph, but got "
+            f"{compressed} with them."
+        )
     return [(buffer, ratio) for buffer, ratio in parts]
 
 

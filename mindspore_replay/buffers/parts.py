@@ -284,6 +284,7 @@ class Parts(NamedTuple):
         views (Sequence): Modifications of the contents of a sample.
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
         late (Sequence[Union[str, int]]): Columns that are written after the insertion.
+        compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed.
     """
 
     sampler: Sampler
@@ -292,6 +293,7 @@ class Parts(NamedTuple):
     views: Any = ()
     reservoir: bool = False
     late: Any = ()
+    compress: Any = ()
 
     def checked(self, name: str, sample_size: int, capacity: int) -> "Parts":
         """Check the values of all parts, and return the parts with them.

@@ -34,8 +34,8 @@ class PrioritizedReplayBuffer(Buffer):
             ``1e-6``.
         normalize (str): Importance weights are divided by the largest of the ``"batch"``, as in the paper, or of the
             whole ``"buffer"``, which does not depend on the batch. Default: ``"batch"``.
-        names, num_envs, ordered, max_use, max_staleness, views, late, seed, storage, backend: As for `ReplayBuffer`.
-            With `ordered` the strata begin at the oldest row.
+        names, num_envs, ordered, max_use, max_staleness, views, late, compress, seed, storage, backend: As for
+            `ReplayBuffer`. With `ordered` the strata begin at the oldest row.
         replace (bool): Must be ``True``: a row may fill several strata. Default: ``True``.
 
     Attributes:
@@ -86,12 +86,13 @@ class PrioritizedReplayBuffer(Buffer):
         normalize: str = "batch",
         views: Sequence[Any] = (),
         late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, replace, ordered)
-        parts = Parts(sampler, Limits(max_use, max_staleness), views=views, late=late)
+        parts = Parts(sampler, Limits(max_use, max_staleness), views=views, late=late, compress=compress)
         super().__init__(
             sample_size,
             capacity,

@@ -78,8 +78,8 @@ class ReplayQueue(Buffer):
         timeout (Union[float, None]): Longest wait in seconds: ``0`` to fail at once, ``None`` for no limit. Default:
             ``0``.
         max_staleness (Union[int, None]): Rows older than this are removed, as in `ReplayBuffer`. Default: ``None``.
-        names, num_envs, late, seed, storage, backend: As for `ReplayBuffer`. In a folder attached processes insert and
-            sample too, with timeouts of their own.
+        names, num_envs, late, compress, seed, storage, backend: As for `ReplayBuffer`. In a folder attached processes
+            insert and sample too, with timeouts of their own.
         views (Sequence): As for `ReplayBuffer`, or for `SequenceReplayBuffer`. A view sees the rows that are stored
             when a row is delivered. Default: ``()``.
 
@@ -132,12 +132,20 @@ class ReplayQueue(Buffer):
         num_envs: int = 1,
         views: Sequence[Any] = (),
         late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
-        parts = Parts(InOrder(order, when_full), Limits(max_use=1, max_staleness=max_staleness), span, views, late=late)
+        parts = Parts(
+            InOrder(order, when_full),
+            Limits(max_use=1, max_staleness=max_staleness),
+            span,
+            views,
+            late=late,
+            compress=compress,
+        )
         seconds_of(timeout, "ReplayQueue")  # before a folder is made
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, storage=storage,

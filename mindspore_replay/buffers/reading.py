@@ -84,7 +84,7 @@ class Reading(Attributes):
         return Tensor(len(self), ms.int32)
 
     def _full_graph(self):
-        return self._graph.state.count >= self.capacity
+        return self._graph.count() >= self.capacity
 
     @graph_body(_full_graph)
     def full(self) -> Tensor:

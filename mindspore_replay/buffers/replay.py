@@ -48,6 +48,9 @@ class ReplayBuffer(Buffer):
         late (Sequence[Union[str, int]]): Columns, by name or index, that `update` writes after the insertion, for
             example rewards of a slow judge. `insert` leaves them out, and a row is drawn only when all of them have
             been written; a row with ``final=True`` waits for none. It implies weights. Default: ``()``.
+        compress (Sequence[Union[str, int]]): Columns, by name or index, whose rows are kept compressed by LZ4, without
+            loss, for example frames. The buffer is then used from Python only, and draws the same rows.
+            ``docs/compression.md`` has figures. Needs the package lz4 and the kernels of the CPU. Default: ``()``.
         seed (Union[int, None]): Seed of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
         storage (Union[str, PathLike]): ``"device"``; ``"host"``, for rows in the host's memory on every device, drawn
@@ -59,7 +62,8 @@ class ReplayBuffer(Buffer):
             ``"auto"``.
 
     Attributes:
-        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8.
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8. With
+            `compress` a tuple, in which ``asnumpy()`` of a compressed column gives its rows.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
         serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape
@@ -107,11 +111,18 @@ class ReplayBuffer(Buffer):
         weighted: bool = False,
         views: Sequence[Any] = (),
         late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views, late=late)
+        parts = Parts(
+            Uniform(replace, ordered),
+            Limits(max_use, max_staleness, weighted),
+            views=views,
+            late=late,
+            compress=compress,
+        )
         super().__init__(
             sample_size,
             capacity,

@@ -32,7 +32,7 @@ class ReservoirReplayBuffer(Buffer):
             it. Default: ``None``, for no limit.
         weighted (bool): Whether to store a weight for each row, as `max_use`, `delete` and `info` need. Default:
             ``False``.
-        late, seed, storage, backend: As for `ReplayBuffer`.
+        late, compress, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         row_serials (Parameter): Serial number of the row in each slot: the number of rows inserted before it. Shape
@@ -70,11 +70,12 @@ class ReservoirReplayBuffer(Buffer):
         max_use: int | None = None,
         weighted: bool = False,
         late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True, late=late)
+        parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True, late=late, compress=compress)
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, seed=seed, storage=storage, backend=backend
         )

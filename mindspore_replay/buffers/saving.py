@@ -90,17 +90,19 @@ class Saving(Attributes):
             self._calls.replace_all()
 
     @contextlib.contextmanager
-    def snapshot(self, columns: bool = False) -> Iterator[dict[str, np.ndarray]]:
+    def snapshot(self, columns: bool = False) -> Iterator[dict[str, Any]]:
         """Return the capacity and the state, with or without columns; nothing changes it in the block.
 
-        Arrays are views of host memory if the state is there, else copies.
+        Arrays are views of host memory if the state is there, else copies; a compressed column is a `CompressedColumn`.
         """
         with self._lock:
             wait_for_work()
             parameters = self.state_parameters().items()
-            arrays = {key: value.asnumpy() for key, value in parameters if columns or not key.startswith("column.")}
+            arrays: dict[str, Any] = {
+                key: value.asnumpy() for key, value in parameters if columns or not key.startswith("column.")
+            }
             with self.alone():
-                yield {"capacity": np.array(self.capacity), **arrays}
+                yield {"capacity": np.array(self.capacity), **arrays, **(self.compressed if columns else {})}
 
     def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Check a state, with the errors of `load_state_dict`, and return the arrays for `take_over`."""
@@ -117,6 +119,8 @@ class Saving(Attributes):
             self.last_saved = None
             for key, parameter in self.state_parameters().items():
                 overwrite(parameter, arrays[key])
+            for key, column in self.compressed.items():
+                column[...] = arrays[key]
 
     def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Check a state without its columns, as `check_valid` does."""

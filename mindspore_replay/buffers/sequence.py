@@ -45,8 +45,8 @@ class SequenceReplayBuffer(Buffer):
         prioritized (bool): Whether to draw starts by priority, and return importance weights. Default: ``False``, each
             valid start is equally likely.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, ordered, max_use, max_staleness, late, seed, storage, backend: As for `ReplayBuffer`;
-            `max_use` counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
+        names, num_envs, replace, ordered, max_use, max_staleness, late, compress, seed, storage, backend: As for
+            `ReplayBuffer`; `max_use` counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
     Raises:
@@ -107,6 +107,7 @@ class SequenceReplayBuffer(Buffer):
         normalize: str = "batch",
         views: Sequence[Any] = (),
         late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
@@ -116,7 +117,7 @@ class SequenceReplayBuffer(Buffer):
         limits = Limits(max_use, max_staleness)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         super().__init__(
-            sample_size, capacity, shapes, types, Parts(sampler, limits, span, views, late=late),
+            sample_size, capacity, shapes, types, Parts(sampler, limits, span, views, late=late, compress=compress),
             names=names, num_envs=num_envs, seed=seed, storage=storage, backend=backend,
         )  # fmt: skip
         self.sequence_length, self.burn_in, self.stride, self.pad_end = span

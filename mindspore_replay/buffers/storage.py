@@ -9,8 +9,14 @@ from ..ops import native
 from ..store.library import library_for
 from ..store.options import Options
 from ..store.schema import Schema
+from ..store.windows import DISCOUNT, RETURN
 
 DEVICE, HOST = "device", "host"
+
+_INSTEAD = "call its methods from Python, and pass the samples to the graph."
+#: The errors of graphs that use a buffer of which they cannot reach the rows.
+GRAPHS_OF_HOST = f"A compiled graph on this device cannot use a buffer with storage='host' or in a folder: {_INSTEAD}"
+GRAPHS_OF_COMPRESSED = f"A compiled graph cannot use a buffer with compressed columns: {_INSTEAD}"
 
 
 def checked_storage(cls_name: str, storage: Any) -> Any:
@@ -70,6 +76,31 @@ def folder_of(buffer: Any, storage: Any, schema: Schema, options: Options) -> An
     return create(storage, header)
 
 
+def check_compressed(buffer: Any, storage: Any) -> None:
+    """Raise a ValueError if a buffer cannot have its compressed columns."""
+    name, columns, plan = buffer.options.cls_name, buffer.columns, buffer.options.plan
+    if not buffer._direct:
+        raise ValueError(
+            f"For '{name}', 'compress' needs the kernels of the CPU, with backend='native' and, on another device, "
+            f"storage='host', but got backend={buffer.backend!r} and storage={_shown(storage)}."
+        )
+    if storage not in (DEVICE, HOST):
+        raise ValueError(
+            f"For '{name}', 'compress' needs the memory of this process, since rows in a folder are all of one size, "
+            f"but got storage={_shown(storage)}."
+        )
+    if buffer.layout.hindsight is not None:
+        raise ValueError(
+            f"For '{name}', 'compress' must be empty with HindsightRelabel, which computes rewards in a graph."
+        )
+    used = {output.column for output in plan.outputs if output.kind in (RETURN, DISCOUNT)} & set(columns.compressed)
+    if used:
+        raise ValueError(
+            f"For '{name}', 'compress' must leave out columns that a view computes with, but got "
+            f"{[columns.names[i] for i in sorted(used)]}."
+        )
+
+
 def _comparable(header: Any) -> tuple[Any, ...]:
     """Return what must be equal for the same buffer: all but the seed, which a state replaces."""
     schema = header.schema
@@ -78,14 +109,18 @@ def _comparable(header: Any) -> tuple[Any, ...]:
 
 @ms.jit_class
 class NoOperators:
-    """Operators of a buffer whose rows are not on the device: each raises an error when a graph is compiled."""
+    """Operators of a buffer whose rows no graph can reach: each raises an error when a graph is compiled.
+
+    Args:
+        reason (str): The message.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
     def refuse(self, *_inputs):
         """Raise the error."""
-        raise RuntimeError(
-            "A compiled graph on this device cannot use a buffer with storage='host' or in a folder: call its methods "
-            "from Python, and pass the samples to the graph."
-        )
+        raise RuntimeError(self.reason)
 
     insert = update = read = sample = finished = reset = update_priorities = delete = advance = info = refuse
-    end_episodes = sample_groups = sums = summary = eligible = eligible_in = begin_epoch = refuse
+    end_episodes = sample_groups = sums = summary = eligible = eligible_in = begin_epoch = count = refuse

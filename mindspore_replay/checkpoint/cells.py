@@ -11,7 +11,7 @@ from ..buffers.mixed import MixedReplay
 from ..buffers.parameters import is_on_host, overwrite, times_loaded
 from ..columns import numpy_type, type_name
 from ..ops.eager import wait_for_work
-from .parts import Part
+from .parts import Part, Plain
 
 
 class Held(NamedTuple):
@@ -58,9 +58,14 @@ class Held(NamedTuple):
 class CellPart(Part):
     """A Cell whose own state is saved: a buffer, a `MixedReplay` without its sources, or the weights of a network."""
 
-    def state(self) -> dict[str, Held]:
-        """Return the Parameters of the state by name."""
-        return {key: Held(parameter) for key, parameter in self.owner.state_parameters().items()}
+    def state(self) -> dict[str, Any]:
+        """Return the Parameters of the state, and compressed columns, by name."""
+        parameters = {key: Held(parameter) for key, parameter in self.owner.state_parameters().items()}
+        if not isinstance(self.owner, Buffer):
+            return parameters
+        names = zip(self.owner.columns.compressed, self.owner.compressed.items())
+        columns = {key: Plain(column, self.owner.columns.stored_dtypes[i]) for i, (key, column) in names}
+        return parameters | columns
 
 
 def parts_of(function: str, buffers: Any) -> list[CellPart]:

@@ -13,11 +13,11 @@ class Plain:
     """An array of a state, in host memory.
 
     Args:
-        array (numpy.ndarray): The array.
+        array (Any): The array, or a `CompressedColumn`.
         dtype (str): Name of its dtype in files.
     """
 
-    array: np.ndarray
+    array: Any
     dtype: str
 
     #: Calls of ``set_data``, which only Parameters have; and whether `asnumpy` is the memory of the state itself.
@@ -27,16 +27,16 @@ class Plain:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array."""
-        return self.array.shape
+        return self.array.shape  # type: ignore[no-any-return]
 
     @property
     def numpy_type(self) -> np.dtype[Any]:
         """NumPy dtype of the array."""
-        return self.array.dtype
+        return self.array.dtype  # type: ignore[no-any-return]
 
     def asnumpy(self) -> np.ndarray:
         """Return the array."""
-        return self.array
+        return self.array  # type: ignore[no-any-return]
 
     def overwrite(self, array: np.ndarray | np.generic) -> None:
         """Overwrite the array with values of the same shape and dtype."""

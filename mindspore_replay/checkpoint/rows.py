@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from ..store.compressed import CompressedColumn
+
 #: Bytes to write or read at once.
 CHUNK = 1 << 23
 
@@ -47,7 +49,7 @@ class Slots:
 
     def chunks(self, array: np.ndarray) -> Iterator[Any]:
         """Return the rows in these slots as bytes, in small pieces; pieces of adjacent slots are not copied."""
-        if self.chosen is not None:
+        if self.chosen is not None or isinstance(array, CompressedColumn):
             yield from (bytes_of(array[slots]) for slots in self._few(array))
             return
         for first, count in self.runs():
@@ -56,7 +58,7 @@ class Slots:
 
     def fill(self, array: np.ndarray, read: Any) -> None:
         """Write rows into these slots: ``read(memory)`` fills the given memory with the next rows."""
-        if self.chosen is not None:
+        if self.chosen is not None or isinstance(array, CompressedColumn):
             for slots in self._few(array):
                 rows = np.empty((len(slots), *array.shape[1:]), array.dtype)
                 read(bytes_of(rows))
@@ -68,7 +70,7 @@ class Slots:
                 read(memory[i : i + CHUNK])
 
     def _few(self, array: np.ndarray) -> Iterator[np.ndarray]:
-        """Return the chosen slots, in groups that make a chunk of bytes."""
-        assert self.chosen is not None
+        """Return the slots, in groups that make a chunk of bytes."""
+        slots = (self.first + np.arange(self.count)) % self.capacity if self.chosen is None else self.chosen
         step = max(1, CHUNK // max(1, array[:1].nbytes))
-        yield from (self.chosen[i : i + step] for i in range(0, self.count, step))
+        yield from (slots[i : i + step] for i in range(0, self.count, step))

@@ -26,8 +26,8 @@ class StoredRows:
         wait_for_work()
         self.columns = buffer.columns
         self._arrays = {
-            name: parameter.asnumpy().view(dtype)
-            for name, parameter, dtype in zip(self.columns.names, buffer.buffer, self.columns.numpy_types)
+            name: (column if f"column.{name}" in buffer.compressed else column.asnumpy(), dtype)
+            for name, column, dtype in zip(self.columns.names, buffer.buffer, self.columns.numpy_types)
         }
         self._flags = buffer.flags.asnumpy() if buffer.has_episodes else None
         self._head, self._count = int(buffer.head.asnumpy()), int(buffer.count.asnumpy())
@@ -51,7 +51,8 @@ class StoredRows:
         if name in _FLAGS:
             assert self._flags is not None
             return (self._flags[slots] & _FLAGS[name]) > 0
-        return self._arrays[name][slots]
+        array, dtype = self._arrays[name]
+        return array[slots].view(dtype)
 
     def episodes(self, names: Mapping[str, str], observations: Sequence[str]) -> Iterator[Steps]:
         """Return each episode, with columns under new names; `names` gives the buffer's column for each."""

@@ -165,6 +165,8 @@ def template(config: Mapping[str, Any]) -> Buffer:
             f"For '{_NAME}', 'late' must be empty: a writer does not know the handles of its rows, which land later. "
             "Attach processes to a buffer in a folder."
         )
+    if buffer.columns.compressed:
+        raise ValueError(f"For '{_NAME}', 'compress' must be empty: shards store rows as they are.")
     if buffer.options.plan.strategy != "none":
         raise ValueError(
             f"For '{_NAME}', 'views' cannot hold HindsightRelabel: it runs a compiled graph for each size of a sample."

@@ -141,6 +141,10 @@ class Operators:
         """Return a scalar as ``[]``; a kernel returns ``[1]``."""
         return ops.reshape(given, ()) if self.native else given
 
+    def count(self):
+        """Return the number of rows stored, int32 ``[]``."""
+        return self.state.count
+
     def read(self, index):
         """Read rows: ``-> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
         rows = self._read(index)

@@ -56,18 +56,23 @@ class Schema:
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for no names.
         late (Sequence[Union[str, int]]): Columns, by name or index, that are written after the insertion. Default:
             ``()``.
+        compress (Sequence[Union[str, int]]): Columns, by name or index, whose rows are kept compressed. Default:
+            ``()``.
 
     Attributes:
-        late (tuple[int, ...]): Indices of these columns.
+        late (tuple[int, ...]): Indices of the late columns.
         present (tuple[int, ...]): Indices of the others, which an insertion takes.
+        compressed (tuple[int, ...]): Indices of the compressed columns.
 
     Raises:
         TypeError: If an argument, a shape, a dtype or a name is of another type.
         ValueError: If there is no column, lengths differ, an axis is not positive, or a name is given twice. If a late
-            column does not exist, or all columns or too many are late.
+            or compressed column does not exist, all columns or too many are late, or a scalar is compressed.
     """
 
-    def __init__(self, cls_name: str, shapes: Any, types: Any, names: Any = None, late: Any = ()) -> None:
+    def __init__(
+        self, cls_name: str, shapes: Any, types: Any, names: Any = None, late: Any = (), compress: Any = ()
+    ) -> None:
         self.cls_name = cls_name
         #: The dtype in which the Cell that owns the buffer computes, if mixed precision sets it.
         self.owner_dtype: str | None = None
@@ -89,6 +94,7 @@ class Schema:
         self.numpy_types = tuple(map(self.numpy_type, self.dtypes))
         self.late = self._late(late)
         self.present = tuple(i for i in range(len(self)) if i not in self.late)
+        self.compressed = self._compressed(compress)
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -131,20 +137,42 @@ class Schema:
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"For '{self.cls_name}', 'names' must differ from each other, but got {self.names}.")
 
-    def _late(self, late: Any) -> tuple[int, ...]:
-        given = self._sequence("late", late)
+    def _some(self, argument: str, given: Any) -> tuple[int, ...]:
+        """Return the indices of columns that an argument names."""
         columns: dict[Any, int] = {**{name: i for i, name in enumerate(self.names)}, **{i: i for i in range(len(self))}}
-        unknown = [column for column in given if isinstance(column, bool) or column not in columns]
+        unknown = [c for c in self._sequence(argument, given) if isinstance(c, bool) or c not in columns]
         if unknown:
             known = list(self.names) if self.given_names else f"indices below {len(self)}"
-            raise ValueError(f"For '{self.cls_name}', 'late' must hold some of the columns {known}, but got {unknown}.")
-        indices = tuple(sorted({columns[column] for column in given}))
+            raise ValueError(
+                f"For '{self.cls_name}', '{argument}' must hold some of the columns {known}, but got {unknown}."
+            )
+        return tuple(sorted({columns[column] for column in given}))
+
+    def _late(self, late: Any) -> tuple[int, ...]:
+        indices = self._some("late", late)
         if len(indices) > min(MOST_LATE, len(self) - 1):
             raise ValueError(
                 f"For '{self.cls_name}', 'late' must leave a column that is not late, and hold at most {MOST_LATE}, "
                 f"but got {len(indices)} of {len(self)} columns."
             )
         return indices
+
+    def _compressed(self, compress: Any) -> tuple[int, ...]:
+        indices = self._some("compress", compress)
+        scalars = [self.names[i] for i in indices if not self.shapes[i]]
+        if scalars:
+            raise ValueError(
+                f"For '{self.cls_name}', 'compress' must hold columns of arrays, but {scalars} are of scalars, which "
+                "take less memory as they are."
+            )
+        return indices
+
+    def stored(self) -> "Schema":
+        """Return the schema of what kernels store: of a compressed column, the number of a row."""
+        shapes, dtypes = list(self.shapes), list(self.dtypes)
+        for i in self.compressed:
+            shapes[i], dtypes[i] = (), "int64"
+        return type(self)(self.cls_name, shapes, dtypes, self.given_names, self.late)
 
     def row_bytes(self) -> int:
         """Bytes of one row over all columns."""

@@ -246,7 +246,9 @@ class Store:
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is written.
         """
-        where, chosen, arrays = as_values(self.schema, handles, values)
+        return self._write(*as_values(self.schema, handles, values))
+
+    def _write(self, where: np.ndarray, chosen: list[int], arrays: list[np.ndarray]) -> np.ndarray:
         rows = [Array(array.shape, self.schema.dtypes[i], array) for i, array in zip(chosen, arrays)]
         columns = [self._state["columns"][i] for i in chosen]
         late = kept(np.array([self.options.late_bits(chosen)], np.int64))

@@ -8,13 +8,16 @@ INSTALL = 'pip install ".[{}]" in a checkout of mindspore_replay'
 #: One process for all: importing MindSpore takes seconds.
 PROGRAM = """
 import sys
-for name in ("ray", "yaml", "tensorboardX", "rich"):
+for name in ("lz4", "ray", "yaml", "tensorboardX", "rich"):
     sys.modules[name] = None  # as if it were not installed
 import mindspore_replay.training.vector
 assert "gymnasium" not in sys.modules
 from mindspore_replay import TensorBoardSink, TerminalSink, create_buffer, load_config
 shards = {"capacity": 10, "data_shape": [[]], "data_type": ["int32"], "shards": 2}
+compressed = {"capacity": 10, "data_shape": [[2]], "data_type": ["int32"], "compress": [0]}
+create_buffer({**compressed, "compress": []})
 calls = (load_config, "x.yaml"), (TensorBoardSink, "runs"), (TerminalSink, "runs"), (create_buffer, shards)
+calls = *calls, (create_buffer, compressed)
 for function, argument in calls:
     try:
         function(argument)
@@ -31,4 +34,6 @@ def test_without_what_is_optional(tmp_path: Path):
         f"For 'TensorBoardSink', tensorboardX is needed: {INSTALL.format('monitor')}.",
         f"For 'TerminalSink', rich is needed: {INSTALL.format('monitor')}.",
         f"'mindspore_replay.distributed' needs Ray: {INSTALL.format('ray')}",
+        "For 'ReplayBuffer', 'compress' needs the package lz4, with the functions of the LZ4 library: "
+        f"{INSTALL.format('compress')}.",
     ]

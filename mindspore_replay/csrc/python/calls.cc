@@ -1,5 +1,6 @@
 // The extension module mindspore_replay._calls: calls kernels from Python with little overhead. Its objects are not
 // thread-safe; the buffer's lock guards them, which a Guard takes.
+#include "compressed.h"
 #include "give.h"
 #include "insert.h"
 
@@ -11,7 +12,12 @@ using replay::python::guard_spec;
 using replay::python::insert_spec;
 using replay::python::output_spec;
 
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calls", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+PyMethodDef functions[] = {
+    {"compress", replay::python::CompressRows, METH_VARARGS, nullptr},
+    {"decompress", replay::python::DecompressRows, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calls", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 bool Add(PyObject *target, const char *name, PyType_Spec *spec) {
   PyObject *type = PyType_FromSpec(spec);

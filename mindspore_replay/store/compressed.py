@@ -1,0 +1,280 @@
+"""A store with columns whose rows are kept compressed.
+
+For the kernels, a compressed column is one of int64: the number of a row, which lies compressed in an array of objects.
+Rows become numbers before a kernel stores them, and numbers become rows after a kernel has drawn them, so draws,
+windows and views are those of any other column.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import library, state
+from .inputs import as_values
+from .insertion import Insertion
+from .lz4 import Codec, codec
+from .options import Options
+from .schema import Schema, is_tensor
+from .store import STATE_VERSION, Store
+from .windows import STACK, WINDOW
+
+#: For an output with rows of a compressed column, the column and a function that makes its array.
+Place = tuple[int, Callable[[], np.ndarray]] | None
+
+#: Number of a row of zeros, which is not stored; and that of a slot into which no row was stored yet.
+ZEROS, NOTHING = 0, -1
+#: Of numbers in use, one in so many is set aside, for rows that are not stored any more. They are looked for together.
+_SHARE = 8
+_CHUNK = 1 << 23
+
+
+class CompressedColumn:
+    """A column whose rows are kept compressed; it is read and written like an array ``[C, *F]``.
+
+    Not thread-safe: the caller holds the lock of the buffer.
+
+    Args:
+        numbers (numpy.ndarray): The number of the row in each slot, which kernels change. Shape ``[C]``, int64.
+        shape (tuple[int, ...]): ``*F``.
+        dtype (numpy.dtype): Dtype of the rows.
+        functions (Codec): The codec.
+    """
+
+    def __init__(self, numbers: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any], functions: Codec) -> None:
+        numbers[...] = NOTHING
+        self.numbers, self.shape, self.dtype = numbers, (len(numbers), *shape), dtype
+        self._codec = functions
+        self._rows = np.full(1, None, object)
+        self._free = np.zeros(0, np.int64)
+        self._row_bytes = 0
+
+    def store(self, rows: np.ndarray) -> np.ndarray:
+        """Compress rows ``[n, *F]``, and return their numbers, int64 ``[n]``; a kernel or `__setitem__` stores these.
+
+        Amortized cost O(bytes).
+        """
+        n = len(rows)
+        if n > len(self._free):
+            self._collect(n)
+        given, self._free = self._free[:n], self._free[n:]
+        self._row_bytes += library.calls.compress(self._codec.compress, self._rows, given, np.ascontiguousarray(rows))
+        return given
+
+    def _collect(self, n: int) -> None:
+        """Find the numbers that no slot holds any more, and make new ones, so that at least n are free. Cost O(C)."""
+        held = np.zeros(len(self._rows), bool)
+        held[np.maximum(self.numbers, ZEROS)] = True
+        held[ZEROS] = True
+        free = np.flatnonzero(~held)
+        more = max(n, len(self.numbers) // _SHARE) - len(free)
+        if more > 0:
+            free = np.append(free, np.arange(len(held), len(held) + more))
+            self._rows = np.append(self._rows, np.full(more, None))
+        self._free = free
+
+    def fill(self, parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Fill arrays with the rows of these numbers, each of which is decompressed once.
+
+        Raises:
+            RuntimeError: If a row is damaged or missing.
+        """
+        library.calls.decompress(self._codec.decompress, self._rows, tuple(parts))
+
+    def __getitem__(self, slots: Any) -> np.ndarray:
+        numbers = np.ascontiguousarray(np.maximum(self.numbers[slots], ZEROS))
+        rows = np.empty((*numbers.shape, *self.shape[1:]), self.dtype)
+        if numbers.size:
+            self.fill([(numbers, rows)])
+        return rows
+
+    def __setitem__(self, slots: Any, rows: np.ndarray) -> None:
+        where = slots if isinstance(slots, np.ndarray) else np.arange(len(self.numbers))[slots]
+        step = max(1, _CHUNK // (math.prod(self.shape[1:]) * self.dtype.itemsize))
+        for i in range(0, len(where), step):
+            part = where[i : i + step]
+            self.numbers[part] = self.store(rows[i : i + step])
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def copy(self) -> np.ndarray:
+        """Return all rows, decompressed."""
+        return self[:]
+
+    #: As a Parameter has it.
+    asnumpy = copy
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes now, with the numbers and with rows that were replaced and are not collected yet."""
+        return int(self.numbers.nbytes + self._rows.nbytes + self._free.nbytes + self._row_bytes)
+
+
+class CompressedInsertion(Insertion):
+    """Compresses rows, and stores their numbers.
+
+    Args:
+        rows_schema (Schema): The columns of the rows.
+        compressed (Mapping[int, CompressedColumn]): The compressed ones, by index.
+        arguments (Any): Those of `Insertion`, for the columns that kernels store.
+    """
+
+    def __init__(self, rows_schema: Schema, compressed: Mapping[int, CompressedColumn], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._rows_schema, self._compressed = rows_schema, compressed
+        self._numbers_now = self.now
+        self.now = lambda *_: False
+
+    def __call__(
+        self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
+    ) -> None:
+        """Store rows, as `Insertion` does."""
+        if version is None and not self._schema.late:
+            fields = self._numbers_of_plain(exp)
+            if fields is not None and self._numbers_now(fields, priority, end, final):
+                return
+        super().__call__(self._numbers_of(exp), priority, end, final, version)
+
+    def _numbers_of_plain(self, exp: Sequence[Any]) -> list[Any] | None:
+        """Return the fields with numbers for rows that obviously fit; ``None`` if one does not."""
+        fields, schema = list(exp), self._rows_schema
+        for i, column in self._compressed.items():
+            rows, shape = fields[i].asnumpy() if is_tensor(fields[i]) else fields[i], schema.shapes[i]
+            if type(rows) is not np.ndarray or rows.dtype != schema.numpy_types[i]:
+                return None
+            if rows.shape == shape:
+                fields[i] = column.store(rows[None]).reshape(())
+            elif rows.shape[1:] == shape and len(rows) > 0:
+                fields[i] = column.store(rows)
+            else:
+                return None
+        return fields
+
+    def _numbers_of(self, exp: Sequence[Any]) -> list[np.ndarray]:
+        """Return the fields as arrays, with numbers; raise the errors of `Schema.check`."""
+        schema = self._rows_schema
+        fields = [schema.to_array(i, value) for i, value in enumerate(exp)]
+        types = schema.names_of(range(len(schema)), fields)
+        batch = schema.check([field.shape for field in fields], types, self._options.num_envs)
+        for i, column in self._compressed.items():
+            numbers = column.store(fields[i][None] if batch.single else fields[i])
+            fields[i] = numbers.reshape(()) if batch.single else numbers
+        return fields
+
+
+class CompressedStore(Store):
+    """A store with compressed columns.
+
+    Args:
+        rows_schema (Schema): The columns of the rows; ``schema`` has those that kernels store.
+        columns (Union[Mapping[str, CompressedColumn], None]): The compressed columns of another store on the same
+            arrays. Default: ``None``, for new ones.
+        options, arrays, share, address_of, guard: As for `Store`.
+
+    Attributes:
+        compressed (dict[str, CompressedColumn]): The compressed columns, by their names in the state.
+
+    Raises:
+        ImportError: If the package lz4 is not installed.
+    """
+
+    def __init__(
+        self, rows_schema: Schema, options: Options, arrays: Mapping[str, np.ndarray] | None = None,
+        share: Callable[[np.ndarray], Any] | None = None, address_of: Callable[[Any], int] | None = None,
+        guard: Any = None, columns: Mapping[str, CompressedColumn] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(rows_schema.stored(), options, arrays, address_of=address_of, guard=guard)
+        self._rows_schema, self._share_rows = rows_schema, share
+        self.compressed = dict(self._new_columns() if columns is None else columns)
+        self._by_index = dict(zip(rows_schema.compressed, self.compressed.values()))
+
+    def _new_columns(self) -> dict[str, CompressedColumn]:
+        schema, functions = self._rows_schema, codec(self.options.cls_name)
+        columns = {}
+        for i in schema.compressed:
+            name, dtype = f"column.{schema.names[i]}", schema.numpy_type(schema.stored_dtypes[i])
+            columns[name] = CompressedColumn(self.arrays[name], schema.shapes[i], dtype, functions)
+        return columns
+
+    def resized(self, options: Options) -> "CompressedStore":
+        """Return a store on the same arrays that draws by other options."""
+        return CompressedStore(
+            self._rows_schema, options, self.arrays, self._share_rows, self._address_of, self.guard, self.compressed
+        )
+
+    @functools.cached_property
+    def insertion(self) -> Insertion:
+        """The object that checks, compresses and stores rows for `insert`."""
+        arguments = self.schema, self.options, self._state, self._address_of, self.guard
+        return CompressedInsertion(self._rows_schema, self._by_index, *arguments)
+
+    @functools.cached_property
+    def sample_now(self) -> Callable[[int], Any]:
+        """Leave all samples to `sample`, whose caller holds the lock until the rows are decompressed."""
+        return lambda _: -1
+
+    @functools.cached_property
+    def _sampled(self) -> list[Place]:
+        schema = self._rows_schema
+        found: list[Place] = []
+        for output in self.options.plan.outputs:
+            is_of_rows = output.kind in (WINDOW, STACK) and output.column in self._by_index
+            shape = output.shape(self.options.plan.n, schema)
+            made = library.calls.Output(shape, schema.numpy_types[output.column]) if is_of_rows else None
+            found.append(None if made is None else (output.column, made))
+        return found
+
+    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
+        """Draw a batch, as `Store.sample` does."""
+        return self._with_rows(super().sample(bounds, beta), self._sampled)
+
+    def read(self, index: np.ndarray) -> tuple[Any, ...]:
+        """Return the rows at logical positions, as `Store.read` does."""
+        return self._with_rows(super().read(index), self._columns_at(index.shape))
+
+    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
+        """Draw groups by a column of ints, as `Store.sample_groups` does."""
+        given = super().sample_groups(column, ordered, groups, size)
+        return self._with_rows(given, [None, *self._columns_at((groups, size))])
+
+    def _columns_at(self, lead: tuple[int, ...]) -> list[Place]:
+        """Return the places of rows with these axes in front of their own."""
+        return [
+            (i, functools.partial(np.empty, (*lead, *shape), dtype)) if i in self._by_index else None
+            for i, (shape, dtype) in enumerate(zip(self._rows_schema.shapes, self._rows_schema.numpy_types))
+        ]
+
+    def _with_rows(self, given: Sequence[Any], places: Sequence[Place]) -> tuple[Any, ...]:
+        """Replace the numbers that kernels gave by rows."""
+        arrays = list(given)
+        parts: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+        for k, place in enumerate(places):
+            if place is not None:
+                arrays[k] = place[1]()
+                parts.setdefault(place[0], []).append((given[k], arrays[k]))
+        for i, of_column in parts.items():
+            self._by_index[i].fill(of_column)
+        return tuple(arrays if self._share_rows is None else map(self._share_rows, arrays))
+
+    def update(self, handles: Any, values: Any) -> np.ndarray:
+        """Write columns of stored rows, as `Store.update` does."""
+        where, chosen, arrays = as_values(self._rows_schema, handles, values)
+        columns = [self._by_index.get(i) for i in chosen]
+        stored = [rows if column is None else column.store(rows) for column, rows in zip(columns, arrays)]
+        return self._write(where, chosen, stored)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copy all arrays, by name, as those of a store without compressed columns."""
+        return super().state_dict() | {name: column.copy() for name, column in self.compressed.items()}
+
+    def load_state_dict(self, given: Mapping[str, Any]) -> None:
+        """Load the result of `state_dict`, as `Store.load_state_dict` does."""
+        arrays = state.checked(self._rows_schema, self.options, given, STATE_VERSION)
+        with self.kernels_kept_out():
+            self.replace_all()
+            own: dict[str, Any] = {**self.arrays, **self.compressed}
+            for name, array in own.items():
+                array[...] = arrays[name]

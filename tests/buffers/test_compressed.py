@@ -1,0 +1,487 @@
+"""Compressed columns: the same draws and rows as of columns that are not compressed, and less memory."""
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    EpochReplayBuffer,
+    FrameStack,
+    HindsightRelabel,
+    MixedReplay,
+    NStep,
+    Prefetch,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayQueue,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    create_buffer,
+    datasets,
+    load,
+    save,
+)
+from mindspore_replay.distributed import ShardedReplay
+from mindspore_replay.store import lz4
+from mindspore_replay.store.library import calls
+
+pytestmark = pytest.mark.cpu_only("compressed columns are drawn by the CPU's kernels")
+
+CAPACITY = 20
+NAMES = ["observation", "legal", "state", "reward", "terminated"]
+SHAPES: list[tuple[int, ...]] = [(6, 5), (3,), (2,), (), ()]
+TYPES = ["uint8", "bool", "bfloat16", "float32", "bool"]
+COMPRESSED = ["observation", "legal", "state"]
+STACKS = FrameStack(3)
+RETURNS = NStep(2, 0.9, reward="reward", terminated="terminated")
+KINDS: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "uniform": (ReplayBuffer, {}),
+    "without replacement": (ReplayBuffer, {"replace": False, "ordered": True}),
+    "limits": (ReplayBuffer, {"max_use": 3, "max_staleness": 5}),
+    "two environments": (ReplayBuffer, {"num_envs": 2, "views": [STACKS]}),
+    "frames": (ReplayBuffer, {"views": [STACKS]}),
+    "frames and returns": (PrioritizedReplayBuffer, {"views": [STACKS, RETURNS]}),
+    "prioritized": (PrioritizedReplayBuffer, {"beta_steps": 5}),
+    "sequences": (SequenceReplayBuffer, {"sequence_length": 3, "burn_in": 1, "prioritized": True, "pad_end": True}),
+    "sequences of frames": (SequenceReplayBuffer, {"sequence_length": 2, "views": [STACKS]}),
+    "episodes": (EpisodeReplayBuffer, {"max_episode_length": 9, "sample_size": 2}),
+    "elastic": (ElasticReplayBuffer, {"window": 10}),
+    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
+    "queue": (ReplayQueue, {"when_full": "evict"}),
+    "epochs": (EpochReplayBuffer, {"last": "pad"}),
+}
+
+
+def make(kind: str = "uniform", compress: Any = COMPRESSED, **more: Any) -> Any:
+    cls, arguments = KINDS[kind]
+    schema = {"shapes": SHAPES, "types": TYPES, "names": NAMES}
+    return cls(
+        **{"sample_size": 3, "capacity": CAPACITY, "seed": 5, "compress": compress, **schema, **arguments, **more}
+    )
+
+
+def rows_of(buffer: Any, first: int, n: int | None) -> dict[str, np.ndarray]:
+    """Rows that differ from each other in each column, `n` of them or one without a leading axis."""
+    random = np.random.default_rng(first)
+    lead = () if n is None else (n,)
+    values = (random.integers(0, 200, (*lead, *shape)) for shape in buffer.shapes)
+    types = buffer.columns.numpy_types
+    return {name: (v % 2 if t == "bool" else v).astype(t) for name, v, t in zip(buffer.columns.names, values, types)}
+
+
+def same(first: Any, second: Any) -> None:
+    for a, b in zip(first, second, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
+
+
+def same_state(first: Any, second: Any) -> None:
+    states = [{key: value.tobytes() for key, value in buffer.state_dict().items()} for buffer in (first, second)]
+    assert states[0].keys() == states[1].keys()
+    assert [key for key in states[0] if states[0][key] != states[1][key]] == []
+
+
+def fill(*buffers: Any, rows: range = range(50)) -> None:
+    for buffer in buffers:
+        for i in rows:
+            ends = {"end": i % 7 == 6} if buffer.has_episodes else {}
+            buffer.insert(rows_of(buffer, i, buffer.num_envs), **ends)
+
+
+# The twin.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(st.tuples(st.sampled_from("ibsswugr"), st.integers(0, 2**16)), min_size=1, max_size=40))
+def test_the_same_rows_as_uncompressed(kind: str, steps: list[tuple[str, int]]):
+    plain, compressed = both = make(kind, ()), make(kind)
+    for what, number in [("b", 9), *steps]:
+        if what in "ib":
+            n = None if what == "i" and plain.num_envs == 1 else plain.num_envs * (1 + number % 9)
+            ends = {}
+            if plain.has_episodes:
+                every = np.arange(n or 1) % 4 == number % 4
+                ends = {"end": bool(every[0]) if n is None else every}
+            for buffer in both:
+                buffer.insert(rows_of(buffer, number, n), **ends)
+        elif what == "s" and plain.can_sample():
+            same(plain.full_sample(), compressed.full_sample())
+        elif what == "g":
+            index = np.arange(-(number % (len(plain) + 1)), 0) if number % 2 and len(plain) > 1 else 0
+            if np.size(index) and len(plain):
+                same(plain.get_item(index), compressed.get_item(index))
+        elif what == "w" and len(plain) == CAPACITY:
+            same(plain.rows(), compressed.rows())
+        elif what == "u" and plain.weighted and len(plain):
+            handles = int(plain.serials.asnumpy()[0]) - 1 - np.arange(1 + number % 4)
+            values = {name: rows_of(plain, number, len(handles))[name] for name in ("observation", "reward")}
+            assert plain.update(handles, values) == compressed.update(handles, values)
+        elif what == "r" and number % 16 == 0:
+            for buffer in both:
+                buffer.reset()
+    compressed.check_valid()
+    same_state(plain, compressed)
+
+
+def test_a_batch_larger_than_the_buffer():
+    plain, compressed = make(compress=()), make()
+    for buffer in (plain, compressed):
+        buffer.insert(rows_of(buffer, 0, 3 * CAPACITY + 4))
+    same(plain.rows(), compressed.rows())
+
+
+def test_rows_as_tensors_lists_and_by_position():
+    buffer = ReplayBuffer(1, 4, [(2,), ()], ["int32", "float32"], compress=[0])
+    for first in (ms.Tensor([1, 2], ms.int32), [1, 2], np.array([1, 2], np.int32)):
+        buffer.insert([first, 0.5])
+    buffer.insert([ms.Tensor([[1, 2]], ms.int32), ms.Tensor([0.5], ms.float32)])
+    assert buffer.rows()[0].asnumpy().tolist() == [[1, 2]] * 4
+
+
+def test_rows_that_cannot_get_smaller():
+    noise = np.random.default_rng(0).integers(0, 256, (8, 3000), np.uint8)
+    buffer = ReplayBuffer(2, 8, [(3000,)], ["uint8"], compress=[0]).insert([noise])
+    assert np.array_equal(buffer.rows()[0].asnumpy(), noise)
+    assert buffer.nbytes > noise.nbytes
+
+
+def test_late_columns_may_be_compressed():
+    buffer = ReplayBuffer(1, 4, [(), (2,)], ["int32", "float32"], names=["a", "b"], late=["b"], compress=["b"], seed=0)
+    handle = buffer.insert({"a": 1}, with_indices=True)
+    assert not buffer.can_sample()
+    assert buffer.get_item(0)[1].asnumpy().tolist() == [0, 0]
+    buffer.update(handle, {"b": np.array([1.5, 2.5], np.float32)})
+    assert buffer.sample()[1].asnumpy().tolist() == [[1.5, 2.5]]
+
+
+def test_versions_and_handles():
+    plain, compressed = make("limits", ()), make("limits")
+    for buffer in (plain, compressed):
+        buffer.advance(3)
+        handles = buffer.insert(rows_of(buffer, 1, 4), version=np.array([1, 2, 3, 3]), with_indices=True)
+        assert handles.asnumpy().tolist() == [0, 1, 2, 3]
+    same(plain.info([0, 1]), compressed.info([0, 1]))
+    same(plain.sample(), compressed.sample())
+
+
+def test_groups():
+    groups = [rows.append for rows in ([], [])]
+    for add, compress in zip(groups, ((), ["x"])):
+        buffer = EpisodeReplayBuffer(
+            2, 40, [(4,), ()], ["float32", "int32"], max_episode_length=5, names=["x", "key"], compress=compress, seed=1
+        )
+        for i in range(40):
+            buffer.insert([np.full(4, i, np.float32), i % 3], end=i % 5 == 4)
+        mask, *rows = buffer.sample_groups("key", 3, 20)
+        add([mask, *rows])
+    same(groups[0].__self__[0], groups[1].__self__[0])
+
+
+def test_other_sample_sizes_share_the_rows():
+    buffer = make("frames")
+    fill(buffer)
+    other, plain = buffer.with_sample_size(7), make("frames", ())
+    fill(plain)
+    same(plain.with_sample_size(7).sample(), other.sample())
+    fill(plain, other, rows=range(50, 80))
+    same(plain.sample(), buffer.sample())
+
+
+def test_another_device_keeps_compressed_rows_on_the_host(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mindspore_replay.ops.native.on_cpu", lambda: False)
+    buffer, plain = make(storage="host"), make(compress=(), storage="host")
+    fill(buffer, plain)
+    same(plain.sample(), buffer.sample())
+
+
+def test_a_configuration_may_ask_for_it():
+    config = {"type": "uniform", "capacity": 4, "sample_size": 1, "data_shape": [(2,)], "data_type": ["int32"]}
+    buffer = create_buffer({**config, "compress": [0]})
+    assert list(buffer.compressed) == ["column.0"]
+
+
+# Files.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_makes_the_buffer_again(kind: str, tmp_path: Path):
+    plain, compressed = make(kind, ()), make(kind)
+    fill(plain, compressed)
+    save(compressed, tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert list(again.compressed) == list(compressed.compressed)
+    same_state(plain, again)
+    same(plain.full_sample(), again.full_sample())
+    fill(plain, again, rows=range(50, 60))
+    same(plain.full_sample(), again.full_sample())
+
+
+@pytest.mark.parametrize("compress", [(), COMPRESSED])
+def test_files_are_those_of_uncompressed_columns(compress: Any, tmp_path: Path):
+    first, second = make("prioritized", compress), make("prioritized", () if compress else COMPRESSED)
+    fill(first)
+    save(first, tmp_path / "saved")
+    fill(first, rows=range(50, 53))
+    save(first, tmp_path / "saved", incremental=True)
+    assert (tmp_path / "saved.1").exists()
+    load(tmp_path / "saved", buffer=second)
+    same_state(first, second)
+    second.load_state_dict(first.state_dict())
+    same(first.sample(), second.sample())
+
+
+@pytest.mark.parametrize("capacity", [7, 33])
+def test_another_capacity(capacity: int, tmp_path: Path):
+    plain, compressed = make(compress=()), make()
+    fill(plain, compressed)
+    for buffer, name in ((plain, "plain"), (compressed, "compressed")):
+        save(buffer, tmp_path / name)
+    same(*(load(tmp_path / name, capacity=capacity).get_item(range(-7, 0)) for name in ("plain", "compressed")))
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    buffer = make()
+    fill(buffer)
+    before, wrong = buffer.state_dict(), buffer.state_dict()
+    wrong["column.observation"] = wrong["column.observation"][:, :5]
+    with pytest.raises(
+        ValueError, match=r"'column.observation': expected uint8 \(20, 6, 5\), but got uint8 \(20, 5, 5\)"
+    ):
+        buffer.load_state_dict(wrong)
+    assert all(np.array_equal(before[key], value) for key, value in buffer.state_dict().items())
+
+
+def test_datasets_read_the_rows(tmp_path: Path):
+    kept = [name for name in NAMES if name != "state"]  # NumPy's files have no bfloat16
+    schema = {"shapes": [(6, 5), (3,), (), ()], "types": ["uint8", "bool", "float32", "bool"], "names": kept}
+    files = []
+    for compress in ((), ["observation", "legal"]):
+        buffer = ReplayBuffer(1, CAPACITY, compress=compress, **schema)
+        fill(buffer)
+        files.append(tmp_path / f"{len(files)}.npz")
+        datasets.to_npz(buffer, files[-1])
+    with np.load(files[0]) as plain, np.load(files[1]) as compressed:
+        assert plain.files == compressed.files
+        assert all(np.array_equal(plain[key], compressed[key]) for key in plain.files)
+
+
+# Memory.
+
+
+def frames(n: int, first: int = 0) -> np.ndarray:
+    """Frames that compress well: a square on a black ground."""
+    made = np.zeros((n, 64, 64), np.uint8)
+    for i in range(n):
+        made[i, (first + i) % 60 :][:4, 10:14] = 200
+    return made
+
+
+def test_bytes_do_not_grow_once_the_buffer_is_full():
+    buffer = ReplayBuffer(4, 200, [(64, 64)], ["uint8"], compress=[0])
+    taken = []
+    for i in range(60):
+        buffer.insert([frames(25, 25 * i)])
+        taken.append(buffer.nbytes)
+    (column,) = buffer.compressed.values()
+    stored = sum(row is not None for row in column._rows)
+    assert 200 <= stored <= 200 + 200 // 8 + 25
+    assert max(taken) < 200 * 64 * 64 / 15
+    assert max(taken[30:]) < 1.02 * max(taken[:30])
+    kept = [row for row in column._rows if row is not None]
+    assert column._row_bytes == sum(map(sys.getsizeof, kept))
+
+
+def test_stored_rows_are_freed_by_others():
+    buffer = ReplayBuffer(1, 8, [(64, 64)], ["uint8"], compress=[0])
+    buffer.insert([np.random.default_rng(0).integers(0, 256, (8, 64, 64), np.uint8)])
+    large = buffer.nbytes
+    for i in range(4):
+        buffer.insert([frames(8, i)])
+    assert buffer.nbytes < large / 10
+
+
+# Threads.
+
+
+def test_rows_are_whole_while_a_thread_inserts():
+    buffer = ReplayBuffer(8, 50, [(500,), ()], ["int32", "int32"], compress=[0], seed=0)
+    buffer.insert([np.tile(np.arange(50, dtype=np.int32)[:, None], 500), np.arange(50, dtype=np.int32)])
+    stop = threading.Event()
+
+    def insert() -> None:
+        i = 50
+        while not stop.is_set():
+            buffer.insert([np.full(500, i, np.int32), i])
+            i += 1
+
+    thread = threading.Thread(target=insert)
+    thread.start()
+    try:
+        for _ in range(300):
+            rows, numbers = (column.asnumpy() for column in buffer.sample())
+            assert (rows == numbers[:, None]).all()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_prefetch():
+    plain, compressed = make(compress=()), make()
+    fill(plain, compressed)
+    with Prefetch(plain) as first, Prefetch(compressed) as second:
+        for _ in range(5):
+            same(next(first), next(second))
+
+
+# Damage.
+
+
+def test_a_damaged_row_is_an_error():
+    buffer = make(sample_size=1, capacity=1)
+    buffer.insert(rows_of(buffer, 0, 1))
+    column = buffer.compressed["column.observation"]
+    (number,) = column.numbers
+    row = column._rows[number]
+    for damaged in (row[:-2], row + b"\x50", b"\xff" * 9):
+        column._rows[number] = damaged
+        for read in (buffer.sample, buffer.rows, buffer.state_dict):
+            with pytest.raises(RuntimeError, match="a compressed row is damaged: it does not decompress to a row"):
+                read()
+    column._rows[number] = row
+    buffer.sample()
+
+
+def test_a_state_without_the_rows_is_an_error(tmp_path: Path):
+    buffer, other = make(), make()
+    fill(buffer)
+    ms.save_checkpoint(buffer, str(tmp_path / "cell.ckpt"))
+    ms.load_param_into_net(other, ms.load_checkpoint(str(tmp_path / "cell.ckpt")))
+    assert other.size() in (0, CAPACITY)  # MindSpore matches the names of Parameters
+    other.head.set_data(buffer.head)
+    other.count.set_data(buffer.count)
+    with pytest.raises(RuntimeError, match="compressed row -1 is not stored"):
+        other.sample()
+
+
+def test_arguments_of_the_native_functions():
+    functions, stored = lz4.codec("Test"), np.full(3, None, object)
+    rows, numbers = np.zeros((2, 8), np.uint8), np.array([1, 2])
+    assert calls.compress(functions.compress, stored, numbers, rows) > 0
+    for wrong in (
+        (stored.astype("S"), numbers, rows),
+        (stored, numbers.astype(np.int32), rows),
+        (stored, numbers, rows[:, ::2]),
+        (stored, numbers, np.zeros(3, np.uint8)),
+    ):
+        with pytest.raises(TypeError, match="compressed rows need plain arrays"):
+            calls.compress(functions.compress, *wrong)
+    for number in (0, 3, -1):
+        with pytest.raises(ValueError, match=f"row {number} cannot be compressed"):
+            calls.compress(functions.compress, stored, np.array([number]), rows[:1])
+    with pytest.raises(RuntimeError, match="compressed row 3 is not stored"):
+        calls.decompress(functions.decompress, stored, ((np.array([1, 3]), rows),))
+
+
+def test_a_row_is_decompressed_once_and_zeros_are_not_stored():
+    functions, stored = lz4.codec("Test"), np.full(3, None, object)
+    rows = np.arange(16, dtype=np.uint8).reshape(2, 8)
+    calls.compress(functions.compress, stored, np.array([1, 2]), rows)
+    first, second = np.empty((3, 8), np.uint8), np.full((2, 8), 7, np.uint8)
+    calls.decompress(functions.decompress, stored, ((np.array([2, 1, 2]), first), (np.array([0, 1]), second)))
+    assert np.array_equal(first, rows[[1, 0, 1]])
+    assert np.array_equal(second, [np.zeros(8), rows[0]])
+
+
+# What it does not go with.
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a column that is not there": (
+        {"compress": ["pixels"]},
+        r"'compress' must hold some of the columns \['observation', .*\], but got \['pixels'\]"
+    ),
+    "a scalar": (
+        {"compress": ["reward"]},
+        r"'compress' must hold columns of arrays, but \['reward'\] are of scalars, which take less memory as they are",
+    ),
+    "the composite backend": (
+        {"backend": "composite"},
+        "'compress' needs the kernels of the CPU, with backend='native' and, on another device, storage='host', but "
+        "got backend='composite' and storage='device'",
+    ),
+    "a folder": ({"storage": "rows"}, "'compress' needs the memory of this process, .* but got storage='rows'"),
+    "hindsight": (
+        {"views": [HindsightRelabel("future", 1.0, lambda a, g: a, achieved_goal="legal", goal="legal2")]},
+        "'compress' must be empty with HindsightRelabel, which computes rewards in a graph",
+    ),
+    "a reward": (
+        {"views": [NStep(2, 0.9, reward="rewards", terminated="terminated")], "compress": ["rewards"]},
+        r"'compress' must leave out columns that a view computes with, but got \['rewards'\]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, message = REFUSED[what]
+    more = {
+        "names": [*NAMES, "legal2", "rewards"],
+        "shapes": [*SHAPES, (3,), (2,)],
+        "types": [*TYPES, "bool", "float32"],
+    }
+    with pytest.raises(ValueError, match=message) as error:
+        make(**{**more, **arguments})
+    assert str(error.value).startswith("For 'ReplayBuffer', ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compress_must_be_a_list():
+    with pytest.raises(TypeError, match=r"'compress' must be a list or tuple .*, but got 'observation' \(str\)"):
+        make(compress="observation")
+
+
+def test_graphs_are_refused():
+    buffer = make()
+    fill(buffer)
+    for use in (buffer.sample, buffer.size, buffer.reset):
+        with pytest.raises(
+            RuntimeError, match="A compiled graph cannot use a buffer with compressed columns: call its"
+        ):
+            ms.jit(use)()
+    buffer.sample()
+
+
+def test_mixtures_shards_and_datasets_are_refused(tmp_path: Path):
+    with pytest.raises(
+        ValueError, match=r"For 'MixedReplay', no source may have compressed columns, .*, but got \[1\] with them"
+    ):
+        MixedReplay([(make(compress=()), 0.5), (make(), 0.5)], 4)
+    config = {"type": "uniform", "capacity": 8, "data_shape": [(2,)], "data_type": ["int32"], "compress": [0]}
+    with pytest.raises(
+        ValueError, match=r"For 'ShardedReplay', 'compress' must be empty: shards store rows as they are"
+    ):
+        ShardedReplay({**config, "shards": 2})
+    epochs = EpochReplayBuffer(1, 4, [(2,)], ["int32"], compress=[0])
+    with pytest.raises(ValueError, match=r"'as_dataset' needs columns that are not compressed"):
+        epochs.as_dataset()
+
+
+@pytest.mark.parametrize("found", [None, calls])
+def test_without_the_package_or_its_functions(found: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "lz4.block._block", found)  # None: there is no such module
+    lz4.codec.cache_clear()
+    message = r"For 'ReplayBuffer', 'compress' needs the package lz4, .*pip install \"\.\[compress\]\""
+    with pytest.raises(ImportError, match=message):
+        make()
+    make(compress=())
