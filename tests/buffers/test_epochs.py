@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
+from bodies import filled as filled_by
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor, nn, ops
@@ -43,9 +44,10 @@ def make(sample_size: int = 2, capacity: int = 8, seed: int = 5, **options: Any)
     return EpochReplayBuffer(sample_size=sample_size, capacity=capacity, **SCHEMA, seed=seed, **options)
 
 
-def filled(n: int, **options: Any) -> EpochReplayBuffer:
-    buffer = make(**options)
-    return buffer.insert(rows(0, n)) if n else buffer
+def filled(n: int, backend: str = "native", **options: Any) -> EpochReplayBuffer:
+    return filled_by(
+        lambda backend: make(backend=backend, **options), backend, lambda buffer: buffer.insert(rows(0, n))
+    )
 
 
 def serials(batch: Sequence[Any]) -> list[int]:
@@ -94,18 +96,32 @@ KINDS: dict[str, dict[str, Any]] = {
 DRIVERS = {
     "native": ("native", False, 25),
     "native-compiled": ("native", True, 8),
-    "composite": ("composite", False, 4),
+    "composite": ("composite", False, 12),
 }
-OPERATIONS = st.lists(
-    st.one_of(
-        st.tuples(st.just("insert"), st.integers(1, 9)),
-        st.tuples(st.just("sample")),
-        st.tuples(st.just("sample")),
-        st.tuples(st.just("delete"), st.integers(0, 11)),
-        st.sampled_from([("reload",), ("begin_epoch",)]),
-    ),
-    max_size=40,
-)
+#: How many rows are inserted at once: in graphs, few numbers, since each is compiled.
+SIZES = {"native": range(1, 10), "native-compiled": [1, 5, 9], "composite": [1, 5]}
+#: Each kind by each driver; of the composite ones, which compile slowly, one for each option.
+CASES = [
+    (kind, driver)
+    for kind in KINDS
+    for driver in DRIVERS
+    if driver != "composite" or kind not in ("padded rows", "weighted rows of a second learner")
+]
+
+
+def operations_of(sizes: Sequence[int]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    return st.lists(
+        st.one_of(
+            st.tuples(st.just("insert"), st.sampled_from(sizes)),
+            st.tuples(st.just("sample")),
+            st.tuples(st.just("sample")),
+            st.tuples(st.just("delete"), st.integers(0, 11)),
+            st.sampled_from([("reload",), ("begin_epoch",)]),
+        ),
+        max_size=40,
+    )
+
+
 KEY = 99
 
 
@@ -152,15 +168,16 @@ def check(
         buffer.check_valid()
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "driver"), CASES)
 def test_random_operations(kind: str, driver: str):
     backend, compiled, examples = DRIVERS[driver]
     buffer = make(2, 11, backend=backend, **KINDS[kind])
     calls, fresh = Calls(buffer) if compiled else None, buffer.state_dict()
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(OPERATIONS)
+    @settings(
+        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True
+    )
+    @given(operations_of(SIZES[driver]))
     def run(operations: list[tuple[Any, ...]]) -> None:
         buffer.load_state_dict(fresh)
         check(buffer, calls, operations)
@@ -235,9 +252,8 @@ def test_orders_that_are_not_random_are_rejected(order: Callable[[int, int], lis
 # Epochs.
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_minibatches_give_each_row_once_an_epoch(backend: str):
-    buffer = filled(8, backend=backend)
+def test_minibatches_give_each_row_once_an_epoch():
+    buffer = filled(8)
     buffer.sample()  # of an epoch that is then over
     batches = [serials(batch) for batch in buffer.minibatches(epochs=3)]
     assert len(batches) == 12
@@ -434,7 +450,7 @@ class Passes(nn.Cell):
     def construct(self) -> tuple[Tensor, ...]:
         self.buffer.begin_epoch()
         numbers = ()
-        for _ in range(8):
+        for _ in range(4):
             number, _ = self.buffer.sample()
             numbers = (*numbers, number)
         return numbers
@@ -442,16 +458,17 @@ class Passes(nn.Cell):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_graph_for_all_batches(backend: str):
-    buffer = filled(8, backend=backend)
-    buffer.sample()
+    buffer = filled(8, backend, sample_size=4)
     found = [number - 1 for batch in Passes(buffer)() for number in batch.asnumpy().tolist()]
     assert sorted(found[:8]) == sorted(found[8:]) == list(range(8))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sequences_and_views(backend: str):
-    buffer = EpochReplayBuffer(2, 12, [()], ["int32"], 3, last="pad", seed=1, backend=backend)
-    buffer.insert([np.arange(1, 10, dtype=np.int32)], end=np.arange(9) == 8)
+    buffer = filled_by(
+        lambda backend: EpochReplayBuffer(2, 12, [()], ["int32"], 3, last="pad", seed=1, backend=backend), backend,
+        lambda buffer: buffer.insert([np.arange(1, 10, dtype=np.int32)], end=np.arange(9) == 8),
+    )  # fmt: skip
     indices, mask, steps = zip(*buffer.minibatches())
     assert sorted(joined(part.asnumpy().tolist() for part in indices)) == [-1, 0, 3, 6]
     for handles, there, numbers in zip(indices, mask, steps):
@@ -459,11 +476,14 @@ def test_sequences_and_views(backend: str):
             assert row.all() == row.any() == (start >= 0)
             assert window.tolist() == ([start + 1, start + 2, start + 3] if start >= 0 else [0, 0, 0])
     names = ["observation", "reward", "terminated"]
-    returns = EpochReplayBuffer(
-        4, 8, [()] * 3, ["float32", "float32", "bool"], names=names, views=[NStep(2, 0.5)], seed=1, backend=backend
+    types = ["float32", "float32", "bool"]
+    returns = filled_by(
+        lambda backend: EpochReplayBuffer(
+            4, 8, [()] * 3, types, names=names, views=[NStep(2, 0.5)], seed=1, backend=backend
+        ),
+        backend,
+        lambda buffer: [buffer.insert([float(step), 1.0, step == 3], end=step == 3) for step in range(4)],
     )
-    for step in range(4):
-        returns.insert([float(step), 1.0, step == 3], end=step == 3)
     batch = returns.sample(as_dict=True)
     found = dict(zip(batch["observation"].asnumpy().tolist(), batch["reward"].asnumpy().tolist()))
     assert found == {0.0: 1.5, 1.0: 1.5, 2.0: 1.5, 3.0: 1.0}
@@ -477,9 +497,13 @@ def reward_of(achieved: Tensor, goal: Tensor) -> Tensor:
 def test_goals_of_a_padded_batch(backend: str):
     names, types = ["achieved_goal", "desired_goal", "reward"], ["float32"] * 3
     views = [HindsightRelabel("final", 1.0, reward_of)]
-    buffer = EpochReplayBuffer(3, 8, [()] * 3, types, names=names, views=views, last="pad", seed=1, backend=backend)
-    for step in range(4):
-        buffer.insert([step + 1.0, 9.0, 0.0], end=step == 3)
+    buffer = filled_by(
+        lambda backend: EpochReplayBuffer(
+            3, 8, [()] * 3, types, names=names, views=views, last="pad", seed=1, backend=backend
+        ),
+        backend,
+        lambda buffer: [buffer.insert([step + 1.0, 9.0, 0.0], end=step == 3) for step in range(4)],
+    )
     batches = zip(*buffer.minibatches())
     mask, achieved, goal, reward = (joined(part.asnumpy().tolist() for part in parts) for parts in batches)
     assert mask == [True] * 4 + [False] * 2
