@@ -13,8 +13,8 @@ import mindspore as ms
 import pytest
 from bodies import kept
 from drivers import COMBINATIONS, MODES, Combination, missing
-from drivers_timed import shared_drivers
 from drivers_weighted import make_driver
+from drivers_windows import shared_drivers
 from kernel_pairs import build_emulated
 
 from mindspore_replay.distributed.ray_module import connect

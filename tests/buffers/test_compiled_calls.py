@@ -13,7 +13,7 @@ from unittest import mock
 import mindspore as ms
 import numpy as np
 import pytest
-from drivers_timed import same_states
+from drivers_windows import same_states
 from mindspore import Tensor
 
 from mindspore_replay import (

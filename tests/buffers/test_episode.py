@@ -10,7 +10,7 @@ import pytest
 from bodies import Kept
 from checks import assert_frequencies, uniform
 from drivers import Combination
-from drivers_timed import (
+from drivers_windows import (
     COMPOSITE,
     CORE_OPERATIONS,
     MORE_OPERATIONS,
@@ -30,13 +30,13 @@ from drivers_timed import (
 from hypothesis import given, settings
 from mindspore import Tensor
 from reference import stack
-from reference_timed import Rule, TimedTwin
+from reference_windows import Rule, WindowsTwin
 
 from mindspore_replay import EpisodeReplayBuffer
 
 
 def test_the_twin_by_hand():
-    twin = TimedTwin(1, 6, rule=Rule(length=3, whole=True))
+    twin = WindowsTwin(1, 6, rule=Rule(length=3, whole=True))
     assert [twin.fits(ends) for ends in ([0], [0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 1, 0, 0, 0])] == [1, 1, 0, 1, 0]
     twin.insert([(n,) for n in range(5)], ends=[False, True, False, False, True])
     assert twin.legal() == [0, 2]
@@ -289,7 +289,7 @@ def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph(backend
 # Frequencies of episodes.
 
 
-def assert_episodes(handles: Sequence[int], twin: TimedTwin) -> None:
+def assert_episodes(handles: Sequence[int], twin: WindowsTwin) -> None:
     """Check that finished episodes are equally frequent, and that no other is drawn."""
     assert_frequencies(handles, uniform(twin.legal()))
 

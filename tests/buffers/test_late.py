@@ -172,11 +172,11 @@ class Pair:
 
     def insert(self, n: int, end: bool) -> None:
         numbers = np.arange(self.inserted, self.inserted + n, dtype=np.int32)
-        timed = self.twin.rule is not None
-        more = {"end": np.arange(n) == n - 1} if timed and end else {}
+        has_episodes = self.twin.rule is not None
+        more = {"end": np.arange(n) == n - 1} if has_episodes and end else {}
         handles = self.buffer.insert({"number": numbers}, with_indices=True, **more)
         assert (handles.dtype, handles.asnumpy().tolist()) == (ms.int64, numbers.tolist())
-        self.twin.insert(n, timed and end)
+        self.twin.insert(n, has_episodes and end)
 
     def write(self, behind: list[int], names: list[str]) -> None:
         handles = [max(self.inserted - 1 - distance, 0) for distance in behind]

@@ -13,7 +13,7 @@ import pytest
 from bodies import Kept
 from checks import assert_frequencies
 from drivers import Combination
-from drivers_timed import (
+from drivers_windows import (
     COMPOSITE,
     CORE_OPERATIONS,
     MORE_OPERATIONS,
@@ -32,7 +32,7 @@ from drivers_timed import (
 )
 from hypothesis import given, settings
 from mindspore import Tensor
-from reference_timed import PrioritizedTimedTwin, Rule, TimedTwin
+from reference_windows import PrioritizedWindowsTwin, Rule, WindowsTwin
 
 from mindspore_replay import SequenceReplayBuffer
 from mindspore_replay.store.state import eligible
@@ -44,7 +44,7 @@ KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def test_the_twin_by_hand():
-    twin = TimedTwin(1, 8, rule=Rule(length=3, before=1, stride=2), num_envs=1)
+    twin = WindowsTwin(1, 8, rule=Rule(length=3, before=1, stride=2), num_envs=1)
     twin.insert([(n,) for n in range(6)], ends=[n == 4 for n in range(6)])  # five steps, then one
     assert twin.legal() == [0, 2]
     twin.insert([(6,)])
@@ -457,7 +457,7 @@ def assert_windows(sample: Sequence[np.ndarray], story: Story, burn_in: int, pad
             assert step[i, last] == story.lengths[int(episode[i, last])]
 
 
-def feed(buffer: Any, twin: TimedTwin, story: Story, steps: int, judge: bool = True) -> None:
+def feed(buffer: Any, twin: WindowsTwin, story: Story, steps: int, judge: bool = True) -> None:
     batch, ends, finals = story.rows(steps)
     columns = [np.array(column, dtype) for column, dtype in zip(zip(*batch), (np.int64, np.int32, np.int32, np.int32))]
     priority = {"priority": story.rng.integers(1, 5, len(batch)).astype(np.float32)} if buffer.prioritized else {}
@@ -486,11 +486,11 @@ def story_buffer(
     )
     rule = Rule(length, burn_in, stride, pad_end)
     if prioritized:
-        return buffer, PrioritizedTimedTwin(draws, capacity, rule=rule, num_envs=envs, alpha=1.0, epsilon=0.0)
-    return buffer, TimedTwin(draws, capacity, rule=rule, num_envs=envs)
+        return buffer, PrioritizedWindowsTwin(draws, capacity, rule=rule, num_envs=envs, alpha=1.0, epsilon=0.0)
+    return buffer, WindowsTwin(draws, capacity, rule=rule, num_envs=envs)
 
 
-def check_story(buffer: Any, twin: TimedTwin, story: Story) -> None:
+def check_story(buffer: Any, twin: WindowsTwin, story: Story) -> None:
     assert legal_handles(buffer) == twin.legal()
     assert bool(buffer.can_sample()) == (len(twin.legal()) >= buffer.sample_size)
     if twin.can_sample():
@@ -569,13 +569,13 @@ def filled(length: int, capacity: int, envs: int, prioritized: bool, **options: 
     return buffer, twin, story
 
 
-def shares(twin: TimedTwin) -> dict[int, float]:
+def shares(twin: WindowsTwin) -> dict[int, float]:
     """Return the probability of each valid start."""
     weights = {handle: twin.record_of(handle).weight for handle in twin.legal()}
     return {handle: weight / sum(weights.values()) for handle, weight in weights.items()}
 
 
-def assert_starts(handles: Sequence[int], twin: TimedTwin) -> None:
+def assert_starts(handles: Sequence[int], twin: WindowsTwin) -> None:
     """Check that each valid start has its frequency, and that no other is drawn."""
     assert_frequencies(handles, shares(twin))
 
@@ -615,7 +615,7 @@ WRONG = [
 ]
 
 
-def wrong_starts(twin: TimedTwin) -> dict[str, Callable[[np.random.Generator], int]]:
+def wrong_starts(twin: WindowsTwin) -> dict[str, Callable[[np.random.Generator], int]]:
     """Return samplers that look right at a glance."""
     stored = [twin.records[slot].serial for slot in twin.order()]
     by_episode = {}

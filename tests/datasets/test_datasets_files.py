@@ -380,14 +380,14 @@ def test_npz_keeps_the_flags_of_rows(maker: str, tmp_path: Path):
 def test_npz_rows_are_laid_out_anew_for_another_kind_of_buffer(tmp_path: Path):
     np.savez(tmp_path / "d4rl.npz", **D4RL)
     views = {"views": [NStep(1, 0.9)]}
-    timed = from_npz(tmp_path / "d4rl.npz", **views)
-    to_npz(timed, tmp_path / "timed.npz")
-    plain = from_npz(tmp_path / "timed.npz")
+    flagged = from_npz(tmp_path / "d4rl.npz", **views)
+    to_npz(flagged, tmp_path / "flagged.npz")
+    plain = from_npz(tmp_path / "flagged.npz")
     assert list(plain.names) == COLUMNS
     assert rows(plain)["reward"].tolist() == [0, 1, 2, 3, 4, 5, 7]
     to_npz(plain, tmp_path / "plain.npz")
     again = from_npz(tmp_path / "plain.npz", **views)
-    assert list(again.names) == list(timed.names)
+    assert list(again.names) == list(flagged.names)
     assert rows(again)["observation"][:, 0].tolist() == [0, 1, 2, 2, 3, 4, 5, 6, 7, 8]
     assert again.flags.asnumpy().tolist() == [0, 0, 0, 3, 0, 0, 0, 3, 0, 3]
     second = from_npz(tmp_path / "plain.npz", episodes=[1])
@@ -442,11 +442,11 @@ def test_npz_that_is_none(tmp_path: Path):
     buffer.insert([1.0, 2.0, False])
     to_npz(buffer, tmp_path / "u.npz")  # without views it is an ordinary column
     assert rows(from_npz(tmp_path / "u.npz"))["end"].tolist() == [2]
-    timed = SequenceReplayBuffer(
+    flagged = SequenceReplayBuffer(
         sample_size=1, capacity=9, shapes=[()], types=["float32"], sequence_length=2, names=["end"]
     )
     with pytest.raises(ValueError, match=r"no columns \['end'\], which are the flags"):
-        to_npz(timed.insert([1.0], end=True), tmp_path / "t.npz")
+        to_npz(flagged.insert([1.0], end=True), tmp_path / "t.npz")
 
 
 def test_files_larger_than_memory_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

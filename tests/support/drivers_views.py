@@ -6,9 +6,9 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from drivers import Combination
-from drivers_timed import NATIVE, Pair, make_timed, twin_of
+from drivers_windows import NATIVE, Pair, make_windows, twin_of
 from reference import stack
-from reference_timed import PrioritizedTimedTwin, Row, TimedTwin, Views, sample_of, steps_of
+from reference_windows import PrioritizedWindowsTwin, Row, Views, WindowsTwin, sample_of, steps_of
 
 from mindspore_replay import FrameStack, NStep, PrioritizedReplayBuffer, ReplayBuffer
 
@@ -39,7 +39,7 @@ def row_buffer(
             options["prioritized"] = prioritized
         else:
             cls = PrioritizedReplayBuffer if prioritized else ReplayBuffer
-        driver = make_timed(
+        driver = make_windows(
             combination, cls, draws, capacity, shapes, types, names=NAMES[:columns], views=views_of(views), **options
         )
         _drivers[key] = driver, driver.buffer.state_dict()
@@ -71,8 +71,8 @@ class RowPair(Pair):
         self.reward_type = options.pop("reward", ((), ms.float32))
         self.twin = self.make_twin(**options)
 
-    def make_twin(self, **options: Any) -> TimedTwin:
-        cls = PrioritizedTimedTwin if self.prioritized else TimedTwin
+    def make_twin(self, **options: Any) -> WindowsTwin:
+        cls = PrioritizedWindowsTwin if self.prioritized else WindowsTwin
         return cls(self.buffer.sample_size, self.buffer.capacity, rule=self.views.rule(), **options)
 
     def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None, rows: Any = None) -> None:
@@ -138,7 +138,7 @@ def row_pair(views: Views, capacity: int, draws: int = 1, **options: Any) -> Row
 class StepsPair(RowPair):
     """A buffer of sequences or episodes with n-step returns, and perhaps stacks, and its twin."""
 
-    def make_twin(self, **options: Any) -> TimedTwin:
+    def make_twin(self, **options: Any) -> WindowsTwin:
         frames = max(self.views.frames - 1, 0)
         twin = twin_of(self.buffer, **options)
         twin.rule = twin.rule._replace(before=twin.rule.before + frames * (not twin.rule.whole))

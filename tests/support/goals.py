@@ -6,7 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import ops
-from reference_timed import TimedTwin
+from reference_windows import WindowsTwin
 
 from mindspore_replay import HindsightRelabel, ReplayBuffer
 
@@ -46,7 +46,7 @@ def achieved_goals(numbers: np.ndarray) -> np.ndarray:
     return np.stack([numbers - 0.25, numbers * 0 + 0.25], 1)
 
 
-def insert_goals(buffer: Any, twin: TimedTwin, flags: Sequence[int]) -> None:
+def insert_goals(buffer: Any, twin: WindowsTwin, flags: Sequence[int]) -> None:
     """Insert rows with flags: 0 none, 1 an end, 2 final."""
     numbers = np.arange(twin.inserted + 1, twin.inserted + 1 + len(flags), dtype=np.float32)
     columns = [achieved_goals(numbers), np.stack([-numbers, numbers * 0], 1), numbers + 0.5, numbers % 2 == 0]
@@ -55,7 +55,7 @@ def insert_goals(buffer: Any, twin: TimedTwin, flags: Sequence[int]) -> None:
     twin.insert([(int(number),) for number in numbers], ends=ends, finals=finals)
 
 
-def goal_shares(twin: TimedTwin, handle: int, strategy: str, ratio: float) -> dict[int | None, float]:
+def goal_shares(twin: WindowsTwin, handle: int, strategy: str, ratio: float) -> dict[int | None, float]:
     """Return the probability that each row gives its goal to a row; `None` is no other goal."""
     env, episode, step = twin.record_of(handle).key
     rows = [twin.records[slot] for slot in twin.order()]

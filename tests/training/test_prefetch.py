@@ -38,8 +38,8 @@ def rows(first: int, n: int) -> list[np.ndarray]:
 
 def filled(cls: Any, *arguments: Any, n: int = 30, **options: Any) -> Any:
     buffer = cls(4, 40, SHAPES, TYPES, *arguments, names=NAMES, seed=7, **options)
-    timed = "views" in options or cls in (SequenceReplayBuffer, EpisodeReplayBuffer)
-    return buffer.insert(rows(0, n), **({"end": np.arange(n) % 6 == 5} if timed else {}))
+    has_episodes = "views" in options or cls in (SequenceReplayBuffer, EpisodeReplayBuffer)
+    return buffer.insert(rows(0, n), **({"end": np.arange(n) % 6 == 5} if has_episodes else {}))
 
 
 def mixed() -> MixedReplay:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from bodies import Kept
 from checks import assert_frequencies, assert_weights, uniform
-from drivers_timed import assert_equal_buffers, legal_handles, same_states
 from drivers_views import assert_same
+from drivers_windows import assert_equal_buffers, legal_handles, same_states
 from goals import GOALS, achieved_goals, goal_buffer, goal_shares, insert_goals
 from mindspore import ops
-from reference_timed import PrioritizedTimedTwin, Rule, TimedTwin, Views, chain_of, is_transition
+from reference_windows import PrioritizedWindowsTwin, Rule, Views, WindowsTwin, chain_of, is_transition
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -33,7 +33,7 @@ def with_goals(strategy: str, ratio: float, num_envs: int = 1, deleted: Iterable
 def filled(buffer: Any, rule: Rule, deleted: Iterable[int]) -> Any:
     """Return a wrapped buffer and its twin; rows of its first episode are evicted, and its last one is running."""
     num_envs = buffer.num_envs
-    twin = TimedTwin(buffer.sample_size, buffer.capacity, rule=rule, num_envs=num_envs)
+    twin = WindowsTwin(buffer.sample_size, buffer.capacity, rule=rule, num_envs=num_envs)
     script = [0] * 5 + [1] + [0] * 4 + [1] + [0] * 3 + [2] + [1] + [0] * 5 + [2] + [0] * 4
     rows = [script[(step + 11 * env) % len(script)] for step in range(len(script)) for env in range(num_envs)]
     insert_goals(buffer, twin, rows)
@@ -59,7 +59,7 @@ def draw_goals(buffer: Any, batches: int) -> list[tuple[int, int | None]]:
     return pairs
 
 
-def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: TimedTwin, strategy: str, ratio: float) -> None:
+def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: WindowsTwin, strategy: str, ratio: float) -> None:
     """Check that rows are equally frequent, and that each row gets goals as often as the strategy says."""
     assert_frequencies([handle for handle, _ in pairs], uniform(twin.legal()))
     if strategy == "random":  # too many per row
@@ -80,7 +80,7 @@ def test_goals(strategy: str, ratio: float, num_envs: int, deleted: tuple[int, .
     assert_goals(draw_goals(buffer, BATCHES), twin, strategy, ratio)
 
 
-def wrong_goals(twin: TimedTwin, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
+def wrong_goals(twin: WindowsTwin, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
     """Draw a goal for a row from samplers that are wrong for "future" with ratio 0.8."""
     rows = [twin.records[slot] for slot in twin.order()]
     start = twin.record_of(handle)
@@ -198,7 +198,7 @@ def test_the_reward_function_is_compiled():
 GAMMA = 0.5
 
 
-def assert_goal_returns(sample: Sequence[np.ndarray], twin: TimedTwin, views: Views) -> set[str]:
+def assert_goal_returns(sample: Sequence[np.ndarray], twin: WindowsTwin, views: Views) -> set[str]:
     """Check returns of samples with handles, achieved goal, goal and reward; return the kinds of cases among them."""
     handles, achieved, goal, reward = sample[:4]
     seen = set()
@@ -232,7 +232,7 @@ def test_the_whole_return_is_for_the_one_goal():
 def test_prioritized_hindsight_keeps_weights_and_counts():
     cls, options = PrioritizedReplayBuffer, {"alpha": 1.0, "epsilon": 0.0, "beta": 1.0}
     buffer = goal_buffer("future", 0.8, 4, 24, cls=cls, **options)
-    twin = PrioritizedTimedTwin(4, 24, rule=Rule(), **options, seed=5)
+    twin = PrioritizedWindowsTwin(4, 24, rule=Rule(), **options, seed=5)
     insert_goals(buffer, twin, [0] * 9 + [1] + [0] * 6)
     priorities = np.arange(1.0, 17.0)
     assert int(buffer.update_priorities(np.arange(16), priorities)) == twin.update(range(16), priorities)
@@ -303,7 +303,7 @@ def with_steps(name: str, strategy: str = "future") -> Any:
     return filled(buffer_of_steps(name, strategy), STEPS[name][1], (9,))
 
 
-def check_steps(sample: dict[str, np.ndarray], b: int, twin: TimedTwin, name: str) -> int | None:
+def check_steps(sample: dict[str, np.ndarray], b: int, twin: WindowsTwin, name: str) -> int | None:
     """Check each step of a sample; return the row that gave the goal, `None` if it has its own."""
     _, _, first, length, views, _ = STEPS[name]
     start = twin.record_of(int(sample["indices"][b]))
@@ -328,7 +328,7 @@ def check_steps(sample: dict[str, np.ndarray], b: int, twin: TimedTwin, name: st
     return None if own else int(min(given)) - 1
 
 
-def draw_steps(buffer: Any, twin: TimedTwin, name: str, batches: int) -> list[tuple[int, int | None]]:
+def draw_steps(buffer: Any, twin: WindowsTwin, name: str, batches: int) -> list[tuple[int, int | None]]:
     """Return starts and the rows that gave their sequences a goal; check each sequence."""
     pairs, known = [], {}
     for _ in range(batches):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from bodies import filled
 from drivers import Combination
-from drivers_timed import COMPOSITE, CORE_OPERATIONS, MORE_OPERATIONS, NATIVE, SETTINGS, SLOW, run, same_states
 from drivers_views import NAMES, assert_same, steps_pair
+from drivers_windows import COMPOSITE, CORE_OPERATIONS, MORE_OPERATIONS, NATIVE, SETTINGS, SLOW, run, same_states
 from hypothesis import given, settings
-from reference_timed import Views
+from reference_windows import Views
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.store.store import Store

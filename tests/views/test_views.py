@@ -9,7 +9,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept, filled
-from drivers_timed import (
+from drivers_views import RowPair, assert_same, row_buffer, row_pair
+from drivers_windows import (
     COMPOSITE,
     MORE_OPERATIONS,
     NATIVE,
@@ -19,11 +20,10 @@ from drivers_timed import (
     run,
     same_states,
 )
-from drivers_views import RowPair, assert_same, row_buffer, row_pair
 from goals import GOALS, reward_fn
 from hypothesis import given, settings
 from mindspore import Tensor
-from reference_timed import Rule, TimedTwin, Views
+from reference_windows import Rule, Views, WindowsTwin
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -340,7 +340,7 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
         2, 29, [(2,), ()], [ms.float32, ms.int32], 3, burn_in=2, names=["observation", "number"], views=[FrameStack(k)],
         num_envs=num_envs, pad_end=True, seed=0, backend="native",
     )  # fmt: skip
-    twin = TimedTwin(2, 29, rule=Rule(3, 2 + k - 1, pad_end=True), num_envs=num_envs)
+    twin = WindowsTwin(2, 29, rule=Rule(3, 2 + k - 1, pad_end=True), num_envs=num_envs)
     for step in range(90 // num_envs):
         ends = (rng.random(num_envs) < 0.15).tolist()
         numbers = np.arange(num_envs, dtype=np.int32) + step * num_envs

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from mindspore import Tensor
 from reference import stack
-from reference_timed import PrioritizedTimedTwin, Rule, TimedTwin
+from reference_windows import PrioritizedWindowsTwin, Rule, WindowsTwin
 
 from mindspore_replay import EpisodeReplayBuffer, SequenceReplayBuffer
 
@@ -19,7 +19,7 @@ NATIVE = Combination("pynative", "native", "eager")
 COMPOSITE = Combination("pynative", "composite", "eager")
 
 
-class TimedCalls(WeightedCalls):
+class WindowCalls(WeightedCalls):
     """The methods of a buffer, each in a compiled function of its own."""
 
     @ms.jit
@@ -33,7 +33,7 @@ class TimedCalls(WeightedCalls):
         return self.buffer.size()
 
 
-class EagerTimed(EagerWeighted):
+class EagerWindows(EagerWeighted):
     """Calls the methods from Python, with NumPy arrays and Python scalars in and out."""
 
     def insert(self, rows: Sequence[Any], priority: Any = None, end: Any = False, final: Any = False) -> None:
@@ -47,10 +47,10 @@ class EagerTimed(EagerWeighted):
         return arrays(self.buffer.sample())
 
 
-class CompiledTimed(CompiledWeighted):
+class CompiledWindows(CompiledWeighted):
     """Calls the methods in compiled functions, with NumPy arrays and Python scalars in and out."""
 
-    functions = TimedCalls
+    functions = WindowCalls
 
     def insert(self, rows: Sequence[Any], priority: Any = None, end: Any = False, final: Any = False) -> None:
         flags = (Tensor(end, ms.bool_), Tensor(final, ms.bool_))
@@ -66,22 +66,22 @@ class CompiledTimed(CompiledWeighted):
         return arrays(self.calls.sample())
 
 
-def make_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+def make_windows(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
     """Make a buffer and a driver of it for a combination."""
     buffer = cls(*args, backend=combination.backend, **({"seed": 0} | kwargs))
     if combination.call == "eager":
-        return EagerTimed(buffer)
-    return CompiledTimed(buffer)
+        return EagerWindows(buffer)
+    return CompiledWindows(buffer)
 
 
 shared_drivers: dict[str, tuple[Any, dict[str, Any]]] = {}
 
 
-def shared_timed(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+def shared_windows(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
     """Return a driver of an empty buffer. Equal arguments give the same driver, and so its compiled graphs."""
     key = repr((combination.driver, cls, args, sorted(kwargs.items())))
     if key not in shared_drivers:
-        driver = make_timed(combination, cls, *args, **kwargs)
+        driver = make_windows(combination, cls, *args, **kwargs)
         shared_drivers[key] = driver, driver.buffer.state_dict()
     driver, empty = shared_drivers[key]
     driver.buffer.load_state_dict(empty)
@@ -123,7 +123,7 @@ class Pair:
         self.driver, self.buffer = driver, driver.buffer
         self.twin = twin_of(driver.buffer, **options)
         self.num_envs = self.buffer.num_envs
-        self.prioritized = isinstance(self.twin, PrioritizedTimedTwin)
+        self.prioritized = isinstance(self.twin, PrioritizedWindowsTwin)
 
     def handles(self, behind: Sequence[int]) -> list[int]:
         return [self.twin.inserted - 1 - distance for distance in behind]
@@ -222,7 +222,7 @@ class Pair:
         self.twin.reset()
 
 
-def twin_of(buffer: Any, **options: Any) -> TimedTwin:
+def twin_of(buffer: Any, **options: Any) -> WindowsTwin:
     """Make the twin of an empty buffer with these options."""
     mine = ("seed", "num_envs", "replace", "ordered", "max_use", "max_staleness", "alpha", "beta", "beta_steps")
     rest = {key: value for key, value in options.items() if key in (*mine, "epsilon", "normalize")}
@@ -231,7 +231,7 @@ def twin_of(buffer: Any, **options: Any) -> TimedTwin:
     else:
         assert isinstance(buffer, SequenceReplayBuffer)
         rule = Rule(buffer.sequence_length, buffer.burn_in, buffer.stride, buffer.pad_end)
-    cls = PrioritizedTimedTwin if buffer.prioritized else TimedTwin
+    cls = PrioritizedWindowsTwin if buffer.prioritized else WindowsTwin
     if not buffer.prioritized:
         rest = {key: value for key, value in rest.items() if key in mine[:6]}
     return cls(buffer.sample_size, buffer.capacity, rule=rule, **rest)
@@ -239,7 +239,7 @@ def twin_of(buffer: Any, **options: Any) -> TimedTwin:
 
 def make_pair(combination: Combination, cls: type[Any], draws: int, capacity: int, length: int, **options: Any) -> Pair:
     """Return a shared buffer, emptied, and its twin."""
-    return Pair(shared_timed(combination, cls, draws, capacity, SHAPES, TYPES, length, **options), **options)
+    return Pair(shared_windows(combination, cls, draws, capacity, SHAPES, TYPES, length, **options), **options)
 
 
 def sequences(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:

@@ -13,7 +13,7 @@ from reference_weighted import PrioritizedTwin, Record, UniformTwin
 Key = tuple[int, int, int]
 
 
-class TimedRecord(Record):
+class StepRecord(Record):
     """The state of the row in a slot."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
     whole: bool = False
 
 
-class TimedTwin(UniformTwin):
+class WindowsTwin(UniformTwin):
     """A buffer of rows in time, drawn uniformly.
 
     Args:
@@ -55,11 +55,11 @@ class TimedTwin(UniformTwin):
 
     def forget(self) -> None:
         super().forget()
-        self.records: list[Any] = [TimedRecord() for _ in range(self.capacity)]
+        self.records: list[Any] = [StepRecord() for _ in range(self.capacity)]
         self.next_keys: list[Key] = [(env, 0, 0) for env in range(self.num_envs)]
         self.lengths: dict[tuple[int, int], int] = {}  # steps of each finished episode
-        self.stored: dict[Key, TimedRecord] = {}
-        self.by_handle: dict[int, TimedRecord] = {}
+        self.stored: dict[Key, StepRecord] = {}
+        self.by_handle: dict[int, StepRecord] = {}
 
     def fits(self, ends: Sequence[bool]) -> bool:
         """Return True if rows with these flags make no episode too long."""
@@ -110,12 +110,12 @@ class TimedTwin(UniformTwin):
             record.legal = self.may_start(record)
             record.weight = self.weight_of(record.priority) if record.legal else 0.0
 
-    def at(self, key: Key, offset: int) -> TimedRecord | None:
+    def at(self, key: Key, offset: int) -> StepRecord | None:
         """Return the row `offset` steps after another of the same episode, if it is stored and not deleted."""
         record = self.stored.get((key[0], key[1], key[2] + offset))
         return None if record is None or record.deleted else record
 
-    def may_start(self, record: TimedRecord) -> bool:
+    def may_start(self, record: StepRecord) -> bool:
         rule, (env, episode, step) = self.rule, record.key
         if record.removed or record.final:
             return False
@@ -195,7 +195,7 @@ class TimedTwin(UniformTwin):
         return mask, *(np.stack(c).reshape(*mask.shape, *c[0].shape) for c in columns)
 
 
-class PrioritizedTimedTwin(TimedTwin, PrioritizedTwin):
+class PrioritizedWindowsTwin(WindowsTwin, PrioritizedTwin):
     """A buffer of rows in time, drawn by priority, with the arguments of `PrioritizedReplayBuffer`."""
 
 
@@ -234,7 +234,7 @@ class Row(NamedTuple):
     next_observation: Any = None
 
 
-def chain_of(twin: TimedTwin, start: TimedRecord, views: Views) -> list[TimedRecord]:
+def chain_of(twin: WindowsTwin, start: StepRecord, views: Views) -> list[StepRecord]:
     """Return the steps of an n-step return: transitions of one episode with a next observation."""
     chain = [start]
     while len(chain) < views.n and not chain[-1].end:
@@ -247,7 +247,7 @@ def chain_of(twin: TimedTwin, start: TimedRecord, views: Views) -> list[TimedRec
     return chain
 
 
-def sample_of(twin: TimedTwin, handle: int, views: Views) -> dict[str, Any]:
+def sample_of(twin: WindowsTwin, handle: int, views: Views) -> dict[str, Any]:
     """Return the fields of the sample that starts at a row, by name."""
     start = twin.record_of(handle)
     assert start is not None
@@ -274,7 +274,7 @@ def sample_of(twin: TimedTwin, handle: int, views: Views) -> dict[str, Any]:
 
 
 def steps_of(
-    twin: TimedTwin, handle: int, views: Views, first: int, length: int
+    twin: WindowsTwin, handle: int, views: Views, first: int, length: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the mask and the fields of a sequence with n-step returns: each step is a sample of its own, or zeros."""
     start = twin.record_of(handle)
@@ -286,6 +286,6 @@ def steps_of(
     return np.array(given), {name: np.stack([(sample or blank)[name] for sample in samples]) for name in blank}
 
 
-def is_transition(twin: TimedTwin, record: TimedRecord, views: Views) -> bool:
+def is_transition(twin: WindowsTwin, record: StepRecord, views: Views) -> bool:
     """Return True if a row holds a step of its environment whose next observation is known."""
     return not record.final and (views.own_next or record.end or twin.at(record.key, 1) is not None)
