@@ -16,8 +16,8 @@ from .state import State
 
 
 def newest(batch, n):
-    """Return the last n rows of a batch."""
-    return batch if batch.shape[0] == n else batch[batch.shape[0] - n :]
+    """Return a copy of the last n rows of a batch, which may be a column of the buffer itself."""
+    return batch[batch.shape[0] - n :]
 
 
 @ms.jit_class

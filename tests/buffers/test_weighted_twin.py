@@ -216,6 +216,13 @@ def test_random_operations_with_other_draws(backend: str, operations: list[tuple
     run(driver, OTHER_DRAWS, operations)
 
 
+def test_a_stale_row_becomes_the_oldest(backend: str):
+    """It lies behind a fresh one, which is evicted."""
+    options = ELSEWHERE["uniform, used twice"]
+    ages = [("advance", 2), ("insert", 3, 1.0, [0, 2, 0])]
+    run(from_python(backend, options), options, [*ages, *[("insert", 1)] * 4, ("advance", 1), ("sample", None)])
+
+
 def test_the_uniform_twin_by_hand():
     twin = UniformTwin(2, 3, max_use=2, max_staleness=1)
     twin.insert([10, 11, 12, 13])

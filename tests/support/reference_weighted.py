@@ -66,6 +66,7 @@ class UniformTwin(ReferenceRing):
         """Clear the state of all slots."""
         self.records = [Record() for _ in range(self.capacity)]
         self.now = self.unordered = 0
+        self.fresh = self.inserted
         self.max_priority = 1.0
 
     def weight_of(self, priority: float) -> float:
@@ -154,14 +155,15 @@ class UniformTwin(ReferenceRing):
         for slot in self.order():
             if self.stale(self.records[slot]):
                 self.remove(self.records[slot], "stale")
+        stored = [self.records[slot] for slot in self.order()]
+        self.fresh = next((record.serial for record in stored if not self.stale(record)), self.inserted)
 
     def stale(self, record: Record) -> bool:
         return self.max_staleness is not None and self.now - record.inserted_at > self.max_staleness
 
     def oldest_fresh(self) -> int:
-        """Return the serial of the oldest stored row that is not stale."""
-        stored = [self.records[slot] for slot in self.order()]
-        return next((record.serial for record in stored if not self.stale(record)), self.inserted)
+        """Return the serial of the oldest stored row, of those that were not stale when the clock last advanced."""
+        return max(self.fresh, self.inserted - self.size)
 
     def info(self, handles: Sequence[int]) -> list[tuple[float, int, int]]:
         """Return priority, use count and staleness of each row."""
