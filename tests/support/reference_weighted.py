@@ -155,6 +155,10 @@ class UniformTwin(ReferenceRing):
         for slot in self.order():
             if self.stale(self.records[slot]):
                 self.remove(self.records[slot], "stale")
+        self.look_for_fresh()
+
+    def look_for_fresh(self) -> None:
+        """Set the serial of the oldest stored row that is not stale."""
         stored = [self.records[slot] for slot in self.order()]
         self.fresh = next((record.serial for record in stored if not self.stale(record)), self.inserted)
 

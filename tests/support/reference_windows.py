@@ -160,6 +160,7 @@ class WindowsTwin(UniformTwin):
             if self.stale(self.records[slot]):
                 self.counts["stale"] += not self.records[slot].deleted
                 self.records[slot].removed = self.records[slot].deleted = True
+        self.look_for_fresh()
         self.judge()
 
     def end_episodes(self, final: bool = False) -> int:
