@@ -23,6 +23,8 @@ from mindspore_replay.store.windows import Output
 
 PACKAGE = Path(mindspore_replay.__file__).parent
 DTYPES = ("float32", "int32", "uint8", "int64", "float64", "float16", "int8", "int16")
+#: By seed; the last takes several blocks and is slow to emulate, so few seeds get it.
+CAPACITIES = (1, 3, 17, 64, 300, 1200)
 SHAPES: tuple[tuple[int, ...], ...] = ((), (), (3,), (4,), (2, 5), (84,), (33, 7), (1100,))
 #: Columns of windows: a reward, a flag, a goal with another like it, and the column that identifies groups.
 EPISODES = [((3,), "float32"), ((), "float32"), ((), "uint8"), ((2, 2), "int16"), ((2, 2), "int16"), ((), "int8")]
@@ -113,7 +115,7 @@ class Case:
     def __init__(self, pair: Pair, seed: int, groups: tuple[str, ...] = (), kind: str = "") -> None:
         self.pair, self.groups, self.kind = pair, groups, kind
         self.rng = rng = np.random.default_rng(seed)
-        self.capacity = c = int(rng.choice([1, 3, 17, 64, 300, 2500]))
+        self.capacity = c = CAPACITIES[seed % len(CAPACITIES)]
         self.schema = [(SHAPES[rng.integers(len(SHAPES))], str(rng.choice(DTYPES))) for _ in range(rng.integers(1, 5))]
         if "episodes" in groups:
             self.schema = EPISODES
@@ -146,7 +148,7 @@ class Case:
 
     def some(self) -> int:
         """Return a number of rows, sometimes more than fit, or more than one block takes."""
-        n = int(self.rng.choice([1, 2, 5, self.capacity, 2 * self.capacity + 3, 700]))
+        n = int(self.rng.choice([1, 2, 5, self.capacity, 2 * self.capacity + 3, 300]))
         return max(n // self.streams, 1) * self.streams
 
     def rows(self, n: int) -> list[Any]:
@@ -265,7 +267,7 @@ class Case:
         status = self.run("update_priorities", handles=handles, priority=priorities)
         self.run("delete", handles=self.handles(3))
         if rng.random() < 0.3:
-            self.run("delete", handles=self.handles(700))
+            self.run("delete", handles=self.handles(300))
         limit = np.array([rng.choice([-1, -1, 3] if "reservoir" in self.groups else [-1, 3, 10])])
         self.run("advance", ticks=np.array([rng.choice([0, 1, 2, -1])]), max_staleness=limit)
         self.run("info", handles=self.handles(50))
@@ -278,7 +280,7 @@ class Case:
     def step(self) -> set[int]:
         """Call each kernel once; return the statuses."""
         seen = {self.insert(), self.read(), self.sample()}
-        if "episodes" in self.groups:
+        if self.kind == "sequences":  # groups have no outputs
             seen.add(self.sample_groups())
         if "row_state" in self.groups:
             seen.add(self.change())
@@ -288,7 +290,7 @@ class Case:
         return seen
 
 
-def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 14) -> set[int]:
+def drive(pair: Pair, groups: tuple[str, ...], kind: str = "", cases: int = 10) -> set[int]:
     """Call all kernels on some buffers; return the statuses."""
     seen = set()
     for seed in range(cases):
@@ -311,7 +313,7 @@ def test_buffers_of_rows(pair: Pair, buffer: str):
 
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_buffers_of_episodes(pair: Pair, kind: str):
-    seen = drive(pair, BUFFERS["episodes"], kind, cases=10)
+    seen = drive(pair, BUFFERS["episodes"], kind)
     assert seen >= {0, TOO_FEW_ROWS, BAD_WEIGHT, TOO_LONG, FULL}, seen
 
 
@@ -327,7 +329,7 @@ def test_samples_of_groups(pair: Pair):
         case = Case(pair, seed, BUFFERS["episodes"], "sequences")
         for _ in range(3):
             case.insert()
-            seen |= {case.sample_groups() for _ in range(8)}
+            seen |= {case.sample_groups() for _ in range(3)}
     assert seen == {0, BAD_ARGUMENTS, TOO_FEW_ROWS}
 
 
@@ -365,7 +367,7 @@ def test_sound_states_only(pair: Pair):
             if name in group and group[name] not in groups:
                 continue
             for value in values:
-                case = Case(pair, 3, groups, "sequences" if "episodes" in groups else "")
+                case = Case(pair, 9, groups, "sequences" if "episodes" in groups else "")
                 case.insert()
                 pair.hold(name, np.array(value, pair[name].dtype))
                 refused = name != "serials" or bool(groups)  # a ring alone identifies no row by its serial
