@@ -283,7 +283,10 @@ def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
     }
 
 
-def test_bench(capsys: pytest.CaptureFixture[str]):
+def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    from mindspore_replay.cli import bench
+
+    monkeypatch.setattr(bench, "_REPEAT", 3)  # of an operator in a graph, which takes its time to compile
     assert main(["bench", "--capacity", "300", "--rounds", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for name in ("uniform insert 1", "uniform sample 64, compiled", "prioritized sample + update 256, compiled"):
