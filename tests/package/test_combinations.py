@@ -51,7 +51,7 @@ def test_a_run_in_every_combination_passes(suite: Callable[[str], Path], capsys:
 
 
 def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path]):
-    """The tests of one run may be spread over processes."""
+    """The tests run in other processes than the guard."""
     folder = suite("graph-composite-compiled")
     command = [
         sys.executable,
@@ -59,7 +59,7 @@ def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path]):
         "pytest",
         "-q",
         "-n",
-        "2",
+        "1",
         "-o",
         f"pythonpath={TESTS / 'support'}",
         str(folder),
@@ -94,17 +94,28 @@ def test_anywhere():
 """
 
 
+#: Runs the tests once for each device; MindSpore is kept from looking for it.
+RUNS = """
+import sys
+import mindspore
+import pytest
+mindspore.set_device = print
+for device in ("CPU", "GPU"):
+    pytest.main([*sys.argv[1:], "--device", device])
+    print("end of", device)
+"""
+
+
 def test_cpu_only_tests_are_skipped_on_other_devices(suite: Callable[[str], Path]):
-    """MindSpore is kept from looking for the device."""
     folder = suite("")
     (folder / "test_some.py").write_text(MARKED, encoding="utf-8")
-    (folder / "any_device.py").write_text("import mindspore\nmindspore.set_device = print\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-n", "0", "-p", "any_device", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-c", RUNS, "-q", "-rs", "-n", "0", "-p", "no:cacheprovider"]
     command += ["-o", f"pythonpath={TESTS / 'support'} {folder}", str(folder)]
-    for device, expected in (("CPU", "2 passed"), ("GPU", "1 passed, 1 skipped")):
-        environment = {**os.environ, "PYTHONPATH": str(folder)}
-        result = subprocess.run(
-            [*command, "--device", device], capture_output=True, text=True, timeout=300, cwd=folder, env=environment
-        )
-        assert expected in result.stdout, result.stdout + result.stderr
-        assert ("runs on the CPU only: it looks there" in result.stdout) == (device == "GPU")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+    on_cpu, rest = result.stdout.split("end of CPU")
+    on_gpu = rest.split("end of GPU")[0]
+    skipped = "runs on the CPU only: it looks there"
+    assert "2 passed" in on_cpu, result.stdout + result.stderr
+    assert skipped not in on_cpu
+    assert "1 passed, 1 skipped" in on_gpu, result.stdout + result.stderr
+    assert skipped in on_gpu
