@@ -1,5 +1,7 @@
 """The operators on a buffer identified by an integer, called as MindSpore RL calls them."""
 
+from typing import Any
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -107,6 +109,18 @@ def row_of(number: int) -> tuple[Tensor, Tensor]:
     return Tensor([number, number], ms.float32), Tensor([number], ms.int32)
 
 
+def with_rows(backend: str, rows: int, **options: Any) -> Priority:
+    """Return a buffer with some rows. A composite one takes over the state of a native one, which compiles no graph."""
+    buffer = Priority("native", **options)
+    for number in range(rows):
+        buffer.insert(*row_of(number))
+    if backend == "native":
+        return buffer
+    other = Priority(backend, **options)
+    other.push_op.buffer.load_state_dict(buffer.push_op.buffer.state_dict())
+    return other
+
+
 def check_rows(indices: Tensor, states: Tensor, actions: Tensor) -> list[int]:
     """Return the rows' numbers, which are their handles in a buffer that was never emptied."""
     numbers = indices.asnumpy().tolist()
@@ -115,9 +129,9 @@ def check_rows(indices: Tensor, states: Tensor, actions: Tensor) -> list[int]:
     return numbers
 
 
-def test_push_beyond_the_capacity(backend: str):
+def test_push_beyond_the_capacity():
     """The old kernel wrote a row past the end of its memory. The oldest row is evicted, and its handle is invalid."""
-    buffer = Priority(backend, sample_size=4)
+    buffer = Priority("native", sample_size=4)
     for number in range(4):
         assert buffer.insert(*row_of(number)).asnumpy().tolist() == [buffer.handle]
     indices, _, *rows = buffer.sample(1.0)
@@ -134,9 +148,7 @@ def test_push_beyond_the_capacity(backend: str):
 
 @PLACES
 def test_everything_in_one_graph(backend: str, mode: str):
-    buffer = Priority(backend, capacity=8)
-    for number in range(7):
-        buffer.insert(*row_of(number))
+    buffer = with_rows(backend, 7, capacity=8)
     step = compiled(Everything(buffer), mode)
     low = Tensor([1e-6, 1e-6], ms.float32)
     handle, indices, weights, states, actions, again = step(*row_of(7), Tensor(0.5, ms.float32), low)
@@ -148,10 +160,7 @@ def test_everything_in_one_graph(backend: str, mode: str):
 
 def test_python_graphs_and_backends_draw_alike():
     """The seed determines the draws, wherever the draw is called from."""
-    buffers = [Priority(backend, seed=3) for backend in ("native", "native", "composite")]
-    for buffer in buffers:
-        for number in range(3):
-            buffer.insert(*row_of(number))
+    buffers = [with_rows(backend, 3, seed=3) for backend in ("native", "native", "composite")]
     expected = [part.asnumpy().tolist() for part in buffers[0].sample(0.5)]
     for buffer in buffers[1:]:
         assert [part.asnumpy().tolist() for part in ms.jit(buffer.sample)(Tensor(0.5))] == expected
@@ -248,8 +257,8 @@ def old_reservoir(capacity: int, rows: int, seed: int) -> np.ndarray:
     return np.bincount(slots, minlength=rows)
 
 
-def test_reservoir_samples(backend: str):
-    buffer = Reservoir(backend)
+def test_reservoir_samples():
+    buffer = Reservoir("native")
     with pytest.raises(RuntimeError, match="a sample needs batch_size=3 rows, but 0 can be drawn"):
         buffer.sample()
     for number in range(4):

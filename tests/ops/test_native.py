@@ -125,10 +125,23 @@ def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
     assert (native.on_cpu(), native.direct_calls("native")) == (False, False)
 
 
+#: Imports each copy of the package in a fork of this process, which has imported MindSpore.
 SCRIPT = """
+import os
+import sys
 import warnings
+import mindspore
 import numpy
+for folder in sys.argv[1:]:
+    if os.fork() == 0:
+        sys.path.insert(0, folder)
+        break
+    if os.wait()[1]:
+        sys.exit(1)
+else:
+    sys.exit()
 warnings.simplefilter("error")
+print("in", folder)
 from mindspore_replay import ReplayBuffer, kernel_status
 print(kernel_status().backend, "|", kernel_status().reason)
 buffer = ReplayBuffer(2, 4, [()], ["int32"], seed=0)
@@ -154,12 +167,10 @@ LIBRARIES = {
 }
 
 
-@pytest.mark.cpu_only("the library for the CPU")
-@pytest.mark.parametrize("case", LIBRARIES)
-def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: str):
-    """In a copy of the package without its library, or the module that calls it: same draws, reported reason."""
-    content, note, reason = LIBRARIES[case]
-    copy = tmp_path / "mindspore_replay"
+def copy_without_library(folder: Path, case: str) -> Path:
+    """Copy the package without its library, or the module that calls it; return the path of the library."""
+    content, note, _ = LIBRARIES[case]
+    copy = folder / "mindspore_replay"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_kernels*", "__pycache__"))
     path = copy / "_kernels.so"
     if content is not None:
@@ -168,13 +179,33 @@ def test_without_the_library_the_composite_backend_serves(tmp_path: Path, case: 
         (copy / "_kernels.txt").write_text(note, encoding="utf-8")
     if case == "no module":  # an empty file: a missing one might be found in an editable installation
         next(copy.glob("_calls*.so")).write_bytes(b"")
-    script = tmp_path / "main.py"
+    return path
+
+
+@pytest.fixture(scope="module")
+def without_library(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[str]]]:
+    """Return the path of the library in each copy of the package, and what the script prints there."""
+    folders = {case: tmp_path_factory.mktemp("copy") for case in LIBRARIES}
+    paths = {case: copy_without_library(folder, case) for case, folder in folders.items()}
+    script = tmp_path_factory.mktemp("script") / "main.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=300)
+    command = [sys.executable, str(script), *map(str, folders.values())]
+    environment = {**os.environ, "PYTHONPATH": ""}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert result.returncode == 0, result.stderr
-    lines = [line for line in result.stdout.splitlines() if line.strip()]
-    reason = reason.format(path=path)
+    found = {}
+    for case, folder in folders.items():
+        printed = result.stdout.split(f"in {folder}\n")[1].split("\nin /")[0]
+        found[case] = paths[case], [line for line in printed.splitlines() if line.strip()]
+    return found
+
+
+@pytest.mark.cpu_only("the library for the CPU")
+@pytest.mark.parametrize("case", LIBRARIES)
+def test_without_the_library_the_composite_backend_serves(without_library: Any, case: str):
+    """In a copy of the package: same draws, reported reason."""
+    path, lines = without_library[case]
+    reason = LIBRARIES[case][2].format(path=path)
     expected = (
         ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
         .insert([np.arange(6, dtype=np.int32)])

@@ -175,21 +175,26 @@ def test_the_twin_shuffles():
         assert draw_rows(42, counter, range(size), size, replace=False) == cells
 
 
-def test_a_draw_by_hand(backend: str):
+def test_a_draw_by_hand():
     """Bits 0xE220..., 0x6E78..., 0x06C4..., 0xF88B... are 0.883, 0.431, 0.026, 0.971 of 2^64."""
-    with_replacement = make_draw(backend, 4, 10, True, True)
+    with_replacement = KernelDraw(4, 10, True, True)
     with_replacement.put(head=0, count=10)
     assert with_replacement.draw(ALL_ROWS) == [8, 4, 0, 9]
-    without = make_draw(backend, 4, 4, False, True)
+    without = KernelDraw(4, 4, False, True)
     without.put(head=0, count=4)
     # [0 1 2 3], swap 0 with 0 + int(0.883 * 4) = 3: [3 1 2 0]; 1 with 1 + int(0.431 * 3) = 2: [3 2 1 0];
     # 2 with 2 + int(0.026 * 2) = 2; 3 with 3.
     assert without.draw(ALL_ROWS) == [3, 2, 1, 0]
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("replace", [True, False])
-@pytest.mark.parametrize(("draws", "capacity"), [(1, 1), (5, 5), (6, 40), (33, 40), (64, 2**31 - 1)])
+SIZES = [(1, 1), (5, 5), (6, 40), (33, 40), (64, 2**31 - 1)]
+FLAGS = list(itertools.product((True, False), repeat=2))
+DRAWS = [("native", *sizes, *flags) for sizes in SIZES for flags in FLAGS]
+DRAWS += [("composite", 6, 40, *flags) for flags in FLAGS]
+DRAWS += [("composite", *sizes, False, True) for sizes in ((1, 1), (33, 40), (64, 2**31 - 1))]
+
+
+@pytest.mark.parametrize(("backend", "draws", "capacity", "replace", "ordered"), DRAWS)
 def test_draws_equal_the_twin(backend: str, draws: int, capacity: int, replace: bool, ordered: bool):
     held = make_draw(backend, draws, capacity, replace, ordered)
     generator = np.random.default_rng(3)
@@ -213,22 +218,22 @@ def test_draws_equal_the_twin(backend: str, draws: int, capacity: int, replace: 
         assert held.counter() == [key, counter + draws]
 
 
-def draw_many(backend: str, draws: int, rows: int, replace: bool, batches: int) -> list[list[int]]:
+def draw_many(draws: int, rows: int, replace: bool, batches: int) -> list[list[int]]:
     """Draw batches of logical rows of a ring whose head is not slot 0."""
-    held = make_draw(backend, draws, rows + 3, replace, True)
+    held = KernelDraw(draws, rows + 3, replace, True)
     held.put(state=initial_state(5), head=rows, count=rows)
     return [[(slot - rows) % (rows + 3) for slot in held.draw(ALL_ROWS)] for _ in range(batches)]
 
 
-def test_with_replacement_each_row_and_each_pair_is_equally_likely(backend: str):
-    rows = [row for batch in draw_many(backend, 50, 50, True, 80) for row in batch]
+def test_with_replacement_each_row_and_each_pair_is_equally_likely():
+    rows = [row for batch in draw_many(50, 50, True, 80) for row in batch]
     assert_frequencies(rows, uniform(range(50)))
     neighbours = [(a // 10, b // 10) for a, b in zip(rows[::2], rows[1::2], strict=True)]
     assert_frequencies(neighbours, uniform(itertools.product(range(5), repeat=2)))
 
 
-def test_without_replacement_each_position_and_each_pair_is_equally_likely(backend: str):
-    assert_uniform_without_replacement(draw_many(backend, 3, 5, False, 900), 5)
+def test_without_replacement_each_position_and_each_pair_is_equally_likely():
+    assert_uniform_without_replacement(draw_many(3, 5, False, 900), 5)
 
 
 def wrong_batches(sampler: str, batches: int) -> list[list[int]]:
