@@ -25,7 +25,7 @@ def make_network() -> nn.SequentialCell:
 
 
 class Learner(nn.Cell):
-    """Network, target and optimizer. One call learns from a batch and chooses the next action."""
+    """Network, target and optimizer. One call learns from a batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,12 +37,14 @@ class Learner(nn.Cell):
             weight.requires_grad = False
         self.copy_target()
         self.optimizer = nn.Adam(self.weights, SETTINGS["learning_rate"])
-        self.gradients = ms.value_and_grad(self.loss, None, self.weights)
+        self.gradients = ms.grad(self.loss, None, self.weights)
         self.half_square = ops.L2Loss()
         self.gamma = SETTINGS["gamma"]
         self.max_grad_norm = SETTINGS["max_grad_norm"]
         #: `construct` compiled, without the Python around a Cell's call.
         self.graph = ms.jit(self.construct)
+        #: The memory of the weights, which the optimizer changes in place.
+        self.arrays = [weight.asnumpy() for weight in self.weights]
 
     def loss(self, observation, action, wanted):
         """Return Huber's loss."""
@@ -50,12 +52,11 @@ class Learner(nn.Cell):
         return ops.smooth_l1_loss(value, wanted, reduction="mean")
 
     def learn(self, observation, action, reward, next_observation, terminated):
-        """One update."""
+        """Update once, and return something that is ready when the update is."""
         goes_on = 1.0 - terminated.astype(ms.float32)
         wanted = reward + self.gamma * goes_on * self.target(next_observation).max(1)
-        loss, gradients = self.gradients(observation, action, wanted)
-        self.optimizer(self.clipped(gradients))
-        return loss
+        self.optimizer(self.clipped(self.gradients(observation, action, wanted)))
+        return self.weights[-1] + 0.0
 
     def clipped(self, gradients):
         """Clip gradients to a joint norm of at most `max_grad_norm`."""
@@ -63,13 +64,15 @@ class Learner(nn.Cell):
         scale = ops.minimum(self.max_grad_norm / (norm + 1e-6), 1.0)
         return tuple([gradient * scale for gradient in gradients])
 
-    def choose(self, observation):
-        """Return the greedy action for one observation ``[4]``."""
-        return ops.argmax(self.network(ops.expand_dims(observation, 0)), 1)[0]
+    def construct(self, *batch):
+        return self.learn(*batch)
 
-    def construct(self, now, *batch):
-        self.learn(*batch)
-        return self.choose(now)
+    def choose(self, observation: np.ndarray) -> int:
+        """Return the greedy action for one observation ``[4]``, by NumPy on the memory of the weights."""
+        values = observation
+        for i in range(0, len(self.arrays), 2):
+            values = self.arrays[i] @ (np.maximum(values, 0) if i else values) + self.arrays[i + 1]
+        return int(values.argmax())
 
     def copy_target(self) -> None:
         """Copy the network to the target."""
@@ -86,27 +89,38 @@ class LearnerWithBuffer(Learner):
         self.buffer = ReplayBuffer(
             sample_size=SETTINGS["batch_size"], capacity=SETTINGS["capacity"], shapes=shapes, types=types, seed=0
         )
+        self.several = ms.jit(self.learn_several)
 
-    def construct(self, now, *row):
+    def construct(self, *row):
         self.buffer.insert(row)
-        self.learn(*self.buffer.sample())
-        return self.choose(now)
+        return self.learn(*self.buffer.sample())
+
+    def learn_several(self):
+        """Update `updates_a_call` times."""
+        for _ in range(SETTINGS["updates_a_call"]):
+            done = self.learn(*self.buffer.sample())
+        return done
 
     def store(self, row: list[Any]) -> None:
-        """Store a row of the random steps at the start."""
+        """Store a row."""
         self.buffer.insert(row)
 
-    def step(self, now: np.ndarray, row: list[Any]) -> int:
-        """Store, learn and choose an action."""
-        tensors = [Tensor.from_numpy(np.asarray(value)) for value in row]
-        return int(self.graph(Tensor.from_numpy(now), *tensors).asnumpy())
+    def step(self, row: list[Any]) -> None:
+        """Store a row and learn."""
+        self.graph(*[Tensor.from_numpy(np.asarray(value)) for value in row]).asnumpy()
+
+    def burst(self, updates: int) -> None:
+        """Learn several times."""
+        for _ in range(updates // SETTINGS["updates_a_call"]):
+            done = self.several()
+        done.asnumpy()
 
 
 class DQN:
     """A run: environment, exploration and learner.
 
     Args:
-        learner (Learner): The learner, with `store` and `step`.
+        learner (Learner): The learner, with `store`, `step` and, for bursts, `burst`.
     """
 
     def __init__(self, learner: Any) -> None:
@@ -115,7 +129,6 @@ class DQN:
         self.observation, _ = self.env.reset(seed=0)
         self.rng = np.random.default_rng(0)
         self.steps = 0
-        self.action = 0
         for _ in range(SETTINGS["learning_starts"]):
             learner.store(self.act(int(self.rng.integers(2))))
 
@@ -126,21 +139,31 @@ class DQN:
         self.observation = self.env.reset()[0] if terminated or truncated else after
         return [before, np.int32(action), np.float32(reward), after, np.bool_(terminated)]
 
-    def step(self) -> None:
-        """One step of the environment, and one update."""
-        action = int(self.rng.integers(2)) if self.rng.random() < SETTINGS["epsilon"] else self.action
-        row = self.act(action)
-        self.action = self.learner.step(self.observation, row)
+    def explore(self) -> list[np.ndarray]:
+        """Step the environment, epsilon-greedily, and return the transition."""
         self.steps += 1
         if self.steps % SETTINGS["target_every"] == 0:
             self.learner.copy_target()
+        explores = self.rng.random() < SETTINGS["epsilon"]
+        return self.act(int(self.rng.integers(2)) if explores else self.learner.choose(self.observation))
 
     def work(self) -> Work:
-        """Return work with several steps per call."""
+        """Return work with several steps of the environment per call, each followed by one update."""
         each = SETTINGS["steps_a_call"]
 
         def steps() -> None:
             for _ in range(each):
-                self.step()
+                self.learner.step(self.explore())
+
+        return Work(steps, each=each)
+
+    def bursts(self) -> Work:
+        """Return work in which many updates follow many steps of the environment."""
+        each = SETTINGS["burst_steps"]
+
+        def steps() -> None:
+            for _ in range(each):
+                self.learner.store(self.explore())
+            self.learner.burst(SETTINGS["burst_updates"])
 
         return Work(steps, each=each)

@@ -233,8 +233,12 @@ class MindsporeReplay(Peer):
         return Work(lambda: empty(start).asnumpy())
 
     def dqn(self, case: Case) -> Work:
-        """Act, insert, sample and learn in one graph."""
+        """Insert, sample and learn in one graph."""
         return DQN(LearnerWithBuffer()).work()
+
+    def dqn_bursts(self, case: Case) -> Work:
+        """The same, with several updates a graph."""
+        return DQN(LearnerWithBuffer()).bursts()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from typing import Any
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor
 
 from ..answering import Peer, Work, answer
@@ -24,11 +23,11 @@ class LearnerWithRing(Learner):
         """Store a row."""
         self.ring.insert(dict(zip(CARTPOLE, row)))
 
-    def step(self, now: np.ndarray, row: list[Any]) -> int:
-        """Store, learn and choose an action."""
+    def step(self, row: list[Any]) -> None:
+        """Store a row and learn."""
         self.store(row)
         batch = self.ring.sample(SETTINGS["batch_size"])
-        return int(self.graph(Tensor.from_numpy(now), *map(Tensor.from_numpy, batch.values())).asnumpy())
+        self.graph(*map(Tensor.from_numpy, batch.values())).asnumpy()
 
 
 class NumPyRingMindSpore(Peer):
@@ -37,7 +36,7 @@ class NumPyRingMindSpore(Peer):
     packages = ("mindspore",)
 
     def dqn(self, case: Case) -> Work:
-        """Act and learn in one graph, insert and sample in NumPy."""
+        """Learn in a graph, insert and sample in NumPy."""
         return DQN(LearnerWithRing()).work()
 
 

@@ -177,6 +177,15 @@ class StableBaselines3(TorchPeer):
 
     def dqn(self, case: Case) -> Work:
         """Its own agent and loop."""
+        return self.agent(DQN["steps_a_call"], train_freq=1, gradient_steps=1)
+
+    def dqn_bursts(self, case: Case) -> Work:
+        """The same, with many updates after many steps."""
+        steps = DQN["burst_steps"]
+        return self.agent(steps, train_freq=steps, gradient_steps=DQN["burst_updates"])
+
+    def agent(self, steps: int, **schedule: int) -> Work:
+        """Return work of `steps` steps of the environment per call."""
         agent = stable_baselines3.DQN(
             "MlpPolicy",
             "CartPole-v1",
@@ -185,8 +194,7 @@ class StableBaselines3(TorchPeer):
             learning_starts=DQN["learning_starts"],
             batch_size=DQN["batch_size"],
             gamma=DQN["gamma"],
-            train_freq=1,
-            gradient_steps=1,
+            **schedule,
             target_update_interval=DQN["target_every"],
             exploration_initial_eps=DQN["epsilon"],
             exploration_final_eps=DQN["epsilon"],
@@ -196,7 +204,6 @@ class StableBaselines3(TorchPeer):
             device="cpu",
         )
         agent.learn(DQN["learning_starts"])
-        steps = DQN["steps_a_call"]
         return Work(lambda: agent.learn(steps, reset_num_timesteps=False), each=steps)
 
 
