@@ -52,12 +52,12 @@ EXPLANATION = (
 
 #: The panels of the figure: a case, and a title short enough for its panel.
 PANELS = {
-    "insert_1": "insert one CartPole row",
-    "sample_64": "sample 64 of them",
-    "prioritized_update": "sample 256 by priority, update",
-    "atari_256": "sample 256 Atari pairs",
-    "sequences": "sample 32 sequences of 80 steps",
-    "dqn": "one step of a DQN on CartPole",
+    "insert_1": "insert a row",
+    "sample_64": "sample 64 rows",
+    "prioritized_update": "prioritized, 256 rows",
+    "atari_256": "256 Atari pairs",
+    "sequences": "32 sequences",
+    "dqn": "a DQN's step",
 }
 MOST_PEERS = 5
 CUT = 5.0  # multiples of this project's time
