@@ -123,7 +123,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
               it, with its number or name.
             - any other argument of the class by name, such as `seed` or `names`. An infinite limit means no limit.
             - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
-              `IS_weight_power_factor`, `anneal_step` and more; ``docs/di_engine.md`` lists all of them.
+              `IS_weight_power_factor`, `anneal_step` and more; ``docs/coming_from/di_engine.md`` lists all of them.
             - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each value that is a mapping is the
               configuration of a buffer, and its key the name. All other keys apply to every buffer that does not set
               them itself; from a common `seed` each buffer gets another number. Default: ``False``.
