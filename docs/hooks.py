@@ -60,3 +60,33 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Adapt the links of a page; mkdocs calls this."""
     name = page.file.src_uri
     return adapted(markdown, OUTSIDE.get(name, f"docs/{name}"), name)
+
+
+def on_post_build(config: Any) -> None:
+    """Take other hosts out of the theme's scripts, and refuse a site that loads from one; mkdocs calls this.
+
+    The scripts would load a library for diagrams, and a stopgap for old browsers.
+
+    Raises:
+        ValueError: If a page, style or script loads something from elsewhere.
+    """
+    folder = Path(config["site_dir"])
+    for script in folder.rglob("*.js"):
+        text = script.read_text(encoding="utf-8")
+        script.write_text(re.sub(r"https://unpkg\.com/[^\"]*", "", text), encoding="utf-8")
+    for path in folder.rglob("*"):
+        if path.suffix in FOREIGN and (found := foreign(path.read_text(encoding="utf-8"), path.suffix)):
+            raise ValueError(f"{path} must load nothing from elsewhere, but got {found[0]}.")
+
+
+#: Things that a browser loads from another host, by the kind of file.
+FOREIGN = {
+    ".html": r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>",
+    ".css": r"@import[^;]*//[^;]*|url\([\"']?(?:https?:)?//[^)]*\)",
+    ".js": r"https?://(?:unpkg|cdn|fonts)[^\"']*",
+}
+
+
+def foreign(text: str, suffix: str) -> list[str]:
+    """Return what a file would load from another host."""
+    return re.findall(FOREIGN[suffix], text)

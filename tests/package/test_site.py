@@ -2,7 +2,9 @@
 
 import re
 import runpy
+from pathlib import Path
 
+import pytest
 from places import ROOT
 
 hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
@@ -26,12 +28,30 @@ def test_pages_from_outside_are_there():
     assert {path for path in hooks["OUTSIDE"].values() if not (ROOT / path).is_file()} == set()
 
 
-def test_nothing_is_loaded_from_elsewhere():
-    """No font, script or style of another host: `font: false`, and no address in what is extra."""
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert re.search(r"^  font: false\b", text, re.MULTILINE)
-    assert "//" not in text
-    assert "//" not in (ROOT / "docs" / "style.css").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".html", '<link rel="stylesheet" href="https://fonts.googleapis.com/css">'),
+        (".html", "<script src=//cdn.jsdelivr.net/x.js></script>"),
+        (".css", "@font-face { src: url(https://fonts.gstatic.com/x.woff2) }"),
+        (".css", '@import "https://fonts.googleapis.com/css";'),
+        (".js", 'load("https://cdn.jsdelivr.net/npm/mermaid")'),
+    ],
+)
+def test_a_site_that_loads_from_elsewhere_is_refused(suffix: str, text: str, tmp_path: Path):
+    page = tmp_path / f"page{suffix}"
+    page.write_text("nothing")
+    hooks["on_post_build"]({"site_dir": str(tmp_path)})
+    page.write_text(text)
+    with pytest.raises(ValueError, match="must load nothing from elsewhere"):
+        hooks["on_post_build"]({"site_dir": str(tmp_path)})
+
+
+def test_the_theme_s_scripts_load_nothing(tmp_path: Path):
+    script = tmp_path / "bundle.js"
+    script.write_text('load("https://unpkg.com/mermaid@11/dist/mermaid.min.js")')
+    hooks["on_post_build"]({"site_dir": str(tmp_path)})
+    assert script.read_text() == 'load("")'
 
 
 def test_the_menu_has_every_page():
