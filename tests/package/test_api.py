@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+import runpy
 from typing import Any, NamedTuple
 
 import pytest
@@ -121,3 +122,13 @@ def test_the_index_leads_to_each_page():
     }
     assert named.keys() == shown.keys()
     assert {page: names - shown[page] for page, names in named.items() if names - shown[page]} == {}
+
+
+def test_formulas_become_mathml():
+    adapted = runpy.run_path(str(ROOT / "docs" / "formulas.py"))["with_formulas"]
+    text = "A view.\n\n.. math:: P(i) = \\frac{w_i}\n    {2}\n\nHere :math:`w_i` is `w`."
+    for part in ("<mfrac>", "<span><math", "</math>\n\nHere <span>", "</span> is `w`."):
+        assert part in adapted(text)
+    assert "frac{" not in adapted(text)
+    for entry in ENTRIES:
+        assert ":math:`" not in adapted(text_of(entry.object))
