@@ -35,6 +35,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from device import add_device_option, use_device
+from drawing import pyplot
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
@@ -200,11 +201,7 @@ def run_all(states: list[int], seeds: int) -> dict[str, list[list[int]]]:
 
 def plot(states: list[int], updates: dict[str, list[list[int]]], path: Path) -> None:
     """Draw medians, and the range of all runs, against the size of the memory. Both axes are logarithmic."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     sizes = [memory_size(n) for n in states]
     figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
     axes.loglog(sizes, sizes, ":", color="grey")
@@ -215,8 +212,7 @@ def plot(states: list[int], updates: dict[str, list[list[int]]], path: Path) -> 
         axes.loglog(sizes, medians, "o-", color=f"C{i}", markersize=4)
         axes.annotate(f" {method}", (sizes[-1], medians[-1]), va="bottom", color=f"C{i}", annotation_clip=False)
     axes.set(xlabel="transitions in the memory", ylabel="updates until learned", title="Blind Cliffwalk")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=100)
+    figure.savefig(path)
     plt.close(figure)
 
 

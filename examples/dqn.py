@@ -26,6 +26,7 @@ import gymnasium as gym
 import mindspore as ms
 import numpy as np
 from device import add_device_option, use_device
+from drawing import draw_solved, pyplot
 from mindspore import Tensor, nn, ops
 from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from tqdm import tqdm
@@ -375,11 +376,7 @@ def passed(every: int, before: int, now: int) -> bool:
 
 def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
     """Draw the learning curve of each run in a panel of its own."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     columns = min(len(runs), 3)
     rows = -(-len(runs) // columns)
     size = (8, 4.5) if columns == 1 else (3.6 * columns, 0.6 + 2.7 * rows)
@@ -387,16 +384,20 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
     figure, panels = plt.subplots(rows, columns, figsize=size, **shared)
     for axes, (name, history) in zip(panels.flat, runs.items()):
         draw(axes, history, config)
-        axes.set(title=name, xlabel="environment steps", ylim=config.get("return_range", (0, 515)))
+        _, of_a_seed, seed = name.rpartition("_seed")
+        axes.set(
+            title=f"seed {seed}" if of_a_seed else name,
+            xlabel="environment steps",
+            ylim=config.get("return_range", (0, 515)),
+        )
         axes.tick_params(labelbottom=True)
-        axes.spines[["top", "right"]].set_visible(False)
     for axes in panels[:, 0]:
         axes.set_ylabel("return")
     for axes in panels.flat[len(runs) :]:
         axes.set_axis_off()
     figure.suptitle(f"{config.get('title', 'DQN')} on {config['environment']}")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(path, dpi=100)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.savefig(path)
     plt.close(figure)
 
 
@@ -407,14 +408,15 @@ def draw(axes: Any, history: dict[str, Any], config: dict[str, Any]) -> None:
     axes.plot(steps, values, color="C0", alpha=0.5, linewidth=0.8, label="training episode")
     axes.plot(steps, mean, color="C0", linewidth=2, label="mean of 20 training episodes")
     axes.plot(*np.array(history["evaluations"]).T, "D--", color="C1", markersize=4, linewidth=0.8, label="evaluation")
-    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
+    draw_solved(axes, config["evaluation"]["solved_at"])
     if "lags" in history:
         at, lag = np.array(history["lags"]).T
         axes.plot([], [], color="C2", linewidth=0.8, label="learning steps since the actor's policy")
         other = axes.twinx()
         other.plot(at, lag, color="C2", linewidth=0.8)
         other.set(ylim=(0, 4 * lag.max()), yticks=range(0, int(lag.max()) + 2, 1 + int(lag.max()) // 4))
-        other.spines["top"].set_visible(False)
+        other.spines["right"].set_visible(True)
+        other.grid(False)
 
 
 def conclude(run: Run, mean: float, seconds: float) -> None:

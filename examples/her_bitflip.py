@@ -29,6 +29,7 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 from device import add_device_option, use_device
+from drawing import pyplot
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
@@ -229,11 +230,7 @@ class Run:
 
 def plot(runs: dict[str, list[dict[str, list[float]]]], bits: int, path: Path) -> None:
     """Draw the mean success rate of all seeds, and the range."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     for i, (name, histories) in enumerate(runs.items()):
         updates, rates = histories[0]["updates"], np.array([history["success"] for history in histories])
@@ -241,9 +238,8 @@ def plot(runs: dict[str, list[dict[str, list[float]]]], bits: int, path: Path) -
         axes.plot(updates, rates.mean(0), color=f"C{i}", label=name)
     title = f"Flipping {bits} bits"
     axes.set(xlabel="updates", ylabel="success rate of greedy episodes", title=title, ylim=(-0.03, 1.03))
-    axes.legend(frameon=False, loc="center right")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=100)
+    axes.legend(loc="center right")
+    figure.savefig(path)
     plt.close(figure)
 
 

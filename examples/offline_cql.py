@@ -37,6 +37,7 @@ import mindspore as ms
 import numpy as np
 from device import add_device_option, use_device
 from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner, Policy, greedy_returns, make_network, value_of
+from drawing import draw_solved, pyplot
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
@@ -152,11 +153,7 @@ def collected(config: dict[str, Any], seed: int, folder: Path) -> minari.MinariD
 
 def plot(histories: list[dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
     """Draw the evaluations of each learner, and the returns in the dataset. One line for each seed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, (data, axes) = plt.subplots(1, 2, figsize=(8, 4.5), layout="constrained", sharey=True, width_ratios=(1, 4))
     returns = np.concatenate([history["dataset"] for history in histories])
     data.hist(returns, bins=np.arange(0, 520, 20), orientation="horizontal", color="grey")
@@ -167,12 +164,10 @@ def plot(histories: list[dict[str, Any]], path: Path, config: dict[str, Any]) ->
             line = np.array(history["evaluations"][name] or [(0, 0)], float).T
             axes.plot(*line, "D-", color=f"C{i}", markersize=4, linewidth=1, alpha=0.8, label=name if j == 0 else None)
     axes.axhline(returns.mean(), color="k", linewidth=1, label="mean of the dataset")
-    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
+    draw_solved(axes, config["evaluation"]["solved_at"])
     axes.set(xlabel="updates", title=f"greedy episodes on {config['environment']}")
-    figure.legend(loc="outside lower center", ncols=4, fontsize="small", frameon=False)
-    for part in (data, axes):
-        part.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=100)
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small")
+    figure.savefig(path)
     plt.close(figure)
 
 

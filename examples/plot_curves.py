@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from dqn import plot
+from drawing import draw_solved, pyplot
 
 
 def evaluations(histories: list[dict[str, Any]], every: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,24 +31,19 @@ def evaluations(histories: list[dict[str, Any]], every: int) -> tuple[np.ndarray
 
 def plot_together(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
     """Draw the median and the range of the evaluations of each method."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for i, method in enumerate(dict.fromkeys(name.rpartition("_seed")[0] for name in runs)):
         seeds = [history for name, history in runs.items() if name.rpartition("_seed")[0] == method]
         steps, means = evaluations(seeds, config["evaluation"]["every"])
         axes.fill_between(steps, means.min(0), means.max(0), color=f"C{i}", alpha=0.2, linewidth=0)
         axes.plot(steps, np.median(means, 0), color=f"C{i}", label=f"{method}, seeds: {len(seeds)}")
-    axes.axhline(config["evaluation"]["solved_at"], color="grey", linestyle=":", label="solved")
+    draw_solved(axes, config["evaluation"]["solved_at"])
     axes.set(xlabel="environment steps", ylabel="mean return of greedy episodes")
     axes.set_ylim(config.get("return_range", (0, 515)))
     axes.set_title(f"{config.get('title', 'DQN')} on {config['environment']}: median and range")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
-    figure.savefig(path, dpi=100)
+    axes.legend(loc="upper left")
+    figure.savefig(path)
     plt.close(figure)
 
 

@@ -1,4 +1,4 @@
-"""Shows results: a table in Markdown, a figure, and all numbers as JSON."""
+"""Writes results: tables in Markdown, the summary's figure, and all numbers as JSON."""
 
 import json
 import platform
@@ -8,17 +8,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 
-from .cases import CASES, Case
+from .cases import Case
 from .environments import LIMIT, OURS
-from .rounds import Result
-
-matplotlib.use("Agg")
-
-CaseResults = dict[str, Result]
+from .figures import CaseResults, measured, middle, ratio, shown
+from .summary import aims, picture
 
 
 def machine() -> str:
@@ -29,37 +24,6 @@ def machine() -> str:
         names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
         processor = f"{len(names)} cores of {names[0]}" if names else processor
     return f"{processor}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
-
-
-def middle(result: Result) -> float:
-    """Return the median of the rounds."""
-    return float(np.median(result.values))
-
-
-def best_peer(results: CaseResults) -> str | None:
-    """Return the fastest peer that is neither this project nor the machine's limit."""
-    peers = [name for name, result in results.items() if result.values and name not in (OURS, LIMIT)]
-    return min(peers, key=lambda name: middle(results[name]), default=None)
-
-
-def ratio(results: CaseResults, name: str) -> float | None:
-    """Return the best peer's cost over that of `name`: above 1, `name` is the better one."""
-    best = best_peer(results)
-    if best is None or not results[name].values:
-        return None
-    return middle(results[best]) / middle(results[name])
-
-
-def shown(case: Case, seconds: float) -> str:
-    """Format a figure with its unit."""
-    if case.unit == "bytes":
-        return f"{seconds:,.0f} bytes"
-    if case.unit == "steps/s":
-        return f"{1 / seconds:,.0f} steps/s"
-    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
-        if seconds < limit:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def table(case: Case, results: CaseResults) -> str:
@@ -104,42 +68,16 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n\n".join(["\n".join(head), *(table(case, results) for case, results in measured(report))]) + "\n"
 
 
-def measured(report: dict[str, Any]) -> list[tuple[Case, CaseResults]]:
-    """Return the cases of a report, in the order of `CASES`."""
-    found = report["cases"]
-    return [
-        (case, {name: Result(**values) for name, values in found[case.name].items()})
-        for case in CASES
-        if case.name in found
-    ]
+#: The summary of a page stands between these, at its head, and all cases after the third, at its end.
+SUMMARY, SUMMARY_END, MARK = "<!-- summary -->", "<!-- end of the summary -->", "<!-- last run -->"
 
 
-def picture(report: dict[str, Any], path: Path) -> None:
-    """Draw the ratio of each peer's time to that of this project, a row for each case."""
-    rows = [(case, results) for case, results in measured(report) if results.get(OURS, Result()).values][::-1]
-    names = [name for name in report["versions"] if name != OURS]
-    figure, axes = plt.subplots(figsize=(10, 1.5 + 0.32 * len(rows)), layout="constrained")
-    for i, name in enumerate(names):
-        points = [
-            (middle(results[name]) / middle(results[OURS]), y)
-            for y, (_, results) in enumerate(rows)
-            if name in results and results[name].values
-        ]
-        if points:
-            style = {"marker": "|", "color": "black", "s": 120} if name == LIMIT else {"color": f"C{i % 10}", "s": 28}
-            axes.scatter(*zip(*points), label=name, marker=style.pop("marker", "os^Dv<>ph*"[i % 10]), **style)
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_yticks(range(len(rows)), [case.title for case, _ in rows], fontsize=8)
-    axes.set_xlabel("time or bytes, as a multiple of this project's")
-    axes.grid(axis="x", alpha=0.3)
-    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.3, 1.0 + 1.6 / (1.5 + 0.32 * len(rows))), ncols=4)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+FIGURE = """\
+![A panel of bars for each of six tasks: this project and the five fastest other libraries](images/comparison.png)
 
-
-#: Marks the place of the results in a page.
-MARK = "<!-- last run -->"
+A bar is the time of one operation, in multiples of this project's, the green bar. Shorter is faster. A bar that is cut
+off says how long it would be. The dashed line is a plain copy of the same bytes. The tasks are `insert_1`, `sample_64`,
+`prioritized_update`, `atari_256`, `sequences` and `dqn` of [all cases](#all-cases)."""
 
 
 class Report:
@@ -169,15 +107,18 @@ class Report:
         picture(self.data, self._folder / "comparison.png")
 
     def put_into(self, page: Path) -> None:
-        """Replace the text after the mark in a page by these results, and the figure beside it.
+        """Replace a page's summary and the cases at its end by these results, and the figure beside it.
 
         Raises:
-            ValueError: If the page has no mark.
+            ValueError: If the page lacks a mark.
         """
         text = page.read_text(encoding="utf-8")
-        if MARK not in text:
-            raise ValueError(f"{page} must have the line {MARK} where results begin, but got none.")
-        head = text[: text.index(MARK) + len(MARK)]
-        page.write_text(f"{head}\n\n{markdown(self.data)}", encoding="utf-8")
+        missing = [mark for mark in (SUMMARY, SUMMARY_END, MARK) if mark not in text]
+        if missing:
+            raise ValueError(f"{page} must have a line {missing[0]}, but got none.")
+        before, rest = text.split(SUMMARY, 1)
+        after = rest.split(SUMMARY_END, 1)[1].split(MARK, 1)[0]
+        summary = f"{SUMMARY}\n\n{aims(self.data)}\n\n{FIGURE}\n\n{SUMMARY_END}"
+        page.write_text(f"{before}{summary}{after}{MARK}\n\n{markdown(self.data)}", encoding="utf-8")
         (page.parent / "images").mkdir(exist_ok=True)
         shutil.copyfile(self._folder / "comparison.png", page.parent / "images" / "comparison.png")

@@ -109,6 +109,18 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         steps (Parameter): Index of the row in each slot in its episode, from 0. Shape ``[C]``, int64.
         flags (Parameter): For the row in each slot: 1 for the last of its episode, 2 for one that holds only the
             observation after its episode, 4 for one that was deleted or became stale. Shape ``[C]``, uint8.
+
+    Examples:
+        >>> import numpy as np
+        >>> from mindspore_replay import Buffer, PrioritizedReplayBuffer
+        >>> buffer = PrioritizedReplayBuffer(sample_size=4, capacity=100, shapes=[(3,), ()], types=["float32", "int32"])
+        >>> print(isinstance(buffer, Buffer), buffer.capacity, buffer.sample_size)
+        True 100 4
+        >>> print(buffer.shapes, buffer.types, buffer.names)
+        ((3,), ()) (mindspore.float32, mindspore.int32) None
+        >>> buffer = buffer.insert([np.zeros((5, 3), np.float32), np.arange(5, dtype=np.int32)])
+        >>> print(buffer.head.asnumpy(), buffer.count.asnumpy(), buffer.buffer[0].shape)
+        0 5 (100, 3)
     """
 
     def __init__(
@@ -272,6 +284,14 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         Raises:
             TypeError: If `sample_size` is no int.
             ValueError: If it is not positive, or larger than any possible sample.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> larger = buffer.with_sample_size(3)
+            >>> print(buffer.sample()[0].shape, larger.sample()[0].shape, larger.size())
+            (2,) (3,) 3
         """
         made = type(self).__new__(type(self))
         nn.Cell.__init__(made)
@@ -292,13 +312,28 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
 
     @property
     def nbytes(self) -> int:
-        """Bytes of columns, cursors, random state and weights at full capacity; of compressed columns, those now."""
+        """Bytes of columns, cursors, random state and weights at full capacity; of compressed columns, those now.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=1000, shapes=[(84, 84)], types=["uint8"])
+            >>> print(buffer.nbytes)
+            7056040
+        """
         own = (parameter for key, parameter in self.state_parameters().items() if "." not in key)
         return sum(array.nbytes for array in (*self.buffer, *own))
 
     @property
     def sample_schema(self) -> SampleSchema:
-        """The contents of a sample, with all of its bookkeeping."""
+        """The contents of a sample, with all of its bookkeeping.
+
+        Examples:
+            >>> from mindspore_replay import PrioritizedReplayBuffer
+            >>> buffer = PrioritizedReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> schema = buffer.sample_schema
+            >>> print(schema.bookkeeping, schema.fields)
+            ('indices', 'weights') {'0': ((), 'int32')}
+        """
         fields = {
             name: (output.shape(1, self.columns)[1:], output.dtype(self.columns))
             for name, output in self.layout.outputs().items()
@@ -311,6 +346,15 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         """The lock that calls from Python hold. Compiled graphs do not wait for it.
 
         Of a buffer in a folder, it is also the lock of all processes, for which graphs wait too.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> with buffer.lock:  # no other thread comes between
+            ...     buffer = buffer.insert([1])
+            ...     newest, = buffer.get_item(-1)
+            >>> print(newest)
+            1
         """
         return self._outer_lock
 

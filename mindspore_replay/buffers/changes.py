@@ -66,6 +66,15 @@ class Changes(Arguments):
             RuntimeError: If the buffer has no handles.
             TypeError: If `indices` holds no ints, or a column has another dtype.
             ValueError: If there is no such column, or shapes do not fit. Then nothing is written.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], weighted=True, seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> indices, step = buffer.sample(with_indices=True)
+            >>> invalid = buffer.update(indices, [step + 100])
+            >>> print(indices, invalid, *buffer.get_item(range(3)))
+            [1 2] 0 [ 10 111 112]
         """
         if not self.has_handles:
             self._need_weights("update")
@@ -111,6 +120,15 @@ class Changes(Arguments):
             TypeError: If `indices` holds no ints, or `priorities` no numbers.
             ValueError: If shapes do not fit, or a priority is negative, NaN or infinite; then nothing is changed. In a
                 graph the operator fails for such a priority with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import PrioritizedReplayBuffer
+            >>> buffer = PrioritizedReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> invalid = buffer.update_priorities([0, 1, 99], [0.0, 9.0, 1.0])
+            >>> priority, use_count, staleness = buffer.info([0, 1, 2])
+            >>> print(invalid, priority)
+            1 [0. 9. 1.]
         """
         self._need_priorities("update_priorities")
         name = type(self).__name__
@@ -144,6 +162,13 @@ class Changes(Arguments):
             RuntimeError: If the buffer has no weights.
             TypeError: If `indices` holds no ints.
             ValueError: If `indices` has more than one axis.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], weighted=True, seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> print(buffer.delete([0, 1, 99]), buffer.size(), buffer.eligible())
+            2 3 1
         """
         self._need_weights("delete")
         handles = self._handles(indices).reshape(-1)
@@ -173,6 +198,15 @@ class Changes(Arguments):
             RuntimeError: If the buffer has no weights.
             TypeError: If `indices` holds no ints.
             ValueError: If `indices` has more than one axis.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], weighted=True, seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> indices, step = buffer.sample(with_indices=True)
+            >>> priority, use_count, staleness = buffer.advance(3).info(indices)
+            >>> print(indices, priority, use_count, staleness)
+            [1 2] [1. 1.] [1 1] [3 3]
         """
         self._need_weights("info")
         handles = self._handles(indices)
@@ -209,6 +243,17 @@ class Changes(Arguments):
             TypeError: If `steps` is no int.
             ValueError: If `steps` is negative, or the clock would pass 2^62. In a graph the operator fails for such a
                 Tensor with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int32"], max_staleness=1)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> for step in range(3):
+            ...     print(step, buffer.eligible())
+            ...     buffer = buffer.advance()
+            0 3
+            1 3
+            2 0
         """
         self._need_weights("advance")
         if isinstance(steps, Tensor):
@@ -247,6 +292,13 @@ class Changes(Arguments):
 
         Raises:
             RuntimeError: If the rows of the buffer know no episodes.
+
+        Examples:
+            >>> from mindspore_replay import SequenceReplayBuffer
+            >>> buffer = SequenceReplayBuffer(1, 8, shapes=[()], types=["int32"], sequence_length=2, seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> print(buffer.end_episodes(), buffer.end_episodes())
+            1 0
         """
         self._need_episodes("end_episodes")
         with self._lock:
@@ -266,6 +318,13 @@ class Changes(Arguments):
 
         Returns:
             Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]]).reset()
+            >>> print(buffer.size())
+            0
         """
         with self._lock:
             wait_for_work()

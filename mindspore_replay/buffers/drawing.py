@@ -127,12 +127,26 @@ class Drawing(Arguments):
 
         A row is eligible if it was not removed and has a weight above zero; in an `ElasticReplayBuffer`, only in its
         window. From Python, the `limiter` must also allow the sample now; a graph does not check it.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> print(buffer.insert([10]).can_sample(), buffer.insert([11]).can_sample())
+            False True
         """
         allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
         return Tensor(allowed and self.eligible() >= self._fewest)
 
     def eligible(self) -> int:
-        """Return the number of rows at which a sample may start now; only from Python."""
+        """Return the number of rows at which a sample may start now; only from Python.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], weighted=True, seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> print(buffer.delete([1]), buffer.size(), buffer.eligible())
+            1 3 2
+        """
         with self._lock:
             wait_for_work()
             return int(self._calls.eligible())

@@ -132,6 +132,12 @@ class ElasticReplayBuffer(Buffer):
             TypeError: If `window` is no int.
             ValueError: If `window` is outside its range. In a graph the operator fails for such a Tensor with a
                 RuntimeError, and the window does not change.
+
+        Examples:
+            >>> from mindspore_replay import ElasticReplayBuffer
+            >>> buffer = ElasticReplayBuffer(3, 100, shapes=[()], types=["int32"], window=5, seed=0)
+            >>> print(*buffer.insert([list(range(100))]).set_window(50).sample())
+            [82 85 69]
         """
         if isinstance(window, Tensor):
             window = one_int(type(self).__name__, "window", window.asnumpy())
@@ -178,5 +184,11 @@ class ElasticReplayBuffer(Buffer):
             ValueError: If `beta` is given and outside [0, 1], or the buffer is not `prioritized`.
             RuntimeError: If the window has fewer than `sample_size` eligible rows; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import ElasticReplayBuffer
+            >>> buffer = ElasticReplayBuffer(3, 100, shapes=[()], types=["int32"], window=5, seed=0)
+            >>> print(*buffer.insert([list(range(100))]).sample())
+            [98 98 96]
         """
         return self._drawn(None, self._beta(beta), as_dict, with_indices or self.prioritized)

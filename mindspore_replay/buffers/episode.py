@@ -128,6 +128,14 @@ class EpisodeReplayBuffer(Buffer):
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
             RuntimeError: If there are fewer than `sample_size` finished episodes; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import EpisodeReplayBuffer
+            >>> buffer = EpisodeReplayBuffer(1, 8, shapes=[()], types=["int32"], max_episode_length=4, seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]], end=[False, False, True])
+            >>> indices, lengths, mask, steps = buffer.sample()
+            >>> print(indices, lengths, mask, steps)
+            [0] [3] [[ True  True  True False]] [[10 11 12  0]]
         """
         return self._drawn(None, self._beta(beta), as_dict, True)
 
@@ -137,7 +145,7 @@ class EpisodeReplayBuffer(Buffer):
 
     @graph_body(_sample_groups_graph)
     def sample_groups(self, key: str, groups: int, size_in_group: int, ordered: bool = True) -> tuple[Tensor, ...]:
-        """Draw groups, which are rows with equal values in a column, and rows of each.
+        r"""Draw groups, which are rows with equal values in a column, and rows of each.
 
         Only rows of episodes that `sample` can draw are used. Each group is equally likely, and none is drawn twice. It
         reads the column of all rows: cost O(C log C).
@@ -160,6 +168,20 @@ class EpisodeReplayBuffer(Buffer):
             TypeError: If an argument is of another type, or the buffer has no names.
             ValueError: If there is no such column, it does not hold ints, or a size is not positive.
             RuntimeError: If there are fewer than `groups` groups. In a graph the operator fails with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import EpisodeReplayBuffer
+            >>> names, types = ["task", "step"], ["int32", "int32"]
+            >>> buffer = EpisodeReplayBuffer(1, 8, [(), ()], types, max_episode_length=8, names=names, seed=0)
+            >>> buffer = buffer.insert([[0, 1, 0, 1, 1], list(range(5))], end=[False] * 4 + [True])
+            >>> mask, task, step = buffer.sample_groups("task", groups=2, size_in_group=3)
+            >>> print(mask, task, step, sep="\n")
+            [[ True  True  True]
+             [ True  True False]]
+            [[1 1 1]
+             [0 0 0]]
+            [[1 3 4]
+             [0 2 0]]
         """
         options = self._group_options(key, groups, size_in_group, ordered)
         with self._lock:

@@ -127,11 +127,28 @@ class EpochReplayBuffer(Buffer):
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
             RuntimeError: If there are too few rows for one batch. In a graph the operator fails with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import EpochReplayBuffer
+            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
+            >>> for _ in range(buffer.batches()):
+            ...     print(*buffer.sample())
+            [10 14]
+            [13 11]
         """
         return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)
 
     def batches(self) -> int:
-        """Return the number of batches in an epoch over the rows that are stored now; only from Python."""
+        """Return the number of batches in an epoch over the rows that are stored now; only from Python.
+
+        Examples:
+            >>> from mindspore_replay import EpochReplayBuffer
+            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
+            >>> print(buffer.batches())
+            2
+        """
         assert self.options.epochs is not None
         return self.options.epochs.batches(self.eligible(), self.sample_size)
 
@@ -145,6 +162,13 @@ class EpochReplayBuffer(Buffer):
 
         Returns:
             EpochReplayBuffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
+
+        Examples:
+            >>> from mindspore_replay import EpochReplayBuffer
+            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
+            >>> print(*buffer.sample(), *buffer.begin_epoch().sample())
+            [10 14] [12 10]
         """
         with self._lock:
             wait_for_work()
@@ -168,6 +192,17 @@ class EpochReplayBuffer(Buffer):
         Raises:
             TypeError, ValueError: If `epochs` is no positive int.
             RuntimeError: If there are too few rows for one batch.
+
+        Examples:
+            >>> from mindspore_replay import EpochReplayBuffer
+            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
+            >>> for batch in buffer.minibatches(epochs=2, as_dict=True):
+            ...     print(batch["step"])
+            [10 14]
+            [13 11]
+            [14 12]
+            [11 13]
         """
         for _ in range(check_size(type(self).__name__, "epochs", epochs)):
             left, sure = self.begin_epoch().batches(), not self._late
@@ -208,6 +243,14 @@ class EpochReplayBuffer(Buffer):
             TypeError: If a column is bfloat16, which datasets cannot hold.
             ValueError: If a column is compressed.
             RuntimeError: If the buffer has sequences or views, or fewer rows than learners.
+
+        Examples:
+            >>> from mindspore_replay import EpochReplayBuffer
+            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
+            >>> dataset = buffer.as_dataset().batch(2)
+            >>> print(dataset.get_dataset_size(), sorted(int(step) for batch in dataset for step in batch[0]))
+            3 [10, 11, 12, 13, 14]
         """
         name = type(self).__name__
         if self.has_episodes:

@@ -44,6 +44,17 @@ class InFolder(Attributes):
                 of another class, or `views` do not fit.
             RuntimeError: If the buffer is open in another learner.
             OSError: If this process may not write to the folder.
+
+        Examples:
+            >>> import tempfile
+            >>> from mindspore_replay import ReplayBuffer
+            >>> with tempfile.TemporaryDirectory() as parent:
+            ...     buffer = ReplayBuffer(1, 4, [()], ["int32"], storage=f"{parent}/rows")
+            ...     buffer.insert([7]).close()
+            ...     buffer = ReplayBuffer.open(f"{parent}/rows")
+            ...     print(*buffer.get_item(0))
+            ...     buffer.close()
+            7
         """
         from ..checkpoint.description import open_buffer  # here since it knows all classes of buffers
 
@@ -54,6 +65,14 @@ class InFolder(Attributes):
 
         Raises:
             RuntimeError: If the buffer is not in a folder, or was closed.
+
+        Examples:
+            >>> import tempfile
+            >>> from mindspore_replay import ReplayBuffer
+            >>> with tempfile.TemporaryDirectory() as parent:
+            ...     buffer = ReplayBuffer(1, 4, [()], ["int32"], storage=f"{parent}/rows")
+            ...     buffer.insert([7]).flush()  # from here on a loss of power loses nothing
+            ...     buffer.close()
         """
         self._need_folder("flush")
         with self._lock:
@@ -68,6 +87,13 @@ class InFolder(Attributes):
 
         Raises:
             RuntimeError: If the buffer is not in a folder, or was closed.
+
+        Examples:
+            >>> import tempfile
+            >>> from mindspore_replay import ReplayBuffer
+            >>> with tempfile.TemporaryDirectory() as parent:
+            ...     buffer = ReplayBuffer(1, 4, [()], ["int32"], storage=f"{parent}/rows")
+            ...     buffer.insert([7]).close()
         """
         self._need_folder("close")
         with self._lock:

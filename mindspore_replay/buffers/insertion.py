@@ -81,6 +81,16 @@ class Insertion(Arguments):
                 operator fails for it with a RuntimeError.
             RuntimeError: If `priority` is given and the buffer does not draw by priority, `end` or `final` and its rows
                 know no episodes, `version` and it has no weights, or `with_indices` and it has no handles.
+
+        Examples:
+            >>> import numpy as np
+            >>> from mindspore_replay import ReplayBuffer
+            >>> names, shapes, types = ["observation", "action"], [(2,), ()], ["float32", "int32"]
+            >>> buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=shapes, types=types, names=names)
+            >>> buffer = buffer.insert([np.ones(2, np.float32), 3])  # one row
+            >>> buffer = buffer.insert({"observation": np.zeros((4, 2), np.float32), "action": [0, 1, 2, 3]})  # four
+            >>> print(buffer.size())
+            5
         """
         plain = version is None and not with_indices and self.limiter is None
         if plain and self._calls.insert_now(exp, priority, end, final):

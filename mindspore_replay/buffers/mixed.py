@@ -148,6 +148,13 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
         Returns:
             dict[str, numpy.ndarray]: Copies, by name: ``source_0.head`` is `head` of source 0.
+
+        Examples:
+            >>> from mindspore_replay import MixedReplay, ReplayBuffer
+            >>> buffers = [ReplayBuffer(1, 9, [()], ["int32"]).insert([list(range(9))]) for _ in range(2)]
+            >>> state = MixedReplay([(buffers[0], 0.5), (buffers[1], 0.5)], sample_size=4).state_dict()
+            >>> print(state["source_0.count"], state["source_1.count"])
+            9 9
         """
         if args or kwargs:
             return super().state_dict(*args, **kwargs)
@@ -167,6 +174,15 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
         Raises:
             ValueError: If the state of a source, the ratios or the random state do not fit; then nothing is changed.
+
+        Examples:
+            >>> from mindspore_replay import MixedReplay, ReplayBuffer
+            >>> buffers = [ReplayBuffer(1, 9, [()], ["int32"]).insert([list(range(9))]) for _ in range(2)]
+            >>> mixed = MixedReplay([(buffers[0], 0.5), (buffers[1], 0.5)], sample_size=4)
+            >>> state, first = mixed.state_dict(), mixed.sample()[1]
+            >>> mixed.load_state_dict(state)
+            >>> print((mixed.sample()[1] == first).all())
+            True
         """
         if "source_0.version" not in state_dict:
             return super().load_state_dict(state_dict, *args, **kwargs)
@@ -262,6 +278,14 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             TypeError: If `as_dict` is set and a buffer has no names.
             RuntimeError: If a source has too few eligible rows; then none is drawn from. In a graph the operator
                 fails with a RuntimeError, and other sources may have been drawn from.
+
+        Examples:
+            >>> from mindspore_replay import MixedReplay, ReplayBuffer
+            >>> columns = {"shapes": [()], "types": ["int32"], "seed": 0}
+            >>> agent, expert = (ReplayBuffer(1, 9, **columns).insert([list(range(n, n + 9))]) for n in (0, 100))
+            >>> source, step = MixedReplay([(agent, 0.5), (expert, 0.5)], sample_size=4).sample()
+            >>> print(source, step)
+            [0 0 1 1] [  5   6 105 106]
         """
         names = self._names(with_indices) if as_dict else ()
         with self._turns(), hold_locks(self.sources):
@@ -310,6 +334,14 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         """Return True if each source has enough eligible rows for a batch. Shape ``[]``, bool.
 
         From Python, the limiters of the sources must also allow the sample now; a graph does not check them.
+
+        Examples:
+            >>> from mindspore_replay import MixedReplay, ReplayBuffer
+            >>> agent, expert = (ReplayBuffer(1, 9, shapes=[()], types=["int32"]) for _ in range(2))
+            >>> mixed = MixedReplay([(agent, 0.5), (expert, 0.5)], sample_size=4)
+            >>> _ = agent.insert([list(range(9))])
+            >>> print(mixed.can_sample())  # the expert's rows are missing
+            False
         """
         return Tensor(all(map(self._can_give, self.sources, self._twins)))
 
@@ -346,6 +378,15 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             TypeError: If `source` or `indices` hold no ints, or `priorities` no numbers.
             ValueError: If shapes do not fit, there is no such source, or a priority is negative, NaN or infinite; then
                 nothing is changed. In a graph the operator fails for the last two with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import MixedReplay, PrioritizedReplayBuffer
+            >>> columns = {"shapes": [()], "types": ["float32"]}
+            >>> buffers = [PrioritizedReplayBuffer(1, 9, **columns).insert([[0.5] * 9]) for _ in range(2)]
+            >>> mixed = MixedReplay([(buffers[0], 0.5), (buffers[1], 0.5)], sample_size=4)
+            >>> source, indices, weights, reward = mixed.sample(with_indices=True)
+            >>> print(mixed.update_priorities(source, indices, reward.abs()))
+            0
         """
         name = type(self).__name__
         given_source, handles = self._known_pairs(source, indices)
@@ -387,6 +428,15 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             TypeError: If `source` or `indices` hold no ints, or a column has another dtype.
             ValueError: If shapes do not fit, or there is no such source or column; then nothing is written. In a graph
                 the operator fails for an unknown source with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import MixedReplay, ReplayBuffer
+            >>> columns = {"shapes": [()], "types": ["int32"], "weighted": True}
+            >>> buffers = [ReplayBuffer(1, 9, **columns).insert([list(range(9))]) for _ in range(2)]
+            >>> mixed = MixedReplay([(buffers[0], 0.5), (buffers[1], 0.5)], sample_size=4)
+            >>> source, indices, weights, step = mixed.sample(with_indices=True)
+            >>> print(mixed.update(source, indices, [step * 0]))
+            0
         """
         given_source, handles = self._known_pairs(source, indices)
         members = [i for i in range(len(self.sources)) if self._with_handles[i]]
@@ -466,6 +516,13 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             TypeError: If `ratios` holds no numbers.
             ValueError: If their number is not that of the sources, one is negative, or all are 0. In a graph the
                 operator fails for such Tensors with a RuntimeError, and the ratios do not change.
+
+        Examples:
+            >>> from mindspore_replay import MixedReplay, ReplayBuffer
+            >>> buffers = [ReplayBuffer(1, 9, [()], ["int32"]).insert([list(range(9))]) for _ in range(2)]
+            >>> mixed = MixedReplay([(buffers[0], 1.0), (buffers[1], 1.0)], sample_size=4, adjustable=True, seed=0)
+            >>> print(*(mixed.set_ratios(ratios).sample()[0] for ratios in ([1.0, 1.0], [0.0, 1.0])))
+            [0 0 1 1] [1 1 1 1]
         """
         if not self.adjustable:
             raise RuntimeError(f"For '{type(self).__name__}', 'set_ratios' needs one made with adjustable=True.")

@@ -133,5 +133,14 @@ class PrioritizedReplayBuffer(Buffer):
                 ``"weights"``.
             RuntimeError: If fewer than `sample_size` rows are eligible; see `can_sample`. In a graph the operator
                 fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
+
+        Examples:
+            >>> from mindspore_replay import PrioritizedReplayBuffer
+            >>> buffer = PrioritizedReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> indices, weights, step = buffer.sample()
+            >>> print(indices, weights, step)
+            [0 2] [1. 1.] [10 12]
+            >>> indices, weights, step = buffer.sample(1.0)  # with another beta
         """
         return self._drawn(None, self._beta(beta), as_dict, True)

@@ -171,7 +171,14 @@ class ReplayQueue(Buffer):
         return SharedCondition(self._lock, self._calls), self._folder
 
     def account(self) -> QueueAccount:
-        """Return the rows that can be sampled, and the room for new ones; only from Python."""
+        """Return the rows that can be sampled, and the room for new ones; only from Python.
+
+        Examples:
+            >>> from mindspore_replay import ReplayQueue
+            >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"])
+            >>> print(queue.insert([[10, 11, 12]]).account())
+            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1)
+        """
         valid = self.eligible()
         with self._lock:
             room = self._calls.room() if self.options.keeps_valid else math.inf
@@ -210,5 +217,11 @@ class ReplayQueue(Buffer):
             TimeoutError: If there are not enough rows in time.
             RuntimeError: If there are not enough rows, with ``timeout=0``. In a graph the operator fails with a
                 RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import ReplayQueue
+            >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"], names=["step"])
+            >>> print(*queue.insert([list(range(4))]).sample(), queue.sample(as_dict=True)["step"])
+            [0 1] [2 3]
         """
         return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)

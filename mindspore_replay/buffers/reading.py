@@ -39,6 +39,13 @@ class Reading(Attributes):
             TypeError: If `index` holds no ints.
             ValueError: If `index` has more than one axis.
             IndexError: If there is no such row. In a graph the operator fails with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> print(*buffer.get_item(0), *buffer.get_item(-1), *buffer.get_item([0, 2]))
+            10 12 [10 12]
         """
         positions = self._positions(index)
         with self._lock:
@@ -66,6 +73,13 @@ class Reading(Attributes):
 
         Raises:
             RuntimeError: If fewer than `capacity` rows are stored; see `full`. In a graph the operator fails.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
+            >>> print(*buffer.rows())
+            [11 12 13 14]
         """
         with self._lock:
             wait_for_work()
@@ -80,7 +94,15 @@ class Reading(Attributes):
 
     @graph_body(Attributes._size_graph)
     def size(self) -> Tensor:
-        """Return the number of rows stored. Shape ``[]``, int32."""
+        """Return the number of rows stored. Shape ``[]``, int32.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> print(buffer.size(), len(buffer))
+            3 3
+        """
         return Tensor(len(self), ms.int32)
 
     def _full_graph(self):
@@ -88,7 +110,14 @@ class Reading(Attributes):
 
     @graph_body(_full_graph)
     def full(self) -> Tensor:
-        """Return True if `capacity` rows are stored. Shape ``[]``, bool."""
+        """Return True if `capacity` rows are stored. Shape ``[]``, bool.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> print(buffer.full(), buffer.insert([[10, 11, 12, 13]]).full())
+            False True
+        """
         return Tensor(len(self) >= self.capacity)
 
     @graph_body(OwnNames._len_graph)

@@ -160,6 +160,15 @@ class ReplayBuffer(Buffer):
             TypeError: If `sample_range` is no pair, or `as_dict` is set and the buffer has no names.
             RuntimeError: If the range has fewer than `sample_size` eligible rows, with or without replacement; see
                 `can_sample`. In a graph the operator fails with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=3, capacity=9, shapes=[()], types=["int32"], names=["step"], seed=0)
+            >>> buffer = buffer.insert([list(range(9))])
+            >>> print(*buffer.sample(), *buffer.sample((-3, None)))  # from all rows, from the newest three
+            [5 6 3] [7 8 6]
+            >>> print(buffer.sample(as_dict=True)["step"])
+            [7 2 3]
         """
         bounds = None if sample_range is None else range_of(type(self).__name__, sample_range, ALL_ROWS[1])
         return self._drawn(bounds, None, as_dict, with_indices)

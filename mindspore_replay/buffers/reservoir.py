@@ -99,5 +99,11 @@ class ReservoirReplayBuffer(Buffer):
             TypeError: If `as_dict` is set and the buffer has no names.
             RuntimeError: If there are fewer than `sample_size` eligible rows; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import ReservoirReplayBuffer
+            >>> buffer = ReservoirReplayBuffer(sample_size=3, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> print(*buffer.insert([list(range(100))]).sample())
+            [28 28 29]
         """
         return self._drawn(None, None, as_dict, with_indices)

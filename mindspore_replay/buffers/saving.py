@@ -35,6 +35,13 @@ class Saving(Attributes):
 
         Returns:
             dict[str, numpy.ndarray]: Copies, by name, for `load_state_dict` of this or another buffer.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> state = buffer.insert([[10, 11, 12]]).state_dict()
+            >>> print(state["count"], state["column.0"])
+            3 [10 11 12  0]
         """
         if args or kwargs:
             return nn.Cell.state_dict(self, *args, **kwargs)
@@ -52,6 +59,16 @@ class Saving(Attributes):
 
         Raises:
             ValueError: If version, keys, shapes, dtypes, cursors or weights do not fit; then nothing is changed.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> state = buffer.insert([[10, 11, 12]]).state_dict()
+            >>> print(*buffer.sample())
+            [11 12]
+            >>> buffer.load_state_dict(state)
+            >>> print(*buffer.sample())
+            [11 12]
         """
         if "version" not in state_dict:
             return nn.Cell.load_state_dict(self, state_dict, *args, **kwargs)
@@ -63,6 +80,11 @@ class Saving(Attributes):
 
         Raises:
             ValueError: If cursors or weights are out of range or inconsistent.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer.insert([[10, 11, 12]]).check_valid()
         """
         with self.snapshot() as arrays:
             self.check_state(arrays)

@@ -144,5 +144,13 @@ class SequenceReplayBuffer(Buffer):
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
             RuntimeError: If there are fewer than `sample_size` valid starts; see `can_sample`. In a graph the
                 operator fails with a RuntimeError.
+
+        Examples:
+            >>> from mindspore_replay import SequenceReplayBuffer
+            >>> buffer = SequenceReplayBuffer(1, 8, shapes=[()], types=["int32"], sequence_length=2, seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]], end=[False, False, True])
+            >>> indices, mask, steps = buffer.sample()
+            >>> print(indices, mask, steps)
+            [1] [[ True  True]] [[11 12]]
         """
         return self._drawn(None, self._beta(beta), as_dict, True)

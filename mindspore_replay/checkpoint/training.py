@@ -100,6 +100,13 @@ class TrainingCheckpoint:
             TypeError: If a value is of another type.
             RuntimeError: If something changed while it was written.
             OSError: If the file cannot be written. After any error the previous checkpoint is unchanged.
+
+        Examples:
+            >>> import tempfile
+            >>> from mindspore_replay import ReplayBuffer, TrainingCheckpoint
+            >>> buffer = ReplayBuffer(1, 4, [()], ["int32"])
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     TrainingCheckpoint(f"{folder}/run.safetensors", buffer=buffer.insert([7])).save(step=1)
         """
         self._values.arrays = encoded(values=values, random=self._random.read())
         save_parts([*self._parts, Part("", self._values)], self.path, describe(self._buffers), incremental=True)
@@ -116,6 +123,15 @@ class TrainingCheckpoint:
         Raises:
             ValueError: If a file is truncated, altered or of another kind, or an incremental file is missing; if names,
                 kinds, shapes or dtypes of the parts differ from the saved ones.
+
+        Examples:
+            >>> import tempfile
+            >>> from mindspore_replay import ReplayBuffer, TrainingCheckpoint
+            >>> first, second = (ReplayBuffer(1, 4, [()], ["int32"]) for _ in range(2))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     TrainingCheckpoint(f"{folder}/run.safetensors", buffer=first.insert([7])).save(step=1)
+            ...     print(TrainingCheckpoint(f"{folder}/run.safetensors", buffer=second).load(), second.size())
+            {'step': 1} 1
         """
         if not real_path(self.path).exists():
             return None

@@ -58,7 +58,15 @@ _ARRAYS = (
 
 
 class Patch(NamedTuple):
-    """One change of MindSpore: its name, the object that is added or replaced, and its purpose."""
+    """One change of MindSpore: its name, the object that is added or replaced, and its purpose.
+
+    Examples:
+        >>> from mindspore_replay.compat import install, uninstall
+        >>> patch = next(patch for patch in install() if patch.name == "logsumexp")
+        >>> print(patch.target, patch.purpose)
+        mindspore.ops.logsumexp CQL calls it with axis, which is now called dim
+        >>> uninstall()
+    """
 
     name: str
     target: str
@@ -119,7 +127,15 @@ def install() -> tuple[Patch, ...]:
 
 
 def uninstall() -> None:
-    """Revert `install`. Graphs that were compiled in between stay as they are."""
+    """Revert `install`. Graphs that were compiled in between stay as they are.
+
+    Examples:
+        >>> from mindspore_replay.compat import install, uninstall
+        >>> first = install()
+        >>> uninstall()
+        >>> print(install() == first, uninstall())
+        True None
+    """
     while _applied:
         change, before = _applied.pop()
         _set(change.owner, change.key, before)

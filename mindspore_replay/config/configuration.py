@@ -49,7 +49,7 @@ _MAPPINGS = ("limiter", SHARDS, *di_engine.MAPPINGS)
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
-    """Read a YAML file.
+    r"""Read a YAML file.
 
     Args:
         path (Union[str, Path]): The file.
@@ -61,6 +61,14 @@ def load_config(path: str | Path) -> dict[str, Any]:
         ImportError: If PyYAML is not installed.
         FileNotFoundError: If there is no such file.
         ValueError: If the file holds no mapping.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from mindspore_replay import load_config
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "buffer.yaml"
+        >>> _ = path.write_text("type: prioritized\ncapacity: 1000\n")
+        >>> print(load_config(path))
+        {'type': 'prioritized', 'capacity': 1000}
     """
     try:
         import yaml
@@ -88,6 +96,11 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
     Raises:
         TypeError: If `type` is neither a class nor a string, or `priority` is no bool.
         ValueError: If no class has this name.
+
+    Examples:
+        >>> from mindspore_replay import get_buffer_cls
+        >>> print(get_buffer_cls({"type": "advanced"}).__name__, get_buffer_cls({}).__name__)
+        PrioritizedReplayBuffer ReplayBuffer
     """
     config = flat(config)
     buffer_type = config.get("type", "uniform")
@@ -123,7 +136,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
               it, with its number or name.
             - any other argument of the class by name, such as `seed` or `names`. An infinite limit means no limit.
             - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
-              `IS_weight_power_factor`, `anneal_step` and more; ``docs/di_engine.md`` lists all of them.
+              `IS_weight_power_factor`, `anneal_step` and more; ``docs/coming_from/di_engine.md`` lists all of them.
             - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each value that is a mapping is the
               configuration of a buffer, and its key the name. All other keys apply to every buffer that does not set
               them itself; from a common `seed` each buffer gets another number. Default: ``False``.
@@ -139,6 +152,13 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
         TypeError: If `config`, or a part of it that should be a mapping, is none, or a value is of another type.
         ValueError: If a key is unknown, missing or given twice, also under names of both families, or if a key asks for
             something that is not supported. For an unknown key, the nearest known one is named.
+
+    Examples:
+        >>> from mindspore_replay import create_buffer
+        >>> config = {"type": "prioritized", "capacity": 1000, "sample_size": 32, "alpha": 0.7}
+        >>> buffer = create_buffer(config | {"data_shape": [(4,), ()], "data_type": ["float32", "int32"]})
+        >>> print(type(buffer).__name__, buffer.capacity, buffer.sample_size, buffer.alpha)
+        PrioritizedReplayBuffer 1000 32 0.7
     """
     _check_mapping("config", config)
     if create_config is not None:

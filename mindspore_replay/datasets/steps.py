@@ -27,6 +27,19 @@ class EpisodeTable(NamedTuple):
         total_reward (numpy.ndarray): Sum of the rewards, undiscounted. Shape ``[n]``, float64.
         terminated (numpy.ndarray): Whether the last step terminated. Shape ``[n]``, bool.
         truncated (numpy.ndarray): Whether the last step was truncated. Shape ``[n]``, bool.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from mindspore_replay.datasets import from_npz
+        >>> columns = {"observation": np.zeros((3, 2), np.float32), "action": np.zeros(3, np.int32)}
+        >>> columns |= {"reward": np.array([1, 1, 5], np.float32), "terminated": np.array([False, True, True])}
+        >>> columns |= {"truncated": np.zeros(3, bool)}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/episodes.npz", **columns)
+        ...     buffer = from_npz(f"{folder}/episodes.npz", episodes=lambda table: table.total_reward > 2)
+        >>> print(buffer.size())
+        1
     """
 
     length: np.ndarray

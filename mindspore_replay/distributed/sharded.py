@@ -105,6 +105,21 @@ class ShardedReplay:
         ValueError: If the configuration is invalid or cannot be sharded; if the limiter's `error_buffer` is too small
             for a writer's `batch`; if shards of this `name` have another configuration.
         TimeoutError: If the shards do not start, for example if the cluster has too few processors.
+
+    Examples:
+        >>> import tempfile
+        >>> from mindspore_replay import create_buffer
+        >>> config = {"type": "prioritized", "capacity": 1000, "sample_size": 4, "shapes": [()], "types": ["int32"]}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     replay = create_buffer(config | {"shards": {"number": 2, "folder": folder}})
+        ...     replay = replay.insert([list(range(100))])
+        ...     indices, weights, step = replay.sample()
+        ...     print(replay.size(), step.shape, replay.update_priorities(indices, step))
+        ...     print(replay.writer().insert([7]).flush().inserted, replay.statistics().values["inserted"])
+        ...     replay.save()
+        ...     replay.close()
+        100 (4,) 0
+        1 101
     """
 
     def __init__(

@@ -62,6 +62,17 @@ class ShardWriter:
         inserted (int): Rows that the shards have inserted.
         lost (int): Rows in transit to a shard that died, or that a shard refused.
         waited (float): Seconds that `insert` and `flush` have waited for the shard.
+
+    Examples:
+        >>> from mindspore_replay import create_buffer
+        >>> config = {"type": "prioritized", "capacity": 1000, "sample_size": 4, "shapes": [()], "types": ["int32"]}
+        >>> replay = create_buffer(config | {"shards": 2})
+        >>> writer = replay.writer()  # give it to an actor of Ray; each gets a copy of its own
+        >>> for step in range(100):
+        ...     writer = writer.insert([step], priority=1.0)
+        >>> print(writer.flush().inserted, writer.lost)
+        100 0
+        >>> replay.close()
     """
 
     def __init__(self, actors: Sequence[Any], shard: int, rules: Rules, batch: int, in_flight: int) -> None:

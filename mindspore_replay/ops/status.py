@@ -16,6 +16,12 @@ class KernelStatus(NamedTuple):
             write ``buffer.add(rows)`` in compiled code.
         cuda (str): Why native kernels cannot run on a GPU, whatever the current device target; empty if the CUDA
             kernel library was built and loads.
+
+    Examples:
+        >>> from mindspore_replay import kernel_status
+        >>> status = kernel_status()
+        >>> print(status.backend, status.insert_statement)
+        native True
     """
 
     backend: str

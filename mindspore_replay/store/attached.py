@@ -83,6 +83,19 @@ class AttachedBuffer:
         names (Union[tuple[str, ...], None]): Names of the columns.
         capacity (int): Most rows stored.
         sample_size (int): Rows of one sample.
+
+    Examples:
+        >>> import tempfile
+        >>> from mindspore_replay import PrioritizedReplayBuffer, attach
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     learner = PrioritizedReplayBuffer(2, 8, [()], ["int32"], storage=f"{parent}/rows", seed=0)
+        ...     attached = attach(f"{parent}/rows")
+        ...     _ = attached.insert([[10, 11, 12]], priority=[1.0, 0.0, 1.0])
+        ...     indices, weights, step = attached.sample()
+        ...     print(indices, step, attached.update_priorities(indices, [3.0, 4.0]), attached.size())
+        ...     attached.close()
+        ...     learner.close()
+        [0 2] [10 12] 0 3
     """
 
     def __init__(self, folder: str | os.PathLike[str], sample_size: int | None, timeout: float | None) -> None:

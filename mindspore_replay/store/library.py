@@ -40,7 +40,13 @@ _FOLDER = Path(__file__).resolve().parent.parent
 
 
 class KernelError(RuntimeError):
-    """A kernel rejected its arguments or could not do its work. It changed nothing."""
+    """A kernel rejected its arguments or could not do its work. It changed nothing.
+
+    Examples:
+        >>> from mindspore_replay.store import KernelError
+        >>> print(KernelError("replay_sample", 2))
+        The kernel 'replay_sample' failed with status 2: fewer rows are eligible than a sample needs.
+    """
 
     def __init__(self, kernel: str, status: int) -> None:
         reason = _NO_LOCK if status == NO_LOCK else FAILURES.get(status, "")

@@ -30,6 +30,13 @@ class Options(NamedTuple):
         window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
         end_flags (int): Flags of a row that end its episode.
         cls_name (str): Class to name in errors.
+
+    Examples:
+        >>> from mindspore_replay.store import Options, Output, SamplePlan
+        >>> plan = SamplePlan(n=32, draw="uniform", outputs=(Output(0, 0),))
+        >>> options = Options(capacity=1000, plan=plan, weighting=(1.0, 0.0))
+        >>> print(options.num_envs, options.has_handles, options.groups)
+        1 True frozenset({'row_state'})
     """
 
     capacity: int

@@ -68,6 +68,12 @@ class Schema:
         TypeError: If an argument, a shape, a dtype or a name is of another type.
         ValueError: If there is no column, lengths differ, an axis is not positive, or a name is given twice. If a late
             or compressed column does not exist, all columns or too many are late, or a scalar is compressed.
+
+    Examples:
+        >>> from mindspore_replay.store import Schema
+        >>> schema = Schema("Store", shapes=[(4,), ()], types=["float32", "bool"], names=["observation", "terminated"])
+        >>> print(len(schema), schema.names, schema.dtypes, schema.stored_dtypes)
+        2 ('observation', 'terminated') ('float32', 'bool') ('float32', 'uint8')
     """
 
     def __init__(

@@ -52,6 +52,15 @@ class Store:
     Raises:
         RuntimeError: If the kernel library is not available.
         ValueError: If the state in the folder is damaged.
+
+    Examples:
+        >>> from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
+        >>> schema = Schema("Store", shapes=[()], types=["int32"])
+        >>> plan = SamplePlan(n=3, draw="uniform", outputs=(Output(0, 0),))
+        >>> store = Store(schema, Options(capacity=4, plan=plan))
+        >>> store.insert([[10, 11, 12, 13, 14]])
+        >>> print(store.count(), *store.sample(), store.arrays["column.0"])
+        4 [12 12 11] [14 11 12 13]
     """
 
     def __init__(

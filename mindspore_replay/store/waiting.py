@@ -60,6 +60,15 @@ class Waiting:
 
         Raises:
             ValueError: If `rows` is not positive.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> print(limiter.can_insert())
+            True
+            >>> limiter.count_inserted(3)
+            >>> print(limiter.can_insert())
+            False
         """
         return self._asked("insert", rows)
 
@@ -74,6 +83,15 @@ class Waiting:
 
         Raises:
             ValueError: If `rows` is not positive.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> print(limiter.can_sample())
+            False
+            >>> limiter.count_inserted(1)
+            >>> print(limiter.can_sample(4), limiter.can_sample(7))
+            True False
         """
         return self._asked("sample", rows)
 
@@ -101,6 +119,14 @@ class Waiting:
         Raises:
             TimeoutError: If they may not be inserted in time.
             ValueError: If `rows` is not positive, or so many can never be inserted.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> with limiter.inserting(2):
+            ...     pass  # a compiled graph that inserts two rows
+            >>> print(limiter.inserted)
+            2
         """
         return self._counting("insert", check_size(self._cls_name, "rows", rows), seconds_of(timeout, self._cls_name))
 
@@ -119,6 +145,15 @@ class Waiting:
         Raises:
             TimeoutError: If they may not be sampled in time.
             ValueError: If `rows` is not positive, or so many can never be sampled.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(1)
+            >>> with limiter.sampling(4):
+            ...     pass  # a compiled graph that samples four rows
+            >>> print(limiter.sampled)
+            4
         """
         return self._counting("sample", check_size(self._cls_name, "rows", rows), seconds_of(timeout, self._cls_name))
 

@@ -25,6 +25,12 @@ class WindowRule(NamedTuple):
         pad_end (bool): Whether a window may extend beyond the end of its episode.
         streams (int): Environments that insert in step.
         max_length (int): Steps of the longest episode, 0 for no limit.
+
+    Examples:
+        >>> from mindspore_replay.store import WindowRule
+        >>> rule = WindowRule(past=2, future=8, stride=1, pad_end=False, streams=1, max_length=0)
+        >>> print(rule.array())
+        [2 8 1 0 1 0]
     """
 
     past: int
@@ -125,6 +131,13 @@ class Output(NamedTuple):
             than the previous; with ``FROM_LAST``, the origin of each is the chain of its own step.
         length (int): Positions of a run.
         lead (tuple[int, ...]): The axes of the output for `runs` and `length`, between ``B`` and ``*F``.
+
+    Examples:
+        >>> from mindspore_replay.store import Output, Schema
+        >>> schema = Schema("Store", shapes=[(4,)], types=["float32"])
+        >>> output = Output(kind=0, column=0)  # rows of a column
+        >>> print(output.shape(32, schema), output.dtype(schema))
+        (32, 4) float32
     """
 
     kind: int
@@ -183,6 +196,13 @@ class SamplePlan(NamedTuple):
         gamma (float): Discount of one step.
         strategy (str): One of `STRATEGIES`.
         ratio (float): Share of samples with another goal.
+
+    Examples:
+        >>> from mindspore_replay.store import Output, SamplePlan, Schema
+        >>> schema = Schema("Store", shapes=[(4,), ()], types=["float32", "int32"])
+        >>> plan = SamplePlan(n=32, draw="uniform", outputs=(Output(0, 0), Output(0, 1)))
+        >>> print(plan.specs(schema))
+        [((32, 4), 'float32'), ((32,), 'int32')]
     """
 
     n: int

@@ -90,17 +90,43 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
 
     @property
     def inserted(self) -> int:
-        """Rows inserted."""
+        """Rows inserted.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(5)
+            >>> print(limiter.inserted)
+            5
+        """
         return int(self.counts.asnumpy()[0])
 
     @property
     def sampled(self) -> int:
-        """Rows sampled."""
+        """Rows sampled.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(1)
+            >>> with limiter.sampling(2):
+            ...     pass
+            >>> print(limiter.sampled)
+            2
+        """
         return int(self.counts.asnumpy()[1])
 
     @property
     def enabled(self) -> bool:
-        """True unless it is disabled."""
+        """True unless it is disabled.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.disable()
+            >>> print(limiter.enabled)
+            False
+        """
         return bool(self.rule.asnumpy()[ENABLED])
 
     def change(
@@ -121,6 +147,13 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
             TypeError: If an argument is of another type.
             ValueError: If an argument is out of range, or `error_buffer` is too small for a waiting insertion or
                 sample; then nothing is changed.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.change(samples_per_insert=4, error_buffer=16)
+            >>> print(limiter.account().settings())
+            samples_per_insert=4, min_size=1, error_buffer=16
         """
         with self._changed:
             now = self.account()
@@ -135,17 +168,42 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
             self._changed.notify_all()
 
     def restart(self) -> None:
-        """Set all counts to zero: nothing is sampled before `min_size` rows are inserted again."""
+        """Set all counts to zero: nothing is sampled before `min_size` rows are inserted again.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(5)
+            >>> limiter.restart()
+            >>> print(limiter.inserted)
+            0
+        """
         with self._changed:
             overwrite(self.counts, np.zeros(4, np.int64))
             self._changed.notify_all()
 
     def disable(self) -> None:
-        """Stop limiting, and end all waits. Rows are still counted, but not for the ratio."""
+        """Stop limiting, and end all waits. Rows are still counted, but not for the ratio.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> print(limiter.can_sample(), limiter.disable(), limiter.can_sample())
+            False None True
+        """
         self._enable(False)
 
     def enable(self) -> None:
-        """Limit again, with the ratio's counts from before `disable`."""
+        """Limit again, with the ratio's counts from before `disable`.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.disable()
+            >>> limiter.enable()
+            >>> print(limiter.can_sample())
+            False
+        """
         self._enable(True)
 
     def _enable(self, enabled: bool) -> None:
@@ -172,7 +230,14 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
             )
 
     def account(self) -> "Account":
-        """Return the rule and the counts as numbers."""
+        """Return the rule and the counts as numbers.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> print(limiter.account().low, limiter.account().inserted)
+            2.0 0
+        """
         return Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
 
     def allowance(self, waiting: int = 1) -> float:
@@ -186,6 +251,13 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
 
         Raises:
             ValueError: If `waiting` is not positive, or `error_buffer` is too small for it.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(1)
+            >>> print(limiter.allowance())
+            2.0
         """
         check_size("RateLimiter", "waiting", waiting)
         with self._changed:

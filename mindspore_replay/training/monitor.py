@@ -81,6 +81,17 @@ class ReplayMonitor:
         Raises:
             TypeError: If `operations` is no int.
             ValueError: If `operations` is negative.
+
+        Examples:
+            >>> import os
+            >>> from mindspore_replay import JSONLinesSink, ReplayBuffer, ReplayMonitor
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> with ReplayMonitor(buffer, JSONLinesSink(os.devnull), every=10) as monitor:
+            ...     for _ in range(25):
+            ...         buffer = buffer.insert([1])
+            ...         monitor.step()
+            >>> print(monitor.operations)
+            25
         """
         if operations != 1:
             check_size("ReplayMonitor", "operations", operations, minimum=0)
@@ -93,6 +104,15 @@ class ReplayMonitor:
 
         Returns:
             Statistics: The reading.
+
+        Examples:
+            >>> import os
+            >>> from mindspore_replay import JSONLinesSink, ReplayBuffer, ReplayMonitor
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> with ReplayMonitor(buffer.insert([[1, 2, 3]]), JSONLinesSink(os.devnull)) as monitor:
+            ...     reading = monitor.write()
+            >>> print(reading.values["inserted"], reading.values["sampled"])
+            3 0
         """
         self._due = self.operations + self._every
         values: dict[str, float] = {}
@@ -119,7 +139,14 @@ class ReplayMonitor:
         return {**rates, "samples_per_insert": samples / inserts} if inserts else rates
 
     def close(self) -> None:
-        """Close the sinks."""
+        """Close the sinks.
+
+        Examples:
+            >>> import os
+            >>> from mindspore_replay import JSONLinesSink, ReplayBuffer, ReplayMonitor
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> ReplayMonitor(buffer, JSONLinesSink(os.devnull)).close()
+        """
         for sink in self._sinks:
             sink.close()
 

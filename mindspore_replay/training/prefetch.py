@@ -112,6 +112,13 @@ class Prefetch:
             Exception: Any error of ``buffer.sample``; one in the thread keeps its traceback. The next call starts
                 again. After a RuntimeError in the thread, for example for too few rows, the call draws once more
                 itself, and raises only the error of that.
+
+        Examples:
+            >>> from mindspore_replay import Prefetch, ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> with Prefetch(buffer.insert([[10, 11, 12]])) as batches:
+            ...     print(*batches.sample())
+            [11 12]
         """
         with self._lock:
             if self._closed:
@@ -182,13 +189,29 @@ class Prefetch:
 
         Returns:
             PrefetchStatistics: Batches, seconds spent drawing, waited and hidden, and the share hidden.
+
+        Examples:
+            >>> from mindspore_replay import Prefetch, ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> with Prefetch(buffer.insert([[10, 11, 12]])) as batches:
+            ...     _ = batches.sample()
+            ...     print(batches.statistics().batches)
+            1
         """
         with self._lock:
             share = self._hidden / self._sampling if self._sampling else 0.0
             return PrefetchStatistics(self._batches, self._sampling, self._waited, self._hidden, share)
 
     def close(self) -> None:
-        """Wait for the thread and end it; undelivered batches are dropped. A second call does nothing."""
+        """Wait for the thread and end it; undelivered batches are dropped. A second call does nothing.
+
+        Examples:
+            >>> from mindspore_replay import Prefetch, ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> batches = Prefetch(buffer.insert([[10, 11, 12]]))
+            >>> _ = batches.sample()
+            >>> batches.close()
+        """
         self._closing.set()
         with self._lock:
             self._closed = True

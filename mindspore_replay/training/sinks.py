@@ -38,6 +38,16 @@ class TensorBoardSink:
 
     Raises:
         ImportError: If tensorboardX is not installed.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from mindspore_replay import TensorBoardSink
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> sink = TensorBoardSink(folder)
+        >>> sink.write(100, {"size": 64}, {})
+        >>> sink.close()
+        >>> print(len(list(folder.glob("events.out.tfevents.*"))))
+        1
     """
 
     def __init__(self, folder: str | os.PathLike[str], prefix: str = "replay/") -> None:
@@ -81,6 +91,16 @@ class JSONLinesSink:
 
     Args:
         path (Union[str, os.PathLike]): The file; existing lines are kept.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from mindspore_replay import JSONLinesSink
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "replay.jsonl"
+        >>> sink = JSONLinesSink(path)
+        >>> sink.write(100, {"size": 64, "inserted": 100}, {})
+        >>> sink.close()
+        >>> print(path.read_text(), end="")
+        {"step": 100, "size": 64, "inserted": 100}
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -106,6 +126,16 @@ class TerminalSink:
 
     Raises:
         ImportError: If rich is not installed.
+
+    Examples:
+        >>> import io
+        >>> from mindspore_replay import TerminalSink
+        >>> file = io.StringIO()  # in place of the terminal
+        >>> sink = TerminalSink(file)
+        >>> sink.write(100, {"size": 64}, {})
+        >>> sink.close()
+        >>> print("size" in file.getvalue(), "step 100" in file.getvalue())
+        True True
     """
 
     def __init__(self, file: TextIO | None = None) -> None:

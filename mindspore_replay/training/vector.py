@@ -106,6 +106,12 @@ class VectorRows:
         """Forget which environments were done. Call it after each ``envs.reset()`` of all environments.
 
         Episodes that such a reset cuts short must have been ended in the buffer: see `docs/vector.md`.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer, VectorRows
+            >>> buffer = ReplayBuffer(1, 8, [()], ["float32"], names=["observation"], num_envs=2)
+            >>> rows = VectorRows(buffer, "NEXT_STEP")
+            >>> rows.reset()  # after envs.reset()
         """
         self._was_done = np.zeros(self.num_envs, np.bool_)
 
@@ -134,6 +140,18 @@ class VectorRows:
         Raises:
             TypeError: If values cannot be cast to their columns' dtypes, a flag is not bool, or `info` is no dict.
             ValueError: If columns are missing or unknown, a leading axis is not ``E``, or the mode is wrong.
+
+        Examples:
+            >>> import numpy as np
+            >>> from mindspore_replay import NStep, ReplayBuffer, VectorRows
+            >>> names = ["observation", "action", "reward", "terminated"]
+            >>> types, views = ["float32", "int32", "float32", "bool"], [NStep(1, 0.9)]
+            >>> buffer = ReplayBuffer(2, 8, [()] * 4, types, names=names, num_envs=2, views=views)
+            >>> rows, no = VectorRows(buffer, "NEXT_STEP"), np.zeros(2, bool)
+            >>> now, action, following = np.array([1.0, 2.0]), np.array([0, 1]), np.array([2.0, 3.0])
+            >>> exp, flags = rows.step(now, action, following, np.ones(2), terminated=no, truncated=no, info={})
+            >>> print(exp["observation"], flags["end"], buffer.insert(exp, **flags).size())
+            [1. 2.] [False False] 2
         """
         ended = self._flag("terminated", terminated)
         done = ended | self._flag("truncated", truncated)

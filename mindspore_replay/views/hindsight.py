@@ -40,6 +40,19 @@ class HindsightRelabel(Shown):
 
     Reference:
         Andrychowicz et al. 2017, "Hindsight experience replay", https://arxiv.org/abs/1707.01495, section 4.5.
+
+    Examples:
+        >>> from mindspore import ops
+        >>> from mindspore_replay import HindsightRelabel, ReplayBuffer
+        >>> names, types = ["achieved_goal", "desired_goal", "reward"], ["float32"] * 3
+        >>> view = HindsightRelabel("final", ratio=1.0, reward_fn=ops.sub)  # the reward is achieved - goal
+        >>> buffer = ReplayBuffer(3, 8, [(), (), ()], types, names=names, views=[view], replace=False, seed=0)
+        >>> buffer = buffer.insert([[1.0, 2.0, 3.0], [9.0, 9.0, 9.0], [-8.0, -7.0, -6.0]], end=[False, False, True])
+        >>> for column in buffer.sample():
+        ...     print(column)
+        [2. 3. 1.]
+        [3. 3. 3.]
+        [-1.  0. -2.]
     """
 
     def __init__(

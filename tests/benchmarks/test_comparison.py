@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ sys.path.insert(0, str(BENCHMARKS))
 from comparison import rounds as rounds_module  # noqa: E402
 from comparison.cases import CARTPOLE, CASES, Case, batch_of, chunks_of, single_rows  # noqa: E402
 from comparison.environments import PEERS, Installation  # noqa: E402
+from comparison.figures import best_peer, ratio, shown  # noqa: E402
 from comparison.peers.numpy_ring import Ring  # noqa: E402
-from comparison.report import MARK, Report, best_peer, markdown, ratio, shown  # noqa: E402
+from comparison.report import FIGURE, MARK, SUMMARY, SUMMARY_END, Report, markdown  # noqa: E402
 from comparison.rounds import Result, Runner  # noqa: E402
+from comparison.summary import aims, bars  # noqa: E402
 
 
 def test_every_peer_and_case_is_there():
@@ -182,14 +185,41 @@ def test_a_report_names_who_is_missing(tmp_path: Path):
     assert json.loads((tmp_path / "comparison.json").read_text())["cases"]["insert_1"]["cpprb"]["values"] == [4e-6] * 3
     assert (tmp_path / "comparison.png").stat().st_size > 1000
     page = tmp_path / "page.md"
-    page.write_text(f"# Head\n{MARK}\nold")
-    report.put_into(page)
-    assert page.read_text() == f"# Head\n{MARK}\n\n{markdown(report.data)}"
-    assert (tmp_path / "images" / "comparison.png").exists()
-    page.write_text("no mark")
-    with pytest.raises(ValueError, match="must have the line"):
+    page.write_text(f"# Head\n{SUMMARY}\nold\n{SUMMARY_END}\ntext\n{MARK}\nold")
+    for _ in range(2):
         report.put_into(page)
-    assert page.read_text() == "no mark"
+        head = f"# Head\n{SUMMARY}\n\n{aims(report.data)}\n\n{FIGURE}\n\n{SUMMARY_END}\ntext\n"
+        assert page.read_text() == f"{head}{MARK}\n\n{markdown(report.data)}"
+    assert (tmp_path / "images" / "comparison.png").exists()
+    page.write_text(without := f"{SUMMARY}\n{SUMMARY_END}\n")
+    with pytest.raises(ValueError, match=f"must have a line {MARK}"):
+        report.put_into(page)
+    assert page.read_text() == without
+
+
+def test_aims_hold_from_their_factor_on():
+    results = {
+        "mindspore_replay": Result([2e-6]),
+        "cpprb": Result([3e-6]),
+        "torchrl": Result([2.4e-6]),
+        "limit": Result([1e-6]),
+    }
+    named = {
+        name: {who: asdict(result) for who, result in results.items()} for name in ("sample_64", "sequences", "save")
+    }
+    text = aims({"cases": named})
+    assert "| sample 64 CartPole transitions | 1.2 | 1.2 | 2 us | torchrl: 2.4 us | yes |" in text
+    assert "| sample 32 sequences of 80 steps | 1.5 | 1.2 | 2 us | torchrl: 2.4 us | no |" in text
+    assert "| save 1 GB | 1 | 0.5 | 2 us | the limit: 1 us | no |" in text
+    assert "Atari" not in text
+    del named["save"]["limit"]
+    assert "| save 1 GB | 1 | not measured | | limit | |" in aims({"cases": named})
+
+
+def test_a_panel_has_this_project_and_the_fastest_peers():
+    results = results_of(**{f"peer_{i}": 1.0 + i for i in range(8)}, limit=0.1) | {"mindspore_replay": Result([7.0])}
+    assert bars(results) == ["peer 0", "peer 1", "peer 2", "mindspore_replay", "peer 3", "peer 4"]
+    assert bars(results | {"mindspore_replay": Result([100.0])})[-1] == "mindspore_replay"
 
 
 def test_the_command_compares_this_project_with_a_ring(tmp_path: Path):

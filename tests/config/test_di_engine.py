@@ -22,7 +22,7 @@ from mindspore_replay import (
 )
 from mindspore_replay.config import di_engine
 
-PAGE = ROOT / "docs" / "di_engine.md"
+PAGE = ROOT / "docs" / "coming_from" / "di_engine.md"
 COLUMNS = {"data_shape": [()], "data_type": ["int32"], "seed": 0}
 ONE = COLUMNS | {"replay_buffer_size": 8}
 PPG = {

@@ -1,5 +1,6 @@
 """Sharded buffers hold rows in several processes and draw them like one buffer."""
 
+import importlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from clusters import WIDTH, Writing, assert_distribution, config, fill, numbers_of, rows, wait_until
+from docstrings import examples, run
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import (
@@ -634,3 +636,9 @@ def test_threads_may_sample_and_insert_side_by_side():
             assert not thread.is_alive()
         assert not errors
         assert int(replay.size()) == 80
+
+
+@pytest.mark.parametrize("name", ["sharded", "writer"])
+def test_examples_in_docstrings(cluster: Any, name: str):
+    (test,) = examples(importlib.import_module(f"mindspore_replay.distributed.{name}"))
+    assert run(test) == ""

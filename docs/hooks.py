@@ -1,0 +1,92 @@
+"""Puts pages that lie outside of docs/ into the site, and lets links between them and the pages of docs/ lead there."""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+#: Pages of the site, and the files that they are made of.
+OUTSIDE = {
+    "index.md": "README.md",
+    "index_cn.md": "README_CN.md",
+    "gallery.md": "examples/README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
+#: A block of code, which stays as it is; or a link or an image: its text, its target, an anchor.
+LINK = re.compile(
+    r"^```.*?^```|(!?)\[((?:[^][]|\[[^]]*\])*)\]\((?!https?:|mailto:|#)([^)#]+)(#[^)]*)?\)", re.DOTALL | re.MULTILINE
+)
+
+
+def adapted(text: str, source: str, page: str) -> str:
+    """Return a page's text in which links lead to other pages of the site.
+
+    Args:
+        text (str): The text of the file.
+        source (str): The file's path in the project.
+        page (str): The page's path in the site.
+
+    Returns:
+        str: The text; a link to a file that is no page is plain text.
+    """
+    pages = {path: name for name, path in OUTSIDE.items()}
+
+    def replace(match: re.Match[str]) -> str:
+        image, words, target, anchor = match.groups(default="")
+        if not target:
+            return match[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        inside = pages.get(path, path.removeprefix("docs/") if path.startswith("docs/") else None)
+        if inside is None:
+            return words
+        return f"{image}[{words}]({posixpath.relpath(inside, posixpath.dirname(page) or '.')}{anchor})"
+
+    return LINK.sub(replace, text)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages from outside; mkdocs calls this."""
+    from mkdocs.structure.files import File
+
+    for page, source in OUTSIDE.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Adapt the links of a page; mkdocs calls this."""
+    name = page.file.src_uri
+    return adapted(markdown, OUTSIDE.get(name, f"docs/{name}"), name)
+
+
+def on_post_build(config: Any) -> None:
+    """Take other hosts out of the theme's scripts, and refuse a site that loads from one; mkdocs calls this.
+
+    The scripts would load a library for diagrams, and a stopgap for old browsers.
+
+    Raises:
+        ValueError: If a page, style or script loads something from elsewhere.
+    """
+    folder = Path(config["site_dir"])
+    for script in folder.rglob("*.js"):
+        text = script.read_text(encoding="utf-8")
+        script.write_text(re.sub(r"https://unpkg\.com/[^\"]*", "", text), encoding="utf-8")
+    for path in folder.rglob("*"):
+        if path.suffix in FOREIGN and (found := foreign(path.read_text(encoding="utf-8"), path.suffix)):
+            raise ValueError(f"{path} must load nothing from elsewhere, but got {found[0]}.")
+
+
+#: Things that a browser loads from another host, by the kind of file.
+FOREIGN = {
+    ".html": r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>",
+    ".css": r"@import[^;]*//[^;]*|url\([\"']?(?:https?:)?//[^)]*\)",
+    ".js": r"https?://(?:unpkg|cdn|fonts)[^\"']*",
+}
+
+
+def foreign(text: str, suffix: str) -> list[str]:
+    """Return what a file would load from another host."""
+    return re.findall(FOREIGN[suffix], text)

@@ -1,0 +1,134 @@
+"""The reference in docs/api: every public name has an entry, and every entry an example that is run."""
+
+import importlib
+import inspect
+import re
+import runpy
+from typing import Any, NamedTuple
+
+import pytest
+from docstrings import examples
+from places import ROOT
+
+from mindspore_replay import Buffer
+
+PAGES = sorted((ROOT / "docs" / "api").glob("*.md"))
+DIRECTIVE = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)
+MODULES = ("mindspore_replay", *(f"mindspore_replay.{name}" for name in ("compat", "datasets", "distributed", "store")))
+
+#: Public in Python, for the rest of the package and not for users.
+INNER = {
+    "add_flags", "alone", "apply_to", "begin_replacing", "check_sizes", "check_state", "checked_state", "collected",
+    "count_inserted", "deaths", "extend_repr", "full_sample", "has_room", "landed", "last_saved", "lets_sample",
+    "limiter", "move_to", "on_their_way", "parameters_and_names", "runs_graphs", "sampling_unless", "send", "signals",
+    "snapshot", "state_parameters", "take_over", "timeouts", "turn_to_sample", "closed",
+}  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """A directive: its object, by where it is imported from, and the members that are shown."""
+
+    path: str
+    members: tuple[str, ...]
+
+    @property
+    def object(self) -> Any:
+        module, _, name = self.path.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+def entries() -> list[Entry]:
+    found = []
+    for path in PAGES:
+        for name, options in DIRECTIVE.findall(path.read_text(encoding="utf-8")):
+            members = re.search(r"members: \[(.*)\]|^ +members:\n((?: +- \w+\n)*)", options, re.MULTILINE)
+            found.append(Entry(name, tuple(re.findall(r"\w+", "".join(members.groups(default="")) if members else ""))))
+    return found
+
+
+ENTRIES = entries()
+CLASSES = [entry for entry in ENTRIES if inspect.isclass(entry.object)]
+
+
+def text_of(member: Any) -> str:
+    return (inspect.getdoc(member) or "") if member is not None else ""
+
+
+def has_example(shown: type, name: str) -> bool:
+    """Return True if a method has an example: its own, in that of its class, or that of a buffer's method."""
+    member, same = inspect.getattr_static(shown, name), inspect.getattr_static(Buffer, name, None)
+    called = re.search(rf"(?:>>>|\.\.\.) .*\.{name}\b", text_of(shown))
+    return bool(called) or any(">>>" in text_of(one) for one in (member, getattr(member, "__func__", None), same))
+
+
+def test_every_public_name_has_one_entry():
+    public = [f"{module}.{name}" for module in MODULES for name in importlib.import_module(module).__all__]
+    paths = [entry.path for entry in ENTRIES]
+    assert len(set(paths)) == len(paths)
+    assert set(public) - {"mindspore_replay.__version__"} - set(paths) == set()
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.path)
+def test_an_entry_has_an_example_that_is_run(entry: Entry):
+    found = {test.name for test in examples(importlib.import_module(entry.object.__module__))}
+    assert f"{entry.object.__module__}.{entry.object.__qualname__}" in found
+
+
+@pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.path)
+def test_members_exist_and_have_examples(entry: Entry):
+    assert [name for name in entry.members if not has_example(entry.object, name)] == []
+
+
+@pytest.mark.parametrize("entry", [one for one in CLASSES if one.members], ids=lambda entry: entry.path)
+def test_no_method_is_left_out(entry: Entry):
+    own = {
+        name
+        for base in entry.object.__mro__
+        if base.__module__.startswith("mindspore_replay")
+        for name in vars(base)
+        if not name.startswith("_")
+    }
+    of_buffer = next(one for one in CLASSES if one.object is Buffer).members if issubclass(entry.object, Buffer) else ()
+    assert own - set(entry.members) - set(of_buffer) - INNER == set()
+
+
+def test_a_method_without_an_example_is_found():
+    class Bare:
+        """A class.
+
+        >>> Bare().shown()
+        """
+
+        def shown(self) -> None: ...
+
+        def hidden(self) -> None: ...
+
+        def reset(self) -> None:
+            """As that of a buffer."""
+
+    assert [name for name in ("shown", "hidden", "reset") if not has_example(Bare, name)] == ["hidden"]
+
+
+def test_the_index_leads_to_each_page():
+    index = (ROOT / "docs" / "api" / "index.md").read_text(encoding="utf-8")
+    named = {
+        page: set(re.findall(r"`(\w+)`", names))
+        for page, names in re.findall(r"\((\w+\.md)\) \| (.*) \|$", index, re.M)
+    }
+    shown = {
+        path.name: {name.rpartition(".")[2] for name, _ in DIRECTIVE.findall(path.read_text(encoding="utf-8"))}
+        for path in PAGES
+        if path.stem != "index"
+    }
+    assert named.keys() == shown.keys()
+    assert {page: names - shown[page] for page, names in named.items() if names - shown[page]} == {}
+
+
+def test_formulas_become_mathml():
+    adapted = runpy.run_path(str(ROOT / "docs" / "formulas.py"))["with_formulas"]
+    text = "A view.\n\n.. math:: P(i) = \\frac{w_i}\n    {2}\n\nHere :math:`w_i` is `w`."
+    for part in ("<mfrac>", "<span><math", "</math>\n\nHere <span>", "</span> is `w`."):
+        assert part in adapted(text)
+    assert "frac{" not in adapted(text)
+    for entry in ENTRIES:
+        assert ":math:`" not in adapted(text_of(entry.object))

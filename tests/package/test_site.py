@@ -1,0 +1,60 @@
+"""The site's pages from outside of docs/, and their links."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+
+
+def test_links_lead_to_pages_of_the_site():
+    adapted = hooks["adapted"]
+    text = "[a](docs/ray.md#cost) ![b [1]](docs/images/where.svg) [c](CHANGELOG.md) [d](LICENSE) "
+    there = "[a](ray.md#cost) ![b [1]](images/where.svg) [c](changelog.md) d "
+    elsewhere = "[e](https://x.org/a.md) [f](#g)"
+    assert adapted(text + elsewhere, "README.md", "index.md") == there + elsewhere
+    assert adapted("[a](../docs/ray.md) [b](dqn.py)", "examples/README.md", "gallery.md") == "[a](ray.md) b"
+    assert (
+        adapted("[a](../ray.md) [b](../../README.md)", "docs/api/x.md", "api/x.md") == "[a](../ray.md) [b](../index.md)"
+    )
+    code = "```python\nx[0](y)\n```"
+    assert adapted(code, "docs/ray.md", "ray.md") == code
+
+
+def test_pages_from_outside_are_there():
+    assert {path for path in hooks["OUTSIDE"].values() if not (ROOT / path).is_file()} == set()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".html", '<link rel="stylesheet" href="https://fonts.googleapis.com/css">'),
+        (".html", "<script src=//cdn.jsdelivr.net/x.js></script>"),
+        (".css", "@font-face { src: url(https://fonts.gstatic.com/x.woff2) }"),
+        (".css", '@import "https://fonts.googleapis.com/css";'),
+        (".js", 'load("https://cdn.jsdelivr.net/npm/mermaid")'),
+    ],
+)
+def test_a_site_that_loads_from_elsewhere_is_refused(suffix: str, text: str, tmp_path: Path):
+    page = tmp_path / f"page{suffix}"
+    page.write_text("nothing")
+    hooks["on_post_build"]({"site_dir": str(tmp_path)})
+    page.write_text(text)
+    with pytest.raises(ValueError, match="must load nothing from elsewhere"):
+        hooks["on_post_build"]({"site_dir": str(tmp_path)})
+
+
+def test_the_theme_s_scripts_load_nothing(tmp_path: Path):
+    script = tmp_path / "bundle.js"
+    script.write_text('load("https://unpkg.com/mermaid@11/dist/mermaid.min.js")')
+    hooks["on_post_build"]({"site_dir": str(tmp_path)})
+    assert script.read_text() == 'load("")'
+
+
+def test_the_menu_has_every_page():
+    menu = set(re.findall(r"([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert menu == pages | set(hooks["OUTSIDE"])
