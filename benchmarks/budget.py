@@ -54,8 +54,8 @@ def checked(command: Sequence[str | Path], **options: Any) -> str:
 def build(folder: Path) -> Path:
     """Build the CPU's kernels with setup.py's flags, and the program that calls them. Return the library's path."""
     setup = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext"]
-    no_cuda = {**os.environ, "CUDACXX": "/bin/false"}
-    checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env=no_cuda)
+    others = {"CC": "/bin/false", "CUDACXX": "/bin/false"}  # are left out
+    checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env={**os.environ, **others})
     library = folder / "mindspore_replay" / "_kernels.so"
     if not library.exists():
         sys.exit(f"the kernels were not built: {library.with_suffix('.txt').read_text(encoding='utf-8')}")

@@ -1,11 +1,6 @@
-// Tests of the headers and the kernels, without Python or MindSpore. Meant for the address and undefined-behaviour
-// sanitizers: every array is exactly as large as the arguments say. With MINDSPORE_REPLAY_ON_CUDA it tests the GPU
-// kernels: this and csrc/*.cu are compiled and linked by nvcc, or by g++ with emulated_cuda.h.
-#ifndef MINDSPORE_REPLAY_ON_CUDA
-#include "cpu/kernels.cc"
-#include "cpu/sample_kernels.cc"
-#endif
-
+// Tests of the headers and the kernels, without Python or MindSpore; linked with the kernels, or their library. Meant for
+// the address and undefined-behaviour sanitizers: every array is exactly as large as the arguments say. With
+// `--draws` it prints what the kernels draw instead.
 #include <algorithm>
 #include <cstdio>
 #include <thread>
@@ -13,6 +8,8 @@
 #include "call.h"
 #include "check.h"
 #include "core/random.h"
+#include "draws.h"
+#include "operators.h"
 #include "test_row_state.h"
 #include "test_operators.h"
 #include "test_overlaps.h"
@@ -25,32 +22,12 @@
 #include "test_sum_tree.h"
 #endif
 
-extern "C" {
-KernelFunction replay_insert, replay_read, replay_sample, replay_update_priorities, replay_delete, replay_advance;
-KernelFunction replay_info, replay_end_episodes, replay_reset, replay_sums, replay_summary, replay_sample_groups;
-#ifdef MINDSPORE_REPLAY_ON_CUDA
-KernelFunction replay_update;
-#endif
-}
+#define DECLARE(name) extern "C" KernelFunction replay_##name;
+ALL_OPERATORS(DECLARE)
 
 Kernel KernelOf(const std::string &name) {
-  static const std::map<std::string, Kernel> kernels = {
-      {"insert", replay_insert},
-      {"read", replay_read},
-      {"sample", replay_sample},
-      {"update_priorities", replay_update_priorities},
-      {"delete", replay_delete},
-      {"advance", replay_advance},
-      {"info", replay_info},
-      {"end_episodes", replay_end_episodes},
-      {"reset", replay_reset},
-      {"sums", replay_sums},
-      {"summary", replay_summary},
-      {"sample_groups", replay_sample_groups},
-#ifdef MINDSPORE_REPLAY_ON_CUDA
-      {"update", replay_update},
-#endif
-  };
+#define WITH_NAME(name) {#name, replay_##name},
+  static const std::map<std::string, Kernel> kernels = {ALL_OPERATORS(WITH_NAME)};
   const auto found = kernels.find(name);
   return found == kernels.end() ? nullptr : found->second;
 }
@@ -338,7 +315,11 @@ void TestThreads() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char **argv) {
+  if (argc == 2 && std::string(argv[1]) == "--draws") {
+    draws::PrintDraws();
+    return 0;
+  }
 #ifndef MINDSPORE_REPLAY_ON_CUDA
   TestHeaders();
   TestSumTree();

@@ -10,6 +10,18 @@
 #include "check.h"
 #include "shared.h"
 
+extern "C" {
+KernelFunction replay_update;
+int replay_share(void *journal, int64_t writer, int alone, int beyond_memory, int nparam, void **params, int *ndims,
+                 int64_t **shapes, const char **dtypes);
+int replay_hold(const void *head);
+void replay_let_go(const void *head);
+void replay_replace(const void *head);
+void replay_unshare(const void *head);
+void replay_wait(const uint32_t *number, uint32_t seen, int64_t nanoseconds);
+void replay_wake(uint32_t *number);
+}
+
 namespace {
 
 // A weighted ring of four rows, 5 to 8, with priorities 1 to 4 as weights, and an undo row.
