@@ -8,7 +8,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
+from ..store.library import FAILURES, TOO_FEW_ROWS
 from ..store.windows import WindowRule
+from .checks import blank, check
 from .in_place import InPlace
 from .primitives import concat, gather, range_of, searchsorted, zeros_like
 from .random import AnyBits, Below, Shuffle
@@ -37,7 +39,7 @@ class CompositeSampleGroups:
         self.largest = Tensor(np.iinfo(np.int64).max, ms.int64)
         self.end = Tensor(capacity**2, ms.int64)
         self.zeros = tuple(Tensor(np.zeros((), dtype)) for dtype in columns.numpy_types)
-        self.check = ops.Assert()
+        self.check, self.blank = check("sample_groups", FAILURES[TOO_FEW_ROWS]), blank()
 
     def slot_of(self, row):
         """Return the slots of logical rows."""
@@ -94,4 +96,4 @@ class CompositeSampleGroups:
             inside = ops.reshape(mask, (groups, size, *self.ones[i]))
             outputs = (*outputs, ops.select(inside, batch[i], self.zeros[i]))
         ops.assign(random_state, ops.select(ok, after, random_state))  # a failed check does not stop what follows it
-        return outputs
+        return outputs if self.blank is None else self.blank(outputs, ok)

@@ -9,7 +9,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.library import FAILURES, TOO_LONG
 from ..store.windows import DELETED, END, FINAL, WindowRule
+from .checks import check
 from .in_place import InPlace
 from .primitives import column, columns, concat, gather, range_of, zeros_like
 from .ring import newest
@@ -69,7 +71,7 @@ class NextSteps:
         self.newest = Tensor(np.arange(rule.streams) - rule.streams, ms.int64)
         self.none = Tensor(np.full((1, rule.streams), -1), ms.int64)
         self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
-        self.check = ops.Assert()
+        self.check = check("insert", FAILURES[TOO_LONG])
 
     def __call__(self, ends):
         """Return the steps, and whether no episode becomes too long; ``None`` if there is no limit."""
