@@ -236,8 +236,14 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         rows = index + ops.cast(source, ms.int64) * self.sample_size
         picked = (source,)
         for column in result:
-            picked = (*picked, ops.gather(column, rows, 0))
+            picked = (*picked, self._picked(column, rows))
         return picked
+
+    def _picked(self, column, rows):
+        """Return these rows of a column; MindSpore's page says that `gather` takes no bool."""
+        if column.dtype == ms.bool_:
+            return ops.cast(ops.gather(ops.cast(column, ms.uint8), rows, 0), ms.bool_)
+        return ops.gather(column, rows, 0)
 
     def _sample_graph(self, *, as_dict=False, with_indices=False):
         if as_dict:

@@ -36,6 +36,7 @@ class CompositeSampleGroups:
         self.gather = Gather(columns)
         self.steps, self.weights = InPlace((), np.int64), InPlace((), np.float64)
         self.ones = tuple((1,) * len(shape) for shape in columns.shapes)
+        self.first = Tensor([1], ms.int64)
         self.largest = Tensor(np.iinfo(np.int64).max, ms.int64)
         self.end = Tensor(capacity**2, ms.int64)
         self.zeros = tuple(Tensor(np.zeros((), dtype)) for dtype in columns.numpy_types)
@@ -55,7 +56,7 @@ class CompositeSampleGroups:
         values = ops.cast(self.gather(self.state.columns, slots)[key], ms.int64)
         values = ops.select(drawable, values, self.largest)
         order = ops.sort(values)[0]
-        new = ops.cast(concat((values[:1] == values[:1], order[1:] != order[:-1])), ms.int64)
+        new = concat((self.first, ops.cast(order[1:] != order[:-1], ms.int64)))
         group = gather(ops.cumsum(new, 0) - 1, searchsorted(order, values), 0)
         return ops.sort(ops.select(drawable, group * self.capacity + rows, self.end + rows))[0]
 

@@ -44,10 +44,11 @@ class RingWrite:
 
     def write(self, columns, slots, rows):
         """Write the newest rows to these slots."""
+        places = ops.cast(slots, ms.int32)
         single = ops.rank(rows[0]) == self.rank
         for i in range(len(columns)):
             batch = ops.expand_dims(rows[i], 0) if single else newest(rows[i], slots.shape[0])
-            ops.scatter_update(columns[i], slots, ops.cast(batch, columns[i].dtype))
+            ops.scatter_update(columns[i], places, ops.cast(batch, columns[i].dtype))
 
     def move(self, head, count, serials, n):
         """Advance the cursors by n rows."""
