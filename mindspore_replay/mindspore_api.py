@@ -207,3 +207,37 @@ def context_parameter(key: str) -> Any:
     """Return MindSpore's number of a key of `set_context`; ``None`` if not found."""
     parameter = _look_up(f"mindspore.context:ms_ctx_param.{key}")
     return None if parameter is _NOTHING else parameter
+
+
+# ---- What a new MindSpore has moved ----
+
+
+def moved() -> list[str]:
+    """Return a line for each private name that is gone; an import fails for those that it looks up.
+
+    Returns:
+        list[str]: Lines such as ``mindspore_api.SET_CELL: mindspore.nn.Cell._set_attr_for_cell is gone``.
+    """
+    parser = find_parser()
+    in_parser = parser.__name__ if parser else "mindspore.graph._parse"
+    contexts = jit_contexts.__name__
+    tracer = contexts.replace("jit_context", "jit_trace")
+    places = {
+        "EXPAND_STATEMENT": [f"{in_parser}:{EXPAND_STATEMENT}"],
+        "PLAIN_TARGET": [f"{in_parser}:{PLAIN_TARGET}"],
+        "IN_PLACE_TARGET": [f"{in_parser}:{IN_PLACE_TARGET}"] * adds_in_place(),
+        "adds_in_place": [f"{in_parser}.compile_config:JIT_ENABLE_AUGASSIGN_INPLACE"],
+        "jit_contexts": [f"{contexts}:{name}" for name in ("_jit_context", "jit_context", "set_jit_context")],
+        "refuse_trace": [f"{tracer}:{name}" for name in ("_jit_trace_end", "_trace_compile_cache")],
+        "global_seeds": [f"{_seeds.__name__}:{name}" for name in ("_GLOBAL_SEED", "_KERNEL_SEED")],
+        "INNER_OPERATORS": [INNER_OPERATORS],
+        "SET_CELL": [f"mindspore.nn:Cell.{SET_CELL}"],
+        "CONTEXT_SETTERS": [CONTEXT_SETTERS.replace("context.", "context:", 1)],
+        "context_parameter": ["mindspore.context:ms_ctx_param.enable_graph_kernel"],
+    }
+    return [
+        f"mindspore_api.{name}: {place.replace(':', '.')} is gone in MindSpore {ms.__version__}"
+        for name, needed in places.items()
+        for place in needed
+        if _look_up(place) is _NOTHING
+    ]

@@ -70,7 +70,7 @@ ALPHA, BETA = 0.6, 0.4  # of prioritized replay
 MILLION = 1 << 20
 
 #: The DQN of the case ``dqn``: the same for every peer. The loss is Huber's, the optimizer Adam; each environment step
-#: is followed by one update, or `burst_steps` of them by `burst_updates`; the target is copied every `target_every` steps.
+#: is followed by one update, or `burst_steps` of them by `burst_updates`. The target is copied every `target_every` steps.
 DQN = {
     "hidden": [64, 64],
     "learning_rate": 1e-3,
@@ -171,7 +171,7 @@ CASES: tuple[Case, ...] = (
     *_capacities(),
     Case("empty_call", "a call of a compiled function that does nothing", "empty_call"),
     Case("dqn", "environment steps a second of a DQN on CartPole-v1", "dqn", CARTPOLE, 50_000, 64, unit="steps/s"),
-    Case("dqn_bursts", "the same DQN, 128 updates after each 256 steps", "dqn_bursts", CARTPOLE, 50_000, 64, unit="steps/s"),
+    Case("dqn_bursts", "the same, 128 updates after 256 steps", "dqn_bursts", CARTPOLE, 50_000, 64, unit="steps/s"),
 )  # fmt: skip
 
 

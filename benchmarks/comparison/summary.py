@@ -31,18 +31,25 @@ class Aim:
 
 AIMS = (
     Aim("insert_1", 2),
+    Aim("insert_1", 1, "numpy ring"),
     Aim("insert_64", 2),
     Aim("insert_million", 2),
     Aim("sample_64", 1.2),
-    Aim("prioritized_update", 2.5),
+    Aim("prioritized_update", 2.7),
     Aim("prioritized_update_compiled", 2.5),
     Aim("atari_256", 1),
     Aim("atari_256", 0.7, LIMIT),
     Aim("sequences", 1.5),
+    Aim("n_step", 1, "numpy ring"),
+    Aim("files_insert", 1),
+    Aim("files_sample", 1),
     Aim("frames_bytes", 1),
+    Aim("save", 1),
     Aim("save", 1, LIMIT),
+    Aim("load", 1),
     Aim("load", 1, LIMIT),
-    Aim("dqn", 1.2),
+    Aim("dqn", 1.5),
+    Aim("dqn_bursts", 1.5),
 )
 
 EXPLANATION = (

@@ -8,6 +8,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from ..ops import native
+from ..ops.checks import raise_earlier_failure
 from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
 from ..ops.primitives import item
@@ -29,7 +30,7 @@ def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any
     graph = ms.jit(body)
 
     def call(*tensors: Any) -> Any:
-        native.raise_earlier_failure()
+        raise_earlier_failure()
         result = graph(*tensors)
         if waits:
             wait_for_work()
@@ -145,7 +146,7 @@ class CompiledCalls(nn.Cell):
     def count(self) -> int:
         """Return the number of rows stored."""
         count = int(self._parameters["count"].asnumpy())  # on a device this waits for work in flight
-        native.raise_earlier_failure()
+        raise_earlier_failure()
         return count
 
     def usual_bounds(self) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from ..columns import numpy_type
+from ..ops.checks import check
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_size, one_int
 from .base import Buffer
@@ -104,14 +105,14 @@ class ElasticReplayBuffer(Buffer):
             storage=storage,
             backend=backend,
         )
-        self._assert = ops.Assert()
+        self._check = check("set_window", "the window is outside its range")
 
     def _set_window_graph(self, window):
         if isinstance(window, Tensor):
             self._check_window_tensor(window.dtype, window.shape)
             given = ops.reshape(ops.cast(window, ms.int64), (1,))
             ok = ops.logical_and(given >= self.sample_size, given <= self.capacity)
-            self._assert(ok, (given,))
+            self._check(ok, (given,))
             ops.assign(self.window, ops.select(ok, given, self.window))
         else:
             self._check_window(window)

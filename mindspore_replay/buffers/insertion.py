@@ -37,7 +37,10 @@ class Insertion(Arguments):
         if not self.has_handles:
             raise RuntimeError("For 'insert', 'with_indices' needs a buffer made with weighted=True or a limit.")
         first = ops.reshape(first, ())
-        return first if single else first + ops.arange(n)
+        if single:
+            return first
+        handles = first + ops.arange(n)
+        return ops.select(first < 0, first, handles) if self._graph.goes_on else handles
 
     @graph_body(_insert_graph)
     def insert(

@@ -12,6 +12,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from ..arguments import KeepsArguments
 from ..columns import numpy_type
 from ..locks import hold_locks
+from ..ops.checks import check
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
 from ..store.checks import check_bool, check_seed, check_size
@@ -132,7 +133,8 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         self._asks = tuple(schema.has_handles and not schema.always_handles for schema in schemas)
         self._zero = Tensor(0, ms.int32)
         self._dead = Tensor(-1, ms.int64)
-        self._assert = ops.Assert()
+        self._check_source = check("update", "there is no such source")
+        self._check_given = check("set_ratios", "a ratio is outside its range")
         self._draw_now = ms.jit(self._draw)
         if self.adjustable:
             self._pick = PickRows(self.sample_size, len(self.sources))
@@ -250,8 +252,14 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         rows = index + ops.cast(source, ms.int64) * self.sample_size
         picked = (source,)
         for column in result:
-            picked = (*picked, ops.gather(column, rows, 0))
+            picked = (*picked, self._picked(column, rows))
         return picked
+
+    def _picked(self, column, rows):
+        """Return these rows of a column; MindSpore's page says that `gather` takes no bool."""
+        if column.dtype == ms.bool_:
+            return ops.cast(ops.gather(ops.cast(column, ms.uint8), rows, 0), ms.bool_)
+        return ops.gather(column, rows, 0)
 
     def _sample_graph(self, *, as_dict=False, with_indices=False):
         if as_dict:
@@ -451,7 +459,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
     def _known_sources(self, source, indices):
         self._check_update(source.dtype, source.shape, indices.dtype, indices.shape)
         ok = ops.all(ops.logical_and(source >= 0, source < len(self._twins)))
-        self._assert(ok, (source,))
+        self._check_source(ok, (source,))
         return ok
 
     @compile_time
@@ -494,7 +502,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             given = ops.cast(ratios, ms.float64)
             in_range = ops.logical_and(given >= SMALLEST_RATIO, given <= LARGEST_RATIO)
             ok = ops.logical_and(ops.all(ops.logical_or(in_range, given == 0)), ops.any(in_range))
-            self._assert(ok, (given,))
+            self._check_given(ok, (given,))
             ops.assign(self.ratios, ops.select(ok, given, self.ratios))
         else:
             ops.assign(self.ratios, ops.stack([ops.cast(ratio, ms.float64) for ratio in self._check_ratios(ratios)]))

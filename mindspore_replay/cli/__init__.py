@@ -4,10 +4,13 @@ import argparse
 import sys
 import zipfile
 from collections.abc import Sequence
+from types import ModuleType
 
-from . import bench, convert, doctor, inspect
 
-_COMMANDS = {"inspect": inspect, "convert": convert, "bench": bench, "doctor": doctor}
+def _commands() -> dict[str, ModuleType]:
+    from . import bench, convert, doctor, inspect
+
+    return {"inspect": inspect, "convert": convert, "bench": bench, "doctor": doctor}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,9 +23,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         int: 0 on success; 1 on failure, with the reason on the standard error output. Invalid arguments end the
         process with 2.
     """
+    try:
+        modules = _commands()
+    except ImportError as error:  # as of a MindSpore that has moved what the package needs
+        print(f"mindspore-replay: {error}", file=sys.stderr)
+        return 1
     parser = argparse.ArgumentParser(prog="mindspore-replay", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in _COMMANDS.items():
+    for name, module in modules.items():
         summary, _, examples = (module.__doc__ or "").partition("\n\n")
         command = commands.add_parser(
             name,
@@ -34,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add_arguments(command)
     options = parser.parse_args(argv)
     try:
-        return _COMMANDS[options.command].run(options)
+        return modules[options.command].run(options)
     except (ImportError, IndexError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile) as error:
         print(f"mindspore-replay {options.command}: {error}", file=sys.stderr)
         return 1

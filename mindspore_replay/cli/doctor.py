@@ -17,7 +17,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from .. import __version__
+from .. import __version__, mindspore_api
 from ..buffers.replay import ReplayBuffer
 from ..ops import native
 from ..ops.status import kernel_status
@@ -45,7 +45,7 @@ def run(_options: argparse.Namespace) -> int:
     print(f"mindspore_replay {__version__}, Python {platform.python_version()}, {platform.platform()}")
     for name in ("mindspore", "numpy", "scipy"):
         print(f"{name} {_version(name) or 'is not installed'}")
-    problems = _problems_of_versions()
+    problems = _problems_of_versions() + mindspore_api.moved()
     print("devices")
     for device, text in _devices().items():
         print(f"  {device}: {text}")

@@ -10,6 +10,7 @@ from mindspore import Parameter, Tensor, ops
 from ..buffers.parameters import load_in_place, state_parameter
 from ..columns import Columns
 from ..ops import native
+from ..ops.checks import raise_earlier_failure
 from ..store.checks import check_size
 from ..store.random import initial_state
 from ..store.schema import type_name
@@ -90,6 +91,7 @@ class RingOperator(Operator):
         return True
 
     def _checked_in_python(self, buffer: Any, count: Tensor, head: Tensor) -> None:
+        raise_earlier_failure()
         shapes, types = tuple(column.shape for column in buffer), tuple(column.dtype for column in buffer)
         self._check_ring(shapes, types, (count.shape, count.dtype, head.shape, head.dtype))
 

@@ -7,6 +7,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..ops import native, random, ring
+from ..ops.checks import blank
 from ..ops.eager import graph_body
 from ..store.checks import check_bool, check_seed, check_size
 from ..store.random import ALL_ROWS
@@ -210,14 +211,15 @@ class BufferSample(RingOperator):
             self.sample: Any = native.custom("replay_sample", lambda *_: shapes, tuple(self.columns.types))
         else:
             self.draw = random.DrawUniform(self.batch_size, self.capacity, replace, False)
-            self.gather = ring.Gather(self.columns)
+            self.gather, self.blank = ring.Gather(self.columns), blank()
         self.all_rows = Tensor(ALL_ROWS, ms.int64)
 
     def _rows(self, buffer, count, head):
         if self.native:
             return self.sample(*buffer, head, count, *self.own, self.plan, self.all_rows)
-        slots, _ = self.draw(self.own[1], head, count, self.all_rows)
-        return self.gather(buffer, slots)
+        slots, ok = self.draw(self.own[1], head, count, self.all_rows)
+        rows = self.gather(buffer, slots)
+        return rows if self.blank is None else self.blank(rows, ok)
 
     def _call_graph(self, buffer, count, head):
         self._checked(buffer, count, head)

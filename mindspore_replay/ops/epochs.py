@@ -9,7 +9,9 @@ from mindspore import Tensor, ops
 
 from ..columns import TYPES, Columns
 from ..store.epochs import BEGUN, FIRST, KEY, POSITION, ROUNDS, SIZE, EpochRule
+from ..store.library import FAILURES, TOO_FEW_ROWS
 from ..store.windows import HANDLE, SamplePlan
+from .checks import check
 from .in_place import InPlace
 from .primitives import gather, item, searchsorted, stack, zeros_like
 from .random import BitsAt
@@ -65,7 +67,7 @@ class DrawInEpochs:
         self.zero, self.one = Tensor(0, ms.int64), Tensor(1, ms.int64)
         self.bits = BitsAt()
         self.leaves = InPlace((), np.float64)
-        self.check = ops.Assert()
+        self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def found(self, epoch):
         """Return, for each position of an epoch, its row's slot, and how many rows were found up to there."""

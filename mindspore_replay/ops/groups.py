@@ -8,7 +8,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
+from ..store.library import FAILURES, TOO_FEW_ROWS
 from ..store.windows import WindowRule
+from .checks import blank, check
 from .in_place import InPlace
 from .primitives import concat, gather, range_of, searchsorted, zeros_like
 from .random import AnyBits, Below, Shuffle
@@ -34,10 +36,11 @@ class CompositeSampleGroups:
         self.gather = Gather(columns)
         self.steps, self.weights = InPlace((), np.int64), InPlace((), np.float64)
         self.ones = tuple((1,) * len(shape) for shape in columns.shapes)
+        self.first = Tensor([1], ms.int64)
         self.largest = Tensor(np.iinfo(np.int64).max, ms.int64)
         self.end = Tensor(capacity**2, ms.int64)
         self.zeros = tuple(Tensor(np.zeros((), dtype)) for dtype in columns.numpy_types)
-        self.check = ops.Assert()
+        self.check, self.blank = check("sample_groups", FAILURES[TOO_FEW_ROWS]), blank()
 
     def slot_of(self, row):
         """Return the slots of logical rows."""
@@ -53,7 +56,7 @@ class CompositeSampleGroups:
         values = ops.cast(self.gather(self.state.columns, slots)[key], ms.int64)
         values = ops.select(drawable, values, self.largest)
         order = ops.sort(values)[0]
-        new = ops.cast(concat((values[:1] == values[:1], order[1:] != order[:-1])), ms.int64)
+        new = concat((self.first, ops.cast(order[1:] != order[:-1], ms.int64)))
         group = gather(ops.cumsum(new, 0) - 1, searchsorted(order, values), 0)
         return ops.sort(ops.select(drawable, group * self.capacity + rows, self.end + rows))[0]
 
@@ -94,4 +97,4 @@ class CompositeSampleGroups:
             inside = ops.reshape(mask, (groups, size, *self.ones[i]))
             outputs = (*outputs, ops.select(inside, batch[i], self.zeros[i]))
         ops.assign(random_state, ops.select(ok, after, random_state))  # a failed check does not stop what follows it
-        return outputs
+        return outputs if self.blank is None else self.blank(outputs, ok)

@@ -8,8 +8,10 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
+from ..store.library import BAD_WEIGHT, FAILURES, FULL
 from ..store.options import Options
 from ..store.tree import FANOUT
+from .checks import check
 from .in_place import InPlace
 from .primitives import concat, gather, item, stack, zeros_like
 from .ring import Gather, RingWrite, newest
@@ -59,7 +61,7 @@ class _RowState:
         self.tree = CompositeTree(state.capacity)
         self.ends = Tensor([0, state.capacity - 1], self.tree.index)
         self.priorities, self.uses, self.clocks = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
-        self.check = ops.Assert()
+        self.check_priority, self.check_room = check("insert", FAILURES[BAD_WEIGHT]), check("insert", FAILURES[FULL])
         self.versions = Versions(state)
         limit = options.max_staleness
         self.remove_stale = None if limit is None else RemoveStale(state, state.row_rule, options.rule, limit)
@@ -92,12 +94,12 @@ class _RowState:
     def accepts(self, priority, version, n):
         """Return True for valid priorities and versions, and room for n rows; fail the graph otherwise."""
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
-        self.check(ok, (priority,))
+        self.check_priority(ok, (priority,))
         if version is not None:
             ok = ops.logical_and(ok, self.versions.accepts(version))
         if self.room is not None:
             room = self.room()
-            self.check(room >= n, (room,))
+            self.check_room(room >= n, (room,))
             ok = ops.logical_and(ok, room >= n)
         return ok
 

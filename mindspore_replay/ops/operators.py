@@ -12,8 +12,10 @@ from ..store.options import Options
 from ..store.random import ALL_ROWS
 from ..store.windows import HANDLE, WEIGHT
 from . import updates
+from .checks import stops_graphs
 from .groups import CompositeSampleGroups
 from .insert import CompositeInsert
+from .native import fails_later
 from .operator import Operator
 from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
@@ -44,6 +46,9 @@ class Operators:
         self.state = state
         self.native, self.native_groups = native, native_groups
         self.finish = finish
+        #: Whether graphs go on after a failure, and a call from Python reports it.
+        self.goes_on = fails_later() if native else not stops_graphs()
+        self.none = Tensor(-1, ms.int64)
         self.first_field = sum(output.kind in (HANDLE, WEIGHT) for output in options.plan.outputs)
         self.all_rows = Tensor(ALL_ROWS, ms.int64)
         self.first_beta = None if options.beta is None else Tensor(np.array([options.beta]))
@@ -116,7 +121,7 @@ class Operators:
             )
 
     def insert(self, rows, priority, ends, version):
-        """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``.
+        """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``; -1 if they were refused.
 
         `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, `ends`, uint8, and `version`, int64,
         are one for all rows or one for each. `priority` ``None`` means the largest so far, and `version` ``None`` the
@@ -126,7 +131,11 @@ class Operators:
             priority = self.state.max_priority
         if not self.native:
             n = 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
+            before = item(self.state.serials, 0) if self.goes_on else None
             self._insert(rows, priority, ends, version)
+            if self.goes_on:
+                first = item(self.state.serials, 0) - n
+                return ops.select(first == before, first, self.none)
             return item(self.state.serials, 0) - n
         if not self.weighted:
             return self._insert(*rows)

@@ -21,7 +21,7 @@ concat_columns = ops.Concat(1)
 zeros_like = ops.ZerosLike()
 #: ``(sorted, values)``: the first place, int64, whose element is at least the value.
 searchsorted = ops.SearchSorted()
-#: The same as int32.
+#: The same as int32, for ints: MindSpore registers it for no floats on Ascend.
 searchsorted_int32 = ops.SearchSorted(ms.int32)
 #: ``(n) -> int64 [n]``: the numbers from 0 on. `n` is known at compile time.
 range_of = ops.constexpr(lambda n: Tensor(np.arange(n, dtype=np.int64)), name="mindspore_replay_range_of")

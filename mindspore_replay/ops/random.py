@@ -13,7 +13,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.library import FAILURES, TOO_FEW_ROWS
 from ..store.random import GAMMA, MIX, signed
+from .checks import check
 from .primitives import gather, item, range_of, searchsorted, stack
 
 
@@ -205,7 +207,7 @@ class DrawUniform:
         self.bound = SliceBound()
         self.bits = Bits(n)
         self.ranks = Ranks(n, replace)
-        self.check = ops.Assert()
+        self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def __call__(self, state, head, count, sample_range):
         """Draw slots, and advance the state if `ok`."""

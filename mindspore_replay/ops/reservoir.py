@@ -26,7 +26,7 @@ from .versions import Versions
 
 @ms.jit_class
 class ReservoirSlots:
-    """``(serials, state, serial [n]) -> slots [n] int64, kept [n] bool`` of rows with these serial numbers.
+    """``(serials, state, serial [n]) -> slots [n] int32, kept [n] bool`` of rows with these serial numbers.
 
     `serials` are the Parameter ``[rows ever inserted, serial number of the stream's first row]``.
     """
@@ -45,12 +45,12 @@ class ReservoirSlots:
         place = ops.cast(ops.ceil(unit * ops.cast(earlier + self.one, ms.float64)), ms.int64) - self.one
         slots = ops.select(earlier < self.capacity, earlier, place)
         kept = slots < self.capacity
-        return ops.select(kept, slots, zeros_like(slots)), kept
+        return ops.cast(ops.select(kept, slots, zeros_like(slots)), ms.int32), kept
 
 
 @ms.jit_class
 class ReservoirHandles:
-    """Converts between slots of a reservoir and handles, which are serial numbers of rows; all int64."""
+    """Converts between slots of a reservoir and handles, which are serial numbers of rows, int64."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -118,9 +118,10 @@ class CompositeReservoirInsert:
         last, exists, counted = self.last_of_each(slots, kept)
         old = self.rows_at(columns, slots)
         for i in range(len(columns)):
-            new = gather(ops.reshape(rows[i], (n, *self.shapes[i])), last, 0)
+            stored = columns[i].dtype
+            new = gather(ops.reshape(ops.cast(rows[i], stored), (n, *self.shapes[i])), last, 0)
             replaced = ops.reshape(exists, (n, *(1 for _ in self.shapes[i])))
-            ops.scatter_update(columns[i], slots, ops.cast(ops.select(replaced, new, old[i]), columns[i].dtype))
+            ops.scatter_update(columns[i], slots, ops.select(replaced, new, ops.cast(old[i], stored)))
         self.replace(self.numbers, self.state.row_serials, slots, exists, gather(serial, last, 0))
         count = ops.minimum(item(serials, 0) - item(serials, 1) + written, self.capacity)
         ops.assign(serials, serials + self.inserted * written)

@@ -10,6 +10,8 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..columns import Columns, numpy_type
+from ..store.library import FAILURES, OUT_OF_RANGE
+from .checks import blank, check
 from .in_place import InPlace
 from .primitives import gather, range_of, zeros_like
 from .state import State
@@ -42,10 +44,11 @@ class RingWrite:
 
     def write(self, columns, slots, rows):
         """Write the newest rows to these slots."""
+        places = ops.cast(slots, ms.int32)
         single = ops.rank(rows[0]) == self.rank
         for i in range(len(columns)):
             batch = ops.expand_dims(rows[i], 0) if single else newest(rows[i], slots.shape[0])
-            ops.scatter_update(columns[i], slots, ops.cast(batch, columns[i].dtype))
+            ops.scatter_update(columns[i], places, ops.cast(batch, columns[i].dtype))
 
     def move(self, head, count, serials, n):
         """Advance the cursors by n rows."""
@@ -89,16 +92,18 @@ class RingRead:
         self.size = Tensor(capacity, ms.int64)
         self.zero = Tensor(0, ms.int64)
         self.gather = Gather(columns)
-        self.check = ops.Assert()
+        self.check, self.blank = check("read", FAILURES[OUT_OF_RANGE]), blank()
 
     def __call__(self, columns, head, count, index):
         """Return the rows at logical positions; fail the graph if one has no row."""
         stored = ops.cast(count, ms.int64)
         inside = ops.logical_and(index >= -stored, index < stored)
-        self.check(ops.all(inside), (index, stored))
+        ok = ops.all(inside)
+        self.check(ok, (index, stored))
         row = ops.select(index < self.zero, index + stored, index)
         row = ops.select(inside, row, zeros_like(row))
-        return self.gather(columns, ops.floor_mod(row + ops.cast(head, ms.int64), self.size))
+        rows = self.gather(columns, ops.floor_mod(row + ops.cast(head, ms.int64), self.size))
+        return rows if self.blank is None else self.blank(rows, ok)
 
 
 @ms.jit_class

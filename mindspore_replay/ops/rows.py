@@ -110,6 +110,7 @@ class Removal:
 
     def __call__(self, slots, removed):
         """Remove rows, and return their number."""
+        slots = ops.cast(slots, self.tree.index)
         _, exists, counted = self.last_of_each(slots, removed)
         uses = gather(self.view(self.state.use_counts), slots, 0)
         tree = self.tree.view(self.state.weights)

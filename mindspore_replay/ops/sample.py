@@ -10,7 +10,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
+from ..store.library import BAD_WEIGHT, FAILURES, TOO_FEW_ROWS
 from ..store.windows import SamplePlan, WindowRule
+from .checks import check, stops_graphs
 from .epochs import DrawInEpochs, Pad
 from .in_place import InPlace
 from .primitives import gather, item, items
@@ -52,7 +54,7 @@ class _ByRank:
         self.bits = Bits(plan.n)
         self.ranks = Ranks(plan.n, plan.replace)
         self.tree = CompositeTree(state.capacity)
-        self.check = ops.Assert()
+        self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def __call__(self, sample_range, given_beta):
         random_state = self.state.random_state
@@ -92,7 +94,7 @@ class _InOrder:
         self.advance = Tensor([0, plan.n], ms.int64)
         self.bound = SliceBound()
         self.tree = CompositeTree(state.capacity)
-        self.check = ops.Assert()
+        self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def __call__(self, sample_range, given_beta):
         random_state = self.state.random_state
@@ -137,7 +139,7 @@ class _ByPriority:
         self.counts = None if state.window is None else CountInRange(state)
         self.bound = SliceBound()
         self.offsets = Tensor([0, 1], ms.int64)  # the last row is the one before the end
-        self.check = ops.Assert()
+        self.check, self.check_beta = check("sample", FAILURES[TOO_FEW_ROWS]), check("sample", FAILURES[BAD_WEIGHT])
 
     def __call__(self, sample_range, given_beta):
         random_state, beta = self.state.random_state, self.state.beta
@@ -156,7 +158,7 @@ class _ByPriority:
             given_beta = now
         else:
             in_range = ops.logical_and(given_beta >= 0, given_beta <= self.one)
-            self.check(in_range, (given_beta,))
+            self.check_beta(in_range, (given_beta,))
             ok = ops.logical_and(ok, in_range)
         bits, advanced = self.bits(random_state)
         targets = (self.index + self.unit(bits)) * (total / self.n)
@@ -213,15 +215,19 @@ class CompositeSample:
         else:
             self.give = WindowsAround(state, plan, columns, rule)
         self.deliver = None if state.weights is None else Deliver(state, plan.max_use)
-        self.pad = Pad(plan, columns) if plan.draw == "epochs" else None
+        self.pads, self.goes_on = plan.draw == "epochs", not stops_graphs()
+        self.pad = Pad(plan, columns) if self.pads or self.goes_on else None
 
     def __call__(self, sample_range, given_beta):
         """Draw a sample, and return its outputs."""
         slots, importance, ok = self.draw(sample_range, given_beta)
         outputs = self.give(slots, importance, ok)
-        if self.pad is not None:  # and `importance` says which samples are no padding
-            outputs = self.pad(outputs, importance)
+        if self.pads:  # and `importance` says which samples are no padding
             ok = ops.logical_and(ok, importance)
+        if self.goes_on:
+            outputs = self.pad(outputs, ops.broadcast_to(ok, slots.shape))
+        elif self.pads:
+            outputs = self.pad(outputs, importance)
         if self.deliver is not None:
             self.deliver(slots, ok)
         return outputs

@@ -9,7 +9,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.library import FAILURES, TOO_LONG
 from ..store.windows import DELETED, END, FINAL, WindowRule
+from .checks import check
 from .in_place import InPlace
 from .primitives import column, columns, concat, gather, range_of, zeros_like
 from .ring import newest
@@ -38,20 +40,21 @@ class Legal:
         serials = ops.expand_dims(handles, 1) + self.offsets * streams
         window, exists = self.handles.slots(serials)
         flags = ops.cast(gather(self.flags(self.state.flags), window, 0), ms.int32)
-        good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
+        good = ops.cast(ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0), ms.int32)
         legal = ops.logical_and(stored, uses >= 0)
         legal = ops.logical_and(legal, ops.bitwise_and(column(flags, past), FINAL) == 0)
         if past > 0:
             before = ops.minimum(steps, past)
             legal = ops.logical_and(legal, handles - before * streams >= oldest)
             outside = columns(self.offsets, 0, past) < ops.expand_dims(-before, 1)
-            legal = ops.logical_and(legal, ops.all(ops.logical_or(outside, columns(good, 0, past)), 1))
+            legal = ops.logical_and(legal, ops.all(ops.logical_or(outside, columns(good, 0, past) > 0), 1))
         ends = ops.bitwise_and(columns(flags, past, past + future), END)
-        ended = ops.cumsum(ends, 1) - ends > 0  # before this step
-        legal = ops.logical_and(legal, ops.all(ops.logical_or(ended, columns(good, past, past + future)), 1))
+        ended = ops.cumsum(ends, 1) - ends  # before this step
+        whole = ops.all(ops.logical_or(ended > 0, columns(good, past, past + future) > 0), 1)
+        legal = ops.logical_and(legal, whole)
         starts = ops.floor_mod(steps, self.rule.stride) == 0
         if not self.rule.pad_end:
-            legal = ops.logical_and(legal, ops.logical_not(column(ended, future - 1)))
+            legal = ops.logical_and(legal, column(ended, future - 1) == 0)
             starts = ops.logical_or(starts, column(ends, future - 1) > 0)
         return ops.logical_and(legal, starts)
 
@@ -69,7 +72,7 @@ class NextSteps:
         self.newest = Tensor(np.arange(rule.streams) - rule.streams, ms.int64)
         self.none = Tensor(np.full((1, rule.streams), -1), ms.int64)
         self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
-        self.check = ops.Assert()
+        self.check = check("insert", FAILURES[TOO_LONG])
 
     def __call__(self, ends):
         """Return the steps, and whether no episode becomes too long; ``None`` if there is no limit."""

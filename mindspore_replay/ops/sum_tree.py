@@ -11,7 +11,18 @@ from mindspore import Tensor, ops
 
 from ..store.tree import FANOUT, Level, levels, tree_size
 from .in_place import InPlace
-from .primitives import column, concat, concat_columns, gather, item, range_of, searchsorted_int32, stack, zeros_like
+from .primitives import (
+    column,
+    concat,
+    concat_columns,
+    gather,
+    item,
+    range_of,
+    searchsorted,
+    searchsorted_int32,
+    stack,
+    zeros_like,
+)
 from .random import SliceBound
 from .state import State
 
@@ -152,7 +163,7 @@ class CompositeTree:
         if edges is not None:
             sums = self.inside(edges, len(self.levels) - 1, self.children, sums)
         sums = ops.broadcast_to(sums, (n, FANOUT))
-        child = searchsorted_int32(ops.cumsum(sums, 1), targets)
+        child = searchsorted(ops.cumsum(sums, 1), targets)
         nodes = ops.cast(child, self.index)
         for height in range(len(self.levels) - 2, -1, -1):
             targets = targets - ops.gather_elements(self.before_each(sums, 1), 1, child)
@@ -162,7 +173,7 @@ class CompositeTree:
                 sums = self.inside(edges, height, first + self.children, sums)
             prefix = ops.cumsum(sums, 1)
             targets = ops.minimum(targets, gather(prefix, self.last, 1))
-            child = searchsorted_int32(prefix, targets)
+            child = searchsorted(prefix, targets)
             nodes = first + ops.cast(child, self.index)
         return ops.reshape(nodes, (n,))
 

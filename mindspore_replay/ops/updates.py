@@ -9,9 +9,11 @@ from mindspore import Tensor, ops
 
 from ..columns import Columns, numpy_type
 from ..store.late import MOST_LATE, PENDING
+from ..store.library import BAD_WEIGHT, FAILURES
 from ..store.state import LAST_CLOCK
 from ..store.tree import initial_weights
 from ..store.windows import END, WindowRule
+from .checks import check, stops_graphs
 from .in_place import InPlace
 from .primitives import gather, item, stack, zeros_like
 from .reservoir import handles_of
@@ -37,7 +39,7 @@ class CompositeUpdatePriorities:
         self.handles = handles_of(state)
         self.last_of_each = LastOfEach()
         self.view = InPlace((), np.float32)
-        self.check = ops.Assert()
+        self.check, self.goes_on = check("update_priorities", FAILURES[BAD_WEIGHT]), not stops_graphs()
         self.count = Count(state)
         self.named = Named()
 
@@ -60,6 +62,8 @@ class CompositeUpdatePriorities:
         ops.assign(self.state.max_priority, ops.maximum(self.state.max_priority, largest))
         dead = ops.logical_not(live)
         self.count(dead=self.named(handles, ops.logical_and(dead, ok)))
+        if self.goes_on:
+            dead = ops.logical_and(dead, ok)
         return ops.reduce_sum(ops.cast(dead, ms.int32))
 
 
@@ -130,7 +134,7 @@ class CompositeAdvance:
         self.remove_stale = None if max_staleness is None else RemoveStale(state, factors, rule, max_staleness)
         self.zero = Tensor(0, ms.int64)
         self.last = Tensor(LAST_CLOCK, ms.int64)
-        self.check = ops.Assert()
+        self.check = check("advance", "the clock would go back, or pass 2^62")
 
     def __call__(self, steps):
         """Advance the clock, remove stale rows, and return the new time."""

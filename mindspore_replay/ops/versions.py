@@ -3,6 +3,8 @@
 import mindspore as ms
 from mindspore import ops
 
+from ..store.library import BAD_VERSION, FAILURES
+from .checks import check
 from .primitives import item, range_of, zeros_like
 from .state import State
 
@@ -13,7 +15,7 @@ class Versions:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.check = ops.Assert()
+        self.check = check("insert", FAILURES[BAD_VERSION])
 
     def accepts(self, version):
         """Return True if rows can be of these versions; fail the graph otherwise."""

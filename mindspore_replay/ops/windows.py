@@ -126,8 +126,8 @@ class WindowsAround:
         ends = ops.bitwise_and(flags, END)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))
-        there = self.up_to_first(broken)
-        after = column(ops.cumsum(ops.cast(there, ms.int64), 1), self.reach - 1)
+        there = ops.cast(self.up_to_first(broken), ms.int64)
+        after = column(ops.cumsum(there, 1), self.reach - 1)
         if self.by_steps:
             last = column(ops.gather_elements(flags, 1, ops.expand_dims(after - 1, 1)), 0)
             none = ops.bitwise_and(last, FINAL) > 0
@@ -136,10 +136,10 @@ class WindowsAround:
             transitions = after - ops.cast(none, ms.int64)
             return after, transitions, transitions
         longest = self.plan.chain
-        broken = ops.logical_or(ops.logical_not(there), ops.bitwise_and(flags, FINAL) > 0)
-        broken = columns(broken, 0, longest)
+        final = ops.bitwise_and(columns(flags, 0, longest), FINAL) > 0
+        broken = ops.logical_or(columns(there, 0, longest) == 0, final)
         if self.plan.needs_next:
-            followed = ops.logical_or(columns(ends, 0, longest) > 0, columns(there, 1, longest + 1))
+            followed = ops.logical_or(columns(ends, 0, longest) > 0, columns(there, 1, longest + 1) > 0)
             broken = ops.logical_or(broken, ops.logical_not(followed))
         chain = column(ops.cumsum(ops.cast(self.up_to_first(broken), ms.int64), 1), longest - 1)
         return after, after, ops.maximum(chain, ops.ones_like(chain))

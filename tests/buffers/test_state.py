@@ -90,7 +90,7 @@ class Calls(Kept):
 
     @ms.jit
     def insert(self, *batch):
-        self.buffer.insert(batch)
+        self.buffer.add(batch)
         return self.buffer.size()
 
 

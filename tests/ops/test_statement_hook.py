@@ -1,12 +1,15 @@
 """The hook that lets the bare statement `buffer.insert(rows)` compile as written, and the behaviour without it."""
 
 import ast
+import os
+import re
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
+from places import TESTS
 
 from mindspore_replay import kernel_status
 from mindspore_replay.mindspore_api import find_parser
@@ -172,3 +175,14 @@ def test_with_the_hook_there_is_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert statement_hook.install() is True
+
+
+def test_a_core_of_the_suite_passes_without_the_hook():
+    """All of it: `PYTHONPATH=tests/support pytest -p no_hook`, with `test_replay.py` and `test_state.py` of buffers."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no_hook", "-p", "no:cacheprovider"]
+    chosen = "graph-native and (compiled and (picture or reset or copies or crosses) or load_from_state_dict)"
+    command += [str(TESTS / "buffers" / "test_replay.py"), str(TESTS / "buffers" / "test_state.py"), "-k", chosen]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), *sys.path])}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=TESTS.parent)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert int(re.findall(r"(\d+) passed", result.stdout)[0]) >= 5

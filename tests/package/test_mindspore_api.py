@@ -1,8 +1,11 @@
 """Every private name of MindSpore in use exists and does its job; no other module uses one."""
 
 import ast
+import contextlib
 import ctypes
+import io
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 import mindspore_replay
 from mindspore_replay import ReplayBuffer, mindspore_api
+from mindspore_replay.cli import doctor, main
 
 PACKAGE = Path(mindspore_replay.__file__).resolve().parent
 cpu_only = pytest.mark.cpu_only("addresses are those of host memory")
@@ -177,6 +181,60 @@ def test_settings_of_the_context():
     name = "enable_graph_kernel"
     assert mindspore_api.context_parameter(name) is not None, gone("context_parameter", f"ms_ctx_param.{name}")
     assert mindspore_api.context_parameter("no_such_key") is None
+
+
+# ---- What a new MindSpore has moved ----
+
+
+def test_nothing_has_moved():
+    assert mindspore_api.moved() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("mindspore.nn.Cell._set_attr_for_cell", "SET_CELL"),
+        ("mindspore.common.seed._KERNEL_SEED", "global_seeds"),
+        ("mindspore.context._Context.setters", "CONTEXT_SETTERS"),
+    ],
+)
+def test_a_name_that_has_moved_is_said_in_one_line(place: str, name: str, monkeypatch: pytest.MonkeyPatch):
+    owner, _, attribute = place.rpartition(".")
+    monkeypatch.delattr(mindspore_api._look_up(re.sub(r"\.(Cell|_Context)$", r":\1", owner)), attribute)
+    line = f"mindspore_api.{name}: {place} is gone in MindSpore {ms.__version__}"
+    assert mindspore_api.moved() == [line]
+    monkeypatch.setattr(doctor, "_devices", dict)
+    monkeypatch.setattr(doctor, "_try", lambda backend: "")
+    assert line in problems_of_doctor()
+
+
+def problems_of_doctor() -> str:
+    with contextlib.redirect_stderr(io.StringIO()) as errors, contextlib.redirect_stdout(io.StringIO()):
+        assert main(["doctor"]) == 1
+    return errors.getvalue()
+
+
+#: Runs the command line with a MindSpore that lacks a module.
+WITHOUT = """
+import importlib, sys
+find = importlib.import_module
+def import_module(name, *arguments):
+    if name == "mindspore.common.seed":
+        raise ImportError(name)
+    return find(name, *arguments)
+importlib.import_module = import_module
+from mindspore_replay.cli import main
+sys.exit(main(["doctor"]))
+"""
+
+
+def test_a_name_that_an_import_needs_is_said_in_one_line_too():
+    result = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=300)
+    line = (
+        f"mindspore-replay: mindspore_api.seeds: mindspore.common.seed is gone in MindSpore {ms.__version__}. Give "
+        "'mindspore_api.py' its new place.\n"
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", line)
 
 
 # ---- Nothing else uses a private name ----

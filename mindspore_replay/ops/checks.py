@@ -1,0 +1,87 @@
+"""Checks of the data of a composite operator, of which the compiler knows nothing.
+
+What follows a failed check runs all the same, and must change nothing. On a CPU and a GPU `ops.Assert` then stops the
+graph. MindSpore documents it for no other device; there the first failure is recorded in a Parameter, the operator
+gives zeros, and handles of -1, and the next call from Python raises the failure, as for the kernels of a GPU.
+"""
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, ops
+
+from . import native
+from .primitives import zeros_like
+
+#: The devices for which MindSpore documents `ops.Assert`.
+ASSERTING = ("CPU", "GPU")
+
+#: For each failure that can be recorded, the operator and the reason, its number.
+_numbers: dict[tuple[str, str], int] = {}
+#: The number of the first failure that was not raised yet, or 0, int32 ``[]``; made with the first check.
+_recorded: list[Parameter] = []
+
+
+def stops_graphs() -> bool:
+    """Return True if a failed check stops its graph on the current device target."""
+    return ms.get_context("device_target") in ASSERTING
+
+
+def check(operator: str, reason: str) -> Any:
+    """Make a check, ``(ok bool [] or [1], numbers)``, that shows the numbers, or records operator and reason."""
+    return ops.Assert() if stops_graphs() else Record(operator, reason)
+
+
+def blank() -> Any:
+    """Make a `Blank` if graphs go on after a failed check; else return ``None``."""
+    return None if stops_graphs() else Blank()
+
+
+def _parameter() -> Parameter:
+    if not _recorded:
+        zero = Tensor(np.zeros((), np.int32))
+        _recorded.append(Parameter(zero, name="mindspore_replay.failure", requires_grad=False))
+    return _recorded[0]
+
+
+@ms.jit_class
+class Record:
+    """``(ok bool [] or [1], numbers)``: records a failure, unless an earlier one was not raised yet."""
+
+    def __init__(self, operator: str, reason: str) -> None:
+        number = _numbers.setdefault((operator, reason), len(_numbers) + 1)
+        self.number = Tensor(number, ms.int32)
+        self.recorded = _parameter()
+        self.none = Tensor(0, ms.int32)
+
+    def __call__(self, ok, numbers):
+        """Record the failure."""
+        now = self.recorded + self.none
+        new = ops.select(ops.reshape(ok, ()), self.none, self.number)
+        ops.assign(self.recorded, ops.select(now == self.none, new, now))
+
+
+@ms.jit_class
+class Blank:
+    """``(outputs, ok []) -> outputs``: zeros if not `ok`."""
+
+    def __call__(self, outputs, ok):
+        """Return the outputs, or zeros."""
+        given = ()
+        for i in range(len(outputs)):
+            given = (*given, ops.select(ok, outputs[i], zeros_like(outputs[i])))
+        return given
+
+
+def raise_earlier_failure() -> None:
+    """Raise a RuntimeError for a failure in an earlier graph, of a kernel or a check, that has not been reported."""
+    native.raise_earlier_failure()
+    number = int(_recorded[0].asnumpy()) if _recorded else 0
+    if number > 0:
+        ops.assign(_recorded[0], Tensor(0, ms.int32))
+        operator, reason = list(_numbers)[number - 1]
+        raise RuntimeError(
+            f"The operator '{operator}' failed in a graph that ran before this call: {reason}. That call of "
+            "the operator changed nothing and gave zeros."
+        )
