@@ -3,7 +3,7 @@
     python benchmarks/dqn_operators.py [--rounds 31]
 
 The network and the batch are those of `benchmarks/compare.py --only dqn`. The time of an operator is that of a function
-that applies it forty times, one after the other, less that of a function that does nothing, by forty. "In a step" counts
+that applies it forty times, one after the other, less that of one that does nothing, by forty. "In a step" counts
 the operators of the graph that MindSpore runs.
 """
 
