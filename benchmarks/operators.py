@@ -4,11 +4,17 @@
 
 Compiled figures are differences: a compiled body that repeats the operator less the same body without it, so that
 neither the call of the graph nor the loop is counted. Rounds are interleaved, and medians are printed with quartiles.
-Half of the rounds warm up: during its first fifty calls MindSpore tries different numbers of threads for a graph.
+Half of the rounds warm up: during its first fifty calls MindSpore tries different numbers of threads for a graph. The
+floor is an operator that does nothing, with the arguments of an insertion, compiled for this by $CXX or g++.
 """
 
+import atexit
 import functools
+import os
+import subprocess
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import mindspore as ms
 import numpy as np
@@ -33,6 +39,8 @@ SIZES = {"2^14": 1 << 14, "2^17": 1 << 17, "2^20": 1 << 20, "2^24": 1 << 24}
 LIMITS = {
     "compiled insert, 1 row": 5.0,
     "compiled sample, 64 rows": 15.0,
+    "compiled insert, 1 row / the floor": 1.5,
+    "compiled sample, 64 rows / the floor": 2.5,
     "from Python: insert of one row": 6.0,
     "from Python: sample of 64": 15.0,
     "DQN step: insert + sample + update / update": 1.05,
@@ -56,6 +64,33 @@ def filled(capacity: int) -> ReplayBuffer:
     return buffer
 
 
+@functools.cache
+def empty_library() -> str:
+    """Compile a kernel that does nothing, and return its name for `ops.Custom`."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    source, library = Path(folder.name) / "empty.cc", Path(folder.name) / "empty.so"
+    source.write_text(
+        "#include <cstdint>\n"
+        'extern "C" int Empty(int, void **, int *, int64_t **, const char **, void *, void *) { return 0; }\n'
+    )
+    subprocess.run([os.environ.get("CXX", "g++"), "-O2", "-shared", "-fPIC", source, "-o", library], check=True)
+    return f"{library}:Empty"
+
+
+@ms.jit_class
+class Empty:
+    """The operator that does nothing, on the state of a buffer."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self.state = (*buffer.buffer, buffer.head, buffer.count)
+        self.kernel = ops.Custom(empty_library(), lambda *_: (1,), lambda *_: ms.int32, func_type="aot")
+        self.kernel.add_prim_attr("side_effect_mem", True)
+
+    def __call__(self, *rows):
+        return self.kernel(*self.state, *rows)
+
+
 class Repeat(nn.Cell):
     """A compiled body that repeats an operator of the buffer, or nothing, `REPEAT` times."""
 
@@ -64,10 +99,13 @@ class Repeat(nn.Cell):
         self.buffer = buffer
         self.operator = operator
         self.row = tuple(Tensor(value) for value in ROW)
+        self.empty = Empty(buffer) if operator == "empty" else None
 
     def step(self) -> None:
         """Run the operator once."""
-        if self.operator == "insert":
+        if self.operator == "empty":
+            self.empty(*self.row)
+        elif self.operator == "insert":
             self.buffer.insert(self.row)
         elif self.operator == "sample":
             self.buffer.sample()
@@ -231,6 +269,7 @@ def uniform_cases() -> dict[str, Case]:
             cases[f"while {operator} {capacity}"] = loop(WhileRepeat, operator, capacity, 4)
         for operator in ("insert", "sample"):
             cases[f"from Python: {operator} {capacity}"] = from_python(operator, capacity)
+    cases["loop empty 100000"] = loop(Repeat, "empty", 100_000, 10)
     for i in range(NETWORKS):
         for with_buffer in (False, True) if i % 2 else (True, False):
             cases[f"update {with_buffer} {i}"] = functools.partial(update, with_buffer)
@@ -242,6 +281,11 @@ def uniform_cases() -> dict[str, Case]:
 def difference(operator: str, capacity: int | str, kind: str = "loop") -> Figure:
     """Return the microseconds of an operator in a compiled loop."""
     return less(f"{kind} {operator} {capacity}", f"{kind} nothing {capacity}")
+
+
+def over_the_floor(operator: str) -> Figure:
+    """Return how many times as long as the empty operator an operator takes in a compiled loop."""
+    return ratio(difference(operator, 100_000), difference("empty", 100_000))
 
 
 def updates(with_buffer: bool) -> Figure:
@@ -269,6 +313,9 @@ def uniform_figures() -> dict[str, Figure]:
     figures = {
         "compiled insert, 1 row": difference("insert", 100_000),
         "compiled sample, 64 rows": difference("sample", 100_000),
+        "the floor: an operator that does nothing": difference("empty", 100_000),
+        "compiled insert, 1 row / the floor": over_the_floor("insert"),
+        "compiled sample, 64 rows / the floor": over_the_floor("sample"),
         "from Python: insert of one row": micro("from Python: insert 100000"),
         "from Python: sample of 64": micro("from Python: sample 100000"),
         "DQN step: insert + sample + update / update": ratio(updates(True), updates(False)),

@@ -70,7 +70,7 @@ ALPHA, BETA = 0.6, 0.4  # of prioritized replay
 MILLION = 1 << 20
 
 #: The DQN of the case ``dqn``: the same for every peer. The loss is Huber's, the optimizer Adam; each environment step
-#: is followed by one update, or `burst_steps` of them by `burst_updates`. The target is copied every `target_every` steps.
+#: is followed by one update, or `burst_steps` of them by `burst_updates`. The target is copied after `target_every`.
 DQN = {
     "hidden": [64, 64],
     "learning_rate": 1e-3,

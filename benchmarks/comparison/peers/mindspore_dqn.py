@@ -48,13 +48,13 @@ class Learner(nn.Cell):
 
     def loss(self, observation, action, wanted):
         """Return Huber's loss."""
-        value = ops.gather_elements(self.network(observation), 1, ops.expand_dims(action, 1))[:, 0]
-        return ops.smooth_l1_loss(value, wanted, reduction="mean")
+        value = ops.gather_elements(self.network(observation), 1, ops.expand_dims(action, 1))
+        return ops.smooth_l1_loss(ops.reshape(value, (-1,)), wanted, reduction="mean")
 
     def learn(self, observation, action, reward, next_observation, terminated):
         """Update once, and return something that is ready when the update is."""
-        goes_on = 1.0 - terminated.astype(ms.float32)
-        wanted = reward + self.gamma * goes_on * self.target(next_observation).max(1)
+        future = self.gamma * ops.amax(self.target(next_observation), 1)
+        wanted = ops.select(terminated, reward, reward + future)
         self.optimizer(self.clipped(self.gradients(observation, action, wanted)))
         return self.weights[-1] + 0.0
 
@@ -97,6 +97,7 @@ class LearnerWithBuffer(Learner):
 
     def learn_several(self):
         """Update `updates_a_call` times."""
+        done = self.weights[-1]
         for _ in range(SETTINGS["updates_a_call"]):
             done = self.learn(*self.buffer.sample())
         return done
