@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
+import programs
 import pytest
+import sources
 from bodies import kept
 from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_weighted import make_driver
@@ -22,22 +24,27 @@ from mindspore_replay.distributed.ray_module import connect
 #: Files that share drivers, and so compiled graphs, run in one process.
 _GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"), "weighted")
 #: Files that share a Ray cluster.
-_GROUPS |= dict.fromkeys(("test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
+_GROUPS |= dict.fromkeys(
+    ("test_apex.py", "test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray"
+)
 #: Files that share the emulated CUDA kernels.
 _GROUPS |= dict.fromkeys(("test_cuda_kernels.py", "test_gpu_target.py"), "cuda")
 
 #: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
 #: graphs of their own.
 _SLOW = {
-    "test_budget.py", "test_cli.py", "test_combinations.py", "test_comparison.py", "test_compiled_calls.py",
-    "test_cuda_kernels.py", "test_design.py", "test_examples.py", "test_given.py", "test_gpu_target.py",
-    "test_large.py", "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py",
-    "test_r2d2.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py", "test_sharded_parts.py",
+    "test_actors.py", "test_apex.py", "test_budget.py", "test_cli.py", "test_combinations.py", "test_comparison.py",
+    "test_compat_package.py", "test_compiled_calls.py", "test_cuda_kernels.py", "test_design.py", "test_examples.py",
+    "test_given.py", "test_gpu_target.py", "test_impala.py", "test_killed.py", "test_large.py",
+    "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py", "test_r2d2.py",
+    "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py", "test_sharded_parts.py",
     "test_sharded_stale.py", "test_soak.py", "test_threads.py", "test_training_checkpoint.py", "test_wheels.py",
 }  # fmt: skip
 
 #: For each test that takes the fixture `combination`: the combinations in which it ran to its end.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
+
+sources.remember()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,6 +81,10 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector the objects of all imports: they stay, and it would visit them again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    programs.end()
 
 
 def _is_left_out(item: pytest.Item) -> bool:
