@@ -15,7 +15,7 @@ from bodies import kept
 from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_weighted import make_driver
 from drivers_windows import shared_drivers
-from kernel_pairs import build_emulated
+from emulated_kernels import build_emulated
 
 from mindspore_replay.distributed.ray_module import connect
 
@@ -23,14 +23,12 @@ from mindspore_replay.distributed.ray_module import connect
 _GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"), "weighted")
 #: Files that share a Ray cluster.
 _GROUPS |= dict.fromkeys(("test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
-#: Files that share the emulated CUDA kernels.
-_GROUPS |= dict.fromkeys(("test_cuda_kernels.py", "test_gpu_target.py"), "cuda")
 
 #: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
 #: graphs of their own.
 _SLOW = {
     "test_budget.py", "test_cli.py", "test_combinations.py", "test_comparison.py", "test_compiled_calls.py",
-    "test_cuda_kernels.py", "test_design.py", "test_examples.py", "test_given.py", "test_gpu_target.py",
+    "test_design.py", "test_examples.py", "test_given.py", "test_gpu_target.py",
     "test_large.py", "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py",
     "test_r2d2.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py", "test_sharded_parts.py",
     "test_sharded_stale.py", "test_soak.py", "test_threads.py", "test_training_checkpoint.py", "test_wheels.py",
