@@ -18,12 +18,12 @@ from bodies import kept
 from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_weighted import make_driver
 from drivers_windows import shared_drivers
-from kernel_pairs import build_emulated
+from emulated_kernels import build_emulated
 
 from mindspore_replay.distributed.ray_module import connect
 
 #: Files that run in one process, by group: those that share drivers, and so compiled graphs; a Ray cluster; the process
-#: from which programs fork; the emulated CUDA kernels.
+#: from which programs fork.
 _GROUPS = {
     file: group
     for group, files in {
@@ -32,7 +32,6 @@ _GROUPS = {
             "test_actors.py", "test_compat_package.py", "test_examples.py", "test_impala.py", "test_offline_cql.py",
         ),
         "weighted": ("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"),
-        "cuda": ("test_cuda_kernels.py", "test_gpu_target.py"),
     }.items()
     for file in files
 }  # fmt: skip
@@ -41,7 +40,7 @@ _GROUPS = {
 #: graphs of their own.
 _SLOW = {
     "test_actors.py", "test_apex.py", "test_budget.py", "test_cli.py", "test_combinations.py", "test_comparison.py",
-    "test_compat_package.py", "test_compiled_calls.py", "test_cuda_kernels.py", "test_design.py", "test_examples.py",
+    "test_compat_package.py", "test_compiled_calls.py", "test_design.py", "test_examples.py",
     "test_given.py", "test_gpu_target.py", "test_impala.py", "test_killed.py", "test_large.py",
     "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py", "test_r2d2.py",
     "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py", "test_sharded_parts.py",
