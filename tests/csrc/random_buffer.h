@@ -75,6 +75,7 @@ class Buffer {
     alpha_ = seed % 4 < 2 ? 0.6 : 0;
     keep_ = seed % 4 == 2 && !kind.reservoir;
     max_length_ = seed % 2 * 40;
+    late_ = seed % 8 == 2 || seed % 8 == 5;
     draw_ = !kind.row_state ? replay::kUniformly : alpha_ > 0 ? replay::kByPriority : replay::kByRank;
     streams_ = kind.episodes ? std::min<int64_t>(capacity, random_.Of<int64_t>({1, 1, 2, 5})) : 1;
     state["columns"];
@@ -125,7 +126,7 @@ class Buffer {
     if (kind_.epochs) draw = replay::kInEpochs;
     if (random_.Chance(0.1)) draw = random_.Below(7);
     if (random_.Chance(0.1)) return Sample(Eligible() + 1, draw, Outputs(), {0, INT64_MAX});
-    if (random_.Chance(0.6)) return Sample(random_.Between(1, Eligible() / 2 + 2), draw, Outputs(), {0, INT64_MAX});
+    if (random_.Chance(0.8)) return Sample(random_.Between(1, Eligible() / 2 + 2), draw, Outputs(), {0, INT64_MAX});
     return Sample(random_.Between(1, Eligible() + 2), draw, Outputs(), RandomRange());
   }
 
@@ -150,7 +151,7 @@ class Buffer {
     if (kind_.episodes) inputs["powers"] = Doubles({1, 0.9, 0.81, 0.729});
     Shared shared;
     if (kind_.row_state) {
-      inputs["given_beta"] = Doubles({random_.Of<double>({0, 1, right_beta ? 0.5 : 2})});
+      inputs["given_beta"] = Doubles({random_.Of<double>({0, 0.5, 1, right_beta ? 0.7 : 2})});
       if (random_.Chance(0.7)) shared["given_beta"] = "beta";
     }
     return Run("sample", inputs, shared);
@@ -183,7 +184,7 @@ class Buffer {
   }
 
   void AddRowState() {
-    const double late = random_.Of<double>({0, 0, -2147483648.0 + 3});
+    const double late = late_ ? -2147483648.0 + 3 : 0;
     state = state.With({{"weights", Doubles(FreshTree(std::vector<double>(static_cast<size_t>(capacity_))))},
                         {"priorities", Zeros("float32", {capacity_})},
                         {"max_priority", Floats({1})},
@@ -241,7 +242,7 @@ class Buffer {
   }
 
   std::vector<int64_t> RandomRange() {
-    if (random_.Chance(0.5)) return {0, INT64_MAX};
+    if (random_.Chance(0.3)) return {0, INT64_MAX};
     return random_.Numbers(2, -capacity_ - 1, capacity_ + 2);
   }
 
@@ -345,7 +346,7 @@ class Buffer {
   const int64_t capacity_;
   states::Columns schema_;
   double alpha_;
-  bool keep_;
+  bool keep_, late_;
   int64_t max_length_, draw_, streams_;
 };
 

@@ -129,6 +129,7 @@ void TestLongShuffles(uint64_t seed) {
 
 // Blocks that begin after others have stored rows with late columns, which count as needed, still find the same room.
 void TestRoomOfLateRows() {
+  the_buffer = "late rows";
   Arguments state = states::Weighted(states::kOne, std::vector<double>(300, 0.0))
                         .With({{"row_rule", Doubles({0, 1e-6, 1, -2147483648.0 + 3})}});
   const Arguments rows = {{"rows", states::Rows(states::kOne, {200})}, {"priority", Floats({1})}, {"first", One("int64")}};
