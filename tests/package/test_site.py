@@ -57,4 +57,5 @@ def test_the_theme_s_scripts_load_nothing(tmp_path: Path):
 def test_the_menu_has_every_page():
     menu = set(re.findall(r"([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert menu == pages | set(hooks["OUTSIDE"])
+    notebooks = {f"tutorials/{path.stem}.md" for path in (ROOT / "docs" / "tutorials").glob("*.ipynb")}
+    assert menu == pages | notebooks | set(hooks["OUTSIDE"])
