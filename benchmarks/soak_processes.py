@@ -1,19 +1,21 @@
 """Processes insert into a buffer in a folder and are killed; no row may be torn, no acknowledged one lost.
 
-    python benchmarks/soak_processes.py [--minutes 10 | --seconds N] [--writers 8] [--buffer uniform ...] [--json FILE]
+    python benchmarks/soak_processes.py [--minutes 10 | --seconds N] [--deaths N] [--writers 8] [--buffer uniform ...]
+                                        [--json FILE]
 
 Writers attach to the folder, without MindSpore, and insert single rows, batches and whole episodes, set priorities and
 sample. Every 100 ms one of them is killed by SIGKILL and replaced. The learner samples in a compiled graph and sets
 priorities; it too is killed, every few seconds, and opens the folder again. Each row carries its writer, a number and
 a checksum of all its columns, which every reader verifies. A writer notes each insertion that has returned. After each
 death this process checks the state and all rows: of each writer, all rows noted are stored, from its oldest one on.
-The time is divided among the buffers.
+The time is divided among the buffers; with `--deaths`, one's share ends when so many writers and a learner have died.
 
 Exit code: 0 without a fault, 1 with one.
 """
 
 import argparse
 import json
+import math
 import mmap
 import os
 import signal
@@ -184,12 +186,14 @@ class Soak:
             if lost:
                 self.faults.append(f"writer {writer} lost rows {sorted(lost)[:9]}")
 
-    def run(self, seconds: float) -> dict[str, Any]:
-        """Kill processes for some seconds; return counts and faults."""
+    def run(self, seconds: float, deaths: float) -> dict[str, Any]:
+        """Kill processes for some seconds, or until so many writers and a learner died; return counts and faults."""
         end, next_learner = time.monotonic() + seconds, None
         random = np.random.default_rng(0)
         try:
             while time.monotonic() < end and not self.faults:
+                if self.writer_deaths >= deaths and self.learner_deaths:
+                    break
                 time.sleep(WRITER_LIVES)
                 self.look()
                 writer = int(random.integers(self.writers))
@@ -226,6 +230,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Kill processes that use a buffer in a folder.")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--deaths", type=float, default=math.inf)
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--buffer", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--json", metavar="FILE")
@@ -239,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = 0
     for kind in args.buffer:
         with tempfile.TemporaryDirectory() as folder:
-            result = Soak(Path(folder), kind, args.writers).run(seconds)
+            result = Soak(Path(folder), kind, args.writers).run(seconds, args.deaths)
         print(json.dumps(result), flush=True)
         faults += len(result["faults"])
         if args.json:

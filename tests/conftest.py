@@ -5,39 +5,53 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
+import programs
 import pytest
+import sources
 from bodies import kept
 from drivers import COMBINATIONS, MODES, Combination, missing
 from drivers_weighted import make_driver
 from drivers_windows import shared_drivers
-from kernel_pairs import build_emulated
+from emulated_kernels import build_emulated
 
 from mindspore_replay.distributed.ray_module import connect
 
-#: Files that share drivers, and so compiled graphs, run in one process.
-_GROUPS = dict.fromkeys(("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"), "weighted")
-#: Files that share a Ray cluster.
-_GROUPS |= dict.fromkeys(("test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"), "ray")
-#: Files that share the emulated CUDA kernels.
-_GROUPS |= dict.fromkeys(("test_cuda_kernels.py", "test_gpu_target.py"), "cuda")
+#: Files that run in one process, by group: those that share drivers, and so compiled graphs; a Ray cluster; the process
+#: from which programs fork.
+_GROUPS = {
+    file: group
+    for group, files in {
+        "ray": ("test_apex.py", "test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"),
+        "programs": (
+            "test_actors.py", "test_compat_package.py", "test_examples.py", "test_impala.py", "test_offline_cql.py",
+        ),
+        "weighted": ("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"),
+    }.items()
+    for file in files
+}  # fmt: skip
 
 #: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
 #: graphs of their own.
 _SLOW = {
-    "test_budget.py", "test_cli.py", "test_combinations.py", "test_comparison.py", "test_compiled_calls.py",
-    "test_cuda_kernels.py", "test_design.py", "test_examples.py", "test_given.py", "test_gpu_target.py",
-    "test_large.py", "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py",
-    "test_r2d2.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py", "test_sharded_parts.py",
+    "test_actors.py", "test_apex.py", "test_budget.py", "test_cli.py", "test_combinations.py", "test_comparison.py",
+    "test_compat_package.py", "test_compiled_calls.py", "test_design.py", "test_examples.py",
+    "test_given.py", "test_gpu_target.py", "test_impala.py", "test_killed.py", "test_large.py",
+    "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py", "test_r2d2.py",
+    "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py", "test_sharded_parts.py",
     "test_sharded_stale.py", "test_soak.py", "test_threads.py", "test_training_checkpoint.py", "test_wheels.py",
 }  # fmt: skip
 
 #: For each test that takes the fixture `combination`: the combinations in which it ran to its end.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
+
+sources.remember()
+gc.disable()  # until all is imported, which stays
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, since they share compiled graphs; those of examples share nothing."""
+    """Keep the tests of a file in one process, since they share compiled graphs. Groups that take long come first."""
     items[:] = [item for item in items if not _is_left_out(item)]
     for item in items:
         marker = item.get_closest_marker("cpu_only")
@@ -66,14 +80,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"runs on the CPU only: {marker.args[0]}"))
         if item.path.name in _SLOW or "composite" in item.name:  # whose graphs take long to compile
             item.add_marker(pytest.mark.slow)
-        if item.path.name != "test_examples.py":
-            item.add_marker(pytest.mark.xdist_group(_GROUPS.get(item.path.name, item.path.name)))
+        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+    slow = Counter(_group_of(item) for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: (_group_of(item) not in ("ray", "programs"), -slow[_group_of(item)], _group_of(item)))
+
+
+def _group_of(item: pytest.Item | pytest.Module) -> str:
+    return _GROUPS.get(item.path.name, item.path.name)
 
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the objects of all imports: they stay, and it would visit them again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    programs.end()
 
 
 def _is_left_out(item: pytest.Item) -> bool:
@@ -205,7 +229,7 @@ _group = [""]
 @pytest.fixture(scope="module", autouse=True)
 def _graphs_are_freed(request: pytest.FixtureRequest) -> None:
     """Free the graphs of other files: MindSpore keeps them, and they grow to several GB in a process."""
-    group = _GROUPS.get(request.path.name, request.path.name)
+    group = _group_of(request.node)
     if _group[0] not in ("", group):
         _drivers.clear()
         shared_drivers.clear()

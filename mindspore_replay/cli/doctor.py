@@ -40,7 +40,7 @@ _VARIABLES = (
 #: Report for a device that MindSpore finds.
 _THERE = {
     **dict.fromkeys(("CPU", "GPU"), "there: mindspore.set_device chooses it"),
-    "Ascend": "there, but nothing has been run on it, and buffers are not expected to work there yet",
+    "Ascend": "there, but nothing has been run on it: see docs/devices.md",
 }
 
 

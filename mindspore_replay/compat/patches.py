@@ -13,7 +13,7 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from .. import mindspore_api
-from . import handles, operators, placeholders
+from . import arrays, handles, operators, placeholders
 
 _OPERATIONS = "mindspore.ops.operations"
 _INNER = mindspore_api.INNER_OPERATORS
@@ -49,12 +49,12 @@ _ARRAYS = (
     "TensorArray",
     "TensorArrayClear",
     "TensorArrayClose",
-    "TensorArrayGather",
     "TensorArrayRead",
     "TensorArraySize",
     "TensorArrayStack",
     "TensorArrayWrite",
 )
+_REMOVED_OF_ARRAYS = ("TensorArrayGather",)
 
 
 class Patch(NamedTuple):
@@ -167,8 +167,10 @@ def _tensor_array(operations: ModuleType) -> Iterator[_Change]:
     array = mindspore_api.TENSOR_ARRAY
     name = f"{_OPERATIONS}.{array}"
     if not hasattr(operations, array) and find_spec(name) is None:
-        patch = Patch(array, name, "imported by MindSpore RL's TensorArray; raises when it is called")
-        module = placeholders.removed_module(name, _ARRAYS)
+        patch = Patch(array, name, "MindSpore RL's TensorArray is built on it")
+        module = placeholders.removed_module(name, _REMOVED_OF_ARRAYS)
+        for operator in _ARRAYS:
+            setattr(module, operator, getattr(arrays, operator))
         yield _Change(patch, operations, array, module)
         yield _Change(patch, sys.modules, name, module)
 

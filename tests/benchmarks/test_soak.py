@@ -35,7 +35,7 @@ def results(output: str) -> list[dict[str, Any]]:
 
 
 def test_uniform_and_prioritized():
-    ended = run("--seconds", "8", "--buffer", "uniform", "prioritized")
+    ended = run("--seconds", "4", "--buffer", "uniform", "prioritized")
     assert ended.returncode == 0, ended.stdout + ended.stderr[-4000:]
     found = results(ended.stdout)
     assert [result["kind"] for result in found] == ["uniform", "prioritized"]

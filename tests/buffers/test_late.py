@@ -173,7 +173,8 @@ class Pair:
     def insert(self, n: int, end: bool) -> None:
         numbers = np.arange(self.inserted, self.inserted + n, dtype=np.int32)
         has_episodes = self.twin.rule is not None
-        more = {"end": np.arange(n) == n - 1} if has_episodes and end else {}
+        flagged = has_episodes and (end or self.buffer.backend == "composite")  # whose graphs take long to compile
+        more = {"end": (np.arange(n) == n - 1) & end} if flagged else {}
         handles = self.buffer.insert({"number": numbers}, with_indices=True, **more)
         assert (handles.dtype, handles.asnumpy().tolist()) == (ms.int64, numbers.tolist())
         self.twin.insert(n, has_episodes and end)

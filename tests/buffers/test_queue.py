@@ -449,7 +449,7 @@ def test_processes_share_the_rows(tmp_path: Path):
     found = [[int(number) for number in consumer.communicate(timeout=120)[0].split()] for consumer in consumers]
     assert [consumer.returncode for consumer in consumers] == [0, 0]
     assert sorted(number for one in [mine, *found] for number in one) == list(range(200))
-    assert found[0]
+    assert sum(map(len, found)) >= 200 - 16  # more than the queue holds
 
 
 @pytest.mark.cpu_only("rows in a folder are in host memory")

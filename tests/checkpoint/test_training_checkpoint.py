@@ -15,6 +15,7 @@ import pytest
 from checkpoint_cases import RINGS, assert_same_state, draws, filled, insert
 from mindspore import Parameter, Tensor, nn, ops
 from places import ROOT, TESTS
+from programs import run_program
 
 from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, TrainingCheckpoint, load, save
 from mindspore_replay.checkpoint import files
@@ -438,11 +439,7 @@ def test_the_loop_of_the_page_goes_on_after_a_kill(tmp_path: Path):
     def ran(folder: str, script: str) -> subprocess.CompletedProcess:
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "loop.py").write_text("import os\n" + script)
-        environment = {**os.environ, "GLOG_v": "3"}
-        command = [sys.executable, "loop.py"]
-        return subprocess.run(
-            command, cwd=tmp_path / folder, capture_output=True, text=True, check=False, env=environment
-        )
+        return run_program(tmp_path / folder / "loop.py", cwd=tmp_path / folder)
 
     whole = ran("whole", loop)
     assert whole.returncode == 0, whole.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from programs import run_program
 
 PROGRAM = """
 from mindspore_replay.compat import install
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.slow
 def test_its_dqn_runs(tmp_path: Path):
     (tmp_path / "program.py").write_text(PROGRAM)
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_program(tmp_path / "program.py")
     assert done.returncode == 0, done.stderr
     assert "Episode 3: loss is" in done.stdout
 
@@ -63,11 +64,9 @@ def test_the_page_has_a_row_for_each_algorithm():
 
 
 @pytest.mark.slow
-def test_the_program_of_the_page_starts_an_algorithm(tmp_path: Path):
-    programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (program,) = (program for program in programs if "mindspore_rl.algorithm" in program)
-    (tmp_path / "run.py").write_text(program)
-    command = [sys.executable, "run.py", "double_dqn", "--episodes", "1"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+def test_the_program_of_the_page_starts_an_algorithm():
+    command = [sys.executable, str(ROOT / "benchmarks" / "algorithms.py"), "double_dqn", "--episodes", "1"]
+    assert " ".join(["python", *command[1:2]]).replace(f"{ROOT}/", "") in PAGE
+    done = subprocess.run([*command, "--seconds", "250"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "Episode 0: loss is" in done.stdout
+    assert re.match(r"\| `double_dqn` \| runs: .*1 episodes in \d+ s", done.stdout), done.stdout

@@ -220,36 +220,17 @@ inline void MustSucceed(cudaError_t error) {
 }
 
 // Copies of arguments in GPU memory. An argument that lies within an earlier one does so there too.
-class DeviceCopies {
+class DeviceMemory {
  public:
-  DeviceCopies(const std::vector<void *> &params, const std::vector<size_t> &sizes) {
-    for (size_t i = 0; i < params.size(); ++i) {
-      this->params.push_back(sizes[i] > 0 ? CopyOf(static_cast<char *>(params[i]), sizes[i]) : nullptr);
-    }
-  }
-
-  ~DeviceCopies() {
+  DeviceMemory() = default;
+  ~DeviceMemory() {
     for (const auto &[argument, copy] : copies_) MustSucceed(cudaFree(copy.data));
   }
-  DeviceCopies(const DeviceCopies &) = delete;
-  DeviceCopies &operator=(const DeviceCopies &) = delete;
-
-  // Copies the results of the kernel back to the arguments.
-  void Read() const {
-    for (const auto &[argument, copy] : copies_) {
-      MustSucceed(cudaMemcpy(argument, copy.data, copy.bytes, cudaMemcpyDeviceToHost));
-    }
-  }
-
-  std::vector<void *> params;
-
- private:
-  struct Copy {
-    void *data = nullptr;
-    size_t bytes = 0;
-  };
+  DeviceMemory(const DeviceMemory &) = delete;
+  DeviceMemory &operator=(const DeviceMemory &) = delete;
 
   void *CopyOf(char *argument, size_t bytes) {
+    if (bytes == 0) return nullptr;
     for (const auto &[other, copy] : copies_) {
       if (argument >= other && argument + bytes <= other + copy.bytes) {
         return static_cast<char *>(copy.data) + (argument - other);
@@ -261,6 +242,19 @@ class DeviceCopies {
     MustSucceed(cudaMemcpy(copy.data, argument, bytes, cudaMemcpyHostToDevice));
     return copy.data;
   }
+
+  // Copies the results of kernels back to the arguments.
+  void Read() const {
+    for (const auto &[argument, copy] : copies_) {
+      MustSucceed(cudaMemcpy(argument, copy.data, copy.bytes, cudaMemcpyDeviceToHost));
+    }
+  }
+
+ private:
+  struct Copy {
+    void *data = nullptr;
+    size_t bytes = 0;
+  };
 
   std::map<char *, Copy> copies_;
 };
@@ -280,10 +274,19 @@ class Arrays {
     }
   }
 
+  int CallOnHost(Kernel kernel) { return Launch(kernel, nullptr); }
+
+  // Calls a kernel on `params`, on a stream of CUDA or on the host.
+  int Launch(Kernel kernel, void *stream) { return CallOn(params.data(), kernel, stream); }
+
+  size_t BytesOf(void **param) const { return sizes_[static_cast<size_t>(param - params.data())]; }
+
   int Call(Kernel kernel) {
 #ifdef MINDSPORE_REPLAY_ON_CUDA
-    DeviceCopies copies(params, sizes_);
-    int status = CallOn(copies.params.data(), kernel);
+    DeviceMemory memory;
+    std::vector<void *> copies;
+    for (size_t i = 0; i < params.size(); ++i) copies.push_back(memory.CopyOf(static_cast<char *>(params[i]), sizes_[i]));
+    int status = CallOn(copies.data(), kernel, nullptr);
     Check(status < 16, "an earlier failure was taken", __LINE__);
     MustSucceed(cudaDeviceSynchronize());
     const char *name = nullptr;
@@ -291,10 +294,10 @@ class Arrays {
       status = replay_take_failure(&name);
       Check(status == replay::kOk || name != nullptr, "the name of the kernel that failed", __LINE__);
     }
-    copies.Read();
+    memory.Read();
     return status;
 #else
-    return CallOn(params.data(), kernel);
+    return CallOnHost(kernel);
 #endif
   }
 
@@ -304,9 +307,9 @@ class Arrays {
   std::vector<const char *> dtypes;
 
  private:
-  int CallOn(void **memory, Kernel kernel) {
+  int CallOn(void **memory, Kernel kernel, void *stream) {
     const auto n = static_cast<int>(params.size());
-    return kernel(n, memory, ndims.data(), shapes.data(), dtypes.data(), nullptr, nullptr);
+    return kernel(n, memory, ndims.data(), shapes.data(), dtypes.data(), stream, nullptr);
   }
 
   std::vector<size_t> sizes_;

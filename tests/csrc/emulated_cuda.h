@@ -465,4 +465,25 @@ inline cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaSt
   return cudaMemset(memory, value, bytes);
 }
 
+
+// Work is done when it is captured, and a graph of it does nothing.
+using cudaGraph_t = struct CUgraph_st *;
+using cudaGraphExec_t = struct CUgraphExec_st *;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+inline cudaError_t cudaStreamCreate(cudaStream_t *stream) { return *stream = nullptr, cudaSuccess; }
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaSuccess; }
+inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *graph) { return *graph = nullptr, cudaSuccess; }
+inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph_t, unsigned long long) {
+  return *made = nullptr, cudaSuccess;
+}
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+
+// Every two events are one second apart.
+using cudaEvent_t = struct CUevent_st *;
+inline cudaError_t cudaEventCreate(cudaEvent_t *event) { return *event = nullptr, cudaSuccess; }
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t, cudaEvent_t) {
+  return *milliseconds = 1000, cudaSuccess;
+}
+
 #endif  // MINDSPORE_REPLAY_TESTS_EMULATED_CUDA_H_

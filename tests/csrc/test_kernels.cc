@@ -1,6 +1,11 @@
 // Tests of the headers and the kernels, without Python or MindSpore; linked with the kernels, or their library. Meant for
-// the address and undefined-behaviour sanitizers: every array is exactly as large as the arguments say. With
-// `--draws` it prints what the kernels draw instead.
+// the address and undefined-behaviour sanitizers: every array is exactly as large as the arguments say.
+//
+//     test_kernels [--draws]    with --draws it prints what the kernels draw instead
+//     gpu_check [SEED]          the same with MINDSPORE_REPLAY_ON_CUDA: tests the GPU's kernels, and compares them with
+//                               the CPU's, which are linked with it too, in random states
+//
+// benchmarks/gpu builds gpu_check with nvcc, or for a device that tests/csrc/emulated_cuda.h emulates.
 #include <algorithm>
 #include <cstdio>
 #include <thread>
@@ -16,7 +21,9 @@
 #include "test_epochs.h"
 #include "test_reservoir.h"
 #include "test_timeline.h"
-#ifndef MINDSPORE_REPLAY_ON_CUDA
+#ifdef MINDSPORE_REPLAY_ON_CUDA
+#include "test_random_states.h"
+#else
 #include "test_headers.h"
 #include "test_shared.h"
 #include "test_sum_tree.h"
@@ -339,6 +346,7 @@ int main(int argc, char **argv) {
   TestEpochs();
   TestReservoir();
 #ifdef MINDSPORE_REPLAY_ON_CUDA
+  random_states::TestRandomStates(argc == 2 ? std::strtoull(argv[1], nullptr, 10) : 0);
   std::printf("left out on a GPU: the algorithms of the headers, threads that race on a buffer\n");
 #endif
   std::printf("%d passed, %d failed\n", passed, failed);

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from places import ROOT
+from programs import run_program
 
 from mindspore_replay import load_config
 
@@ -29,17 +30,17 @@ def actor(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def command(folder: Path, steps: int) -> list[Any]:
-    """Return the command of a run with two actors and short evaluations."""
+    """Return the script and the options of a run with two actors and short evaluations."""
     config = load_config(ROOT / "configs" / "actors_cartpole.yaml")
     config["replay_buffer"]["limiter"] |= {"samples_per_insert": 32, "min_size": 300, "error_buffer": 1000}
     config["evaluation"] |= {"episodes": 10, "final_episodes": 10}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     options = ["--actors", 2, "--steps", steps, "--config", folder / "config.yaml", "--out", folder]
-    return [sys.executable, ROOT / "examples" / "actors.py", *map(str, options)]
+    return [ROOT / "examples" / "actors.py", *map(str, options)]
 
 
 def test_actors_fill_the_buffer(tmp_path: Path):
-    done = subprocess.run(command(tmp_path, 600), capture_output=True, text=True, check=False, timeout=600)
+    done = run_program(*command(tmp_path, 600))
     assert done.returncode == 0, done.stderr[-4000:]
     assert "mean return of 10 greedy episodes" in done.stdout
     steps = int(done.stdout.split(" steps, ")[0].split()[-1])
@@ -54,7 +55,8 @@ def children(process: int) -> list[int]:
 
 @pytest.mark.parametrize("killed", ["actor", "interrupt"])
 def test_the_end_of_a_process_ends_all(tmp_path: Path, killed: str):
-    learner = subprocess.Popen(command(tmp_path, 1_000_000), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    program = [sys.executable, *command(tmp_path, 1_000_000)]
+    learner = subprocess.Popen(program, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 300
     while not (tmp_path / "best.ckpt").exists():  # it learns
         assert time.monotonic() < deadline

@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import yaml
 from mindspore import Tensor
 from places import ROOT
+from programs import run_program
 
 from mindspore_replay import load_config
 
@@ -24,8 +23,7 @@ def test_actors_fill_the_queue(tmp_path: Path):
     config["evaluation"] |= {"every": 512, "episodes": 10, "final_episodes": 10, "solved_at": 0}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     options = ["--actors", 2, "--steps", 2048, "--config", tmp_path / "config.yaml", "--out", tmp_path]
-    command = [sys.executable, ROOT / "examples" / "impala.py", *map(str, options)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    done = run_program(ROOT / "examples" / "impala.py", *options)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "mean return of 10 greedy episodes" in done.stdout
     history = json.loads((tmp_path / "history.json").read_text())

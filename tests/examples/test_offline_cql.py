@@ -1,8 +1,6 @@
 """The offline example, in short, and its loss."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import yaml
 from mindspore import Tensor, nn
 from places import ROOT
+from programs import run_program
 
 from mindspore_replay import ReplayBuffer, load_config
 
@@ -22,9 +21,8 @@ def test_it_collects_loads_and_compares(tmp_path: Path):
     config["dataset"]["episodes"] = 9
     config["evaluation"].update(every=20, episodes=3, final_episodes=5)
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, str(ROOT / "examples" / "offline_cql.py"), "--config", str(tmp_path / "short.yaml")]
-    command += ["--updates", "40", "--seed", "3", "--out", str(tmp_path / "run")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    options = "--config", tmp_path / "short.yaml", "--updates", 40, "--seed", 3, "--out", tmp_path / "run"
+    result = run_program(ROOT / "examples" / "offline_cql.py", *options)
     assert result.returncode == 1, result.stderr[-4000:]
     assert "not solved: CQL's mean return is below 475, seeds [3]" in result.stderr
     assert result.stdout.startswith("dataset: 9 episodes, ")

@@ -177,12 +177,13 @@ def test_with_the_hook_there_is_no_warning():
         assert statement_hook.install() is True
 
 
-def test_a_core_of_the_suite_passes_without_the_hook():
+def test_a_core_of_the_suite_passes_without_the_hook(tmp_path: Path):
     """All of it: `PYTHONPATH=tests/support pytest -p no_hook`, with `test_replay.py` and `test_state.py` of buffers."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no_hook", "-p", "no:cacheprovider"]
+    command += ["-c", str(TESTS.parent / "pyproject.toml")]
     chosen = "graph-native and (compiled and (picture or reset or copies or crosses) or load_from_state_dict)"
     command += [str(TESTS / "buffers" / "test_replay.py"), str(TESTS / "buffers" / "test_state.py"), "-k", chosen]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), *sys.path])}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=TESTS.parent)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert result.returncode == 0, result.stdout[-3000:]
     assert int(re.findall(r"(\d+) passed", result.stdout)[0]) >= 5

@@ -313,7 +313,7 @@ def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
     assert doctor._devices() == {
         "CPU": "in use",
         "GPU": "there: mindspore.set_device chooses it",
-        "Ascend": "there, but nothing has been run on it, and buffers are not expected to work there yet",
+        "Ascend": "there, but nothing has been run on it: see docs/devices.md",
     }
 
 

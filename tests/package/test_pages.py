@@ -4,7 +4,6 @@ import gc
 import json
 import re
 import runpy
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import mindspore as ms
 import pytest
 from places import ROOT
+from programs import run_program
 
 from mindspore_replay.cli import main
 
@@ -51,8 +51,9 @@ def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     if "compat import install" in block.code:  # changes MindSpore for the whole process
         options = ["--help"] if "parse_args" in block.code else []  # a program that needs arguments
-        output = subprocess.DEVNULL if options else None
-        subprocess.run([sys.executable, block.name, *options], check=True, timeout=300, stdout=output)
+        done = run_program(folder / block.name, *options)
+        done.check_returncode()
+        print(done.stdout if not options else "", end="")
         return
     mode = ms.get_context("mode")
     try:

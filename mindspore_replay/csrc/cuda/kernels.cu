@@ -88,13 +88,15 @@ struct Insertion {
     return replay::kOk;
   }
 
-  // Stores the state of a new row, but for its step.
+  // Stores the state of a new row, but for its step; not yet if other blocks may still look for room among the rows that
+  // it evicts, for which they read weights and use counts.
   template <typename Rows>
   __device__ void SetRowState(int64_t row, int64_t slot) const {
-    state.row_state.Begin(slot, priorities[given == n ? row : 0]);
     if (replay::kHasEpisodes<Rows>) {
+      Begin(row, slot);
       state.row_state.tree.SetLeaf(slot, 0);
-    } else if (state.row_state.rule->keep == 0) {  // else other blocks may still look for room in the tree
+    } else if (state.row_state.rule->keep == 0) {
+      Begin(row, slot);
       SetWeight(row, slot);
     }
   }
@@ -107,7 +109,10 @@ struct Insertion {
     if constexpr (replay::kHasRowState<Rows>) {
       FinishRowState();
       if (!replay::kHasEpisodes<Rows> && state.row_state.rule->keep != 0) {
-        for (int64_t row = plan.skipped + threadIdx.x; row < n; row += blockDim.x) SetWeight(row, landing.SlotOf(row));
+        for (int64_t row = plan.skipped + threadIdx.x; row < n; row += blockDim.x) {
+          Begin(row, landing.SlotOf(row));
+          SetWeight(row, landing.SlotOf(row));
+        }
         __syncthreads();
       }
       if (!replay::kHasEpisodes<Rows>) replay::RefreshRange(state.row_state.tree, plan.slot, plan.written, state.capacity);
@@ -146,6 +151,10 @@ struct Insertion {
     bool bad = false;
     for (int64_t i = threadIdx.x; i < given_versions; i += blockDim.x) bad |= !state.row_state.IsVersion(versions[i]);
     return __syncthreads_or(bad) == 0;
+  }
+
+  __device__ void Begin(int64_t row, int64_t slot) const {
+    state.row_state.Begin(slot, priorities[given == n ? row : 0]);
   }
 
   __device__ void SetWeight(int64_t row, int64_t slot) const {

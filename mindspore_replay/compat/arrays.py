@@ -1,0 +1,149 @@
+"""Arrays of a fixed size, `TensorArray` and the operators on it, under the names that they had in MindSpore.
+
+MindSpore RL's A2C and policy gradient collect an episode in them. A handle is the array itself.
+"""
+
+import itertools
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..buffers.parameters import state_parameter
+from ..columns import TYPES, numpy_type
+from ..store.schema import type_name
+from .base import Operator
+
+_numbers = itertools.count()
+
+
+@ms.jit_class
+class _Rows:
+    """The rows of an array, and the number of those written; what an operator on it does.
+
+    Args:
+        dtype (mindspore.dtype): Dtype of a row.
+        shape (tuple[int, ...]): Shape ``F`` of a row.
+        size (int): ``N``, rows.
+    """
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...], size: int) -> None:
+        name = f"TensorArray_{next(_numbers)}"
+        self.dtype = TYPES[type_name(dtype)]
+        self.shape = shape
+        self.rows = state_parameter("rows", np.zeros((size, *shape), numpy_type(dtype)))
+        self.count = state_parameter("count", np.zeros((), np.int64))
+        self.rows.name, self.count.name = f"{name}.rows", f"{name}.count"
+        self.none, self.empty = Tensor(0, ms.int64), Tensor(np.zeros((size, *shape), numpy_type(dtype)))
+
+    def write(self, index, value):
+        """Write a row, ``[*F]``."""
+        place = ops.reshape(ops.cast(index, ms.int32), (1,))
+        row = ops.reshape(ops.cast(value, self.dtype), (1, *self.shape))
+        ops.scatter_update(self.rows, place, row)
+        ops.assign(self.count, ops.maximum(self.count, ops.reshape(ops.cast(index, ms.int64), ()) + 1))
+        return self.count + 0
+
+    def read(self, index):
+        """Return a row, ``[*F]``."""
+        return ops.gather(self.rows, ops.reshape(ops.cast(index, ms.int32), ()), 0)
+
+    def stack(self):
+        """Return copies of all rows, ``[N, *F]``; zeros for those not written."""
+        return self.rows + self.empty
+
+    def written(self):
+        """Return the number of rows written, int64 ``[]``."""
+        return self.count + 0
+
+    def clear(self):
+        """Forget all rows."""
+        ops.assign(self.rows, self.empty)
+        return ops.assign(self.count, self.none)
+
+
+@ms.jit_class
+class TensorArray(Operator):
+    """Makes an array; a call gives its handle.
+
+    Args:
+        dtype (mindspore.dtype): Dtype of a row, a number.
+        element_shape (tuple[int, ...]): Shape ``F`` of a row.
+        dynamic_size (bool): Must be ``False``. Default: ``True``.
+        size (int): ``N``, rows. Default: ``0``.
+        name (str): Not used. Default: ``"TA"``.
+    """
+
+    def __init__(self, dtype: Any, element_shape: Any, dynamic_size: bool = True, size: int = 0, name: str = "TA"):
+        self.array = None if dynamic_size else _Rows(dtype, tuple(element_shape), size)
+
+    def __call__(self):
+        """Return the handle; raise a NotImplementedError if the array were to grow."""
+        if self.array is None:
+            raise NotImplementedError(
+                "MindSpore no longer has the operator 'TensorArray', and only arrays with dynamic_size=False stand in "
+                "for it."
+            )
+        return self.array
+
+
+class _OnArray(Operator):
+    """An operator on an array; it was made with arguments that the array knows."""
+
+    def __init__(self, *args: Any) -> None:
+        del args
+
+
+@ms.jit_class
+class TensorArrayWrite(_OnArray):
+    """``(handle, index, value) -> rows written``: writes a row."""
+
+    def __call__(self, handle, index, value):
+        """Write the row."""
+        return handle.write(index, value)
+
+
+@ms.jit_class
+class TensorArrayRead(_OnArray):
+    """``(handle, index) -> row``."""
+
+    def __call__(self, handle, index):
+        """Read the row."""
+        return handle.read(index)
+
+
+@ms.jit_class
+class TensorArrayStack(_OnArray):
+    """``(handle) -> rows [N, *F]``: copies all rows."""
+
+    def __call__(self, handle):
+        """Copy all rows."""
+        return handle.stack()
+
+
+@ms.jit_class
+class TensorArraySize(_OnArray):
+    """``(handle) -> int64 []``: rows written."""
+
+    def __call__(self, handle):
+        """Return the number of rows written."""
+        return handle.written()
+
+
+@ms.jit_class
+class TensorArrayClear(_OnArray):
+    """``(handle) -> int64 []``: forgets all rows."""
+
+    def __call__(self, handle):
+        """Forget all rows."""
+        return handle.clear()
+
+
+@ms.jit_class
+class TensorArrayClose(_OnArray):
+    """``(handle) -> int64 []``: forgets all rows; the memory is freed with the array."""
+
+    def __call__(self, handle):
+        """Forget all rows."""
+        return handle.clear()
