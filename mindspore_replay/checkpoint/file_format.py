@@ -80,6 +80,7 @@ class Header(NamedTuple):
         description (Any): Description of the buffers.
         since (list[int]): For each buffer, the serial number of the first row whose columns the file holds.
         size (int): Bytes of the header and its length.
+        library_version (str): Version of this library that wrote the file.
     """
 
     entries: dict[str, Entry]
@@ -91,6 +92,7 @@ class Header(NamedTuple):
     description: Any
     since: list[int]
     size: int
+    library_version: str
 
     @property
     def nbytes(self) -> int:
@@ -224,6 +226,7 @@ def _parsed(path: Any, header: Any, crc32: str, size: int) -> Header:
         description=_json(metadata["description"]),
         since=since,
         size=size,
+        library_version=metadata["library_version"],
     )
 
 

@@ -24,6 +24,7 @@ class Overview(NamedTuple):
         rewards (Union[numpy.ndarray, None]): The column ``reward`` of the rows, float64 ``[N]``; ``None`` for a
             reservoir, or if no column of scalars has this name.
         ends (Union[numpy.ndarray, None]): Which of these rows are the last of an episode; ``None`` if unknown.
+        library_version (str): Version of this library that wrote the newest of the files.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Overview(NamedTuple):
     state: dict[str, np.ndarray]
     rewards: np.ndarray | None
     ends: np.ndarray | None
+    library_version: str
 
     def returns(self) -> np.ndarray:
         """Sum of the rewards of each episode that is stored whole, ordered by end. Shape ``[episodes]``."""
@@ -114,7 +116,7 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
         rewards[state["flags"] & 2 > 0] = 0.0  # rows that hold only an observation
     types = arguments.get("types") or [own[key].dtype for key in columns]  # a bool column is kept as uint8
     fields = {labels[key]: (dtype, own[key].shape[1:]) for key, dtype in zip(columns, types)}
-    return Overview(name, node, fields, state, rewards, ends)
+    return Overview(name, node, fields, state, rewards, ends, sources[-1].header.library_version)
 
 
 def _column(sources: list[Source], prefix: str, key: str, rows: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Reports the installed versions, devices and kernels, and checks that buffers work.
+"""Reports versions, the machine, devices and kernels, and checks that buffers work. A bug report needs all of it.
 
 Examples:
   mindspore-replay doctor
@@ -9,8 +9,10 @@ import importlib.metadata
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -27,7 +29,13 @@ from ..optional import install_command
 _OPTIONAL = {
     "gymnasium": "examples", "matplotlib": "examples", "PyYAML": "examples", "tqdm": "examples",
     "rich": "monitor", "tensorboardX": "monitor", "minari": "datasets", "h5py": "datasets", "ray": "ray",
+    "lz4": "compress",
 }  # fmt: skip
+
+#: Variables of the environment that change what MindSpore and the kernels do.
+_VARIABLES = (
+    "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "GLOG_v", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
+)  # fmt: skip
 
 #: Report for a device that MindSpore finds.
 _THERE = {
@@ -45,7 +53,10 @@ def run(_options: argparse.Namespace) -> int:
     print(f"mindspore_replay {__version__}, Python {platform.python_version()}, {platform.platform()}")
     for name in ("mindspore", "numpy", "scipy"):
         print(f"{name} {_version(name) or 'is not installed'}")
+    print(f"installed in {Path(__file__).parents[1]}")
     problems = _problems_of_versions() + mindspore_api.moved()
+    print("machine")
+    print("\n".join(f"  {line}" for line in _machine()))
     print("devices")
     for device, text in _devices().items():
         print(f"  {device}: {text}")
@@ -68,6 +79,33 @@ def run(_options: argparse.Namespace) -> int:
         print(f"PROBLEM: {problem}", file=sys.stderr)
     print("all is well" if not problems else f"{len(problems)} problems")
     return 1 if problems else 0
+
+
+def _machine() -> list[str]:
+    """Describe processors, memory, graphics cards, and what the environment sets."""
+    names = re.findall(r"^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")), re.MULTILINE)
+    memory = [
+        int(kb) / 2**20
+        for kb in re.findall(r"^Mem(?:Total|Available):\s*(\d+)", _text(Path("/proc/meminfo")), re.MULTILINE)
+    ]
+    lines = [f"processor: {names[0] if names else platform.machine()}, {os.cpu_count()} cores"]
+    if len(memory) == 2:
+        lines.append(f"memory: {memory[0]:.1f} GiB, {memory[1]:.1f} GiB of it available")
+    lines += [f"graphics card: {card}" for card in _cards()] or ["graphics card: nvidia-smi finds none"]
+    return lines + [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _cards() -> list[str]:
+    """Return name, driver and memory of each card that NVIDIA's tool finds."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    return [] if result.returncode else result.stdout.splitlines()
 
 
 def _version(package: str) -> str:

@@ -33,7 +33,8 @@ def run(options: argparse.Namespace) -> int:
         objects = {part.name: _as_object(part, reading) for part, reading in zip(parts, readings)}
         print(json.dumps(objects[""] if list(objects) == [""] else objects))
     else:
-        print(f"{options.file}: {nbytes:,} bytes on the disk")
+        version = parts[0].library_version if parts else "unknown"
+        print(f"{options.file}: {nbytes:,} bytes on the disk, written by mindspore_replay {version}")
         for part, reading in zip(parts, readings):
             print(_as_text(part, reading))
     if options.plot:
@@ -55,7 +56,12 @@ def _reading(part: Overview) -> Statistics:
 
 def _as_object(part: Overview, reading: Statistics) -> dict[str, Any]:
     fields = {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in part.fields.items()}
-    return {"description": part.description, "columns": fields, **as_json(*reading)}
+    return {
+        "library_version": part.library_version,
+        "description": part.description,
+        "columns": fields,
+        **as_json(*reading),
+    }
 
 
 def _as_text(part: Overview, reading: Statistics) -> str:

@@ -1,6 +1,8 @@
 """The command line: the output of each command, its errors and exit codes."""
 
 import json
+import os
+import platform
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
+import mindspore_replay
 from mindspore_replay import (
     EpisodeReplayBuffer,
     MixedReplay,
@@ -28,6 +31,7 @@ from mindspore_replay.checkpoint.overview import overview
 from mindspore_replay.cli import main
 from mindspore_replay.training.statistics import statistics_of
 
+VERSION = re.escape(mindspore_replay.__version__)
 NAMES = ["observation", "reward", "terminated"]
 COLUMNS: dict[str, Any] = {
     "shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"], "names": NAMES, "seed": 0,
@@ -70,12 +74,14 @@ def test_inspect_says_what_the_buffer_says(folder: Path, capsys: pytest.CaptureF
     assert found["columns"]["terminated"] == {"dtype": "bool", "shape": []}
     assert found["columns"]["observation"] == {"dtype": "float32", "shape": [2]}
     assert found["description"]["class"] == "PrioritizedReplayBuffer"
+    assert found["library_version"] == mindspore_replay.__version__
 
 
 def test_inspect_prints_and_draws(folder: Path, capsys: pytest.CaptureFixture[str]):
     save(used(), "buffer.safetensors")
     assert main(["inspect", "buffer.safetensors", "--plot", "buffer.png"]) == 0
     text = capsys.readouterr().out
+    assert re.match(rf"buffer.safetensors: [\d,]+ bytes on the disk, written by mindspore_replay {VERSION}\n", text)
     assert re.search(r"^PrioritizedReplayBuffer\(sample_size=4, max_use=9\)$", text, re.MULTILINE)
     assert re.search(r"^    observation +float32 \[2\]$", text, re.MULTILINE)
     assert re.search(r"^    inserted +33$", text, re.MULTILINE)
@@ -242,6 +248,14 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert "  CPU: in use\n" in text
+    assert f"Python {platform.python_version()}, {platform.platform()}\n" in text
+    assert f"installed in {Path(mindspore_replay.__file__).parent}\n" in text
+    assert re.search(rf"^  processor: .+, {os.cpu_count()} cores$", text, re.MULTILINE)
+    total, available = map(float, re.search(r"  memory: (\S+) GiB, (\S+) GiB of it", text).groups())
+    assert 0 < available < total
+    assert re.search(r"^  graphics card: .+", text, re.MULTILINE)
+    assert "  backend: native\n" in text
+    assert "  buffer.insert(rows): compiles as written\n" in text
     assert re.search(r"^  GPU: .+", text, re.MULTILINE)
     for backend in ("native", "composite"):
         assert f"  {backend} backend: insert and sample work, in a graph and from Python\n" in text
@@ -249,7 +263,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
     assert re.search(
         r"^  CUDA kernels, for GPUs: (built, and they load|the CUDA kernel library .+)$", text, re.MULTILINE
     )
-    for package in ("minari", "ray", "rich"):
+    for package in ("lz4", "minari", "ray", "rich"):
         assert re.search(
             rf'^  {package} (\d.*|is not there: pip install "\.\[\w+\]" in a checkout of mindspore_replay)$',
             text,
@@ -269,6 +283,26 @@ def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys
     assert captured.out.endswith("3 problems\n")
     assert "PROBLEM: the native backend: it gives wrong rows\n" in captured.err
     assert "PROBLEM: NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2'\n" in captured.err
+
+
+def test_doctor_describes_the_machine(monkeypatch: pytest.MonkeyPatch):
+    from mindspore_replay.cli import doctor
+
+    cards = subprocess.CompletedProcess([], 0, "A card, 550.1, 24564 MiB\nAnother, 550.1, 8192 MiB\n", "")
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: name)
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *args, **kwargs: cards)
+    for name in doctor._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GLOG_v", "3")
+    monkeypatch.setattr(doctor, "_text", lambda path: "model name\t: A processor\n" if "cpu" in path.name else "")
+    assert doctor._machine() == [
+        f"processor: A processor, {os.cpu_count()} cores",
+        "graphics card: A card, 550.1, 24564 MiB",
+        "graphics card: Another, 550.1, 8192 MiB",
+        "GLOG_v=3",
+    ]
+    cards.returncode = 9
+    assert "graphics card: nvidia-smi finds none" in doctor._machine()
 
 
 def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
