@@ -215,8 +215,8 @@ class CompositeSample:
         else:
             self.give = WindowsAround(state, plan, columns, rule)
         self.deliver = None if state.weights is None else Deliver(state, plan.max_use)
-        self.pads, self.goes_on = plan.draw == "epochs", not stops_graphs()
-        self.pad = Pad(plan, columns) if self.pads or self.goes_on else None
+        self.pads = plan.draw == "epochs"
+        self.pad = None if stops_graphs() and not self.pads else Pad(plan, columns)
 
     def __call__(self, sample_range, given_beta):
         """Draw a sample, and return its outputs."""
@@ -224,10 +224,8 @@ class CompositeSample:
         outputs = self.give(slots, importance, ok)
         if self.pads:  # and `importance` says which samples are no padding
             ok = ops.logical_and(ok, importance)
-        if self.goes_on:
+        if self.pad is not None:
             outputs = self.pad(outputs, ops.broadcast_to(ok, slots.shape))
-        elif self.pads:
-            outputs = self.pad(outputs, importance)
         if self.deliver is not None:
             self.deliver(slots, ok)
         return outputs
