@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from checkpoint_memory import plain_write
 from measuring import measure
 
 from mindspore_replay import ReplayBuffer, save
 
 ROWS = 1_000_000
-PIECE = 1 << 22
 
 
 def full() -> Any:
@@ -32,17 +32,6 @@ def full() -> Any:
     for _ in range(10):
         buffer.insert(rows)
     return buffer
-
-
-def write(columns: list[np.ndarray], path: Path, synchronize: bool) -> None:
-    """Write the same bytes as a plain file."""
-    with open(path, "wb", buffering=0) as file:
-        for column in columns:
-            view = memoryview(column).cast("B")
-            while len(view):
-                view = view[file.write(view[:PIECE]) :]
-        if synchronize:
-            os.fsync(file.fileno())
 
 
 def timed(call: Callable[[], Any], path: Path | None = None) -> Callable[[], float]:
@@ -75,8 +64,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder)), "file")
         ways = {
-            "a plain file": timed(lambda: write(columns, path, False), path),
-            "a plain file and fsync": timed(lambda: write(columns, path, True), path),
+            "a plain file": timed(lambda: plain_write(columns, path, synchronize=False), path),
+            "a plain file and fsync": timed(lambda: plain_write(columns, path), path),
             "save": timed(lambda: save(buffer, path), path),
             "save without fsync": timed(save_without_fsync, path),
             "the checksums alone": timed(lambda: [zlib.crc32(column) for column in columns]),

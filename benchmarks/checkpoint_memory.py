@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,16 @@ def forget(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def plain_write(memory: np.ndarray, path: Path) -> float:
-    """Return the seconds to write these bytes to the disk."""
+def plain_write(arrays: Sequence[np.ndarray], path: Path, synchronize: bool = True) -> float:
+    """Return the seconds to write these bytes, to the disk if `synchronize`."""
     start = time.perf_counter()
     with open(path, "wb", buffering=0) as file:
-        for i in range(0, memory.size, CHUNK):
-            file.write(memory[i : i + CHUNK].data)
-        os.fsync(file.fileno())
+        for array in arrays:
+            view = memoryview(array).cast("B")
+            while len(view):
+                view = view[file.write(view[:CHUNK]) :]
+        if synchronize:
+            os.fsync(file.fileno())
     return time.perf_counter() - start
 
 
@@ -92,7 +95,7 @@ def save_one(path: Path, nbytes: int) -> None:
         buffer.insert([frames[:n], np.arange(n, dtype=np.int32), np.zeros(n, np.float32), np.zeros(n, np.bool_)])
     column = buffer.buffer[0].asnumpy().reshape(-1)
     plain = path.with_suffix(".plain")
-    seconds = plain_write(column, plain) * buffer.nbytes / column.nbytes
+    seconds = plain_write([column], plain) * buffer.nbytes / column.nbytes
     plain.unlink()
     report("save", buffer.nbytes, *measured(lambda: save(buffer, path)), before, seconds)
 
