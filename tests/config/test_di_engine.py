@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mindspore import nn
+from pages import tables
 from places import ROOT
 
 import mindspore_replay
@@ -419,15 +420,14 @@ def test_a_class_with_keys_of_its_own():
 # The page.
 
 
-def tables(heading: str) -> list[list[list[str]]]:
+def tables_of(heading: str) -> list[list[list[str]]]:
     """Return the rows of the tables of a section, without their heads."""
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    found = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
-    return [[[cell.strip() for cell in row[1:-1].split("|")] for row in table.splitlines()[2:]] for table in found]
+    return [table[2:] for table in tables(section)]
 
 
 def test_the_page_has_every_key():
-    (table,) = tables("Keys")
+    (table,) = tables_of("Keys")
     keys = [key for row in table for key in re.findall(r"`(\w+)`", row[0])]
     shared = ["type", "multi_buffer", "max_use", "max_staleness", "alpha", "beta"]
     assert sorted(keys) == sorted([*shared, *di_engine.KEYS])
@@ -438,8 +438,8 @@ def test_the_page_has_every_key():
 
 
 def test_the_page_names_what_there_is():
-    classes, methods = tables("Classes")
-    (middleware,) = tables("Middleware")
+    classes, methods = tables_of("Classes")
+    (middleware,) = tables_of("Middleware")
     cells = [row[1] for row in [*classes, *methods, *middleware]]
     public = set(mindspore_replay.__all__)
     named = {name for cell in cells for name in re.findall(r"`([A-Z]\w+)", cell)}

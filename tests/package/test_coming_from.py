@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import tables
 from places import ROOT
 
 import mindspore_replay
@@ -44,12 +45,6 @@ def our_names() -> set[str]:
     made = mindspore_replay.PrioritizedReplayBuffer(**row, views=[mindspore_replay.FrameStack(1, observation="x")])
     queue = mindspore_replay.ReplayQueue(**row)
     return found | set(vars(made)) | set(made.state_parameters()) | {"buffer"} | set(dir(queue.limiter))
-
-
-def tables(text: str) -> list[list[list[str]]]:
-    """Return the tables of a page as rows of cells, their heads included."""
-    found = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    return [[[cell.strip() for cell in row[1:-1].split("|")] for row in table.splitlines()] for table in found]
 
 
 def names_of_ours(text: str) -> set[str]:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 import pytest
+from pages import FENCED
 from places import ROOT
 
 ENGLISH, CHINESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README_CN.md"))
@@ -11,11 +12,11 @@ ENGLISH, CHINESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("READ
 
 def parts(text: str) -> dict[str, list[str]]:
     """Return what must be the same in both languages; figures, names and links in any order."""
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    prose = FENCED.sub("", text)
     words = re.sub(r"`[^`]*`|\]\([^)]*\)", "", re.sub(r"^    .*", "", prose, flags=re.MULTILINE))
     links = [link.replace("_CN.md", ".md").replace("_cn.svg", ".svg") for link in re.findall(r"\]\(([^)]*)\)", prose)]
     return {
-        "blocks": re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL),
+        "blocks": [block[0] for block in FENCED.finditer(text)],
         "commands": re.findall(r"^    .*", prose, re.MULTILINE),
         "sections": re.findall(r"^#+ ", prose, re.MULTILINE),
         "rows of tables": [str(line.count("|")) for line in prose.splitlines() if line.startswith("|")],

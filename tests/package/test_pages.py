@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 import pytest
+from pages import FENCED
 from places import ROOT
 from programs import run_program
 
@@ -30,10 +31,6 @@ class Block(NamedTuple):
     name: str
     code: str
     output: str
-
-
-#: A block in any language.
-FENCED = re.compile(r"^```(.*)\n(?:.*\n)*?```$", re.MULTILINE)
 
 
 def blocks_of(name: str, text: str) -> list[Block]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import mindspore as ms
 import pytest
+from pages import FENCED
 from places import ROOT
 
 NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
@@ -91,7 +92,7 @@ def test_a_notebook_becomes_a_page(path: Path):
     assert len(pictures) == sum(stored(cell)[1] for cell in cells(path)) > 0
     assert all(f"]({name})" in page and content.startswith(b"\x89PNG") for name, content in pictures.items())
     assert all(text.strip() in page for cell in cells(path) if (text := stored(cell)[0]))
-    links = re.findall(r"\]\(([^)#]+)\)", re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE))
+    links = re.findall(r"\]\(([^)#]+)\)", FENCED.sub("", page))
     assert [link for link in links if link not in pictures and not (path.parent / link).exists()] == [
         link for link in links if (path.parent / link).with_suffix(".ipynb") in NOTEBOOKS and link.endswith(".md")
     ]
