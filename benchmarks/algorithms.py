@@ -99,7 +99,9 @@ def result_of(name: str, printed: str, ended: int | None, seconds: float) -> str
         return f"runs: mean return {float(mean):.1f} of the last 100 of {int(count) + 1} episodes {how}"
     if episodes:
         return f"runs: {len(episodes)} episodes {how}, returns {episodes[0]:.1f} to {episodes[-1]:.1f}"
-    return f"runs {how}; no episode ended" if not ended else f"ended with status {ended}, without an error's name"
+    if ended:
+        return f"ended with status {ended}, without an error's name"
+    return f"runs to its end {how}, and prints no episode" if ended == 0 else f"runs {how}; prints no episode"
 
 
 def measure(name: str, seed: int, episodes: int, limit: float) -> str:
