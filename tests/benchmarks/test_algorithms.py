@@ -1,7 +1,5 @@
 """The words of algorithms.py for what a training of MindSpore RL printed."""
 
-from typing import Any
-
 import pytest
 from places import ROOT
 
@@ -9,6 +7,8 @@ pytestmark = pytest.mark.cpu_only("words for output, which no device changes")
 
 EVALUATIONS = "Evaluate for episode 10 total rewards is 9.500\nEvaluate for episode 20 total rewards is {}\n"
 EPISODES = "Episode 1: loss is 0.5, rewards is -317.6\nEpisode 2: loss is 0.4, rewards is -245.3\n"
+TRACEBACK = "Traceback (most recent call last):\n"
+UNSUPPORTED = TRACEBACK + "RuntimeError: \n-----\n- Kernel select failed:\n-----\nUnsupported op [X] on CPU\n"
 WORDS = [
     ("dqn", EVALUATIONS.format("200.000"), None, "learns: solved after 20 episodes, then 200.0 or more"),
     ("dqn", EVALUATIONS.format("194.000"), None, "runs: best evaluation 194.0 of 2"),
@@ -23,6 +23,8 @@ WORDS = [
         1,
         "`ModuleNotFoundError: No module named 'smac'`",
     ),
+    ("dreamer", UNSUPPORTED, None, "`RuntimeError: Unsupported op [X] on CPU`"),
+    ("dqn", EVALUATIONS.format("200.000") + "RuntimeError: a warning\n", None, "learns: solved after 20 episodes"),
     ("coma", "", 3, "ended with status 3, without an error's name"),
 ]
 
@@ -32,5 +34,5 @@ def test_words(monkeypatch: pytest.MonkeyPatch, name: str, printed: str, ended: 
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import algorithms
 
-    found: Any = algorithms.result_of(name, printed, ended, 7.0)
+    found = algorithms.result_of(name, printed, ended, 7.0)
     assert found.startswith(words) if name == "dqn" else found == words
