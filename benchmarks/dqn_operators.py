@@ -35,8 +35,18 @@ OPERATORS = (
     ("Adam of the vector", 1, "ops.depend(x, adam(*vectors, one, one, one, one, one, one, x))", (sum(SIZES),)),
     ("Mul, Add, Sqrt, Minimum of a number", 13, "x * 1.001", (1,)),
     ("GatherD, and its gradient", 2, "gather(x, 1, zero)", (BATCH, 1)),
-    ("Adam of 64 x 64, in place of that of the vector", 0, "ops.depend(x, adam(*squares, one, one, one, one, one, one, x))", (UNITS, UNITS)),
-    ("Split of the vector and Concat, in place of memory that is shared", 0, "ops.concat(ops.split(x, sizes))", (sum(SIZES),)),
+    (
+        "Adam of 64 x 64, in place of that of the vector",
+        0,
+        "ops.depend(x, adam(*squares, one, one, one, one, one, one, x))",
+        (UNITS, UNITS),
+    ),
+    (
+        "Split of the vector and Concat, in place of memory that is shared",
+        0,
+        "ops.concat(ops.split(x, sizes))",
+        (sum(SIZES),),
+    ),
     ("Dense, in place of MatMul and BiasAdd", 0, "ops.dense(x, square, bias)", (BATCH, UNITS)),
 )
 
