@@ -48,7 +48,8 @@ AIMS = (
     Aim("save", 1, LIMIT),
     Aim("load", 1),
     Aim("load", 1, LIMIT),
-    Aim("dqn", 1.5),
+    Aim("dqn", 1.5, "stable-baselines3"),
+    Aim("dqn", 1),
     Aim("dqn_bursts", 1.5),
 )
 
