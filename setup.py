@@ -106,10 +106,10 @@ def run(command):
 
 
 def cuda_kinds(text):
-    """Return options for the compute capabilities in nvcc's help text, and for newer GPUs."""
+    """Return options for the compute capabilities of $CUDAARCHS or else of nvcc's help text, and for newer GPUs."""
     # Of each major version the last one written, which is the lowest.
     first = {kind // 10: kind for kind in reversed(CUDA_KINDS) if re.search(rf"\bsm_{kind}\b", text)}
-    known = sorted(first.values())
+    known = sorted(map(int, re.findall(r"\d+", os.environ.get("CUDAARCHS", "")))) or sorted(first.values())
     options = [f"-gencode=arch=compute_{kind},code=sm_{kind}" for kind in known]
     return options + [f"-gencode=arch=compute_{kind},code=compute_{kind}" for kind in known[-1:]]
 

@@ -33,7 +33,9 @@ ENVIRONMENTS = dict.fromkeys(("ddpg", "td3", "sac", "ppo", "cql", "iql", "awac")
 #: A return that solves the environment: CartPole-v0 gives at most 200.
 SOLVED = dict.fromkeys(("dqn", "double_dqn", "dueling_dqn", "ac", "c51", "a2c", "a3c_single", "pg"), 195.0)
 
-ERROR = re.compile(r"^[\w.]*(?:Error|Exception|NotInstalled|NotFound)\b.*", re.MULTILINE)
+#: An error's name and its message, which may come after lines of dashes.
+ERROR = re.compile(r"^([\w.]*(?:Error|Exception|NotInstalled|NotFound)\b:?)\s*(?:-.*\n\s*)*(.*)", re.MULTILINE)
+TRACEBACK = "Traceback (most recent call last):"
 EVALUATION = re.compile(r"Evaluate for episode (\d+) total rewards is (-?[\d.]+)")
 #: What trainers that show a progress bar print: the mean return of the last hundred episodes.
 RUNNING = re.compile(r"Episode (\d+):.*running_reward=(-?[\d.]+)")
@@ -78,8 +80,9 @@ def train(name: str, seed: int, episodes: int) -> None:
 def result_of(name: str, printed: str, ended: int | None, seconds: float) -> str:
     """Return the words for what a run printed; `ended` is its exit status, or ``None`` at the time limit."""
     errors = ERROR.findall(printed)
-    if ended and errors:
-        return f"`{errors[-1].strip()[:200]}`"
+    # After an error the process may hang, with threads or processes of its environments.
+    if errors and (ended or TRACEBACK in printed):
+        return f"`{' '.join(errors[-1]).strip()[:200]}`"
     evaluations = [(int(episode), float(value)) for episode, value in EVALUATION.findall(printed)]
     episodes = [float(value) for _, value in EPISODE.findall(printed)]
     how = f"in {seconds:.0f} s" if ended is not None else f"in {seconds:.0f} s, the limit"
@@ -99,7 +102,9 @@ def result_of(name: str, printed: str, ended: int | None, seconds: float) -> str
         return f"runs: mean return {float(mean):.1f} of the last 100 of {int(count) + 1} episodes {how}"
     if episodes:
         return f"runs: {len(episodes)} episodes {how}, returns {episodes[0]:.1f} to {episodes[-1]:.1f}"
-    return f"runs {how}; no episode ended" if not ended else f"ended with status {ended}, without an error's name"
+    if ended:
+        return f"ended with status {ended}, without an error's name"
+    return f"runs to its end {how}, and prints no episode" if ended == 0 else f"runs {how}; prints no episode"
 
 
 def measure(name: str, seed: int, episodes: int, limit: float) -> str:

@@ -22,23 +22,31 @@ from mindspore import Tensor
 
 REPEAT = 40
 BATCH, UNITS = DQN["batch_size"], DQN["hidden"][0]
+#: Of the weights.
+SIZES = [4 * UNITS, UNITS, UNITS * UNITS, UNITS, UNITS * 2, 2]
 
 #: An operator, how many of its kind are in a step, its expression, and the shape of `x`, which becomes its result.
 OPERATORS = (
     ("MatMul, 64 x 64 by 64 x 64", 11, "matmul(x, square)", (BATCH, UNITS)),
     ("BiasAdd, and the sums of BiasAddGrad", 9, "bias_add(x, bias)", (BATCH, UNITS)),
     ("ReLU, and ReluGrad", 6, "relu(x)", (BATCH, UNITS)),
-    (
-        "Adam, a weight of 64 x 64",
-        6,
-        "ops.depend(x, adam(weight, m, v, one, one, one, one, one, one, x))",
-        (UNITS, UNITS),
-    ),
-    ("L2Loss, a gradient of 64 x 64", 6, "x * l2_loss(x)", (UNITS, UNITS)),
-    ("Mul, a gradient of 64 x 64", 6, "x * 1.001", (UNITS, UNITS)),
+    ("Concat of the gradients, L2Loss of the vector", 1, "x * l2_loss(ops.concat((x, *others)))", (SIZES[0],)),
+    ("Mul of the vector", 1, "x * 1.001", (sum(SIZES),)),
+    ("Adam of the vector", 1, "ops.depend(x, adam(*vectors, one, one, one, one, one, one, x))", (sum(SIZES),)),
     ("Mul, Add, Sqrt, Minimum of a number", 13, "x * 1.001", (1,)),
     ("GatherD, and its gradient", 2, "gather(x, 1, zero)", (BATCH, 1)),
-    ("Split of all weights in six", 0, "ops.concat(ops.split(x, parts))", (4610,)),
+    (
+        "Adam of 64 x 64, in place of that of the vector",
+        0,
+        "ops.depend(x, adam(*squares, one, one, one, one, one, one, x))",
+        (UNITS, UNITS),
+    ),
+    (
+        "Split of the vector and Concat, in place of memory that is shared",
+        0,
+        "ops.concat(ops.split(x, sizes))",
+        (sum(SIZES),),
+    ),
     ("Dense, in place of MatMul and BiasAdd", 0, "ops.dense(x, square, bias)", (BATCH, UNITS)),
 )
 
@@ -50,10 +58,17 @@ from mindspore import Parameter, Tensor, nn, ops
 matmul, bias_add, relu = ops.MatMul(transpose_b=True), ops.BiasAdd(), ops.ReLU()
 l2_loss, adam = ops.L2Loss(), ops.Adam()
 gather = ops.gather_elements
-parts = [256, 64, 4096, 64, 128, 2]
+sizes = {SIZES}
+others = tuple(Tensor(np.ones(size, np.float32)) for size in sizes[1:])
 square, bias = Tensor(np.eye({UNITS}, dtype=np.float32)), Tensor(np.zeros({UNITS}, np.float32))
 one, zero = Tensor(0.9, ms.float32), Tensor(np.zeros(({BATCH}, 1), np.int32))
-weight, m, v = (Parameter(Tensor(np.zeros(({UNITS}, {UNITS}), np.float32)), name=name) for name in ("weight", "m", "v"))
+
+
+def states(shape):
+    return tuple(Parameter(Tensor(np.zeros(shape, np.float32)), name=f"{{name}}{{shape}}") for name in "wmv")
+
+
+squares, vectors = states(({UNITS}, {UNITS})), states(sum(sizes))
 
 
 class Nothing(nn.Cell):

@@ -2,8 +2,9 @@
 
     python benchmarks/gpu.py [--bench PROGRAM] [--rounds N] [--json FILE]
 
-Runs gpu_bench, which times the kernels and which `benchmarks/gpu` builds; then times the same work by PyTorch, and by
-flashbax if it and JAX are installed, each as its users call it, compiled. Rounds are interleaved; figures are medians.
+Runs gpu_bench, which times the kernels and which `benchmarks/gpu` builds; then times the same work by PyTorch, not
+compiled, and by flashbax, compiled, if it and JAX are installed: each as its users call it. Rounds are interleaved;
+figures are medians.
 """
 
 import argparse

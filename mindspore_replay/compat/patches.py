@@ -155,6 +155,7 @@ def _changes() -> Iterator[_Change]:
     yield from _graph_kernels()
     yield from _logsumexp()
     yield from _tensor_type()
+    yield from _overflow()
 
 
 def _replay(module: ModuleType, source: ModuleType, names: tuple[str, ...], purpose: str) -> Iterator[_Change]:
@@ -265,3 +266,23 @@ def _tensor_type() -> Iterator[_Change]:
         purpose = "MAPPO asks isinstance(x, mstype.tensor_type), which was a class"
         patch = Patch("tensor_type", f"{kind.__module__}.{kind.__name__}.__instancecheck__", purpose)
         yield _Change(patch, kind, "__instancecheck__", lambda self, value: isinstance(value, type(self)))
+
+
+_on_cpu = ops.constexpr(lambda: ms.get_context("device_target") == "CPU")
+
+
+def _overflow() -> Iterator[_Change]:
+    """Patch the search for overflows in gradients: MindSpore takes a CPU for an Ascend of the first kind."""
+    cell, method = nn.TrainOneStepWithLossScaleCell, "get_overflow_status"
+    theirs = vars(cell)[method]
+
+    def get_overflow_status(self, status, compute_output):
+        if not _on_cpu():
+            return theirs(self, status, compute_output)
+        finite = True
+        for gradient in compute_output:
+            finite = ops.logical_and(finite, ops.isfinite(gradient).all())
+        return ops.logical_not(finite)
+
+    patch = Patch("overflow", f"mindspore.nn.{cell.__name__}.{method}", "Dreamer scales its loss, also on the CPU")
+    yield _Change(patch, cell, method, get_overflow_status)

@@ -162,11 +162,21 @@ class Folder:
             self._maps[_STATE][:] = self._before
 
     def flush(self) -> None:
-        """Write everything to the disk. The caller holds the buffer's lock."""
+        """Write everything to the disk. The caller holds the buffer's lock.
+
+        Raises:
+            FileNotFoundError: If the folder was deleted.
+        """
         for mapped in self._maps.values():
             mapped.flush()
-        for path in (self.path / _HEADER, self.path, self.path.parent):
-            _sync(path)
+        folder = Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent  # it may have been moved
+        try:
+            for path in (folder / _HEADER, folder, folder.parent):
+                _sync(path)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"For '{self.options.cls_name}', the folder {folder} was deleted: its rows are lost when it is closed."
+            ) from error
         sharing.set_flushed(self.arrays)
         self._maps[_STATE].flush()
 

@@ -428,6 +428,22 @@ def test_tensor_type_in_isinstance(patches: Any):
             isinstance(ms.float32, ms.tensor_type)
 
 
+@pytest.mark.cpu_only("other devices keep MindSpore's method")
+def test_loss_scaling_finds_overflows(patches: Any):
+    del patches
+    layer = nn.Dense(2, 1, weight_init="ones")
+    loss = nn.WithLossCell(layer, nn.MSELoss())
+    optimizer = nn.SGD(layer.trainable_params(), learning_rate=0.125)
+    step = nn.TrainOneStepWithLossScaleCell(loss, optimizer, Tensor(4.0, ms.float32)).set_train()
+    target = Tensor([[0.0]], ms.float32)
+    _, overflow, _ = step(Tensor([[1.0, 1.0]], ms.float32), target)  # gradient 4 of each weight
+    assert not overflow.asnumpy()
+    assert layer.weight.asnumpy().tolist() == [[0.5, 0.5]]
+    _, overflow, _ = step(Tensor([[np.inf, 1.0]], ms.float32), target)
+    assert overflow.asnumpy()
+    assert layer.weight.asnumpy().tolist() == [[0.5, 0.5]]
+
+
 class Keeper(nn.Cell):
     def __init__(self, cell: Any) -> None:
         super().__init__()

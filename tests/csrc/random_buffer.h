@@ -166,7 +166,7 @@ class Buffer {
   }
 
   Arguments state = {};
-  bool right_beta = false;  // of two faults in one call, either kernel may name another
+  bool right_beta = false;  // no sample is given a wrong beta
 
  private:
   using Shared = std::map<std::string, std::string>;  // inputs that are the state's own arrays

@@ -137,12 +137,27 @@ void TestRoomOfLateRows() {
   CHECK(Compared("insert", &state, rows, {}) == replay::kFull);
 }
 
-// Every kernel that uses an inconsistent state refuses it.
+struct Wrong {
+  std::string item;
+  std::vector<std::vector<int64_t>> values;
+};
+
+// Every kernel that uses an inconsistent state refuses it, and where a beta is wrong too, for the reason that the CPU's has.
+void TestWrongState(uint64_t seed, const Kind &kind, const Wrong &wrong, const std::vector<int64_t> &value, bool right_beta) {
+  Buffer buffer(seed, kind, kCapacities[3], {{"float32", {3}}});
+  if (!buffer.state.Has(wrong.item) || !(right_beta || kind.row_state)) return;
+  buffer.right_beta = right_beta;
+  buffer.Insert();
+  const bool is_cursor = wrong.item == "head" || wrong.item == "count";
+  buffer.state[wrong.item] = is_cursor ? Int32(static_cast<int32_t>(value[0])) : Int64(value);
+  if (!right_beta) buffer.state["beta"] = Doubles({2});
+  std::set<int> seen;
+  for (int step = 0; step < 2; ++step) buffer.Step(&seen);
+  const bool used = wrong.item != "serials" || kind.reservoir || kind.row_state;
+  if (used) Check(seen.count(replay::kBadArguments) > 0, (kind.name + ": a wrong " + wrong.item).c_str(), __LINE__);
+}
+
 void TestWrongStates(uint64_t seed) {
-  struct Wrong {
-    std::string item;
-    std::vector<std::vector<int64_t>> values;
-  };
   const std::vector<Wrong> all = {{"head", {{-1}, {1000000}}},
                                   {"count", {{-1}, {1000000}}},
                                   {"serials", {{5, 9}, {-1, -2}}},
@@ -155,16 +170,7 @@ void TestWrongStates(uint64_t seed) {
   for (const Kind &kind : kinds) {
     for (const Wrong &wrong : all) {
       for (const std::vector<int64_t> &value : wrong.values) {
-        Buffer buffer(seed, kind, kCapacities[3], {{"float32", {3}}});
-        if (!buffer.state.Has(wrong.item)) continue;
-        buffer.right_beta = true;
-        buffer.Insert();
-        const bool is_cursor = wrong.item == "head" || wrong.item == "count";
-        buffer.state[wrong.item] = is_cursor ? Int32(static_cast<int32_t>(value[0])) : Int64(value);
-        std::set<int> seen;
-        for (int step = 0; step < 2; ++step) buffer.Step(&seen);
-        const bool used = wrong.item != "serials" || kind.reservoir || kind.row_state;
-        if (used) Check(seen.count(replay::kBadArguments) > 0, (kind.name + ": a wrong " + wrong.item).c_str(), __LINE__);
+        for (const bool right_beta : {true, false}) TestWrongState(seed, kind, wrong, value, right_beta);
       }
     }
   }

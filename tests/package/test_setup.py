@@ -27,7 +27,9 @@ HELPS = {
 KINDS = {"CUDA 11.1": [70, 80], "CUDA 13": [75, 80, 90]}
 
 
-def build(folder: Path, nvcc: str, at: str = "nvcc", variable: str = "CUDACXX") -> subprocess.CompletedProcess[str]:
+def build(
+    folder: Path, nvcc: str, at: str = "nvcc", variable: str = "CUDACXX", **others: str
+) -> subprocess.CompletedProcess[str]:
     """Build the extensions into ``out``, with nvcc at a place given by a variable. Other compilers do nothing."""
     shutil.copytree(ROOT / "mindspore_replay" / "csrc", folder / "mindspore_replay" / "csrc")
     for name in ("setup.py", "pyproject.toml", "README.md", "mindspore_replay/_version.py"):
@@ -36,10 +38,19 @@ def build(folder: Path, nvcc: str, at: str = "nvcc", variable: str = "CUDACXX") 
     (folder / at).parent.mkdir(parents=True, exist_ok=True)
     (folder / at).write_text(nvcc)
     (folder / at).chmod(0o755)
-    environment = {key: value for key, value in os.environ.items() if key not in ("CUDACXX", "CUDA_HOME")}
-    environment |= {variable: str(folder / at.removesuffix("/bin/nvcc")), "CXX": "true", "CC": "false"}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CUDA")}
+    environment |= {variable: str(folder / at.removesuffix("/bin/nvcc")), "CXX": "true", "CC": "false", **others}
     command = [sys.executable, "-W", "ignore", "setup.py", "build_ext", "-b", "out"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def kinds_of(arguments: list[str]) -> list[int]:
+    """Return the compute capabilities in nvcc's arguments; there is code for each, and PTX for the newest."""
+    options = [argument for argument in arguments if argument.startswith("-gencode")]
+    kinds = [int(option.rpartition("_")[2]) for option in options[:-1]]
+    places = [*(f"code=sm_{kind}" for kind in kinds), f"code=compute_{kinds[-1]}"]
+    assert options == [f"-gencode=arch=compute_{kind},{place}" for kind, place in zip([*kinds, kinds[-1]], places)]
+    return kinds
 
 
 @pytest.mark.parametrize("version", HELPS)
@@ -49,13 +60,17 @@ def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path)
     out = tmp_path / "out" / "mindspore_replay"
     arguments = (out / "_kernels_cuda.so").read_text().split()
     assert not (out / "_kernels_cuda.txt").exists()
-    kinds = [f"-gencode=arch=compute_{kind},code=sm_{kind}" for kind in KINDS[version]]
-    newest = KINDS[version][-1]
-    kinds.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
-    assert [argument for argument in arguments if argument.startswith("-gencode")] == kinds
+    assert kinds_of(arguments) == KINDS[version]
     assert ("--threads" in arguments) == (version == "CUDA 13")
     assert sum(argument.endswith(".cu") for argument in arguments) == 2
     assert {"--fmad=false", "-shared", "static"} <= set(arguments)
+
+
+@pytest.mark.parametrize(("asked", "kinds"), [("86", [86]), ("90;80", [80, 90])])
+def test_code_for_the_kinds_that_are_asked_for(asked: str, kinds: list[int], tmp_path: Path):
+    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""), CUDAARCHS=asked)
+    assert result.returncode == 0, result.stderr
+    assert kinds_of((tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.so").read_text().split()) == kinds
 
 
 def test_the_nvcc_that_mindspore_looks_for(tmp_path: Path):

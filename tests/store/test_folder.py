@@ -340,13 +340,28 @@ def test_a_forked_child_closes_for_itself(tmp_path: Path):
     assert len(buffer) == 1
 
 
-def test_a_folder_that_was_moved_can_be_closed(tmp_path: Path):
+def test_a_folder_that_was_moved_is_flushed_and_closed(tmp_path: Path):
     buffer = make("uniform", storage=tmp_path / "rows")
     buffer.insert(row(1))
     (tmp_path / "rows").rename(tmp_path / "moved")
-    with pytest.raises(FileNotFoundError):
+    buffer.flush()
+    buffer.insert(row(2))
+    buffer.close()
+    assert len(ReplayBuffer.open(tmp_path / "moved")) == 2
+
+
+def test_a_folder_that_was_deleted_can_be_closed(tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    buffer.insert(row(1))
+    shutil.rmtree(tmp_path / "rows")
+    said = f"For 'ReplayBuffer', the folder {tmp_path / 'rows'} was deleted: its rows are lost when it is closed"
+    with pytest.raises(FileNotFoundError, match=said):
+        buffer.flush()
+    assert len(buffer) == 1
+    with pytest.raises(FileNotFoundError, match=said):
         buffer.close()
-    assert len(ReplayBuffer.open(tmp_path / "moved")) == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        buffer.size()
 
 
 def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 from mindspore_replay import ReplayBuffer
 
@@ -24,6 +24,19 @@ def make_network() -> nn.SequentialCell:
     return nn.SequentialCell(*layers, nn.Dense(inputs, 2))
 
 
+def share_memory(weights: list[Parameter], name: str) -> Parameter:
+    """Return one vector of all weights, which from now on are parts of its memory."""
+    memory = np.concatenate([weight.asnumpy().ravel() for weight in weights])
+    begin = 0
+    for weight in weights:
+        part = memory[begin : begin + weight.size].reshape(weight.shape)
+        weight.set_data(Tensor.from_numpy(part))
+        begin += weight.size
+    vector = Parameter(Tensor(memory), name=name)
+    vector.set_data(Tensor.from_numpy(memory))
+    return vector
+
+
 class Learner(nn.Cell):
     """Network, target and optimizer. One call learns from a batch."""
 
@@ -32,11 +45,12 @@ class Learner(nn.Cell):
         self.network = make_network()
         self.target = make_network()
         self.weights = self.network.trainable_params()
-        self.target_weights = self.target.trainable_params()
-        for weight in self.target_weights:
-            weight.requires_grad = False
+        #: All weights in one vector: one operator clips them and one changes them.
+        self.vector = share_memory(self.weights, "weights")
+        self.target_vector = share_memory(self.target.trainable_params(), "target_weights")
+        self.target_vector.requires_grad = False
         self.copy_target()
-        self.optimizer = nn.Adam(self.weights, SETTINGS["learning_rate"])
+        self.optimizer = nn.Adam([self.vector], SETTINGS["learning_rate"])
         self.gradients = ms.grad(self.loss, None, self.weights)
         self.half_square = ops.L2Loss()
         self.gamma = SETTINGS["gamma"]
@@ -51,21 +65,21 @@ class Learner(nn.Cell):
         value = ops.gather_elements(self.network(observation), 1, ops.expand_dims(action, 1))
         return ops.smooth_l1_loss(ops.reshape(value, (-1,)), wanted, reduction="mean")
 
-    def learn(self, observation, action, reward, next_observation, terminated):
-        """Update once, and return something that is ready when the update is."""
+    def wanted(self, reward, next_observation, terminated):
+        """Return the values that the network is to learn."""
         future = self.gamma * ops.amax(self.target(next_observation), 1)
-        wanted = ops.select(terminated, reward, reward + future)
-        self.optimizer(self.clipped(self.gradients(observation, action, wanted)))
-        return self.weights[-1] + 0.0
+        return ops.select(terminated, reward, reward + future)
 
-    def clipped(self, gradients):
-        """Clip gradients to a joint norm of at most `max_grad_norm`."""
-        norm = ops.sqrt(2.0 * ops.addn([self.half_square(gradient) for gradient in gradients]))
-        scale = ops.minimum(self.max_grad_norm / (norm + 1e-6), 1.0)
-        return tuple([gradient * scale for gradient in gradients])
+    def update(self, observation, action, wanted):
+        """Update once, and return the weights afterwards, which are ready when the update is."""
+        gradients = self.gradients(observation, action, wanted)
+        gradient = ops.concat([ops.reshape(each, (-1,)) for each in gradients])
+        norm = ops.sqrt(2.0 * self.half_square(gradient))
+        self.optimizer((gradient * ops.minimum(self.max_grad_norm / (norm + 1e-6), 1.0),))
+        return self.vector + 0.0
 
-    def construct(self, *batch):
-        return self.learn(*batch)
+    def construct(self, observation, action, reward, next_observation, terminated):
+        return self.update(observation, action, self.wanted(reward, next_observation, terminated))
 
     def choose(self, observation: np.ndarray) -> int:
         """Return the greedy action for one observation ``[4]``, by NumPy on the memory of the weights."""
@@ -76,43 +90,45 @@ class Learner(nn.Cell):
 
     def copy_target(self) -> None:
         """Copy the network to the target."""
-        for weight, target in zip(self.weights, self.target_weights):
-            target.set_data(Tensor(weight.asnumpy().copy()))
+        self.target_vector.asnumpy()[:] = self.vector.asnumpy()
 
 
 class LearnerWithBuffer(Learner):
-    """The same with its buffer: one call also stores a transition and draws the batch."""
+    """The same with its buffer: one call also draws the batch."""
 
     def __init__(self) -> None:
         super().__init__()
         shapes, types = zip(*CARTPOLE.values())
-        self.buffer = ReplayBuffer(
-            sample_size=SETTINGS["batch_size"], capacity=SETTINGS["capacity"], shapes=shapes, types=types, seed=0
-        )
+        batch, self.updates = SETTINGS["batch_size"], SETTINGS["updates_a_call"]
+        self.buffer = ReplayBuffer(sample_size=batch, capacity=SETTINGS["capacity"], shapes=shapes, types=types, seed=0)
+        #: On the same rows. Uniform draws are independent, so they may be drawn at once.
+        self.batches = self.buffer.with_sample_size(batch * self.updates)
+        self.store = self.buffer.insert
+        self.graph = ms.jit(self.learn)
         self.several = ms.jit(self.learn_several)
 
-    def construct(self, *row):
-        self.buffer.insert(row)
-        return self.learn(*self.buffer.sample())
+    def learn(self):
+        """Update once."""
+        return self.construct(*self.buffer.sample())
 
     def learn_several(self):
         """Update `updates_a_call` times."""
-        done = self.weights[-1]
-        for _ in range(SETTINGS["updates_a_call"]):
-            done = self.learn(*self.buffer.sample())
+        observation, action, reward, next_observation, terminated = self.batches.sample()
+        wanted = self.wanted(reward, next_observation, terminated)
+        done = self.vector
+        for batch in zip(*[ops.chunk(each, self.updates) for each in (observation, action, wanted)]):
+            # The vector and the weights are one memory, of which the compiler knows nothing.
+            done = self.update(*ops.depend(batch, done))
         return done
-
-    def store(self, row: list[Any]) -> None:
-        """Store a row."""
-        self.buffer.insert(row)
 
     def step(self, row: list[Any]) -> None:
         """Store a row and learn."""
-        self.graph(*[Tensor.from_numpy(np.asarray(value)) for value in row]).asnumpy()
+        self.store(row)
+        self.graph().asnumpy()
 
     def burst(self, updates: int) -> None:
         """Learn several times."""
-        for _ in range(updates // SETTINGS["updates_a_call"]):
+        for _ in range(updates // self.updates):
             done = self.several()
         done.asnumpy()
 

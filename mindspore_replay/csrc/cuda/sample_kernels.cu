@@ -112,6 +112,7 @@ struct Sample {
     const bool in_epochs = plan->draw == replay::kInEpochs;
     const bool has_row_state = replay::kHasRowState<Rows>;
     if (!replay::IsPlan(*plan, count_of_powers) || in_epochs != (epoch != nullptr)) return replay::kBadArguments;
+    if (in_epochs && !HasEpoch()) return replay::kBadArguments;
     if (!in_epochs && has_row_state != (plan->draw != replay::kUniformly)) return replay::kBadArguments;
     if (has_row_state && !(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
     if (!state.Sound() || (!has_row_state && plan->max_use != 0)) return replay::kBadArguments;
@@ -146,6 +147,11 @@ struct Sample {
       draws->head = draws->rotates ? ring.head : 0;
     }
     return replay::kOk;
+  }
+
+  // True if the state of epochs is possible.
+  __device__ bool HasEpoch() const {
+    return state.Ring().HasSerials() && replay::IsEpoch(*epoch, *epoch_rule, state.capacity);
   }
 
   // Returns the slot of draw i.
@@ -341,12 +347,7 @@ __global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads) EpochKernel(const Sample sample) {
   const State &state = sample.state;
-  const bool sound = state.Sound() && state.Ring().HasSerials() &&
-                     replay::IsEpoch(*sample.epoch, *sample.epoch_rule, state.capacity);
-  if (!sound) {
-    if (threadIdx.x == 0) sample.batch->status = replay::kBadArguments;
-    return;
-  }
+  if (!state.Sound() || !sample.HasEpoch()) return;  // SampleKernel refuses it, before it looks at the batch
   const replay::Cursors ring = state.Ring();
   sample.batch->Draw(*sample.epoch_rule, ring, *state.random, *sample.epoch, sample.n, [&](int64_t serial) {
     const int64_t slot = ring.SlotOf(serial);
