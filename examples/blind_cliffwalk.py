@@ -203,7 +203,7 @@ def plot(states: list[int], updates: dict[str, list[list[int]]], path: Path) -> 
     """Draw medians, and the range of all runs, against the size of the memory. Both axes are logarithmic."""
     plt = pyplot()
     sizes = [memory_size(n) for n in states]
-    figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
+    figure, axes = plt.subplots(layout="constrained")
     axes.loglog(sizes, sizes, ":", color="grey")
     axes.annotate("  one update for each transition", (sizes[1], sizes[1]), va="top", color="grey")
     for i, (method, runs) in enumerate(updates.items()):

@@ -1,6 +1,6 @@
 """Deep Q-learning on CartPole, with the replay buffer in the graph that learns.
 
-    python examples/dqn.py                      # 20 to 90 seconds on two CPU cores
+    python examples/dqn.py                      # a minute and a half on two busy CPU cores
     python examples/dqn.py --seed 1 --num-envs 4
     python examples/dqn.py --resume --steps 200000
 
@@ -379,7 +379,7 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
     plt = pyplot()
     columns = min(len(runs), 3)
     rows = -(-len(runs) // columns)
-    size = (8, 4.5) if columns == 1 else (3.6 * columns, 0.6 + 2.7 * rows)
+    size = None if columns == 1 else (3.6 * columns, 0.6 + 2.7 * rows)
     shared = {"squeeze": False, "sharex": True, "sharey": True, "layout": "constrained"}
     figure, panels = plt.subplots(rows, columns, figsize=size, **shared)
     for axes, (name, history) in zip(panels.flat, runs.items()):

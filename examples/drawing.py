@@ -11,6 +11,7 @@ STYLE = {
     "axes.titlelocation": "left",
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
+    "figure.figsize": (8, 4.5),
     "figure.titlesize": 12,
     "figure.titleweight": "bold",
     "font.size": 10,

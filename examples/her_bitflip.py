@@ -231,7 +231,7 @@ class Run:
 def plot(runs: dict[str, list[dict[str, list[float]]]], bits: int, path: Path) -> None:
     """Draw the mean success rate of all seeds, and the range."""
     plt = pyplot()
-    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    figure, axes = plt.subplots(layout="constrained")
     for i, (name, histories) in enumerate(runs.items()):
         updates, rates = histories[0]["updates"], np.array([history["success"] for history in histories])
         axes.fill_between(updates, rates.min(0), rates.max(0), color=f"C{i}", alpha=0.2, linewidth=0)

@@ -154,7 +154,7 @@ def collected(config: dict[str, Any], seed: int, folder: Path) -> minari.MinariD
 def plot(histories: list[dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
     """Draw the evaluations of each learner, and the returns in the dataset. One line for each seed."""
     plt = pyplot()
-    figure, (data, axes) = plt.subplots(1, 2, figsize=(8, 4.5), layout="constrained", sharey=True, width_ratios=(1, 4))
+    figure, (data, axes) = plt.subplots(1, 2, layout="constrained", sharey=True, width_ratios=(1, 4))
     returns = np.concatenate([history["dataset"] for history in histories])
     data.hist(returns, bins=np.arange(0, 520, 20), orientation="horizontal", color="grey")
     data.axhline(returns.mean(), color="k", linewidth=1)
@@ -166,7 +166,7 @@ def plot(histories: list[dict[str, Any]], path: Path, config: dict[str, Any]) ->
     axes.axhline(returns.mean(), color="k", linewidth=1, label="mean of the dataset")
     draw_solved(axes, config["evaluation"]["solved_at"])
     axes.set(xlabel="updates", title=f"greedy episodes on {config['environment']}")
-    figure.legend(loc="outside lower center", ncols=4, fontsize="small")
+    figure.legend(loc="outside lower center", ncols=4)
     figure.savefig(path)
     plt.close(figure)
 

@@ -32,7 +32,7 @@ def evaluations(histories: list[dict[str, Any]], every: int) -> tuple[np.ndarray
 def plot_together(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
     """Draw the median and the range of the evaluations of each method."""
     plt = pyplot()
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    figure, axes = plt.subplots(layout="constrained")
     for i, method in enumerate(dict.fromkeys(name.rpartition("_seed")[0] for name in runs)):
         seeds = [history for name, history in runs.items() if name.rpartition("_seed")[0] == method]
         steps, means = evaluations(seeds, config["evaluation"]["every"])

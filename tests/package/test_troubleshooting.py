@@ -74,7 +74,7 @@ def says(message: str, text: str) -> bool:
 
 
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
-WITHOUT_MESSAGES = ("Symptoms without a message", "Pitfalls")
+WITHOUT_MESSAGES = ("Symptoms without a message",)
 OF_MINDSPORE = quoted(SECTIONS["Messages of MindSpore"])
 OURS = [
     message
