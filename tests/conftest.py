@@ -58,6 +58,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", choices=["CPU", "GPU", "Ascend"], default="CPU", help="what the tests run on")
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Return two workers more than there are processors: tests of clusters and of processes mostly wait."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 2
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # Ray's processes would else wait for those of all other tests.
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112

@@ -65,6 +65,7 @@ class InFolder(Attributes):
 
         Raises:
             RuntimeError: If the buffer is not in a folder, or was closed.
+            FileNotFoundError: If the folder was deleted; the rows are in memory alone.
 
         Examples:
             >>> import tempfile
@@ -87,6 +88,7 @@ class InFolder(Attributes):
 
         Raises:
             RuntimeError: If the buffer is not in a folder, or was closed.
+            FileNotFoundError: If the folder was deleted; the buffer is closed all the same.
 
         Examples:
             >>> import tempfile
@@ -98,8 +100,10 @@ class InFolder(Attributes):
         self._need_folder("close")
         with self._lock:
             wait_for_work()
-            self._calls.close()
-            self._calls = _Closed(type(self).__name__)
+            try:
+                self._calls.close()
+            finally:
+                self._calls = _Closed(type(self).__name__)
 
     def _share_limiter(self, limiter: Any) -> None:
         """Let attached processes see the limiter, or that there is none."""

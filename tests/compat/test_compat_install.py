@@ -431,7 +431,7 @@ def test_tensor_type_in_isinstance(patches: Any):
 @pytest.mark.cpu_only("other devices keep MindSpore's method")
 def test_loss_scaling_finds_overflows(patches: Any):
     del patches
-    layer = nn.Dense(2, 1, weight_init="ones")
+    layer = nn.Dense(2, 1, weight_init="ones", has_bias=False)
     loss = nn.WithLossCell(layer, nn.MSELoss())
     optimizer = nn.SGD(layer.trainable_params(), learning_rate=0.125)
     step = nn.TrainOneStepWithLossScaleCell(loss, optimizer, Tensor(4.0, ms.float32)).set_train()
