@@ -48,7 +48,6 @@ class Learner(nn.Cell):
         #: All weights in one vector: one operator clips them and one changes them.
         self.vector = share_memory(self.weights, "weights")
         self.target_vector = share_memory(self.target.trainable_params(), "target_weights")
-        self.target_vector.requires_grad = False
         self.copy_target()
         self.optimizer = nn.Adam([self.vector], SETTINGS["learning_rate"])
         self.gradients = ms.grad(self.loss, None, self.weights)
