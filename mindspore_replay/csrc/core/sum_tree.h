@@ -19,29 +19,26 @@ constexpr int64_t kFanout = 16;
 
 // Targets that descend together, in pairs: the sums over one node's children depend on each other, those of several
 // nodes overlap.
-constexpr int64_t kPairs = 2;
+constexpr int64_t kPairs = 4;
 constexpr int64_t kLanes = 2 * kPairs;
 #ifndef __CUDACC__  // nvcc has no vector types, and a GPU thread descends with one target
 using Doubles = double __attribute__((vector_size(2 * sizeof(double))));
 using Integers = int64_t __attribute__((vector_size(2 * sizeof(int64_t))));
-inline Integers Less(Doubles a, Doubles b) { return a < b; }
 #endif
-REPLAY_BOTH inline int64_t Less(double a, double b) { return -static_cast<int64_t>(a < b); }
 
 REPLAY_BOTH inline bool IsWeight(double value) { return value >= 0 && value <= std::numeric_limits<double>::max(); }
 
-// Searches a node's children for the one a target falls on, for one target or several side by side.
-template <typename Values, typename Indices>
+// Searches a node's children for the one a target falls on.
 struct ChildSearch {
-  Values target;
-  Values sum;     // of the children so far
-  Values before;  // of the children before the one found
-  Indices child;
+  double target;
+  double sum = 0;     // of the children so far
+  double before = 0;  // of the children before the one found
+  int64_t child = 0;
 
-  REPLAY_BOTH void Add(const Values &weight) {
+  REPLAY_BOTH void Add(double weight) {
     sum += weight;
-    const Indices beyond = Less(sum, target);
-    child -= beyond;
+    const bool beyond = sum < target;
+    child += beyond;
     before = beyond ? sum : before;
   }
 };
@@ -95,7 +92,7 @@ class SumTree {
     int64_t node = 0;
     for (int level = height_; level >= 1; --level) {
       const double *children = Sums(level - 1) + node * kFanout;
-      ChildSearch<double, int64_t> search{target, 0, 0, 0};
+      ChildSearch search{target};
       for (int64_t i = 0; i < kFanout; ++i) search.Add(children[i]);
       target = std::min(target - search.before, children[search.child]);
       node = node * kFanout + search.child;
@@ -188,18 +185,22 @@ class SumTree {
     for (int64_t lane = 0; lane < kLanes; ++lane) {  // surplus lanes repeat the last one
       children[lane] = Sums(level - 1) + nodes[std::min(lane, lanes - 1)] * kFanout;
     }
-    ChildSearch<Doubles, Integers> search[kPairs] = {};
+    Doubles target[kPairs], sum[kPairs] = {}, before[kPairs][kFanout];
+    Integers child[kPairs] = {};
     for (int64_t p = 0; p < kPairs; ++p) {
-      search[p].target = Doubles{targets[std::min(2 * p, lanes - 1)], targets[std::min(2 * p + 1, lanes - 1)]};
+      target[p] = Doubles{targets[std::min(2 * p, lanes - 1)], targets[std::min(2 * p + 1, lanes - 1)]};
     }
     for (int64_t i = 0; i < kFanout; ++i) {
-      for (int64_t p = 0; p < kPairs; ++p) search[p].Add(Doubles{children[2 * p][i], children[2 * p + 1][i]});
+      for (int64_t p = 0; p < kPairs; ++p) {
+        before[p][i] = sum[p];
+        sum[p] += Doubles{children[2 * p][i], children[2 * p + 1][i]};
+        child[p] -= sum[p] < target[p];
+      }
     }
     for (int64_t lane = 0; lane < lanes; ++lane) {
-      const int64_t half = lane % 2;
-      const auto &found = search[lane / 2];
-      const int64_t at = found.child[half];
-      targets[lane] = std::min(found.target[half] - found.before[half], children[lane][at]);
+      const int64_t pair = lane / 2, half = lane % 2;
+      const int64_t at = child[pair][half];
+      targets[lane] = std::min(target[pair][half] - before[pair][at][half], children[lane][at]);
       nodes[lane] = nodes[lane] * kFanout + at;
       if (level > 1) PrefetchNode(Sums(level - 2) + nodes[lane] * kFanout);
     }

@@ -61,7 +61,7 @@ class TreeRange {
     int64_t node = 0;
     for (int level = tree_.Height(); level >= 1; --level) {
       const int64_t first = node * kFanout;
-      ChildSearch<double, int64_t> search{target, 0, 0, 0};
+      ChildSearch search{target};
       for (int64_t i = 0; i < kFanout; ++i) search.Add(Weight(level - 1, first + i));
       node = first + search.child;
       target = std::min(target - search.before, Weight(level - 1, node));
