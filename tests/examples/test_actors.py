@@ -33,18 +33,19 @@ def command(folder: Path, steps: int) -> list[Any]:
     """Return the script and the options of a run with two actors and short evaluations."""
     config = load_config(ROOT / "configs" / "actors_cartpole.yaml")
     config["replay_buffer"]["limiter"] |= {"samples_per_insert": 32, "min_size": 300, "error_buffer": 1000}
-    config["evaluation"] |= {"episodes": 10, "final_episodes": 10}
+    config["evaluation"] |= {"every": 400, "episodes": 10, "final_episodes": 10}
+    config["learner"]["hidden"] = [16]
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     options = ["--actors", 2, "--steps", steps, "--config", folder / "config.yaml", "--out", folder]
     return [ROOT / "examples" / "actors.py", *map(str, options)]
 
 
 def test_actors_fill_the_buffer(tmp_path: Path):
-    done = run_program(*command(tmp_path, 600))
+    done = run_program(*command(tmp_path, 500))
     assert done.returncode == 0, done.stderr[-4000:]
     assert "mean return of 10 greedy episodes" in done.stdout
     steps = int(done.stdout.split(" steps, ")[0].split()[-1])
-    assert 600 <= steps < 700
+    assert 500 <= steps < 600
     assert len(json.loads((tmp_path / "history.json").read_text())["episodes"]) >= 5
     assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
 

@@ -30,6 +30,7 @@ def test_apex_learns_from_several_processes_and_resumes(cluster: Any, tmp_path: 
     config = load_config(ROOT / "configs" / "apex_dqn_cartpole.yaml")
     config["replay_buffer"]["limiter"] = limits
     config["evaluation"] |= {"episodes": 10, "final_episodes": 10, "solved_at": -2000}
+    config["learner"]["hidden"] = [16]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     options = "--config", tmp_path / "config.yaml", "--actors", 2, "--out", tmp_path
     output = run("--steps", 500, *options)

@@ -32,9 +32,14 @@ def run(script: str, *arguments: object) -> str:
 
 
 def short_config(name: str, folder: Path, **changes: Any) -> Path:
-    """Write a modified configuration of the examples to a file; ten episodes are always enough."""
+    """Write a modified configuration of the examples to a file.
+
+    Networks have one small hidden layer, and evaluations an episode in each environment: so one graph acts in both.
+    """
     config = load_config(ROOT / "configs" / name)
-    changes["evaluation"] = {"episodes": 10, "final_episodes": 10, "solved_at": -2000, **changes.get("evaluation", {})}
+    episodes = dict.fromkeys(("episodes", "final_episodes"), config["num_envs"])
+    changes["evaluation"] = {**episodes, "solved_at": -2000, **changes.get("evaluation", {})}
+    changes["learner"] = {"hidden": [16], **changes.get("learner", {})}
     for part, values in changes.items():
         config[part] = {**config[part], **values} if isinstance(values, dict) else values
     path = folder / name
@@ -58,24 +63,26 @@ def arrays(folder: Path) -> dict[str, np.ndarray]:
 
 
 def test_dqn_trains_and_resumes(tmp_path: Path):
-    options = "--config", short_config("dqn_cartpole.yaml", tmp_path), "--out", tmp_path
-    output = run("dqn.py", "--steps", 1300, *options)
+    config = short_config("dqn_cartpole.yaml", tmp_path, learner={"learning_starts": 300}, evaluation={"final_episodes": 10})
+    options = "--config", config, "--out", tmp_path
+    output = run("dqn.py", "--steps", 500, *options)
     assert "mean return of 10 greedy episodes" in output
     first = history(tmp_path)
     assert len(first["episodes"]) >= 10
     assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
-    output = run("dqn.py", "--steps", 1700, *options, "--resume")
-    assert output.startswith("1700 steps")
+    output = run("dqn.py", "--steps", 700, *options, "--resume")
+    assert output.startswith("700 steps")
     second = history(tmp_path)
     assert second["episodes"][: len(first["episodes"])] == first["episodes"]
-    assert 1300 < second["episodes"][-1][0] <= 1700
+    assert 500 < second["episodes"][-1][0] <= 700
 
 
 def test_dqn_with_one_environment_in_pynative_mode(tmp_path: Path):
-    config = short_config("dqn_cartpole.yaml", tmp_path, learner={"learning_starts": 100})
+    one = dict.fromkeys(("episodes", "final_episodes"), 1)
+    config = short_config("dqn_cartpole.yaml", tmp_path, learner={"learning_starts": 100}, evaluation=one)
     options = "--mode", "pynative", "--num-envs", 1
-    output = run("dqn.py", "--steps", 110, "--config", config, "--out", tmp_path, *options)
-    assert output.startswith("110 steps")
+    output = run("dqn.py", "--steps", 104, "--config", config, "--out", tmp_path, *options)
+    assert output.startswith("104 steps")
 
 
 @pytest.fixture
@@ -87,7 +94,8 @@ def dqn(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def dqn_run(dqn: ModuleType, folder: Path, **changes: object) -> Any:
     """Return a run of dqn.py with two environments, before its first step."""
-    config = load_config(short_config("dqn_cartpole.yaml", folder, evaluation={"episodes": 2, "final_episodes": 2}))
+    short = {"evaluation": {"episodes": 2, "final_episodes": 2}, "learner": {"hidden": [64, 64]}}
+    config = load_config(short_config("dqn_cartpole.yaml", folder, **short))
     return dqn.NStepRun({**config, "num_envs": 2, **changes}, 0, "auto", folder)
 
 
@@ -187,37 +195,42 @@ def test_msrl_style_trainer():
 
 def test_dqn_atari_samples_what_the_agent_saw(tmp_path: Path):
     """One episode is truncated and one terminates, and the ring wraps."""
-    options = "--max-steps 1960 --learning-starts 1900 --capacity 1500 --max-episode-steps 870 --eval-episodes 1"
-    output = run("dqn_atari.py", *options.split(), "--check", "--out", tmp_path)
+    config = load_config(ROOT / "configs" / "dqn_pong.yaml")
+    config["evaluation"]["epsilon"] = 0.95  # the network takes long
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    options = "--max-steps 1920 --learning-starts 1900 --capacity 1500 --max-episode-steps 870 --eval-episodes 1"
+    output = run("dqn_atari.py", "--config", tmp_path / "config.yaml", *options.split(), "--check", "--out", tmp_path)
     assert "samples hold what the agent saw" in output
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["check"]["truncated"] > 0
     assert result["check"]["terminated"] > 0
-    assert result["learning_steps"] == 15
+    assert result["learning_steps"] == 5
     assert result["memory"]["ratio"] > 7.9
     assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_r2d2_learns_from_sequences_and_refreshes_their_states(tmp_path: Path):
-    config = short_config("r2d2_cartpole.yaml", tmp_path)
+    sequences = {"sequence_length": 6, "burn_in": 6}
+    learner = {"hidden": 64, "learning_starts": 500}
+    config = short_config("r2d2_cartpole.yaml", tmp_path, replay_buffer=sequences, learner=learner)
     states = []
     for option in ("--refresh", "--no-refresh"):
         folder = tmp_path / f"r2d2{option}_seed0"
-        output = run("r2d2.py", "--steps", 1160, "--config", config, "--out", folder, option)
-        assert output.startswith("1160 steps")
+        output = run("r2d2.py", "--steps", 660, "--config", config, "--out", folder, option)
+        assert output.startswith("660 steps")
         saved = buffers(folder)["learner.buffer"]
-        starts = saved.weights.asnumpy()[:1160] > 0
-        assert 0 < starts.sum() < 1160 / 4  # every sixth step of an episode, and no filler row
-        assert len(np.unique(saved.priorities.asnumpy()[:1160][starts])) > 20
+        starts = saved.weights.asnumpy()[:660] > 0
+        assert 0 < starts.sum() < 660 / 4  # every sixth step of an episode, and no filler row
+        assert len(np.unique(saved.priorities.asnumpy()[:660][starts])) > 20
         assert float(saved.beta) > 0.4
         rows = saved.state_dict()
-        states.append({key: rows[f"column.{key}"][:1000] for key in ("observation", "h", "c")})
+        states.append({key: rows[f"column.{key}"][:500] for key in ("observation", "h", "c")})
     # Both runs stored the same rows until they learned.
     refreshed, as_stored = states
     np.testing.assert_array_equal(refreshed["observation"], as_stored["observation"])
     changed = (refreshed["h"] != as_stored["h"]).any(1)
     assert changed.sum() > 50
-    assert not (changed & ~starts[:1000]).any()
+    assert not (changed & ~starts[:500]).any()
     np.testing.assert_array_equal(changed, (refreshed["c"] != as_stored["c"]).any(1))
     picture = tmp_path / "figure.png"
     run("plot_curves.py", *sorted(tmp_path.glob("r2d2-*")), "--together", "--out", picture)
@@ -225,7 +238,7 @@ def test_r2d2_learns_from_sequences_and_refreshes_their_states(tmp_path: Path):
 
 
 def test_hindsight_learns_what_plain_replay_does_not(tmp_path: Path):
-    options = "--bits 10 --max-updates 400 --evaluate-every 400"
+    options = "--bits 7 --max-updates 230 --evaluate-every 230"
     output = run("her_bitflip.py", *options.split(), "--out", tmp_path / "figure.png")
     assert "success rate" in output
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

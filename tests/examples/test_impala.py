@@ -21,6 +21,7 @@ pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 def test_actors_fill_the_queue(tmp_path: Path):
     config = load_config(ROOT / "configs" / "impala_cartpole.yaml")
     config["evaluation"] |= {"every": 512, "episodes": 10, "final_episodes": 10, "solved_at": 0}
+    config["learner"]["hidden"] = [16]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     options = ["--actors", 2, "--steps", 2048, "--config", tmp_path / "config.yaml", "--out", tmp_path]
     done = run_program(ROOT / "examples" / "impala.py", *options)

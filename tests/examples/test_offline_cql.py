@@ -19,7 +19,8 @@ def test_it_collects_loads_and_compares(tmp_path: Path):
     """Far too short to learn, which is an error at the end."""
     config = load_config(ROOT / "configs" / "cql_cartpole.yaml")
     config["dataset"]["episodes"] = 9
-    config["evaluation"].update(every=20, episodes=3, final_episodes=5)
+    config["evaluation"].update(every=20, episodes=5, final_episodes=5)
+    config["learner"]["hidden"] = [16]
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(config))
     options = "--config", tmp_path / "short.yaml", "--updates", 40, "--seed", 3, "--out", tmp_path / "run"
     result = run_program(ROOT / "examples" / "offline_cql.py", *options)

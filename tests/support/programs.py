@@ -1,9 +1,12 @@
 """Programs in processes that fork from one which has imported MindSpore, and so start at once.
 
-Run as a program, this file is that process: it reads requests and answers each with an exit code.
+Run as a program, this file is that process: it reads requests and answers each with an exit code. It also parses what its
+programs parsed for their graphs, so that each function is parsed once.
 """
 
+import gc
 import json
+import marshal
 import os
 import runpy
 import signal
@@ -11,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import sources
 
@@ -47,23 +50,43 @@ def end() -> None:
 def _serve() -> None:
     """Fork for each request; the child runs the script."""
     import gymnasium  # noqa: F401
+    import matplotlib.backends.backend_agg
     import matplotlib.pyplot  # noqa: F401
     import mindspore  # noqa: F401
+    import tqdm  # noqa: F401
 
     import mindspore_replay.checkpoint  # noqa: F401
 
     sources.remember()
+    gc.collect()
+    gc.freeze()  # MindSpore collects garbage for each graph
     for line in sys.stdin:
         request = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            _become(**request)
-            return
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        with tempfile.TemporaryFile() as parsed:
+            child = os.fork()
+            if child == 0:
+                _become(**request, parsed=parsed)
+                return
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            parsed.seek(0)
+            _parse(parsed.read())
 
 
-def _become(command: list[str], cwd: str, environment: dict[str, str], outputs: list[str]) -> None:
-    """Run a script in this process."""
+def _parse(parsed: bytes) -> None:
+    """Parse what a program has parsed for its graphs, for those to come."""
+    from asttokens import ASTTokens
+    from mindspore.graph._parse.parser import Parser
+
+    found, texts = marshal.loads(parsed) if parsed else ({}, {})
+    sources.found.update(found)
+    for key, (text, offset) in texts.items():
+        Parser.ast_cache[key] = ASTTokens(text, parse=True), offset
+
+
+def _become(command: list[str], cwd: str, environment: dict[str, str], outputs: list[str], parsed: IO[bytes]) -> None:
+    """Run a script in this process, and write to a file what it parsed."""
+    from mindspore.graph._parse.parser import Parser
+
     signal.alarm(PATIENCE)
     os.environ.clear()
     os.environ.update(environment)
@@ -72,7 +95,13 @@ def _become(command: list[str], cwd: str, environment: dict[str, str], outputs: 
     for number, path in enumerate(outputs, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.argv, sys.path[0] = command, str(Path(command[0]).parent)
-    runpy.run_path(command[0], run_name="__main__")
+    found, trees = set(sources.found), set(Parser.ast_cache)
+    try:
+        runpy.run_path(command[0], run_name="__main__")
+    finally:
+        texts = {key: (tree.text, offset) for key, (tree, offset) in Parser.ast_cache.items() if key not in trees}
+        parsed.write(marshal.dumps(({code: sources.found[code] for code in sources.found if code not in found}, texts)))
+        parsed.flush()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ MindSpore looks up the source of every function of every graph that it compiles,
 import inspect
 from typing import Any
 
-_found: dict[Any, tuple[list[str], int]] = {}
+#: What was looked up, by code object.
+found: dict[Any, tuple[list[str], int]] = {}
 _find = inspect.getsourcelines
 
 
@@ -15,9 +16,9 @@ def _source_of(item: Any) -> tuple[list[str], int]:
     code = getattr(inspect.unwrap(item), "__code__", None)
     if code is None:
         return _find(item)
-    if code not in _found:
-        _found[code] = _find(item)
-    lines, first = _found[code]
+    if code not in found:
+        found[code] = _find(item)
+    lines, first = found[code]
     return lines.copy(), first
 
 
