@@ -63,7 +63,9 @@ def arrays(folder: Path) -> dict[str, np.ndarray]:
 
 
 def test_dqn_trains_and_resumes(tmp_path: Path):
-    config = short_config("dqn_cartpole.yaml", tmp_path, learner={"learning_starts": 300}, evaluation={"final_episodes": 10})
+    config = short_config(
+        "dqn_cartpole.yaml", tmp_path, learner={"learning_starts": 300}, evaluation={"final_episodes": 10}
+    )
     options = "--config", config, "--out", tmp_path
     output = run("dqn.py", "--steps", 500, *options)
     assert "mean return of 10 greedy episodes" in output

@@ -117,7 +117,7 @@ def test_the_table_is_of_these_operators():
 
 
 def test_operators_are_collected():
-    found = operators_of_graphs.collect("goals")
+    found = operators_of_graphs.collect("elastic")
     assert {"Gather", "ScatterUpdate", "Select", "CumSum"} <= set(found)
     for name, signatures in found.items():
         assert signatures <= set(OPERATORS[name]), name

@@ -94,11 +94,10 @@ def prioritized() -> Case:
 
     def body(beta, priority, version, other, steps):
         batch = buffer.sample(beta)
-        given = buffer.insert(ROWS, priority=priority, with_indices=True)
-        made = buffer.insert((ROWS[0][0], ROWS[1][0]), version=version, with_indices=True)
+        made = buffer.insert(ROWS, priority=priority, version=version, with_indices=True)
         invalid = buffer.update_priorities(batch[0], other)
         buffer.advance(steps)
-        return batch, given, made, invalid
+        return batch, made, invalid
 
     good = [real(0.5), real(1.0), Tensor(0), real(1.0), Tensor(1)]
     bad = [real(1.5), real(-1.0), Tensor(99), real(np.nan), Tensor(-1)]
@@ -148,7 +147,7 @@ def episodes() -> Case:
     buffer = filled(EpisodeReplayBuffer, 4)
 
     def body():
-        return buffer.insert(ROWS, with_indices=True), buffer.sample_groups("y", 1, 2)
+        return buffer.insert(ROWS, with_indices=True)
 
     return Case(buffer, body, [], [], [("insert", LONG)])
 

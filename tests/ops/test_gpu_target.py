@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -22,30 +23,49 @@ def environment(emulated: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     return {**os.environ, **emulated_gpu.build(tmp_path_factory.mktemp("gpu"), emulated)}
 
 
-def run(environment: dict[str, str], *command: str) -> str:
+#: Runs tests, and then the script of calls.
+PROGRAM = """
+import runpy
+import sys
+import pytest
+script, *arguments = sys.argv[1:]
+code = pytest.main(arguments)
+print("end of tests", flush=True)
+sys.argv[1:] = ["GPU"]
+runpy.run_path(script, run_name="__main__")
+sys.exit(code)
+"""
+CALLS = str(TESTS / "support" / "gpu_calls.py")
+
+
+@pytest.fixture(scope="module")
+def on_gpu(environment: dict[str, str]) -> list[str]:
+    """Return what tests of the ring and the script of calls print."""
+    options = ["-n", "0", "-v", "-p", "no:cacheprovider", "-p", "emulated_gpu", "--device", "GPU"]
+    tests = [str(TESTS / "buffers" / "test_replay.py"), "-k", "pynative-native-eager and not reset and not twin"]
     result = subprocess.run(
-        [sys.executable, *command], env=environment, cwd=TESTS.parent, capture_output=True, text=True
-    )
+        [sys.executable, "-c", PROGRAM, CALLS, *options, *tests],
+        env={**environment, "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), *sys.path])},
+        cwd=TESTS.parent, capture_output=True, text=True,
+    )  # fmt: skip
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[:3000]
-    return result.stdout
+    return result.stdout.split("end of tests\n")
 
 
-def test_the_tests_of_the_ring(environment: dict[str, str]):
-    names = "pynative-native-eager and not reset and not twin"
-    command = ["-m", "pytest", "-n", "0", "-v", "-p", "no:cacheprovider", "-p", "emulated_gpu", "--device", "GPU"]
-    out = run(
-        {**environment, "PYTHONPATH": str(TESTS / "support")},
-        *command,
-        str(TESTS / "buffers" / "test_replay.py"),
-        "-k",
-        names,
-    )
-    assert int(re.findall(r"(\d+) passed", out)[0]) >= 12, out[-500:]
+def test_the_tests_of_the_ring(on_gpu: list[str]):
+    assert int(re.findall(r"(\d+) passed", on_gpu[0])[0]) >= 12, on_gpu[0][-500:]
 
 
-def test_all_kinds_of_buffers_give_what_they_give_on_the_cpu(environment: dict[str, str]):
-    script = str(TESTS / "support" / "gpu_calls.py")
-    on_gpu, on_cpu = (run(environment, script, device).splitlines() for device in ("GPU", "CPU"))
+def test_all_kinds_of_buffers_give_what_they_give_on_the_cpu(
+    on_gpu: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    mode = ms.get_context("mode")
+    monkeypatch.setattr(sys, "argv", [CALLS, "CPU"])
+    try:
+        runpy.run_path(CALLS, run_name="__main__")
+    finally:
+        ms.set_context(mode=mode)
+    on_gpu, on_cpu = on_gpu[1].splitlines(), capsys.readouterr().out.splitlines()
     assert on_gpu == on_cpu
     assert on_gpu[-1] == "failed True True"
     assert len(on_gpu) > 90

@@ -125,7 +125,8 @@ def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
     assert (native.on_cpu(), native.direct_calls("native")) == (False, False)
 
 
-#: Imports each copy of the package in a fork of this process, which has imported MindSpore.
+#: Imports each copy of the package in a fork of this process, which has imported MindSpore. Draws in the first, without a
+#: library, and in the last, without the module that calls it.
 SCRIPT = """
 import os
 import sys
@@ -145,8 +146,10 @@ print("in", folder)
 from mindspore_replay import ReplayBuffer, kernel_status
 print(kernel_status().backend, "|", kernel_status().reason)
 buffer = ReplayBuffer(2, 4, [()], ["int32"], seed=0)
-buffer.insert([numpy.arange(6, dtype="int32")])
-print(buffer.backend, buffer.sample()[0].asnumpy().tolist())
+print(buffer.backend)
+if folder in (sys.argv[1], sys.argv[-1]):
+    buffer.insert([numpy.arange(6, dtype="int32")])
+    print(buffer.sample()[0].asnumpy().tolist())
 try:
     ReplayBuffer(2, 4, [()], ["int32"], backend="native")
 except RuntimeError as error:
@@ -206,13 +209,11 @@ def test_without_the_library_the_composite_backend_serves(without_library: Any, 
     """In a copy of the package: same draws, reported reason."""
     path, lines = without_library[case]
     reason = LIBRARIES[case][2].format(path=path)
-    expected = (
-        ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
-        .insert([np.arange(6, dtype=np.int32)])
-        .sample()
-    )
-    assert lines[0] == f"composite | {reason}"
-    assert lines[1] == f"composite {expected[0].asnumpy().tolist()}"
+    assert lines[:2] == [f"composite | {reason}", "composite"]
+    if case in ("none", "no module"):
+        buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+        expected = buffer.insert([np.arange(6, dtype=np.int32)]).sample()
+        assert lines.pop(2) == str(expected[0].asnumpy().tolist())
     assert lines[2] == f"For 'ReplayBuffer', backend='native' is not available: {reason}."
     assert lines[3].startswith(
         "For 'ReplayBuffer', column 0 is bfloat16, which MindSpore's operators neither scatter nor"

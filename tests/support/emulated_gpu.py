@@ -60,7 +60,7 @@ def build(folder: Path, kernels: Path) -> dict[str, str]:
     needed, symbols = _libraries([plugin / "libmindspore_gpu.so.11.6", plugin / "gpu" / "libcuda_ops.so.11"])
     own = set(re.findall(r"^CUDA (\w+)\(", _RUNTIME.read_text(encoding="utf-8"), re.MULTILINE))
     (folder / "names.cc").write_text("\n".join(map(_stub, sorted(symbols - own))) + "\n", encoding="utf-8")
-    shared = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC"]
+    shared = ["g++", "-std=c++17", "-shared", "-fPIC"]
     runtime = folder / "libemulated_runtime.so"
     subprocess.run([*shared, str(_RUNTIME), str(folder / "names.cc"), "-o", str(runtime)], check=True)
     link = ["-Wl,--no-as-needed", f"-L{folder}", "-lemulated_runtime", f"-Wl,-rpath,{folder}"]
