@@ -45,7 +45,7 @@ def test_random_operations(name: str):
     generator = np.random.default_rng(5)
     buffer = BUFFERS[name](60, seed=0)
     chains = set()
-    for step in range(40):
+    for step in range(27):
         for _ in range(generator.integers(0, 4)):
             act(buffer, generator, 12)
         if step % 13 == 12:

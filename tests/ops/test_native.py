@@ -125,8 +125,8 @@ def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
     assert (native.on_cpu(), native.direct_calls("native")) == (False, False)
 
 
-#: Imports each copy of the package in a fork of this process, which has imported MindSpore. Draws in the first, without a
-#: library, and in the last, without the module that calls it.
+#: Imports each copy of the package in a fork of this process, which has imported MindSpore. Draws in the first, without
+#: a library, and in the last, without the module that calls it.
 SCRIPT = """
 import os
 import sys

@@ -29,12 +29,12 @@ import mindspore_replay
 from mindspore_replay import PrioritizedReplayBuffer, load, save
 from mindspore_replay.checkpoint import saving
 
-CAPACITY, WIDTH, BATCH = 4096, 128, 512
+CAPACITY, WIDTH, BATCH = 1024, 128, 128
 #: Lines of a save to be killed before: every line of the functions that rename, and this many of all.
 CRITICAL = "replacing", "_sync_folder", "remove_increments", "removing"
 SPREAD = 30
-#: File sizes, in bytes, at which the process is killed. The full size is 250,000 at least.
-BYTES = 1, 1000, 100_000, 200_000
+#: File sizes, in bytes, at which the process is killed. The full size is 60,000 at least.
+BYTES = 1, 1000, 20_000, 50_000
 
 
 def make_buffer() -> PrioritizedReplayBuffer:

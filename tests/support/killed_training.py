@@ -151,7 +151,7 @@ def main(folder: Path, how: str) -> dict[str, Any]:
     found: list[Any] = []
     killed = True
     with patch:
-        while killed:
+        while killed and "ValueError" not in found:
             shutil.rmtree(new)
             shutil.copytree(old, new)
             killed = killed_at(len(found), before)

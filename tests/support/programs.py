@@ -1,7 +1,7 @@
 """Programs in processes that fork from one which has imported MindSpore, and so start at once.
 
-Run as a program, this file is that process: it reads requests and answers each with an exit code. It also parses what its
-programs parsed for their graphs, so that each function is parsed once.
+Run as a program, this file is that process: it reads requests and answers each with an exit code. It also parses
+what its programs parsed for their graphs, so that each function is parsed once.
 """
 
 import gc
