@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import mindspore as ms
 import pytest
 from drivers import COMBINATIONS, missing
 from places import TESTS
@@ -40,33 +41,26 @@ def suite(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
+def run_here(folder: Path, *options: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Run the tests of a folder in this process, which has imported MindSpore; return the code and what is printed."""
+    given = ["-q", "--import-mode=importlib", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+    given += ["-o", f"pythonpath={TESTS / 'support'}"]
+    code = pytest.main([*given, *options, str(folder)])
+    return code, capsys.readouterr().out
+
+
 def test_a_run_in_every_combination_passes(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
-    """In this process, which has imported MindSpore."""
-    folder = suite("")
-    options = ["-q", "-n", "0", "--import-mode=importlib", "-p", "no:cacheprovider", "--rootdir", str(folder)]
-    assert pytest.main([*options, str(folder)]) == 0
-    printed = capsys.readouterr().out
+    code, printed = run_here(suite(""), "-n", "0", capsys=capsys)
+    assert code == 0, printed
     assert "8 passed" in printed
     assert "not run in every combination" not in printed
 
 
-def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path]):
-    """The tests run in other processes than the guard."""
-    folder = suite("graph-composite-compiled")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "1",
-        "-o",
-        f"pythonpath={TESTS / 'support'}",
-        str(folder),
-    ]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
-    assert result.returncode != 0, result.stdout + result.stderr
-    assert "not run in every combination: {'test_some.py::test_in_combinations': " in result.stdout
+def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
+    """The tests run in another process than the guard."""
+    code, printed = run_here(suite("graph-composite-compiled"), "-n", "1", capsys=capsys)
+    assert code != 0, printed
+    assert "not run in every combination: {'test_some.py::test_in_combinations': " in printed
 
 
 def test_a_device_that_is_not_there_ends_the_run_with_one_line(suite: Callable[[str], Path]):
@@ -94,28 +88,15 @@ def test_anywhere():
 """
 
 
-#: Runs the tests once for each device; MindSpore is kept from looking for it.
-RUNS = """
-import sys
-import mindspore
-import pytest
-mindspore.set_device = print
-for device in ("CPU", "GPU"):
-    pytest.main([*sys.argv[1:], "--device", device])
-    print("end of", device)
-"""
-
-
-def test_cpu_only_tests_are_skipped_on_other_devices(suite: Callable[[str], Path]):
+def test_cpu_only_tests_are_skipped_on_other_devices(
+    suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """MindSpore is kept from looking for the device."""
+    monkeypatch.setattr(ms, "set_device", lambda device: None)
     folder = suite("")
-    (folder / "test_some.py").write_text(MARKED, encoding="utf-8")
-    command = [sys.executable, "-c", RUNS, "-q", "-rs", "-n", "0", "-p", "no:cacheprovider"]
-    command += ["-o", f"pythonpath={TESTS / 'support'} {folder}", str(folder)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
-    on_cpu, rest = result.stdout.split("end of CPU")
-    on_gpu = rest.split("end of GPU")[0]
+    (folder / "test_some.py").rename(folder / "test_marked.py").write_text(MARKED, encoding="utf-8")
     skipped = "runs on the CPU only: it looks there"
-    assert "2 passed" in on_cpu, result.stdout + result.stderr
-    assert skipped not in on_cpu
-    assert "1 passed, 1 skipped" in on_gpu, result.stdout + result.stderr
-    assert skipped in on_gpu
+    for device, counts in (("CPU", "2 passed"), ("GPU", "1 passed, 1 skipped")):
+        _, printed = run_here(folder, "-rs", "-n", "0", "--device", device, capsys=capsys)
+        assert counts in printed
+        assert (skipped in printed) is (device == "GPU")

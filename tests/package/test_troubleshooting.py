@@ -4,6 +4,7 @@ And every error that depends on a state, and on no argument, is on the page.
 """
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -38,6 +39,7 @@ def template(node: ast.AST) -> str:
     return re.sub(rf"^For '{ANY}', ", "", text)
 
 
+@functools.cache
 def strings() -> list[str]:
     """Return the templates of all strings of the package."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py"))
