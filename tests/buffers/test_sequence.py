@@ -505,7 +505,7 @@ def test_sweep(length: int):
     """Valid starts are those of the twin, and each window is within one episode, for all sizes, wraps included."""
     rng = np.random.default_rng(length)
     ran = 0
-    for stride, capacity, envs, burn_in, pad_end, prioritized in sweep():
+    for place, (stride, capacity, envs, burn_in, pad_end, prioritized) in enumerate(sweep()):
         if (length + burn_in) * envs > capacity:
             with pytest.raises(
                 ValueError, match=f"'capacity' must be at least {(length + burn_in) * envs}, .*{capacity}"
@@ -515,13 +515,13 @@ def test_sweep(length: int):
         starts = capacity if pad_end else capacity - (length - 1) * envs  # the maximum
         draws = min(2, starts)
         buffer, twin = story_buffer(length, stride, capacity, envs, burn_in, pad_end, prioritized, draws)
-        for steps in ADD:
+        for steps in ADD[(place + length) % 2 :: 2]:
             buffer.reset()
             twin.reset()
             story = Story(rng, envs)
             total = -(-capacity // envs) * 9 // 5
-            for place in range(-(-total // steps)):
-                check, delete = place * steps % 13 < steps, rng.random() < 0.5 * steps / 13  # at least every 13 steps
+            for turn in range(-(-total // steps)):
+                check, delete = turn * steps % 13 < steps, rng.random() < 0.5 * steps / 13  # at least every 13 steps
                 feed(buffer, twin, story, steps, judge=check or delete)
                 if check:
                     check_story(buffer, twin, story)
@@ -714,7 +714,7 @@ ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=12)
 @given(operations=MORE_OPERATIONS)
 def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: list[tuple[Any, ...]]):
     length, options = arguments
@@ -732,14 +732,14 @@ def elsewhere(combination: Combination) -> Pair:
 @settings(SLOW, max_examples=6)
 @given(operations=CORE_OPERATIONS)
 def test_random_operations_in_all_combinations(combination: Combination, operations: list[tuple[Any, ...]]):
-    if combination[1:] == ("composite", "compiled"):  # each operation is a graph that takes seconds to compile
-        operations = [operation for operation in operations if operation[0] != "delete"]
-    if combination[:2] == ("pynative", "composite"):  # the same graphs as in GRAPH_MODE, which take long
+    if combination[1:] == ("composite", "compiled"):  # calls from Python run the same operators
+        operations = [operation for operation in operations if operation[0] in ("insert", "sample")]
+    if combination.backend == "composite" and combination != ("graph", "composite", "eager"):  # the same graphs
         operations = operations[:5]
     run(elsewhere(combination), operations)
 
 
-@settings(SLOW, max_examples=6)
+@settings(SLOW, max_examples=3)
 @given(operations=SOME_OPERATIONS)
 def test_random_operations_of_every_kind_on_composite(operations: list[tuple[Any, ...]]):
     run(elsewhere(COMPOSITE), operations)
@@ -750,7 +750,7 @@ def test_native_and_composite_insert_alike_where_sequences_are_padded():
     options = {"stride": 2, "burn_in": 1, "pad_end": True, "num_envs": 2}
     rng = np.random.default_rng(3)
     pairs = [make_pair(place, SequenceReplayBuffer, 4, 17, 4, **options) for place in (NATIVE, COMPOSITE)]
-    for _ in range(30):
+    for _ in range(12):
         flags = rng.choice(3, 6, p=[0.7, 0.2, 0.1])
         for pair in pairs:
             pair.insert(flags == 1, flags == 2)
@@ -880,7 +880,7 @@ class FlagCalls(Kept):
         return self.buffer.size()
 
 
-def test_flags_in_a_graph(mode: str):
+def test_flags_in_a_graph():
     buffer = SequenceReplayBuffer(
         sample_size=1, capacity=13, shapes=SHAPES, types=TYPES, sequence_length=2, seed=0, backend="native"
     )
