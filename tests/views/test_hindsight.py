@@ -73,8 +73,10 @@ def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: WindowsTwin, str
 BATCHES = 320
 
 
-@pytest.mark.parametrize(("ratio", "num_envs", "deleted"), [(1.0, 1, ()), (0.8, 3, (2, 8, 9, 12))])
-@pytest.mark.parametrize("strategy", ["future", "final", "episode", "random"])
+@pytest.mark.parametrize(
+    ("strategy", "ratio", "num_envs", "deleted"),
+    [("future", 1.0, 1, ()), *((name, 0.8, 3, (2, 8, 9, 12)) for name in ("future", "final", "episode", "random"))],
+)
 def test_goals(strategy: str, ratio: float, num_envs: int, deleted: tuple[int, ...]):
     buffer, twin = with_goals(strategy, ratio, num_envs, deleted)
     assert_goals(draw_goals(buffer, BATCHES), twin, strategy, ratio)
@@ -128,7 +130,7 @@ def test_the_check_of_goals_rejects_wrong_samplers():
             assert_goals(drawn["always"], twin, strategy, 0.8)
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.8, 1.0])
+@pytest.mark.parametrize("ratio", [0.0, 0.8])
 def test_the_share_of_samples_with_another_goal(ratio: float):
     buffer, _ = with_goals("episode", ratio)
     relabelled = [goal is not None for _, goal in draw_goals(buffer, 200)]
@@ -295,7 +297,7 @@ STEPS: dict[str, tuple[Any, Rule, int, int, Views | None, dict[str, Any]]] = {
 def buffer_of_steps(name: str, strategy: str = "future", **given: Any) -> Any:
     """Return a buffer of one of these cases."""
     cls, *_, options = STEPS[name]
-    return goal_buffer(strategy, 0.8, 4, 27, cls=cls, **options, **given)
+    return goal_buffer(strategy, 0.8, 4 if cls is EpisodeReplayBuffer else 12, 27, cls=cls, **options, **given)
 
 
 def with_steps(name: str, strategy: str = "future") -> Any:
@@ -346,15 +348,14 @@ def draw_steps(buffer: Any, twin: WindowsTwin, name: str, batches: int) -> list[
     [
         ("burn-in", "future"),
         ("padded", "final"),
-        ("episodes", "random"),
-        ("returns", "future"),
+        ("returns", "random"),
         ("returns, episodes", "episode"),
     ],
 )
 def test_all_steps_have_one_goal(name: str, strategy: str):
     """It has the same frequency as for the start row alone, and each step has its own reward for this goal."""
     buffer, twin = with_steps(name, strategy)
-    assert_goals(draw_steps(buffer, twin, name, 1000), twin, strategy, 0.8)
+    assert_goals(draw_steps(buffer, twin, name, 4000 // buffer.sample_size), twin, strategy, 0.8)
 
 
 def test_the_check_rejects_goals_from_other_steps_of_a_sequence():
