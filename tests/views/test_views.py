@@ -55,8 +55,11 @@ def steps_taken(kind: str, j: int, n: int, own_next: bool) -> int:
 
 
 @pytest.mark.parametrize("own_next", [True, False], ids=["own_next", "next_row"])
-@pytest.mark.parametrize("reward", [((), ms.float32), ((), ms.float64), ((2,), ms.float32)], ids=str)
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("n", "reward"),
+    [*((n, ((), ms.float32)) for n in (1, 2, 3, 5)), (3, ((), ms.float64)), (2, ((2,), ms.float32))],
+    ids=str,
+)
 def test_n_step_returns_in_closed_form(n: int, reward: Any, own_next: bool):
     """Something happens at every distance from a row, anywhere in the ring."""
     for gamma in (0.0, 0.5, 1.0):
@@ -200,7 +203,7 @@ ARGUMENTS: dict[str, tuple[Views, dict[str, Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-@settings(SETTINGS, max_examples=25)
+@settings(SETTINGS, max_examples=10)
 @given(operations=MORE_OPERATIONS)
 def test_random_operations(arguments: tuple[Views, dict[str, Any]], operations: list[tuple[Any, ...]]):
     views, options = arguments
@@ -438,7 +441,7 @@ def test_returns_and_frames_are_the_same_from_both_backends():
         for place in (NATIVE, COMPOSITE)
     ]
     rng = np.random.default_rng(1)
-    for _ in range(20):
+    for _ in range(12):
         flags = rng.choice(3, 2, p=[0.75, 0.15, 0.1])
         priority = rng.integers(1, 9, 2).astype(np.float32)
         for pair in pairs:
