@@ -254,7 +254,7 @@ def run(pair: Pair, operations: list[tuple[Any, ...]]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=25,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     database=None,
