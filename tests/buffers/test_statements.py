@@ -8,7 +8,8 @@ from mindspore import nn
 
 from mindspore_replay import ReplayBuffer
 
-pytestmark = pytest.mark.usefixtures("mode")
+#: Both modes compile the same graph. Those of the composite backend take long.
+ONCE = pytest.mark.parametrize(("mode", "backend"), [("pynative", "native"), ("graph", "composite")], indirect=["mode"])
 
 
 class ThroughAttribute(Body):
@@ -92,14 +93,14 @@ class ByDict(Body):
 
 STATEMENTS = [ThroughAttribute, ThroughLocalName, ThroughNestedCell, ThroughCalledCell, ByAdd, ByBoundMethod, ByDict]
 #: How a statement is parsed does not depend on the backend, the order of its operators does: composite graphs, which
-#: compile slowly, have one body for each way to reach a method.
+#: compile slowly, have a body with a method of the buffer and one with a bound method.
 PLACES = [
-    *[(body, "native") for body in STATEMENTS],
-    *[(body, "composite") for body in (ThroughLocalName, ThroughCalledCell, ByBoundMethod)],
+    *[(body, "native", ("graph", "pynative")[i % 2]) for i, body in enumerate(STATEMENTS)],
+    *[(body, "composite", "graph") for body in (ThroughLocalName, ByBoundMethod)],
 ]
 
 
-@pytest.mark.parametrize(("body", "backend"), PLACES)
+@pytest.mark.parametrize(("body", "backend", "mode"), PLACES, indirect=["mode"])
 def test_reads_come_in_the_order_of_the_statements(body: type, mode: str, backend: str):
     buffer = make_buffer(backend, names=["x", "y"])
     cell = body(buffer)
@@ -125,6 +126,7 @@ class TwoBuffers(Body):
         return mine.size(), other.size(), mine.get_item(-1)[1], other.get_item(-1)[1], self.other.get_item(0)[1]
 
 
+@ONCE
 def test_two_buffers_side_by_side(mode: str, backend: str):
     first, second = make_buffer(backend), make_buffer(backend)
     cell = TwoBuffers(first, second)
@@ -154,6 +156,7 @@ class BesideLists(Body):
         return len(names), len(rows), names[1][0], rows[0], rows[3], memory.size()
 
 
+@ONCE
 def test_a_list_in_the_same_body(mode: str, backend: str):
     buffer = make_buffer(backend)
     assert ints(compiled(BesideLists(buffer), mode)(*row(10))) == [2, 4, 11, 10, 19, 3]
@@ -179,26 +182,20 @@ class BesideListMethods(Body):
         return len(names), len(rows), names[0][0], names[2][0], rows[0], rows[1], rows[3], memory.size()
 
 
-def check_list_methods(backend: str, mode: str) -> None:
+# MindSpore evaluates a graph that modifies a list or an attribute in place a second time, and has lost the Python part
+# of every `ops.Custom` by then.
+LOST = pytest.mark.xfail(raises=RuntimeError, strict=True, reason="The prim is not a PrimitivePy. Prim name: Custom")
+IN_PLACE = pytest.mark.parametrize(
+    ("mode", "backend"), [("graph", "composite"), pytest.param("graph", "native", marks=LOST)], indirect=["mode"]
+)
+
+
+@IN_PLACE
+def test_list_methods_in_the_same_body(mode: str, backend: str):
     buffer = make_buffer(backend)
     assert ints(compiled(BesideListMethods(buffer), mode)(*row(10))) == [3, 4, 9, 11, 15, 13, 19, 3]
     assert buffer.buffer[0].asnumpy()[:3].tolist() == [[10, 10], [9, 9], [11, 11]]
     assert buffer.buffer[1].asnumpy()[:3].tolist() == [10, 15, 19]
-
-
-def test_list_methods_in_the_same_body(mode: str):
-    check_list_methods("composite", mode)
-
-
-# MindSpore evaluates a graph that modifies a list or an attribute in place a second time, and has lost the Python part
-# of every `ops.Custom` by then.
-LOST = pytest.mark.xfail(raises=RuntimeError, strict=True, reason="The prim is not a PrimitivePy. Prim name: Custom")
-
-
-@LOST
-@pytest.mark.parametrize("mode", ["graph"], indirect=True)
-def test_list_methods_in_the_same_body_with_native_kernels(mode: str):
-    check_list_methods("native", mode)
 
 
 def test_list_methods_with_native_kernels_in_a_full_graph():
@@ -217,11 +214,7 @@ class SetsAttribute(Body):
         return self.buffer.size()
 
 
-@pytest.mark.parametrize(
-    ("mode", "backend"),
-    [("graph", "composite"), ("pynative", "composite"), pytest.param("graph", "native", marks=LOST)],
-    indirect=["mode"],
-)
+@IN_PLACE
 def test_an_attribute_set_in_the_same_body(mode: str, backend: str):
     cell = SetsAttribute(make_buffer(backend))
     assert int(compiled(cell, mode)(*row(10))) == 1
@@ -265,7 +258,13 @@ CHAINS = [InsertTwice, ResetAndInsert, Named, InLoop, InBranch]
 
 
 @pytest.mark.parametrize(
-    ("body", "backend"), [*[(body, "native") for body in CHAINS], (InsertTwice, "composite"), (InLoop, "composite")]
+    ("body", "backend", "mode"),
+    [
+        *[(body, "native", ("graph", "pynative")[i % 2]) for i, body in enumerate(CHAINS)],
+        (InsertTwice, "composite", "pynative"),
+        (InLoop, "composite", "graph"),
+    ],
+    indirect=["mode"],
 )
 def test_chained_calls_are_refused(mode: str, backend: str, body: type[Body]):
     buffer = make_buffer(backend, weighted=True)
@@ -279,6 +278,7 @@ class Returned(Body):
         return self.buffer.insert([x, y])
 
 
+@ONCE
 def test_insert_gives_the_rows_stored_in_a_compiled_body(mode: str, backend: str):
     step = compiled(Returned(make_buffer(backend)), mode)
     assert [int(step(*row(number))) for number in (1, 2)] == [1, 2]
