@@ -5,7 +5,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept, filled
+from bodies import Kept
 from checks import assert_frequencies, assert_weights
 from drivers import Combination
 from hypothesis import HealthCheck, given, settings
@@ -41,13 +41,14 @@ def shared(backend: str, **options: Any) -> ElasticReplayBuffer:
     return buffer
 
 
-#: Of another buffer that tests share.
 BY_WINDOW = {"beta": 0.5, "normalize": "buffer"}
+#: Of the composite buffer that tests share.
+ORDERED: dict[str, Any] = {"ordered": True, "normalize": "buffer", "beta_steps": 7}
 
 
-def filled_by_window(backend: str, window: int, priorities: np.ndarray) -> ElasticReplayBuffer:
+def filled_by_window(backend: str, window: int, priorities: np.ndarray, **options: Any) -> ElasticReplayBuffer:
     """Return a buffer of rows with these priorities, inserted by the native backend, which compiles no graph."""
-    native, buffer = shared("native", **BY_WINDOW), shared(backend, **BY_WINDOW)
+    native, buffer = shared("native", **options), shared(backend, **options)
     native.insert([np.arange(len(priorities))], priority=priorities.astype(np.float32))
     native.set_window(window)
     buffer.load_state_dict(native.state_dict())
@@ -142,11 +143,9 @@ def run(pair: Pair, operations: list[tuple[Any, ...]]) -> None:
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "ordered, by the window's weights": {"ordered": True, "normalize": "buffer", "beta_steps": 7},
+    "ordered, by the window's weights": ORDERED,
     "used up": {"max_use": 2, "normalize": "buffer"},
 }
-#: Of the composite buffer that tests share.
-ORDERED = ARGUMENTS["ordered, by the window's weights"]
 
 
 @pytest.mark.parametrize("options", ARGUMENTS.values(), ids=ARGUMENTS)
@@ -231,7 +230,7 @@ def wrong_draws(name: str, n: int) -> list[int]:
 
 def test_frequencies_and_importance():
     beta, first = BY_WINDOW["beta"], len(WEIGHTS) - WINDOW
-    buffer = filled_by_window("native", WINDOW, WEIGHTS)
+    buffer = filled_by_window("native", WINDOW, WEIGHTS, **BY_WINDOW)
     drawn, weights = [], {}
     for _ in range(2500):
         handles, importance, rows = (part.asnumpy().tolist() for part in buffer.sample())
@@ -249,7 +248,7 @@ def test_frequencies_and_importance():
 
 def test_the_same_rows_come_from_both_backends():
     """Bit for bit, so the frequencies above hold for the composite backend too."""
-    native, composite = make("native", **BY_WINDOW), filled_by_window("composite", WINDOW, WEIGHTS)
+    native, composite = make("native", **ORDERED), filled_by_window("composite", WINDOW, WEIGHTS, **ORDERED)
     native.load_state_dict(composite.state_dict())
     for _ in range(40):
         for ours, theirs in zip(composite.sample(), native.sample(), strict=True):
@@ -259,7 +258,7 @@ def test_the_same_rows_come_from_both_backends():
 
 def test_rows_before_the_window_may_weigh_anything(backend: str):
     """No sum of theirs is subtracted, which would round the weight of the window away."""
-    buffer = filled_by_window(backend, 4, np.array([1e30] * 20 + [1e-6] * 4))
+    buffer = filled_by_window(backend, 4, np.array([1e30] * 20 + [1e-6] * 4), **ORDERED)
     drawn = [row for _ in range(40) for row in buffer.sample()[2].asnumpy().tolist()]
     assert_frequencies([row // 2 for row in drawn], {10: 0.5, 11: 0.5})
 
@@ -268,7 +267,7 @@ def test_rows_before_the_window_may_weigh_anything(backend: str):
 
 
 def test_can_sample_counts_rows_of_positive_weight_in_the_window():
-    buffer = filled_by_window("native", 4, np.array([1, 1, 1, 1, 1, 5, 0, 1]))
+    buffer = filled_by_window("native", 4, np.array([1, 1, 1, 1, 1, 5, 0, 1]), **ORDERED)
     assert buffer.can_sample()
     assert buffer.eligible() == 3
     buffer.delete([7])
@@ -292,20 +291,27 @@ def test_a_store_draws_as_the_buffer():
         assert store.eligible() == buffer.eligible() == 6
 
 
-def test_with_a_view(backend: str):
+def test_with_a_view():
+    """From the composite backend the same rows come as from the native one, bit for bit."""
     names, types = ["observation", "reward", "terminated"], [ms.int64, ms.float32, ms.bool_]
     options: dict[str, Any] = {"prioritized": True, "names": names, "views": [NStep(3, 0.5)], "seed": 0}
 
-    def fill(buffer: ElasticReplayBuffer) -> None:
-        for step in range(30):
-            buffer.insert([step, 1.0, False])
-
-    buffer = filled(
-        lambda given: ElasticReplayBuffer(2, 20, [()] * 3, types, 6, backend=given, **options), backend, fill
+    native, composite = (
+        ElasticReplayBuffer(2, 20, [()] * 3, types, 6, backend=backend, **options)
+        for backend in ("native", "composite")
     )
-    drawn = {step for _ in range(30) for step in buffer.sample(as_dict=True)["observation"].asnumpy().tolist()}
+    for step in range(30):
+        native.insert([step, 1.0, False], priority=step % 5 + 1.0)
+    composite.load_state_dict(native.state_dict())
+    drawn = set()
+    for _ in range(30):
+        batch, other = native.sample(as_dict=True), composite.sample(as_dict=True)
+        assert list(batch) == list(other)
+        for ours, theirs in zip(batch.values(), other.values()):
+            assert ours.asnumpy().tolist() == theirs.asnumpy().tolist()
+        drawn |= set(batch["observation"].asnumpy().tolist())
     assert drawn == {24, 25, 26, 27, 28}
-    assert list(buffer.sample(as_dict=True))[:2] == ["indices", "weights"]
+    assert list(batch)[:2] == ["indices", "weights"]
 
 
 def test_a_checkpoint_keeps_window_and_beta():

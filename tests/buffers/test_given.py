@@ -34,8 +34,8 @@ KINDS: dict[str, Callable[[str], Any]] = {
     "reservoir": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend),
     "reservoir with limits": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend, max_use=3),
 }
-#: Composite operators that insert: those of the other kinds are among them.
-COMPOSITE = ("uniform", "prioritized", "prioritized sequences", "reservoir", "reservoir with limits")
+#: Operators that insert: those of the other kinds are among them.
+IN_GRAPHS = ("uniform", "prioritized sequences", "reservoir with limits")
 #: Calls from Python hand their inputs to composite graphs in the same way for each kind.
 FROM_PYTHON = [*[(kind, "native") for kind in KINDS], ("uniform", "composite")]
 
@@ -106,8 +106,7 @@ def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
     ("kind", "backend", "call"),
     [
         *[(*place, "python") for place in FROM_PYTHON],
-        *[(kind, "native", "graph") for kind in KINDS],
-        *[(kind, "composite", "graph") for kind in COMPOSITE],
+        *[(kind, backend, "graph") for kind in IN_GRAPHS for backend in ("native", "composite")],
     ],
 )
 def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
