@@ -374,7 +374,7 @@ def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: li
     ],
     ids=str,
 )
-@settings(SLOW, max_examples=6)
+@settings(SLOW, max_examples=3)
 @given(operations=CORE_OPERATIONS)
 def test_random_operations_elsewhere(place: Combination, options: dict[str, Any], operations: list[tuple[Any, ...]]):
     run(make_pair(place, EpisodeReplayBuffer, 2, 13, 3, **options), operations, refuse=False)

@@ -19,6 +19,12 @@ Make = Callable[..., Any]
 SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
 
 
+@pytest.fixture(params=[("native", "eager"), ("composite", "compiled")], ids="-".join)
+def few(request: pytest.FixtureRequest) -> Make:
+    """Return a maker of drivers of buffers that only one test needs, with graphs of their own."""
+    return lambda *args, **options: make_driver(Combination("pynative", *request.param), *args, seed=0, **options)
+
+
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the row with this serial number: its number in every field."""
     return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
@@ -90,8 +96,8 @@ def test_a_leading_axis_of_one_is_a_batch_of_one(make: Make):
     assert serials_of(driver.get_item([1])) == serials_of(driver.get_item(1)) == [1]
 
 
-def test_columns_of_one_element_are_no_batches(make: Make):
-    driver = make(1, 3, [(1,), (1, 1)], ["int32", "float32"])
+def test_columns_of_one_element_are_no_batches(few: Make):
+    driver = few(1, 3, [(1,), (1, 1)], ["int32", "float32"])
     driver.insert([np.array([7], np.int32), np.array([[7]], np.float32)])
     assert cursors(driver.buffer) == (0, 1, 1, 0)
     driver.insert([np.array([[8], [9]], np.int32), np.array([[[8]], [[9]]], np.float32)])
@@ -99,8 +105,8 @@ def test_columns_of_one_element_are_no_batches(make: Make):
     assert_rows(driver.get_item(2), (np.array([9], np.int32), np.array([[9]], np.float32)))
 
 
-def test_scalar_columns_and_bool(make: Make):
-    driver = make(2, 4, [(), (), (2,)], [ms.bool_, "float32", "bool"])
+def test_scalar_columns_and_bool(few: Make):
+    driver = few(2, 4, [(), (), (2,)], [ms.bool_, "float32", "bool"])
     driver.insert([True, 1.5, np.array([True, False])])
     driver.insert([False, -2, np.array([False, True])])
     expected = np.array([True, False]), np.array([1.5, -2], np.float32), np.array([[True, False], [False, True]])
@@ -188,15 +194,16 @@ def test_draws_equal_the_twin(make: Make, case: tuple[int, int, int, dict[str, b
     same()
 
 
-def test_a_range_survives_the_wrap(make: Make):
+def test_a_range_survives_the_wrap(make: Make, combination: Combination):
     """With head 2, logical rows 1 to 3 are in slots 3, 0 and 1."""
     driver = make(3, 4, SHAPES, TYPES, replace=False)
     driver.insert(rows(0, 1, 2))
     driver.insert(rows(3, 4, 5))
     for _ in range(5):
         assert sorted(serials_of(driver.sample((1, 4)))) == [3, 4, 5]
-        assert sorted(serials_of(driver.sample((-3, None)))) == [3, 4, 5]
-        assert sorted(serials_of(driver.sample((None, 3)))) == [2, 3, 4]
+        if combination.backend == "native":  # open ranges are the same for both
+            assert sorted(serials_of(driver.sample((-3, None)))) == [3, 4, 5]
+            assert sorted(serials_of(driver.sample((None, 3)))) == [2, 3, 4]
 
 
 # Frequencies, of native draws from Python: all others are equal bit for bit, as the test of draws above shows.
@@ -238,8 +245,8 @@ def test_without_replacement_positions_and_pairs_are_uniform(native: Make, order
         assert_uniform_without_replacement([sorted(batch) for batch in batches], 4)
 
 
-def test_without_replacement_a_sample_of_all_rows_is_a_permutation(make: Make):
-    driver = make(4, 4, [()], ["int32"], replace=False)
+def test_without_replacement_a_sample_of_all_rows_is_a_permutation(native: Make):
+    driver = native(4, 4, [()], ["int32"], replace=False)
     driver.insert([np.arange(3, dtype=np.int32)])
     driver.insert([np.arange(3, 6, dtype=np.int32)])
     batches = {tuple(driver.sample()[0].tolist()) for _ in range(30)}
@@ -247,8 +254,8 @@ def test_without_replacement_a_sample_of_all_rows_is_a_permutation(make: Make):
     assert len(batches) > 8
 
 
-def test_environments_in_step(make: Make):
-    driver = make(2, 6, SHAPES, TYPES, num_envs=2)
+def test_environments_in_step(native: Make):
+    driver = native(2, 6, SHAPES, TYPES, num_envs=2)
     driver.insert(rows(0, 1))
     driver.insert(rows(2, 3, 4, 5))
     driver.insert(rows(6, 7))
@@ -256,8 +263,8 @@ def test_environments_in_step(make: Make):
     assert serials_of(driver.get_item([0, 1, -2, -1])) == [2, 3, 6, 7]
 
 
-def test_a_ring_of_one_row(make: Make):
-    driver = make(1, 1, SHAPES, TYPES)
+def test_a_ring_of_one_row(few: Make):
+    driver = few(1, 1, SHAPES, TYPES)
     for serial in range(3):
         driver.insert(row(serial))
         assert (cursors(driver.buffer), driver.status()) == ((0, 1, serial + 1, 0), (1, True, True))
@@ -309,9 +316,11 @@ def test_random_operations_against_the_twin(make: Make, combination: Combination
 
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_samples_of_another_size_from_the_same_rows(backend: str):
-    buffer = ReplayBuffer(2, 8, [()], ["int32"], seed=0, weighted=True, backend=backend)
+    native, buffer = (
+        ReplayBuffer(2, 8, [()], ["int32"], seed=0, weighted=True, backend=each) for each in ("native", backend)
+    )
     other = buffer.with_sample_size(5)
-    buffer.insert([np.arange(10, 16, dtype=np.int32)])
+    buffer.load_state_dict(native.insert([np.arange(10, 16, dtype=np.int32)]).state_dict())
     assert (len(other), other.sample_size, buffer.sample_size) == (6, 5, 2)
     indices, rows = other.sample(with_indices=True)
     assert rows.asnumpy().tolist() == (indices.asnumpy() + 10).tolist()
