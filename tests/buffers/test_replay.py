@@ -128,7 +128,7 @@ def test_reset_forgets_rows_and_keeps_serials_and_the_random_sequence(make: Make
     driver.insert(rows(8, 9))
     assert cursors(driver.buffer) == (0, 2, 10, 8)
     assert driver.buffer.buffer[1].asnumpy().tolist()[:2] == [8, 9]  # in time order, from slot 0
-    assert serials_of(driver.get_item([0, 1])) == [8, 9]
+    assert serials_of(driver.get_item([0, 1, -2, -1])) == [8, 9, 8, 9]
     driver.buffer.check_valid()
 
 
