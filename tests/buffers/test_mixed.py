@@ -119,35 +119,42 @@ def check_against_the_buffers(step: Callable[[], tuple[Any, ...]], kinds: tuple[
                 buffer.update_priorities(handles, 2.0)
 
 
-def mix(kinds: tuple[str, ...], backend: str) -> MixedReplay:
+@functools.cache
+def _mixed(kinds: tuple[str, ...], backend: str) -> tuple[MixedReplay, dict[str, Any]]:
     sources = [make(kind, 9, i, backend) for i, kind in enumerate(kinds)]
-    return MixedReplay([(sources[0], 0.7), (sources[1], 0.3)], 5)
+    mixed = MixedReplay([(sources[0], 0.7), (sources[1], 0.3)], 5)
+    return mixed, mixed.state_dict()
 
 
-#: Both modes run the same graphs, so they share the buffers of a backend.
-_steps: dict[tuple[str, str], tuple[MixedReplay, Callable[[], tuple[Any, ...]]]] = {}
+def mix(kinds: tuple[str, ...], backend: str = "native") -> MixedReplay:
+    """Return a mixture from which nothing was drawn; tests share one, and so its compiled graphs."""
+    mixed, state = _mixed(kinds, backend)
+    mixed.load_state_dict(state)
+    return mixed
+
+
+#: Both modes run the same graphs.
+_steps: dict[tuple[str, str], Callable[[], tuple[Any, ...]]] = {}
 
 
 def test_what_is_drawn(combination: Combination):
-    kinds, backend = ("uniform", "prioritized"), combination.backend
-    fresh = mix(kinds, backend)
+    kinds = ("uniform", "prioritized")
+    mixed = mix(kinds, combination.backend)
     if combination.driver not in _steps:
-        _steps[combination.driver] = fresh, calls(combination, fresh)
-    mixed, step = _steps[combination.driver]
-    mixed.load_state_dict(fresh.state_dict())
-    check_against_the_buffers(step, kinds)
+        _steps[combination.driver] = calls(combination, mixed)
+    check_against_the_buffers(_steps[combination.driver], kinds)
 
 
 def test_what_is_drawn_of_sequences():
     kinds = ("sequences by priority", "sequences")
-    check_against_the_buffers(calls(Combination("pynative", "native", "compiled"), mix(kinds, "native")), kinds)
+    check_against_the_buffers(calls(Combination("pynative", "native", "compiled"), mix(kinds)), kinds)
 
 
 @pytest.mark.parametrize(
     "kinds", [("reservoir", "elastic"), ("distinct", "uniform"), ("episodes",) * 2, ("prioritized",) * 2], ids=str
 )
 def test_what_is_drawn_of_other_pairs(kinds: tuple[str, ...]):
-    check_against_the_buffers(calls(Combination("pynative", "native", "eager"), mix(kinds, "native")), kinds)
+    check_against_the_buffers(calls(Combination("pynative", "native", "eager"), mix(kinds)), kinds)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +173,14 @@ def test_exact_counts(ratios: tuple[float, ...], n: int, counts: list[int]):
 
 
 def test_rows_inserted_later_are_drawn():
-    sources = [make("uniform", 3, i) for i in range(2)]
-    mixed = MixedReplay([(source, 1) for source in sources], 4)
-    sources[0].reset().insert([np.full((3, 2), 7, np.float32), np.full(3, 7, np.float32), np.ones(3, bool)])
+    mixed = mix(("uniform", "uniform"))
+    first = mixed.sources[0].reset()
+    first.insert([np.full((9, 2), 7, np.float32), np.full(9, 7, np.float32), np.ones(9, bool)])
     source, _, reward, _ = mixed.sample()
-    assert reward.asnumpy()[:2].tolist() == [7, 7]
-    assert (reward.asnumpy()[2:] >= 1000).all()
-    assert source.asnumpy().tolist() == [0, 0, 1, 1]
-    assert sources[0].sample()[0].shape == (3, 2)  # the buffer's own samples are as before
+    assert reward.asnumpy()[:4].tolist() == [7, 7, 7, 7]
+    assert reward.asnumpy()[4] >= 1000
+    assert source.asnumpy().tolist() == [0, 0, 0, 0, 1]
+    assert first.sample()[0].shape == (9, 2)  # the buffer's own samples are as before
 
 
 @pytest.mark.parametrize("call", ["eager", "compiled"])
@@ -415,12 +422,10 @@ def test_use_counts_and_limits_are_those_of_the_buffers():
 
 
 def test_as_a_dict():
-    sources = [make("prioritized", 2, 0), make("uniform", 2, 1)]
-    mixed = MixedReplay([(source, 1) for source in sources], 4)
+    mixed = mix(("uniform", "prioritized"))
     assert list(mixed.sample(as_dict=True)) == ["source", *NAMES]
     assert list(mixed.sample(as_dict=True, with_indices=True)) == ["source", "indices", "weights", *NAMES]
-    sequences = MixedReplay([(make("episodes", 2, i), 1) for i in range(2)], 4)
-    assert list(sequences.sample(as_dict=True)) == ["source", "lengths", "mask", *NAMES]
+    assert list(mix(("episodes", "episodes")).sample(as_dict=True)) == ["source", "lengths", "mask", *NAMES]
     nameless = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int64"])
     with pytest.raises(TypeError, match="'as_dict' needs buffers made with 'names'"):
         MixedReplay([(nameless, 1)], 1).sample(as_dict=True)
@@ -574,12 +579,11 @@ def test_rows_to_keep_are_chosen_for_each_source_by_itself():
 
 
 def test_no_batch_is_drawn_while_a_source_is_locked():
-    sources = [make("uniform", 2, i) for i in range(2)]
-    mixed = MixedReplay([(source, 1) for source in sources], 4)
+    mixed = mix(("uniform", "uniform"))
     mixed.sample()
     done = threading.Event()
     thread = threading.Thread(target=lambda: (mixed.sample(), done.set()))
-    with sources[1].lock:
+    with mixed.sources[1].lock:
         thread.start()
         assert not done.wait(0.3)
     assert done.wait(60)
