@@ -180,16 +180,6 @@ def test_one_handle_takes_one_row():
     assert int(buffer.get_item(3)[1]) == 3
 
 
-def test_both_backends_leave_the_same_bytes():
-    one, other = make("sequence", "native"), make("sequence", "composite")
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        handles = rng.integers(-1, 14, 5)
-        values = {"state": rng.normal(size=(5, 2)).astype(np.float32), "number": rng.integers(0, 99, 5, np.int32)}
-        assert int(one.update(handles, values)) == int(other.update(handles, values))
-    assert all(np.array_equal(other.state_dict()[key], array) for key, array in one.state_dict().items())
-
-
 WRONG: dict[str, tuple[Any, Any, type[Exception], str]] = {
     "a column that is not there": ([5], {"other": [1]}, ValueError, "must be some of the columns"),
     "no column": ([5], {}, ValueError, "must be some of the columns"),
