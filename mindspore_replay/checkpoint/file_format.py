@@ -7,11 +7,11 @@ little-endian. The header begins with its checksum, which covers the bytes after
 import json
 import math
 import os
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from isal import isal_zlib
 
 FORMAT, VERSION = "mindspore_replay", 1
 
@@ -133,7 +133,7 @@ def header_bytes(
     text = _compact(header).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     checked = text[_CHECKED_FROM:]
-    crc32 = f"{zlib.crc32(checked):08x}"
+    crc32 = f"{isal_zlib.crc32(checked):08x}"
     return len(text).to_bytes(8, "little") + _START + crc32.encode() + checked, crc32
 
 
@@ -163,7 +163,7 @@ def read_header(file: BinaryIO, path: Any) -> Header:
     if length > min(size - 8, _LONGEST_HEADER) or length < _CHECKED_FROM:
         raise damaged(path, f"has {size} bytes, too few for its header: it was cut off or altered")
     text = file.read(length)
-    crc32 = f"{zlib.crc32(text[_CHECKED_FROM:]):08x}"
+    crc32 = f"{isal_zlib.crc32(text[_CHECKED_FROM:]):08x}"
     if text[len(_START) : _CHECKED_FROM] != crc32.encode():
         raise damaged(path, "has a header that does not fit its checksum: it was altered")
     try:
@@ -253,5 +253,5 @@ def checksum(chunks: Iterable[Any]) -> int:
     """Return the CRC-32 of bytes that come in chunks."""
     crc = 0
     for chunk in chunks:
-        crc = zlib.crc32(chunk, crc)
+        crc = isal_zlib.crc32(chunk, crc)
     return crc

@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import secrets
-import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from isal import isal_zlib
 
 from .._version import __version__
 from ..locks import hold_locks
@@ -133,7 +134,7 @@ def _write(path: Path, metadata: dict[str, str], contents: Contents, progress: b
         for name in contents.entries:
             crc = 0
             for chunk in contents.chunks(name):
-                summed = summing.submit(zlib.crc32, chunk, crc)  # computed while the chunk is written
+                summed = summing.submit(isal_zlib.crc32, chunk, crc)  # computed while the chunk is written
                 write(chunk)
                 crc = summed.result()
             checksums[name] = crc

@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
+from isal import isal_zlib
 
 from .file_format import Header, damaged, read_header
 from .files import incremental_paths, real_path
@@ -97,7 +97,7 @@ class Source:
                 raise damaged(self.path, "ended while it was read")
             at += got
         self._wait()
-        self._summed = self._summing.submit(zlib.crc32, memory.data, self._crc32)
+        self._summed = self._summing.submit(isal_zlib.crc32, memory.data, self._crc32)
         self.progress(memory.size)
 
 
