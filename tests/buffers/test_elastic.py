@@ -1,5 +1,6 @@
 """Only the newest `window` rows are drawn, and the window changes. Also `rows()`: all rows, oldest first."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -65,14 +66,10 @@ def shared(make_one: Callable[[str], Any], backend: str) -> Any:
     return buffer
 
 
-_compiled: dict[Any, Any] = {}
-
-
+@functools.cache
 def compiled_once(cls: type[Any], buffer: Any) -> Any:
     """Return an owner of a shared buffer with its compiled call: both modes run the same graph."""
-    if (cls, buffer) not in _compiled:
-        _compiled[cls, buffer] = cls(buffer)
-    return _compiled[cls, buffer]
+    return cls(buffer)
 
 
 def test_what_is_drawn(combination: Combination):

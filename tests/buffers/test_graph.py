@@ -4,14 +4,11 @@ from typing import Any
 
 import mindspore as ms
 import pytest
-from bodies import Body, Kept, compiled, filled, ints, make_buffer, row
+from bodies import ONCE, Body, Kept, compiled, filled, ints, make_buffer, row
 from checks import cursors
 from mindspore import Parameter, Tensor, nn, ops
 
 from mindspore_replay import ReplayBuffer
-
-#: Both modes compile the same graph. Those of the composite backend take long.
-ONCE = pytest.mark.parametrize(("mode", "backend"), [("pynative", "native"), ("graph", "composite")], indirect=["mode"])
 
 
 class InControlFlow(Body):

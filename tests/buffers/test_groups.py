@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import filled
+from bodies import ONCE, filled
 from checks import assert_frequencies, assert_rows, uniform
 from drivers import Combination
 from mindspore import Tensor, nn
@@ -218,7 +218,7 @@ def starts(buffer: Any) -> list[int]:
     return np.flatnonzero(buffer.weights.asnumpy()[: buffer.capacity]).tolist()
 
 
-@pytest.mark.parametrize(("mode", "backend"), [("pynative", "native"), ("graph", "composite")], indirect=["mode"])
+@ONCE
 def test_episodes_that_are_broken_off(mode: str, backend: str):
     """Three rows of two environments; the first one's episode has ended."""
 

@@ -2,14 +2,11 @@
 
 import mindspore as ms
 import pytest
-from bodies import Body, compiled, ints, make_buffer, row
+from bodies import ONCE, Body, compiled, ints, make_buffer, row
 from checks import cursors
 from mindspore import nn
 
 from mindspore_replay import ReplayBuffer
-
-#: Both modes compile the same graph. Those of the composite backend take long.
-ONCE = pytest.mark.parametrize(("mode", "backend"), [("pynative", "native"), ("graph", "composite")], indirect=["mode"])
 
 
 class ThroughAttribute(Body):

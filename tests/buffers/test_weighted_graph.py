@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Body, compiled, row
+from bodies import ONCE, Body, compiled, row
 from checks import assert_weights
 from mindspore import Parameter, Tensor, nn, ops
 from reference_weighted import PrioritizedTwin, UniformTwin
@@ -17,12 +17,6 @@ from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
 SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
 OPTIONS = {"alpha": 0.5, "beta": 0.5, "beta_steps": 8, "epsilon": 0.0, "seed": 3}
-
-
-#: Both modes compile the same graph. Those of the composite backend take long.
-PLACES = pytest.mark.parametrize(
-    ("mode", "backend"), [("pynative", "native"), ("graph", "composite")], indirect=["mode"]
-)
 
 
 def make_buffer(backend: str, draws: int = 2, **options: Any) -> PrioritizedReplayBuffer:
@@ -172,7 +166,7 @@ def in_control_flow(twin: PrioritizedTwin, number: int, steps: int) -> list[Any]
     return [removed, twin.can_sample()]
 
 
-@PLACES
+@ONCE
 def test_control_flow(mode: str, backend: str):
     options: dict[str, Any] = {"max_staleness": 5, "max_use": 4, "normalize": "buffer", **FINE}
     buffer, twin = make_buffer(backend, 1, **options), make_twin(1, **options)
@@ -209,7 +203,7 @@ class Gradient(nn.Cell):
         return loss, gradient, dead, indices, weights
 
 
-@PLACES
+@ONCE
 def test_gradients(mode: str, backend: str):
     """The forward pass runs once: the buffer then equals its twin."""
     buffer, twin = make_buffer(backend), make_twin()

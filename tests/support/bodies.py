@@ -4,9 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
+import pytest
 from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
+
+#: Each backend in one mode: both modes compile the same graph, and those of the composite backend take long.
+ONCE = pytest.mark.parametrize(("mode", "backend"), [("pynative", "native"), ("graph", "composite")], indirect=["mode"])
 
 #: Objects that stay until MindSpore has freed its graphs.
 kept: list[Any] = []
