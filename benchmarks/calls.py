@@ -95,7 +95,7 @@ def prioritized() -> dict[str, Callable[[], Any]]:
         "sample 256 rows by priority": buffer.sample,
         **{f"sample 256 rows: {name}": part for name, part in sampling(buffer).items()},
         "update 256 priorities": lambda: buffer.update_priorities(indices, priorities),
-        "update 256 priorities: - kernel": buffer._calls._changing["update_priorities"],
+        "update 256 priorities: - kernel": buffer._calls._updating,
         "sample 256 rows, update their priorities": lambda: buffer.update_priorities(buffer.sample()[0], priorities),
     }
 

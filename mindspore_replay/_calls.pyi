@@ -6,9 +6,8 @@ import numpy as np
 
 class Call:
     def __init__(
-        self, kernel: int, size: int, params: int, ndims: int, shapes: int, dtypes: int,
-        address_of: Callable[[Any], int] | None, owned: Any, /,
-    ) -> None: ...  # fmt: skip
+        self, kernel: int, size: int, params: int, ndims: int, shapes: int, dtypes: int, owned: Any, /
+    ) -> None: ...
     def locate(self, at: int, items: Sequence[Any], /) -> None: ...
     def run(self) -> int: ...
 
@@ -38,6 +37,13 @@ class Give:
         share: Callable[[np.ndarray], Any] | None, /,
     ) -> None: ...  # fmt: skip
     def now(self, skip: int, /) -> Any: ...
+
+class Change:
+    def __init__(
+        self, guard: Guard | None, call: Call, count: np.ndarray, inputs: tuple[tuple[int, Any, Any], ...], kind: type,
+        address_of: Callable[[Any], int] | None, /,
+    ) -> None: ...  # fmt: skip
+    def now(self, *vectors: Any) -> np.ndarray | int: ...
 
 def compress(codec: int, stored: np.ndarray, numbers: np.ndarray, rows: np.ndarray, /) -> int: ...
 def decompress(codec: int, stored: np.ndarray, parts: tuple[tuple[np.ndarray, np.ndarray], ...], /) -> None: ...

@@ -17,6 +17,7 @@ from ..ops import native, windows
 from ..ops.operators import Operators
 from ..ops.state import State
 from ..store import library, state
+from ..store.call import Tensors
 from ..store.checks import check_seed, check_size
 from ..store.compressed import CompressedStore
 from ..store.store import Store
@@ -225,11 +226,11 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         if self._direct:
             share, address = mindspore_api.share, mindspore_api.address
             guard = library.calls.Guard(self._lock, mindspore_api.wait, mindspore_api.jit_contexts)
-            given: dict[str, Any] = {"share": share, "address_of": address, "guard": guard}
+            tensors = Tensors(Tensor, share, address, ms.int64, ms.float32, guard)
             if self.columns.compressed:
-                self._calls = CompressedStore(self.columns, self.options, **given)
+                self._calls = CompressedStore(self.columns, self.options, tensors=tensors)
             else:
-                self._calls = Store(self.columns, self.options, folder=self._folder, **given)
+                self._calls = Store(self.columns, self.options, tensors=tensors, folder=self._folder)
         self.compressed = self._calls.compressed if self.columns.compressed else {}
         self._outer_lock = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
         arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)

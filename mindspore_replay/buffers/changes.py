@@ -8,7 +8,6 @@ from mindspore import Tensor, ops
 
 from ..columns import numpy_type, type_name
 from ..mindspore_api import isconstant, share
-from ..ops import native
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_size, one_int
 from ..store.inputs import as_priority, check_length
@@ -17,7 +16,6 @@ from .arguments import Arguments
 from .compile_time import compile_time
 
 _Self = TypeVar("_Self", bound="Changes")
-_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
 
 class Changes(Arguments):
@@ -131,12 +129,11 @@ class Changes(Arguments):
             1 [0. 9. 1.]
         """
         self._need_priorities("update_priorities")
+        invalid = self._calls.update_priorities_now(indices, priorities)
+        if type(invalid) is np.ndarray:
+            return share(invalid)
         name = type(self).__name__
-        plain = self._direct and native.is_vector(priorities, ms.float32, _FLOAT32)
-        handles = (
-            indices if plain and native.is_vector(indices, ms.int64, _INT64) else self._handles(indices).reshape(-1)
-        )
-        given = priorities if plain else as_priority(name, priorities)
+        handles, given = self._handles(indices).reshape(-1), as_priority(name, priorities)
         check_length(name, given, handles.shape[0])
         with self._lock:
             wait_for_work()

@@ -255,6 +255,10 @@ class CompiledCalls(nn.Cell):
         flat = Tensor(where)
         return [self._update_column(i, flat, Tensor(rows)) for i, rows in zip(chosen, arrays)][-1].asnumpy()
 
+    def update_priorities_now(self, handles: Any, priorities: Any) -> int:
+        """Return -1: a graph sets priorities."""
+        return -1
+
     def update_priorities(self, handles: np.ndarray, priorities: np.ndarray) -> np.ndarray:
         """Set priorities, float32 ``[]`` or ``[n]``, and return the number of invalid handles."""
         return self._update_priorities(Tensor(handles), Tensor(priorities)).asnumpy()

@@ -6,23 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
-import numpy as np
-from mindspore import Tensor, ops
+from mindspore import ops
 
-from ..store import inputs
 from ..store.library import FAILURES, OK, KernelError, Library, library_for, table
 from ..store.signatures import Signature
 
 _instances = itertools.count()
-
-
-def is_vector(value: Any, dtype: Any, numpy_dtype: np.dtype[Any]) -> bool:
-    """Return True if a kernel can read a Tensor or array in place, as ``[n]`` of this dtype, n at least 1."""
-    if type(value) is np.ndarray:
-        return inputs.is_vector(value, numpy_dtype)
-    if type(value) is not Tensor or value.dtype is not dtype or value.has_init or not value.is_contiguous():
-        return False
-    return len(value.shape) == 1 and value.shape[0] > 0
 
 
 def _library() -> Library:

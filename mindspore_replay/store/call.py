@@ -30,6 +30,30 @@ def kept(array: np.ndarray) -> Array:
     return Array(array.shape, array.dtype.name, array)
 
 
+class Tensors(NamedTuple):
+    """The Tensors of a framework, which calls take and give besides arrays; by default there are none.
+
+    Args:
+        kind (type): Their class.
+        share (Union[Callable, None]): Makes one that shares the memory of an array.
+        address_of (Union[Callable, None]): Returns the address of one.
+        int64 (Any): The dtype of handles.
+        float32 (Any): The dtype of priorities.
+        guard (Union[Guard, None]): Held by calls that lock by themselves, an object of csrc/python/guard.h.
+    """
+
+    kind: type = type(None)
+    share: Callable[[np.ndarray], Any] | None = None
+    address_of: Callable[[Any], int] | None = None
+    int64: Any = None
+    float32: Any = None
+    guard: Any = None
+
+
+#: Those of a store without a framework.
+NO_TENSORS = Tensors()
+
+
 class Call:
     """A kernel and its arguments, which are bound by name.
 
@@ -40,13 +64,9 @@ class Call:
         groups (Collection[str]): The optional groups of state that the buffer has.
         arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments; a sequence of arrays for columns, rows
             and outputs. An array that is not given is bound later, with the signature's dtype.
-        address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array.
     """
 
-    def __init__(
-        self, operator: str, groups: Collection[str], arguments: Mapping[str, Any],
-        address_of: Callable[[Any], int] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, operator: str, groups: Collection[str], arguments: Mapping[str, Any]) -> None:
         signature: Signature = library.table("CPU")[1][operator]
         self._kernel = signature.kernel
         self._places: dict[str, range] = {}
@@ -68,7 +88,7 @@ class Call:
         #: The kernel with its arguments, an object of csrc/python/call.h.
         params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
         owned = self._kept, self._shapes, self._arguments
-        self.direct: Any = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, address_of, owned)
+        self.direct: Any = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, owned)
         self._run, self._locate = self.direct.run, self.direct.locate
 
     def bind(self, name: str, *arrays: Any) -> None:
@@ -109,6 +129,22 @@ class Call:
         status = self._run()
         if status != library.OK:
             raise library.KernelError(self._kernel, status)
+
+    def changing(self, count: np.ndarray, tensors: Tensors, **inputs: tuple[type, Any]) -> Callable[..., Any]:
+        """Return a function that calls the kernel with vectors ``[n]`` and returns the number that it writes.
+
+        Args:
+            count (numpy.ndarray): Where the kernel writes its number.
+            tensors (Tensors): The Tensors that it takes.
+            inputs (tuple[type, Any]): For each vector an array's dtype and a Tensor's.
+
+        Returns:
+            Callable: ``(*vectors)``, which returns an array ``[]``; an int if the vectors have to be converted first,
+            or the kernel failed. Then nothing has changed.
+        """
+        vectors = tuple((self.place(name), *types) for name, types in inputs.items())
+        kind, address_of = tensors.kind, tensors.address_of
+        return library.calls.Change(tensors.guard, self.direct, count, vectors, kind, address_of).now
 
     def place(self, name: str) -> int:
         """Return the place of an argument, or of its first column; -1 if the kernel has none of this name."""

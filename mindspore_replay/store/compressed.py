@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import library, state
+from .call import NO_TENSORS, Tensors
 from .inputs import as_values
 from .insertion import Insertion
 from .lz4 import Codec, codec
@@ -172,7 +173,7 @@ class CompressedStore(Store):
         rows_schema (Schema): The columns of the rows; ``schema`` has those that kernels store.
         columns (Union[Mapping[str, CompressedColumn], None]): The compressed columns of another store on the same
             arrays. Default: ``None``, for new ones.
-        options, arrays, share, address_of, guard: As for `Store`.
+        options, arrays, tensors: As for `Store`.
 
     Attributes:
         compressed (dict[str, CompressedColumn]): The compressed columns, by their names in the state.
@@ -183,11 +184,10 @@ class CompressedStore(Store):
 
     def __init__(
         self, rows_schema: Schema, options: Options, arrays: Mapping[str, np.ndarray] | None = None,
-        share: Callable[[np.ndarray], Any] | None = None, address_of: Callable[[Any], int] | None = None,
-        guard: Any = None, columns: Mapping[str, CompressedColumn] | None = None,
+        tensors: Tensors = NO_TENSORS, columns: Mapping[str, CompressedColumn] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(rows_schema.stored(), options, arrays, address_of=address_of, guard=guard)
-        self._rows_schema, self._share_rows = rows_schema, share
+        super().__init__(rows_schema.stored(), options, arrays, tensors._replace(share=None))
+        self._rows_schema, self._share_rows = rows_schema, tensors.share
         self.compressed = dict(self._new_columns() if columns is None else columns)
         self._by_index = dict(zip(rows_schema.compressed, self.compressed.values()))
 
@@ -201,14 +201,13 @@ class CompressedStore(Store):
 
     def resized(self, options: Options) -> "CompressedStore":
         """Return a store on the same arrays that draws by other options."""
-        return CompressedStore(
-            self._rows_schema, options, self.arrays, self._share_rows, self._address_of, self.guard, self.compressed
-        )
+        tensors = self._tensors._replace(share=self._share_rows)
+        return CompressedStore(self._rows_schema, options, self.arrays, tensors, self.compressed)
 
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks, compresses and stores rows for `insert`."""
-        arguments = self.schema, self.options, self._state, self._address_of, self.guard
+        arguments = self.schema, self.options, self._state, self.guard
         return CompressedInsertion(self._rows_schema, self._by_index, *arguments)
 
     @functools.cached_property

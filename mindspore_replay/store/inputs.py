@@ -15,17 +15,6 @@ def _array(value: Any) -> np.ndarray:
     return value.asnumpy() if is_tensor(value) else np.asarray(value)
 
 
-def is_vector(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Return True if a kernel can read the array in place, as ``[n]`` of this dtype, n at least 1."""
-    return (
-        type(value) is np.ndarray
-        and value.dtype == dtype
-        and value.ndim == 1
-        and value.size > 0
-        and value.flags.c_contiguous
-    )
-
-
 def as_handles(cls_name: str, indices: Any) -> np.ndarray:
     """Return handles as int64 ``[]`` or ``[n]``."""
     handles = _array(indices)

@@ -25,14 +25,10 @@ class Insertion:
         schema (Schema): The columns.
         options (Options): Options of the store.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
-        address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array.
         guard (Union[Guard, None]): Held by `now`.
     """
 
-    def __init__(
-        self, schema: Schema, options: Options, state: Mapping[str, Any],
-        address_of: Callable[[Any], int] | None, guard: Any,
-    ) -> None:  # fmt: skip
+    def __init__(self, schema: Schema, options: Options, state: Mapping[str, Any], guard: Any) -> None:
         self._schema, self._options, self._state = schema, options, state
         self._staged = [np.zeros(shape, dtype) for shape, dtype in zip(schema.shapes, schema.numpy_types)]
         self._ends = np.zeros(1, np.uint8)
@@ -43,8 +39,8 @@ class Insertion:
             arguments["priority"] = kept(self._max_priority.reshape(1))
         rows = [Array(a.shape, dtype, a) for a, dtype in zip(self._staged, schema.dtypes)]
         batch = [Array((1, *shape), dtype) for shape, dtype in zip(schema.shapes, schema.dtypes)]
-        self._one = Call("insert", options.groups, arguments | {"rows": rows}, address_of)
-        self._many = Call("insert", options.groups, arguments | {"rows": batch}, address_of)
+        self._one = Call("insert", options.groups, arguments | {"rows": rows})
+        self._many = Call("insert", options.groups, arguments | {"rows": batch})
         # The bits of bfloat16 are no numbers.
         kinds = "".join("-" if t == "bfloat16" else a.dtype.kind for t, a in zip(schema.dtypes, self._staged))
         priority_at = -1 if options.beta is None else self._one.place("priority")
@@ -59,7 +55,6 @@ class Insertion:
             "insert",
             options.groups | {"versions"},
             arguments | {"rows": batch, "max_staleness": kept(options.stale_after())},
-            address_of,
         )
 
     def __call__(

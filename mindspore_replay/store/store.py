@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import library, state
-from .call import Array, Call, kept
+from .call import NO_TENSORS, Array, Call, Tensors, kept
 from .epochs import SIZE, has_batch, progress
-from .inputs import as_handles, as_priority, as_values, as_versions, check_length, is_vector
+from .inputs import as_handles, as_priority, as_values, as_versions, check_length
 from .insertion import Insertion
 from .options import Options
 from .random import ALL_ROWS
-from .schema import Schema, is_tensor
+from .schema import Schema
 from .sharing import register
 
 if TYPE_CHECKING:
     from .folder import Folder
-
-_INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 
 #: Version of the layout that `Store.state_dict` writes.
 STATE_VERSION = 1
@@ -40,11 +38,8 @@ class Store:
         options (Options): How rows are stored and drawn.
         arrays (Union[Mapping[str, numpy.ndarray], None]): The arrays of another store, to share them. Default:
             ``None``, for new ones.
-        share (Union[Callable, None]): Converts the arrays of samples and rows. Default: ``None``, to return arrays.
-        address_of (Union[Callable, None]): Returns the address of an array that is no NumPy array. Default: ``None``.
+        tensors (Tensors): The Tensors of a framework, which it takes and gives. Default: `NO_TENSORS`.
         folder (Union[Folder, None]): Files that hold the arrays. Default: ``None``, for memory of this process.
-        guard (Union[Guard, None]): Held by `insert_now` and `sample_now`, an object of csrc/python/guard.h. Default:
-            ``None``.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): The state by name, as in `state.layout`.
@@ -65,8 +60,7 @@ class Store:
 
     def __init__(
         self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray] | None = None,
-        share: Callable[[np.ndarray], Any] | None = None, address_of: Callable[[Any], int] | None = None,
-        folder: "Folder | None" = None, guard: Any = None,
+        tensors: Tensors = NO_TENSORS, folder: "Folder | None" = None,
     ) -> None:  # fmt: skip
         if library.library_for("CPU").handle is None:
             raise RuntimeError(f"For '{options.cls_name}', {library.library_for('CPU').reason}.")
@@ -74,7 +68,7 @@ class Store:
         if folder is not None:
             arrays = {name: folder.arrays[name] for name in state.layout(schema, options)}
         self.arrays = state.make(schema, options) if arrays is None else dict(arrays)
-        self._share, self._address_of, self.guard = share, address_of, guard
+        self._tensors, self._share, self.guard = tensors, tensors.share, tensors.guard
         self._count = self.arrays["count"]
         self._handle: Any = library.library_for("CPU").handle
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
@@ -99,7 +93,7 @@ class Store:
 
     def resized(self, options: Options) -> "Store":
         """Return a store on the same arrays that draws by other options."""
-        resized = Store(self.schema, options, self.arrays, self._share, self._address_of, guard=self.guard)
+        resized = Store(self.schema, options, self.arrays, self._tensors)
         resized.folder = self.folder
         return resized
 
@@ -123,14 +117,14 @@ class Store:
         return given
 
     def _call(self, operator: str, **arguments: Any) -> Call:
-        return Call(operator, self.options.groups, self._state | arguments, self._address_of)
+        return Call(operator, self.options.groups, self._state | arguments)
 
     # Rows in and out.
 
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks and stores rows for `insert`."""
-        return Insertion(self.schema, self.options, self._state, self._address_of, self.guard)
+        return Insertion(self.schema, self.options, self._state, self.guard)
 
     @functools.cached_property
     def insert_now(self) -> Callable[[Any, Any, Any, Any], bool]:
@@ -270,20 +264,20 @@ class Store:
     def _result(self) -> np.ndarray:
         return np.zeros((), np.int32)
 
-    def _handles(self, handles: Any) -> Any:
-        """Return handles in a form that a kernel reads. A Tensor was checked by the buffer."""
-        if is_tensor(handles) or is_vector(handles, _INT64):
-            return handles
-        return as_handles(self.options.cls_name, handles).reshape(-1)
+    @functools.cached_property
+    def _updating(self) -> Call:
+        return self._call("update_priorities", dead=kept(self._result))
 
     @functools.cached_property
-    def _changing(self) -> dict[str, Call]:
-        """The calls that take handles and return a count."""
-        result = kept(self._result)
-        return {
-            "update_priorities": self._call("update_priorities", dead=result),
-            "delete": self._call("delete", removed=result),
-        }
+    def update_priorities_now(self) -> Callable[[Any, Any], Any]:
+        """Set the priorities of rows: ``(handles, priorities)``, vectors ``[n]``, int64 and float32.
+
+        It returns the number of invalid handles, an array ``[]``; an int if the general path has to convert them, or to
+        raise the error. Then nothing has changed.
+        """
+        tensors = self._tensors
+        handles, priorities = (np.int64, tensors.int64), (np.float32, tensors.float32)
+        return self._updating.changing(self._result, tensors, handles=handles, priority=priorities)
 
     def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
         """Set the priorities of rows, float32 ``[]`` or ``[n]``.
@@ -294,27 +288,26 @@ class Store:
         Raises:
             ValueError: If a priority is negative, NaN or infinite; then nothing is changed.
         """
-        call = self._changing["update_priorities"]
-        handles = self._handles(handles)
-        if not (is_tensor(priorities) or is_vector(priorities, _FLOAT32)):
-            priorities = as_priority(self.options.cls_name, priorities)
-        check_length(self.options.cls_name, priorities, handles.size)
-        call.bind_vector("handles", handles)
-        call.bind_vector("priority", priorities)
-        try:
-            call()
-        except library.KernelError as error:
-            if error.status == library.BAD_WEIGHT:
-                as_priority(self.options.cls_name, priorities)  # raises an error that names the value
-            raise
+        invalid = self.update_priorities_now(handles, priorities)
+        if type(invalid) is np.ndarray:
+            return invalid
+        name = self.options.cls_name
+        handles, priorities = as_handles(name, handles).reshape(-1), as_priority(name, priorities)
+        check_length(name, priorities, handles.size)
+        self._updating.bind_vector("handles", handles)
+        self._updating.bind_vector("priority", priorities)
+        self._updating()
         return self._result.copy()
+
+    @functools.cached_property
+    def _deleting(self) -> Call:
+        return self._call("delete", removed=kept(self._result))
 
     def delete(self, handles: Any) -> np.ndarray:
         """Remove the rows of these handles, int64 ``[n]``, from sampling, and return their number, int32 ``[]``."""
-        call = self._changing["delete"]
-        handles = self._handles(handles)
-        call.bind_vector("handles", handles)
-        call()
+        handles = as_handles(self.options.cls_name, handles).reshape(-1)
+        self._deleting.bind_vector("handles", handles)
+        self._deleting()
         return self._result.copy()
 
     @functools.cached_property
@@ -337,7 +330,7 @@ class Store:
     def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return priorities, use counts and stalenesses of the rows of these handles, int64 ``[n]``."""
         call = self._informing
-        handles = self._handles(handles)
+        handles = as_handles(self.options.cls_name, handles).reshape(-1)
         parts = {
             "handles": handles,
             "priority": np.empty(handles.shape, np.float32),

@@ -30,8 +30,8 @@ def test_actors_fill_the_queue(tmp_path: Path):
     history = json.loads((tmp_path / "history.json").read_text())
     assert len(history["episodes"]) >= 10
     lags = [lag for _, lag in history["lags"]]
-    # One evaluation is certain: actors may insert all the rest while the learner waits for a core. Fewer than 128 unrolls
-    # of 16 steps are 7 batches; the one that ends the run is the eighth.
+    # One evaluation is certain: actors may insert all the rest while the learner waits for a core. Fewer than 128
+    # unrolls of 16 steps are 7 batches; the one that ends the run is the eighth.
     assert lags
     assert 0 <= min(lags) <= max(lags) <= 7
     assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")

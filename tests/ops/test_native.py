@@ -12,10 +12,9 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor
-from mindspore.common.initializer import Zero
 
 import mindspore_replay
-from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status, mindspore_api
+from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status
 from mindspore_replay.ops import native
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, library
 from mindspore_replay.store.call import Array, Call, kept
@@ -230,7 +229,7 @@ def test_a_store_without_the_library_says_why(folder: Path):
 def tree_call(**given: Any) -> Call:
     """Return a call that sums weights of a ring of four rows, of which the oldest is in slot 1."""
     options = Options(4, SamplePlan(1, "rank", (Output(WINDOW, 0),)), weighting=(1.0, 0.0))
-    store = Store(Schema("Store", [()], ["int32"]), options, address_of=mindspore_api.address)
+    store = Store(Schema("Store", [()], ["int32"]), options)
     store.insert([np.arange(5, dtype=np.int32)], priority=np.array([9, 2, 4, 8, 1], np.float32))
     return store._call("sums", **given)
 
@@ -247,24 +246,24 @@ def test_a_call():
 
 
 @pytest.mark.cpu_only("calls kernels directly")
-def test_arguments_are_bound_to_arrays_and_tensors():
+def test_arguments_are_bound_to_arrays():
     call = tree_call(ranges=Array((2, 2), "int64"), sums=Array((2,), "float64"))
-    ranges, sums = Tensor(np.array([[0, 4], [0, 1]])), Tensor(np.zeros(2))
+    ranges, sums = np.array([[0, 4], [0, 1]]), np.zeros(2)
     call.bind("ranges", ranges)
     call.bind("sums", sums)
     call()
-    assert sums.asnumpy().tolist() == [15, 2]
+    assert sums.tolist() == [15, 2]
     more = np.zeros(2)
     call.bind("sums", more)
     call()
     assert more.tolist() == [15, 2]
-    for wrong in (np.zeros(4)[::2], Tensor(shape=(2,), dtype=ms.float64, init=Zero())):
-        with pytest.raises((BufferError, ValueError)):
-            call.bind("sums", wrong)
+    with pytest.raises((BufferError, ValueError)):
+        call.bind("sums", np.zeros(4)[::2])
     with pytest.raises(IndexError):
         call.bind("sums", more, more)
-    with pytest.raises((AttributeError, TypeError)):
-        call.bind("sums", None)
+    for wrong in (None, Tensor(more)):
+        with pytest.raises(TypeError):
+            call.bind("sums", wrong)
     given = np.zeros(2)
     call.bind_vector("sums", given)
     call()

@@ -23,17 +23,24 @@ def test_a_loop_stays_in_the_same_block():
     assert len({address(share(make())) for _ in range(20)}) == 1
 
 
-def test_small_outputs_are_new_each_time():
-    make = calls.Output((4,), FLOAT32)
-    first, second = share(make()), share(make())
-    assert address(first) != address(second)
-
-
-@pytest.mark.parametrize(("rows", "kept"), [(127, 0), (128, 1)])
-def test_memory_is_kept_from_128_kilobytes_on(rows: int, kept: int):
-    make = calls.Output((rows, 256), FLOAT32)
-    make()
-    assert make.kept == kept
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda array: setattr(array, "shape", (2, 4)),
+        lambda array: setattr(array, "shape", (8, 1)),
+        lambda array: setattr(array, "dtype", np.int32),
+        lambda array: array.setflags(write=False),
+        lambda array: array.resize(4, refcheck=False),
+    ],
+)
+def test_an_array_that_was_changed_in_place_is_not_used_again(change: Callable[[np.ndarray], None]):
+    make = calls.Output((8,), FLOAT32)
+    array = make()
+    change(array)
+    del array
+    assert make.kept == 1
+    made = make()
+    assert (made.shape, made.dtype, made.flags.writeable, made.size, make.kept) == ((8,), np.float32, True, 8, 1)
 
 
 def test_each_output_has_blocks_of_its_own():

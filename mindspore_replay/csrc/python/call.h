@@ -21,15 +21,14 @@ struct Call {
   int *ndims;
   int64_t **shapes;
   const char **dtypes;
-  PyObject *address_of;
   PyObject *owned;  // the memory of all of these
 };
 
 PyObject *NewCall(PyTypeObject *type, PyObject *args, PyObject *) {
-  PyObject *kernel, *params, *ndims, *shapes, *dtypes, *address_of, *owned;
+  PyObject *kernel, *params, *ndims, *shapes, *dtypes, *owned;
   int size;
-  if (!PyArg_ParseTuple(args, "O!iO!O!O!O!OO", &PyLong_Type, &kernel, &size, &PyLong_Type, &params, &PyLong_Type, &ndims,
-                        &PyLong_Type, &shapes, &PyLong_Type, &dtypes, &address_of, &owned)) {
+  if (!PyArg_ParseTuple(args, "O!iO!O!O!O!O", &PyLong_Type, &kernel, &size, &PyLong_Type, &params, &PyLong_Type, &ndims,
+                        &PyLong_Type, &shapes, &PyLong_Type, &dtypes, &owned)) {
     return nullptr;
   }
   auto *self = reinterpret_cast<Call *>(type->tp_alloc(type, 0));
@@ -40,38 +39,28 @@ PyObject *NewCall(PyTypeObject *type, PyObject *args, PyObject *) {
   self->ndims = At<int>(ndims);
   self->shapes = At<int64_t *>(shapes);
   self->dtypes = At<const char *>(dtypes);
-  self->address_of = Py_NewRef(address_of);
   self->owned = Py_NewRef(owned);
   return reinterpret_cast<PyObject *>(self);
 }
 
 void FreeCall(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
-  Py_DECREF(reinterpret_cast<Call *>(object)->address_of);
   Py_DECREF(reinterpret_cast<Call *>(object)->owned);
   type->tp_free(object);
   Py_DECREF(type);
 }
 
-// Returns the memory of a C-contiguous array or of a Tensor; null with an exception set if there is none.
-void *MemoryOf(const Call *self, PyObject *item) {
+// Returns the memory of a C-contiguous array; null with an exception set if there is none.
+void *MemoryOf(PyObject *item) {
   if (IsPlain(item)) return PyArray_DATA(Array(item));
-  if (PyObject_CheckBuffer(item)) {
-    Py_buffer view;
-    if (PyObject_GetBuffer(item, &view, PyBUF_C_CONTIGUOUS) != 0) return nullptr;
-    void *memory = view.buf;
-    PyBuffer_Release(&view);
-    return memory;
-  }
-  PyObject *address = PyObject_CallOneArg(self->address_of, item);
-  if (address == nullptr) return nullptr;
-  void *memory = PyLong_AsVoidPtr(address);
-  Py_DECREF(address);
-  if (memory == nullptr && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a Tensor that has no memory yet");
+  Py_buffer view;
+  if (PyObject_GetBuffer(item, &view, PyBUF_C_CONTIGUOUS) != 0) return nullptr;
+  void *memory = view.buf;
+  PyBuffer_Release(&view);
   return memory;
 }
 
-// locate(at, items): points arguments at, at + 1, ... to the memory of these Tensors and arrays, a tuple or list.
+// locate(at, items): points arguments at, at + 1, ... to the memory of these arrays, a tuple or list.
 PyObject *Locate(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
   auto *self = reinterpret_cast<Call *>(object);
   if (nargs != 2 || !(PyTuple_CheckExact(args[1]) || PyList_CheckExact(args[1]))) {
@@ -86,7 +75,7 @@ PyObject *Locate(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
     return nullptr;
   }
   for (Py_ssize_t i = 0; i < count; ++i) {
-    void *memory = MemoryOf(self, PySequence_Fast_GET_ITEM(args[1], i));
+    void *memory = MemoryOf(PySequence_Fast_GET_ITEM(args[1], i));
     if (memory == nullptr) return nullptr;
     self->params[at + i] = memory;
   }

@@ -1,5 +1,6 @@
 // The extension module mindspore_replay._calls: calls kernels from Python with little overhead. Its objects are not
 // thread-safe; the buffer's lock guards them, which a Guard takes.
+#include "change.h"
 #include "compressed.h"
 #include "give.h"
 #include "insert.h"
@@ -7,6 +8,7 @@
 namespace {
 
 using replay::python::call_spec;
+using replay::python::change_spec;
 using replay::python::give_spec;
 using replay::python::guard_spec;
 using replay::python::insert_spec;
@@ -34,7 +36,7 @@ PyMODINIT_FUNC PyInit__calls() {
   PyObject *made = PyModule_Create(&module);
   if (made == nullptr) return nullptr;
   if (Add(made, "Call", &call_spec) && Add(made, "Guard", &guard_spec) && Add(made, "Insert", &insert_spec) &&
-      Add(made, "Output", &output_spec) && Add(made, "Give", &give_spec)) {
+      Add(made, "Output", &output_spec) && Add(made, "Give", &give_spec) && Add(made, "Change", &change_spec)) {
     return made;
   }
   Py_DECREF(made);

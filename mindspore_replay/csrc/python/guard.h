@@ -72,10 +72,11 @@ PyType_Slot guard_slots[] = {
 };
 PyType_Spec guard_spec = {"mindspore_replay._calls.Guard", sizeof(Guard), 0, Py_TPFLAGS_DEFAULT, guard_slots};
 
-// Holds the lock of a guard, which may be absent, while MindSpore has no work in flight on the buffer's memory.
+// Holds the lock of a guard, which may be absent, while MindSpore has no work in flight on the buffer's memory, or on any
+// if it `waits`.
 class Inside {
  public:
-  explicit Inside(const Guard *guard) : guard_(guard) {
+  explicit Inside(const Guard *guard, bool waits = false) : guard_(guard) {
     if (guard == nullptr) {
       state_ = kIn;
       return;
@@ -84,7 +85,7 @@ class Inside {
     if (context.get() == nullptr || context.get() != Py_None) return;
     if (!Call(guard->acquire)) return;
     state_ = kLocked;
-    if (!guard->closed && (!guard->watched || Call(guard->wait))) state_ = kIn;
+    if (!guard->closed && (!(guard->watched || waits) || Call(guard->wait))) state_ = kIn;
   }
   Inside(const Inside &) = delete;
   Inside &operator=(const Inside &) = delete;

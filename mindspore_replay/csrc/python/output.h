@@ -2,15 +2,16 @@
 #ifndef MINDSPORE_REPLAY_PYTHON_OUTPUT_H_
 #define MINDSPORE_REPLAY_PYTHON_OUTPUT_H_
 
+#include <algorithm>
+
 #include "arrays.h"
 
 namespace replay::python {
 
-// At this size the C library gets memory from the system at each allocation, which costs more than filling it. So a
-// large array is used again as soon as nothing else refers to its memory, neither a Tensor nor an array: a loop that
-// draws batches uses the same few.
-constexpr int64_t kLarge = 1 << 17;  // bytes
-constexpr size_t kMostKept = 4;      // one used by the learner, and some that were drawn ahead
+// An array is used again as soon as nothing else refers to its memory, neither a Tensor nor an array: a loop that draws
+// batches uses the same few. The C library would get memory for large ones from the system at each allocation, which
+// costs more than filling it, and for a batch of smaller ones it takes as long as drawing it.
+constexpr size_t kMostKept = 4;  // one used by the learner, and some that were drawn ahead
 
 struct Output {
   PyObject_HEAD
@@ -19,17 +20,32 @@ struct Output {
   std::vector<PyObject *> *kept;
 };
 
+// True unless somebody has changed what an array is, for example its shape in place.
+bool IsAsMade(const Output *self, PyObject *object) {
+  PyArrayObject *array = Array(object);
+  const std::vector<npy_intp> &shape = *self->shape;
+  return PyArray_ISCARRAY(array) && PyArray_DESCR(array) == self->dtype &&
+         PyArray_NDIM(array) == static_cast<int>(shape.size()) &&
+         std::equal(shape.begin(), shape.end(), PyArray_DIMS(array));
+}
+
 // Returns an array with any contents; null with an exception set if there is no memory.
 PyObject *MakeArray(const Output *self) {
-  for (PyObject *array : *self->kept) {
-    if (Py_REFCNT(array) == 1) return Py_NewRef(array);
+  std::vector<PyObject *> &kept = *self->kept;
+  for (auto at = kept.begin(); at != kept.end();) {
+    if (Py_REFCNT(*at) > 1) {
+      ++at;
+    } else if (IsAsMade(self, *at)) {
+      return Py_NewRef(*at);
+    } else {
+      Py_DECREF(*at);
+      at = kept.erase(at);
+    }
   }
   Py_INCREF(self->dtype);  // the array takes it
   PyObject *made = PyArray_NewFromDescr(&PyArray_Type, self->dtype, static_cast<int>(self->shape->size()),
                                         self->shape->data(), nullptr, nullptr, 0, nullptr);
-  if (made != nullptr && PyArray_NBYTES(Array(made)) >= kLarge && self->kept->size() < kMostKept) {
-    self->kept->push_back(Py_NewRef(made));
-  }
+  if (made != nullptr && kept.size() < kMostKept) kept.push_back(Py_NewRef(made));
   return made;
 }
 

@@ -1,0 +1,134 @@
+"""Changes of rows by one call: vectors that fit are read in place, and all others are left to the general path."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor
+from mindspore.common.initializer import Zero
+
+from mindspore_replay import PrioritizedReplayBuffer
+from mindspore_replay.mindspore_api import jit_contexts
+from mindspore_replay.store.call import Tensors
+from mindspore_replay.store.library import BAD_WEIGHT, calls
+
+pytestmark = pytest.mark.cpu_only("calls kernels directly")
+
+HANDLES, PRIORITIES = np.array([1, 2]), np.array([3, 0.5], np.float32)
+
+
+@pytest.fixture
+def buffer() -> PrioritizedReplayBuffer:
+    made = PrioritizedReplayBuffer(2, 4, [()], ["int32"], alpha=1, seed=0, backend="native")
+    return made.insert([np.arange(4, dtype=np.int32)])
+
+
+def priorities(buffer: PrioritizedReplayBuffer) -> list[float]:
+    return buffer.info(range(4))[0].asnumpy().tolist()
+
+
+@pytest.mark.parametrize("form", [(np.array, np.array), (Tensor, Tensor), (np.array, Tensor), (Tensor, np.array)])
+def test_vectors_that_fit_are_read_in_place(
+    buffer: PrioritizedReplayBuffer, form: tuple[Callable[[Any], Any], Callable[[Any], Any]]
+):
+    invalid = buffer._calls.update_priorities_now(form[0](HANDLES), form[1](PRIORITIES))
+    assert (type(invalid), invalid.shape, invalid.dtype, int(invalid)) == (np.ndarray, (), np.int32, 0)
+    assert priorities(buffer) == [1, 3, 0.5, 1]
+    assert int(buffer._calls.update_priorities_now(form[0](HANDLES + 2), form[1](PRIORITIES + 1))) == 1
+    assert priorities(buffer) == [1, 3, 0.5, 4]
+    assert int(invalid) == 0  # no later call changes it
+
+
+class Own(Tensor):
+    """A class of the user's."""
+
+
+OTHERS: dict[str, tuple[Any, Any]] = {
+    "lists": ([1, 2], [3.0, 0.5]),
+    "handles int32": (HANDLES.astype(np.int32), PRIORITIES),
+    "priorities float64": (HANDLES, PRIORITIES.astype(np.float64)),
+    "one priority": (HANDLES, PRIORITIES[:1]),
+    "a number": (HANDLES, 3.0),
+    "a scalar": (HANDLES, np.float32(3)),
+    "no rows": (HANDLES[:0], PRIORITIES[:0]),
+    "two axes": (HANDLES[None], PRIORITIES[None]),
+    "a step": (np.arange(4)[::2], PRIORITIES),
+    "other byte order": (HANDLES.astype(">i8"), PRIORITIES),
+    "a Tensor int32": (Tensor(HANDLES, ms.int32), PRIORITIES),
+    "a Tensor float16": (HANDLES, Tensor(PRIORITIES, ms.float16)),
+    "a Tensor of one": (HANDLES, Tensor(PRIORITIES[:1])),
+    "a Tensor []": (HANDLES, Tensor(np.float32(3))),
+    "a Tensor that is not contiguous": (HANDLES, Tensor(np.ones((2, 2), np.float32)).T[0]),
+    "a Tensor without memory": (HANDLES, Tensor(shape=(2,), dtype=ms.float32, init=Zero())),
+    "a Parameter": (HANDLES, Parameter(Tensor(PRIORITIES))),
+    "a subclass": (HANDLES, Own(PRIORITIES)),
+    "nothing": (None, None),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_left_alone(buffer: PrioritizedReplayBuffer, name: str):
+    handles, given = OTHERS[name]
+    assert buffer._calls.update_priorities_now(handles, given) == -1
+    assert priorities(buffer) == [1, 1, 1, 1]
+
+
+def test_a_kernel_that_fails_gives_its_status(buffer: PrioritizedReplayBuffer):
+    assert buffer._calls.update_priorities_now(HANDLES, -PRIORITIES) == BAD_WEIGHT
+    assert priorities(buffer) == [1, 1, 1, 1]
+    with pytest.raises(TypeError, match=r"^now\(\*vectors\) needs 2 of them$"):
+        buffer._calls.update_priorities_now(HANDLES)
+
+
+def test_an_error_of_a_vector_is_raised(buffer: PrioritizedReplayBuffer):
+    store = buffer._calls
+
+    def fail(_: Any) -> int:
+        raise ZeroDivisionError
+
+    tensors = Tensors(Tensor, None, fail, ms.int64, ms.float32)
+    inputs = {"handles": (np.int64, ms.int64), "priority": (np.float32, ms.float32)}
+    now = store._updating.changing(store._result, tensors, **inputs)
+    with pytest.raises(ZeroDivisionError):
+        now(Tensor(HANDLES), Tensor(PRIORITIES))
+    assert priorities(buffer) == [1, 1, 1, 1]
+    assert int(now(HANDLES, PRIORITIES)) == 0
+
+
+def test_only_a_tensor_is_waited_for(buffer: PrioritizedReplayBuffer):
+    log: list[str] = []
+
+    class Lock:
+        def acquire(self) -> None:
+            log.append("acquired")
+
+        def release(self) -> None:
+            log.append("released")
+
+    store = buffer._calls
+    guard = calls.Guard(Lock(), lambda: log.append("waited"), jit_contexts)
+    tensors = store._tensors._replace(guard=guard)
+    inputs = {"handles": (np.int64, ms.int64), "priority": (np.float32, ms.float32)}
+    now = store._updating.changing(store._result, tensors, **inputs)
+    now(HANDLES, PRIORITIES)
+    assert log == ["acquired", "released"]
+    now(HANDLES, Tensor(PRIORITIES))
+    assert log[2:] == ["acquired", "waited", "released"]
+    guard.close()
+    assert now(HANDLES, PRIORITIES) == -1
+
+
+def test_arguments_that_do_not_fit_are_refused(buffer: PrioritizedReplayBuffer):
+    store = buffer._calls
+    call, count = store._updating.direct, store._result
+    for inputs, error, message in (
+        ((), ValueError, "^Change needs an input$"),
+        (((99, np.int64, None),), IndexError, r"^argument 99 of \d+$"),
+        (((-1, np.int64, None),), IndexError, r"^argument -1 of \d+$"),
+    ):
+        with pytest.raises(error, match=message):
+            calls.Change(None, call, count, inputs, Tensor, None)
+    with pytest.raises(TypeError, match=r"^an argument must be a Call$"):
+        calls.Change(None, count, count, ((0, np.int64, None),), Tensor, None)
