@@ -148,6 +148,7 @@ CASES: tuple[Case, ...] = (
     *_both("insert_1", "insert one CartPole transition", "insert", CARTPOLE, 100_000, 1),
     *_both("insert_64", "insert 64 CartPole transitions", "insert", CARTPOLE, 100_000, 64),
     *_both("sample_64", "sample 64 CartPole transitions", "sample", CARTPOLE, 100_000, 64),
+    Case("sample_64_arrays", "sample 64 CartPole transitions as NumPy arrays", "sample_arrays", CARTPOLE, 100_000, 64),
     Case("insert_million", "insert 1,000,000 rows of 17+6+1+17 float32 at once", "insert", WIDE, 10**6, 10**6),
     *_both("sample_million", "sample 256 of 1,000,000 rows of 17+6+1+17 float32", "sample", WIDE, 10**6, 256),
     *_both("prioritized_insert", "insert a row with a priority, 2^20 rows", "prioritized_insert", CARTPOLE, MILLION, 1),

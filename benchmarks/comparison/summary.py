@@ -35,6 +35,7 @@ AIMS = (
     Aim("insert_64", 2),
     Aim("insert_million", 2),
     Aim("sample_64", 1.2),
+    Aim("sample_64_arrays", 1),
     Aim("prioritized_update", 2.7),
     Aim("prioritized_update_compiled", 2.5),
     Aim("atari_256", 1),

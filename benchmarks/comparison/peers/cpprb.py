@@ -76,6 +76,8 @@ class Cpprb(Peer):
         buffer = _filled(cpprb.ReplayBuffer(case.capacity, _env(case.schema)), case)
         return Work(lambda: buffer.sample(case.batch), note=SCALARS)
 
+    sample_arrays = sample
+
     def _prioritized(self, case: Case) -> cpprb.PrioritizedReplayBuffer:
         buffer = cpprb.PrioritizedReplayBuffer(case.capacity, _env(case.schema), alpha=ALPHA)
         start = 0

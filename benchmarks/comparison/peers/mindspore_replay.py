@@ -12,6 +12,7 @@ from mindspore_replay import (
     PrioritizedReplayBuffer,
     ReplayBuffer,
     SequenceReplayBuffer,
+    attach,
     load,
     save,
 )
@@ -143,6 +144,12 @@ class MindsporeReplay(Peer):
         """A batch."""
         buffer = self._filled(case)
         return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
+
+    def sample_arrays(self, case: Case) -> Work:
+        """A batch for a process that attaches to the rows."""
+        self._in_files(case)
+        attached = attach(self.folder / "rows", sample_size=case.batch)
+        return Work(attached.sample, note="by `attach`, as in a process without MindSpore")
 
     def _filled_by_priority(self, case: Case) -> PrioritizedReplayBuffer:
         buffer = self._make(PrioritizedReplayBuffer, case, alpha=ALPHA, beta=BETA)

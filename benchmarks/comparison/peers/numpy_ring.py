@@ -132,6 +132,8 @@ class NumPyRing(Peer):
         ring = self._filled(case)
         return Work(lambda: ring.sample(case.batch))
 
+    sample_arrays = sample
+
     def frames_bytes(self, case: Case) -> Work:
         """Bytes of its arrays by row."""
         ring = self._filled(case)

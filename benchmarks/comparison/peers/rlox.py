@@ -103,6 +103,8 @@ class Rlox(Peer):
         """A batch."""
         return self._sampling(self._filled(case), case)
 
+    sample_arrays = sample
+
     def _in_files(self, case: Case) -> rlox.MmapReplayBuffer:
         buffer = rlox.MmapReplayBuffer(
             int(case.capacity * HOT), case.capacity, *_sizes(case), str(self.folder / "rows")

@@ -79,6 +79,8 @@ class Tianshou(Peer):
         buffer = self._filled(case)
         return Work(lambda: buffer.sample(case.batch))
 
+    sample_arrays = sample
+
     def _prioritized(self, case: Case) -> PrioritizedReplayBuffer:
         buffer = PrioritizedReplayBuffer(case.capacity, ALPHA, BETA)
         buffer.update(self._filled(case))
