@@ -1,4 +1,4 @@
-"""Measures what saving 1 GB costs beside a plain file, and what its checksums and `fsync` cost alone.
+"""Measures what saving and loading 1 GB cost beside a plain file, and what checksums and `fsync` cost alone.
 
     python benchmarks/checkpoint_cost.py [--rounds 9] [--folder FOLDER]
 
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from checkpoint_memory import plain_write
+from checkpoint_memory import plain_read, plain_write
 from isal import isal_zlib
 from measuring import measure
 
-from mindspore_replay import ReplayBuffer, save
+from mindspore_replay import ReplayBuffer, load, save
 
 ROWS = 1_000_000
 
@@ -50,7 +50,7 @@ def timed(call: Callable[[], Any], path: Path | None = None) -> Callable[[], flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what saving 1 GB costs.")
+    parser = argparse.ArgumentParser(description="Measure what saving and loading 1 GB cost.")
     parser.add_argument("--rounds", type=int, default=9, help="timed rounds (default: 9)")
     parser.add_argument("--folder", help="a folder on the disk to measure (default: one for temporary files)")
     options = parser.parse_args()
@@ -63,11 +63,16 @@ def main() -> None:
 
     with contextlib.ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder)), "file")
+        saved = path.with_name("saved")
+        save(buffer, saved)
         ways = {
             "a plain file": timed(lambda: plain_write(columns, path, synchronize=False), path),
             "a plain file and fsync": timed(lambda: plain_write(columns, path), path),
             "save": timed(lambda: save(buffer, path), path),
             "save without fsync": timed(save_without_fsync, path),
+            "read a plain file": timed(lambda: plain_read(saved)),
+            "load into a new buffer": timed(lambda: load(saved)),
+            "load into a buffer that exists": timed(lambda: load(saved, buffer=buffer)),
             "the checksums alone": timed(lambda: [isal_zlib.crc32(column) for column in columns]),
         }
         print("| 1 GB | median | quartiles |\n|---|---|---|")

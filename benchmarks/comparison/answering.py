@@ -21,7 +21,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -128,10 +128,14 @@ def answer(peer: Peer, of: Sequence[Case] = CASES) -> None:
             if ask == "versions":
                 reply: dict[str, Any] = {"versions": _versions(peer)}
             elif ask == "prepare":
-                work = peer.prepare(cases[question["case"]])
+                case = cases[question["case"]]
+                work = peer.prepare(case)
+                if case.on_disk:
+                    work = replace(work, wait=os.sync)
                 reply = {"note": work.note, "least": work.least}
             elif ask == "time":
                 assert work is not None
+                os.sync()  # no turn pays for what an earlier one has left to write
                 reply = {"seconds": work.seconds(question["repeat"]), "each": work.each}
             elif ask == "fact":
                 assert work is not None

@@ -105,6 +105,7 @@ class Case:
         capacity (int): Rows of the buffer, all of them filled before the timing.
         batch (int): Rows of one insertion or sample.
         compiled (bool): True if the operation runs in a compiled loop, so that no call from Python is counted.
+        on_disk (bool): True if an operation ends when everything written is on the disk.
         unit (str): ``"s"``, the time of one operation; ``"steps/s"``, its reciprocal; or ``"bytes"`` of a row, which
             are measured once.
     """
@@ -116,6 +117,7 @@ class Case:
     capacity: int = 100_000
     batch: int = 64
     compiled: bool = False
+    on_disk: bool = False
     unit: str = "s"
 
     @property
@@ -167,7 +169,7 @@ CASES: tuple[Case, ...] = (
     *_both("hindsight", "sample 256 rows, four of five with another goal", "hindsight", REACH, 100_000, 256),
     Case("files_insert", "insert one CartPole transition, rows in files", "files_insert", CARTPOLE, 100_000, 1),
     Case("files_sample", "sample 64 CartPole transitions, rows in files", "files_sample", CARTPOLE, 100_000, 64),
-    Case("save", "save 1 GB", "save", WIDE, GIGABYTE_ROWS, 256),
+    Case("save", "save 1 GB, to the disk", "save", WIDE, GIGABYTE_ROWS, 256, on_disk=True),
     Case("load", "load 1 GB", "load", WIDE, GIGABYTE_ROWS, 256),
     *_capacities(),
     Case("empty_call", "a call of a compiled function that does nothing", "empty_call"),

@@ -1,6 +1,6 @@
 """Places of a buffer's rows: in slots, and in files from the oldest to the newest."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -56,18 +56,20 @@ class Slots:
             memory = bytes_of(array[first : first + count])
             yield from (memory[i : i + CHUNK] for i in range(0, memory.size, CHUNK))
 
-    def fill(self, array: np.ndarray, read: Any) -> None:
-        """Write rows into these slots: ``read(memory)`` fills the given memory with the next rows."""
+    def fill(self, array: np.ndarray, read: Callable[[np.ndarray], None], wait: Callable[[], None]) -> None:
+        """Write rows into these slots: ``read(memory)`` begins to fill memory with the next rows, until `wait` returns.
+
+        The rows of adjacent slots may be there only after the caller has waited.
+        """
         if self.chosen is not None or isinstance(array, CompressedColumn):
             for slots in self._few(array):
                 rows = np.empty((len(slots), *array.shape[1:]), array.dtype)
                 read(bytes_of(rows))
+                wait()
                 array[slots] = rows
             return
         for first, count in self.runs():
-            memory = bytes_of(array[first : first + count])
-            for i in range(0, memory.size, CHUNK):
-                read(memory[i : i + CHUNK])
+            read(bytes_of(array[first : first + count]))
 
     def _few(self, array: np.ndarray) -> Iterator[np.ndarray]:
         """Return the slots, in groups that make a chunk of bytes."""

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -12,7 +13,12 @@ from isal import isal_zlib
 
 from .file_format import Header, damaged, read_header
 from .files import incremental_paths, real_path
-from .rows import CHUNK, Slots, bytes_of
+from .rows import Slots, bytes_of
+
+#: Bytes that a thread reads at once. They are still in its cache when their checksum is computed.
+_PIECE = 1 << 21
+
+_THREADS = min(4, os.cpu_count() or 1)
 
 
 class Source:
@@ -22,17 +28,19 @@ class Source:
         file (BinaryIO): The file, unbuffered.
         path (str): Its name, for errors.
         header (Header): Its header.
-        summing (Executor): Computes checksums while the next bytes are read.
+        readers (Executor): Threads that read.
     """
 
-    def __init__(self, file: BinaryIO, path: str, header: Header, summing: Executor) -> None:
+    def __init__(self, file: BinaryIO, path: str, header: Header, readers: Executor) -> None:
         self.path = path
         self.header = header
         self.progress: Callable[[int], Any] = lambda done: None
         self._file = file
-        self._summing = summing
-        self._crc32 = 0
-        self._summed: Future[int] | None = None  # the checksum up to the last chunk read
+        self._readers = readers
+        self._crc32 = 0  # of what has been read of an array
+        self._at = 0  # position in the file of what is read next
+        self._pieces: list[tuple[int, Future[int]]] = []  # bytes and checksum of each piece that is being read
+        self._scratch = threading.local()
 
     def is_still(self, path: Path) -> bool:
         """Return True if `path` still names the open file."""
@@ -55,7 +63,7 @@ class Source:
         at = 0
         for start, slots in places:
             self._skip((start - at) * row_bytes)
-            slots.fill(array, self._read)
+            slots.fill(array, self._read, self._wait)
             at = start + len(slots)
         self._skip(entry.nbytes - at * row_bytes)
         self._end(name)
@@ -67,57 +75,74 @@ class Source:
         self._end(name)
 
     def _begin(self, name: str) -> None:
-        self._file.seek(self.header.size + self.header.entries[name].start)
-        self._wait()
+        self._at = self.header.size + self.header.entries[name].start
         self._crc32 = 0
-
-    def _wait(self) -> None:
-        if self._summed is not None:
-            self._crc32 = self._summed.result()
-            self._summed = None
 
     def _end(self, name: str) -> None:
         self._wait()
         if self._crc32 != self.header.checksums[name]:
             raise damaged(self.path, f"holds data that do not fit their checksum, in {name!r}: they were altered")
 
-    def _skip(self, nbytes: int) -> None:
-        scratch = [np.empty(min(nbytes, CHUNK), np.uint8) for _ in range(2)]  # one is read while the other is summed
-        while nbytes:
-            piece = scratch[0][:nbytes]
-            self._read(piece)
-            nbytes -= piece.size
-            scratch.reverse()
+    def _wait(self) -> None:
+        """Return when all pieces have been read; after an error too, none is being read."""
+        pieces, self._pieces = self._pieces, []
+        try:
+            for nbytes, piece in pieces:
+                self._crc32 = isal_zlib.crc32_combine(self._crc32, piece.result(), nbytes)
+                self.progress(nbytes)
+        except BaseException:
+            for _, piece in pieces:
+                piece.cancel()
+            wait([piece for _, piece in pieces])
+            raise
 
     def _read(self, memory: np.ndarray) -> None:
-        at = 0
-        while at < memory.size:
-            got = cast(Any, self._file).readinto(memory[at : at + CHUNK])
+        """Begin to read the next bytes into memory."""
+        for i in range(0, memory.size, _PIECE):
+            piece = memory[i : i + _PIECE]
+            self._submit(piece.size, self._read_piece, piece)
+
+    def _skip(self, nbytes: int) -> None:
+        for i in range(0, nbytes, _PIECE):
+            size = min(_PIECE, nbytes - i)
+            self._submit(size, self._skip_piece, size)
+
+    def _submit(self, nbytes: int, read: Callable[[Any, int], int], what: Any) -> None:
+        self._pieces.append((nbytes, self._readers.submit(read, what, self._at)))
+        self._at += nbytes
+
+    def _read_piece(self, memory: np.ndarray, at: int) -> int:
+        done = 0
+        while done < memory.size:
+            got = os.preadv(self._file.fileno(), [memory.data[done:]], at + done)
             if not got:
                 raise damaged(self.path, "ended while it was read")
-            at += got
-        self._wait()
-        self._summed = self._summing.submit(isal_zlib.crc32, memory.data, self._crc32)
-        self.progress(memory.size)
+            done += got
+        return isal_zlib.crc32(memory)
+
+    def _skip_piece(self, nbytes: int, at: int) -> int:
+        if not hasattr(self._scratch, "memory"):
+            self._scratch.memory = np.empty(_PIECE, np.uint8)
+        return self._read_piece(self._scratch.memory[:nbytes], at)
 
 
 def open_sources(path: str | os.PathLike[str], stack: contextlib.ExitStack) -> list[Source]:
     """Open the file with all rows and its incremental files, in order; a ValueError if one is missing or damaged."""
-    summing = stack.enter_context(ThreadPoolExecutor(1))
+    readers = stack.enter_context(ThreadPoolExecutor(_THREADS))
     while True:
-        sources = _open_all(path, stack, summing)
+        sources = _open_all(path, stack, readers)
         if sources[0].is_still(real_path(path)):
             return sources  # else the file was replaced while it was opened; open again
 
 
-def _open_all(path: str | os.PathLike[str], stack: contextlib.ExitStack, summing: Executor) -> list[Source]:
-    first = _open(real_path(path), os.fspath(path), stack, summing)
+def _open_all(path: str | os.PathLike[str], stack: contextlib.ExitStack, readers: Executor) -> list[Source]:
+    first = _open(real_path(path), os.fspath(path), stack, readers)
     if first.header.number:
         raise damaged(path, f"is incremental file {first.header.number} of another: load that")
     sources = [first]
     for number, other in incremental_paths(real_path(path)).items():
         try:
-            source = _open(other, f"{os.fspath(path)}.{number}", stack, summing)
+            source = _open(other, f"{os.fspath(path)}.{number}", stack, readers)
         except FileNotFoundError:  # removed since the folder was listed
             continue
         header = source.header
@@ -134,6 +159,6 @@ def _open_all(path: str | os.PathLike[str], stack: contextlib.ExitStack, summing
     return sources
 
 
-def _open(path: Path, name: str, stack: contextlib.ExitStack, summing: Executor) -> Source:
+def _open(path: Path, name: str, stack: contextlib.ExitStack, readers: Executor) -> Source:
     file = cast(BinaryIO, stack.enter_context(path.open("rb", buffering=0)))
-    return Source(file, name, read_header(file, name), summing)
+    return Source(file, name, read_header(file, name), readers)

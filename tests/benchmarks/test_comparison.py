@@ -210,10 +210,10 @@ def test_aims_hold_from_their_factor_on():
     text = aims({"cases": named})
     assert "| sample 64 CartPole transitions | 1.2 | 1.2 | 2 us | torchrl: 2.4 us | yes |" in text
     assert "| sample 32 sequences of 80 steps | 1.5 | 1.2 | 2 us | torchrl: 2.4 us | no |" in text
-    assert "| save 1 GB | 1 | 0.5 | 2 us | the limit: 1 us | no |" in text
+    assert "| save 1 GB, to the disk | 1 | 0.5 | 2 us | the limit: 1 us | no |" in text
     assert "Atari" not in text
     del named["save"]["limit"]
-    assert "| save 1 GB | 1 | not measured | | limit | |" in aims({"cases": named})
+    assert "| save 1 GB, to the disk | 1 | not measured | | limit | |" in aims({"cases": named})
 
 
 def test_a_panel_has_this_project_and_the_fastest_peers():

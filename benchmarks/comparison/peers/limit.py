@@ -41,17 +41,18 @@ class Limit(Peer):
         return copy((case.batch + 1) * case.row_bytes)
 
     def save(self, case: Case) -> Work:
-        """Write one plain file of these bytes, on the disk when the call returns."""
-        data, path = np.ones(case.capacity * case.row_bytes, np.uint8), self.folder / "plain"
+        """Write a plain file of these bytes, and only then replace the one before."""
+        data, path, new = np.ones(case.capacity * case.row_bytes, np.uint8), self.folder / "plain", self.folder / "new"
 
         def write() -> None:
-            with open(path, "wb", buffering=0) as file:
+            with open(new, "wb", buffering=0) as file:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
+            new.replace(path)
 
-        return Work(write, note="write and fsync")
+        return Work(write, note="write a new file, fsync, rename")
 
     def load(self, case: Case) -> Work:
         """Read the file into new memory."""

@@ -163,7 +163,7 @@ class Tianshou(Peer):
         """An HDF5 file."""
         buffer = self._filled(case)
         path = str(self.folder / "buffer.hdf5")
-        return Work(lambda: buffer.save_hdf5(path))
+        return Work(lambda: buffer.save_hdf5(path), note="over the file before")
 
     def load(self, case: Case) -> Work:
         """Load the file as a new buffer."""

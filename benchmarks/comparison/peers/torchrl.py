@@ -275,7 +275,7 @@ class TorchRL(TorchPeer):
         """A folder of memory-mapped tensors."""
         buffer = self._filled(case)
         path = self.folder / "buffer"
-        return Work(lambda: buffer.dumps(path))
+        return Work(lambda: buffer.dumps(path), note="over the files before")
 
     def load(self, case: Case) -> Work:
         """Load the folder into a buffer."""

@@ -1,0 +1,111 @@
+"""Arrays are read from a file in pieces, by several threads."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mindspore_replay import ReplayBuffer, load, save
+from mindspore_replay.checkpoint import sources
+from mindspore_replay.checkpoint.rows import Slots
+from mindspore_replay.checkpoint.sources import Source, open_sources
+
+ROWS = np.arange(600, dtype=np.int32).reshape(100, 6)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file whose column has 38 pieces, the last a small one."""
+    monkeypatch.setattr(sources, "_PIECE", 64)
+    buffer = ReplayBuffer(sample_size=1, capacity=100, shapes=[(6,)], types=["int32"], seed=0)
+    save(buffer.insert([ROWS]), tmp_path / "buffer.safetensors")
+    return tmp_path / "buffer.safetensors"
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Source]:
+    with contextlib.ExitStack() as stack:
+        yield open_sources(path, stack)[0]
+
+
+def test_pieces_make_an_array(path: Path):
+    with opened(path) as source:
+        done: list[int] = []
+        source.progress = done.append
+        np.testing.assert_array_equal(source.array("column.0"), ROWS)
+        assert done == [64] * 37 + [32]
+        source.check("column.0")
+        np.testing.assert_array_equal(source.array("column.0"), ROWS)
+
+
+@pytest.mark.parametrize("chosen", [None, np.random.default_rng(0).permutation(120)[:90]])
+def test_rows_are_read_into_slots(path: Path, chosen: np.ndarray | None):
+    slots = Slots(120, 70, 90, chosen)  # behind the end of the ring, or in any order
+    array = np.zeros((120, 6), np.int32)
+    with opened(path) as source:
+        source.fill("column.0", array, [(10, slots)])
+    where = (70 + np.arange(90)) % 120 if chosen is None else chosen
+    np.testing.assert_array_equal(array[where], ROWS[10:])
+    assert not np.delete(array, where, 0).any()
+
+
+@pytest.mark.parametrize("piece", [0, 1, 20, 37])
+@pytest.mark.parametrize("skips", [False, True])
+def test_an_altered_byte_in_any_piece_is_found(path: Path, piece: int, skips: bool):
+    with opened(path) as source:
+        at = source.header.size + source.header.entries["column.0"].start + 64 * piece
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=r"holds data that do not fit their checksum, in 'column\.0'"):
+            source.check("column.0") if skips else source.array("column.0")
+
+
+def test_two_pieces_that_changed_places_are_found(path: Path):
+    with opened(path) as source:
+        at = source.header.size + source.header.entries["column.0"].start
+        data = bytearray(path.read_bytes())
+        data[at : at + 128] = data[at + 64 : at + 128] + data[at : at + 64]
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="do not fit their checksum"):
+            source.array("column.0")
+
+
+def test_a_file_that_becomes_shorter_is_an_error(path: Path):
+    with opened(path) as source:
+        with open(path, "r+b") as file:
+            file.truncate(path.stat().st_size - 100)
+        with pytest.raises(ValueError, match="ended while it was read"):
+            source.check("column.0")
+    with pytest.raises(ValueError, match="it was cut off"):
+        load(path)
+
+
+def test_after_an_error_no_memory_is_written(path: Path, monkeypatch: pytest.MonkeyPatch):
+    lock, begun, ended = threading.Lock(), [], []
+
+    def read(_: Any, memory: np.ndarray, at: int) -> int:
+        with lock:
+            begun.append(at)
+            first = len(begun) == 1
+        if first:
+            raise ZeroDivisionError
+        time.sleep(0.02)
+        ended.append(at)
+        return 0
+
+    with opened(path) as source, ThreadPoolExecutor(3) as readers:
+        monkeypatch.setattr(Source, "_read_piece", read)
+        monkeypatch.setattr(source, "_readers", readers)
+        with pytest.raises(ZeroDivisionError):
+            source.array("column.0")
+        after = len(begun)
+        assert len(ended) == after - 1
+        time.sleep(0.1)
+        assert len(begun) == after
