@@ -40,8 +40,8 @@ class Give:
 
 class Change:
     def __init__(
-        self, guard: Guard | None, call: Call, count: np.ndarray, inputs: tuple[tuple[int, Any, Any], ...], kind: type,
-        address_of: Callable[[Any], int] | None, /,
+        self, guard: Guard | None, call: Call, count: np.ndarray, inputs: tuple[tuple[int, Any, Any], ...],
+        kind: type | None, address_of: Callable[[Any], int] | None, /,
     ) -> None: ...  # fmt: skip
     def now(self, *vectors: Any) -> np.ndarray | int: ...
 

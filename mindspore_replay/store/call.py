@@ -34,7 +34,7 @@ class Tensors(NamedTuple):
     """The Tensors of a framework, which calls take and give besides arrays; by default there are none.
 
     Args:
-        kind (type): Their class.
+        kind (Union[type, None]): Their class.
         share (Union[Callable, None]): Makes one that shares the memory of an array.
         address_of (Union[Callable, None]): Returns the address of one.
         int64 (Any): The dtype of handles.
@@ -42,7 +42,7 @@ class Tensors(NamedTuple):
         guard (Union[Guard, None]): Held by calls that lock by themselves, an object of csrc/python/guard.h.
     """
 
-    kind: type = type(None)
+    kind: type | None = None
     share: Callable[[np.ndarray], Any] | None = None
     address_of: Callable[[Any], int] | None = None
     int64: Any = None

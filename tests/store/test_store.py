@@ -575,5 +575,7 @@ def test_handles_and_priorities_of_any_kind_are_taken_by_value():
     assert int(store.delete([0])) == 1
     with pytest.raises(TypeError, match="'indices' must hold ints"):
         store.delete([0.5])
+    with pytest.raises(TypeError, match="'indices' must hold ints, but got object"):
+        store.update_priorities(None, None)
     with pytest.raises(ValueError, match="must be one number for all rows or have shape"):
         store.update_priorities([1, 2], [1.0, 2.0, 3.0])

@@ -20,7 +20,7 @@ struct Change {
   Call *call;
   PyArrayObject *count;  // to which the kernel writes its number
   PyObject *owned;       // keeps the dtypes
-  PyTypeObject *kind;    // the class of Tensors
+  PyObject *kind;        // the class of Tensors, or None
   PyObject *address_of;
   std::vector<Input> *inputs;
 };
@@ -39,7 +39,7 @@ Py_ssize_t TensorRows(PyObject *tensor, PyObject *dtype) {
   return PyLong_AsSsize_t(PyTuple_GET_ITEM(shape.get(), 0));
 }
 
-bool IsTensor(const Change *self, PyObject *object) { return Py_TYPE(object) == self->kind; }
+bool IsTensor(const Change *self, PyObject *object) { return reinterpret_cast<PyObject *>(Py_TYPE(object)) == self->kind; }
 
 // Returns n of an array or Tensor [n], as `TensorRows` does.
 Py_ssize_t RowsOf(const Change *self, const Change::Input &input, PyObject *vector) {
@@ -113,7 +113,7 @@ void FreeChange(PyObject *object) {
   Py_XDECREF(reinterpret_cast<PyObject *>(self->guard));
   Py_XDECREF(reinterpret_cast<PyObject *>(self->call));
   Py_XDECREF(reinterpret_cast<PyObject *>(self->count));
-  Py_XDECREF(reinterpret_cast<PyObject *>(self->kind));
+  Py_XDECREF(self->kind);
   Py_XDECREF(self->owned);
   Py_XDECREF(self->address_of);
   delete self->inputs;
@@ -122,12 +122,12 @@ void FreeChange(PyObject *object) {
 }
 
 // Change(guard, call, count, inputs, kind, address_of): a guard or None; the kernel; the array that it writes its number
-// to; for each vector its place, an array's dtype and a Tensor's; the class of Tensors; and a function that returns the
-// address of one.
+// to; for each vector its place, an array's dtype and a Tensor's; the class of Tensors or None; and a function that
+// returns the address of one.
 PyObject *NewChange(PyTypeObject *type, PyObject *args, PyObject *) {
   PyObject *guard, *call, *count, *inputs, *kind, *address_of;
-  if (!PyArg_ParseTuple(args, "OOO!O!O!O", &guard, &call, &PyArray_Type, &count, &PyTuple_Type, &inputs, &PyType_Type,
-                        &kind, &address_of)) {
+  if (!PyArg_ParseTuple(args, "OOO!O!OO", &guard, &call, &PyArray_Type, &count, &PyTuple_Type, &inputs, &kind,
+                        &address_of)) {
     return nullptr;
   }
   const Held made(type->tp_alloc(type, 0));
@@ -135,7 +135,7 @@ PyObject *NewChange(PyTypeObject *type, PyObject *args, PyObject *) {
   if (self == nullptr || !TakeGuard(guard, &self->guard) || (self->call = TakeCall(call)) == nullptr) return nullptr;
   self->count = Array(Py_NewRef(count));
   self->owned = Py_NewRef(inputs);
-  self->kind = reinterpret_cast<PyTypeObject *>(Py_NewRef(kind));
+  self->kind = Py_NewRef(kind);
   self->address_of = Py_NewRef(address_of);
   self->inputs = new std::vector<Change::Input>();
   return AddInputs(self, inputs) ? Py_NewRef(made.get()) : nullptr;
