@@ -57,9 +57,9 @@ class Slots:
             yield from (memory[i : i + CHUNK] for i in range(0, memory.size, CHUNK))
 
     def fill(self, array: np.ndarray, read: Callable[[np.ndarray], None], wait: Callable[[], None]) -> None:
-        """Write rows into these slots: ``read(memory)`` begins to fill memory with the next rows, until `wait` returns.
+        """Write rows into these slots: ``read(memory)`` begins to fill memory with the next rows, ``wait()`` ends it.
 
-        The rows of adjacent slots may be there only after the caller has waited.
+        The rows of adjacent slots are complete only after the caller has waited.
         """
         if self.chosen is not None or isinstance(array, CompressedColumn):
             for slots in self._few(array):

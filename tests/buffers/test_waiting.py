@@ -6,6 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from locks import RecordingLock
 from mindspore import Tensor, nn
 
 from mindspore_replay import (
@@ -119,24 +120,11 @@ def test_a_name_that_is_nowhere_is_no_touch():
     assert not is_watched(buffer)
 
 
-class Lock:
-    """Records what happens to it."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-
-    def acquire(self) -> None:
-        self.log.append("acquired")
-
-    def release(self) -> None:
-        self.log.append("released")
-
-
-def give_with(wait: Callable[[], None]) -> tuple[Any, Lock, Any]:
+def give_with(wait: Callable[[], None]) -> tuple[Any, RecordingLock, Any]:
     """Return a kernel's call behind a guard, the lock and the guard."""
     buffer = KINDS["uniform"]()
     buffer.insert(rows(8))
-    lock = Lock()
+    lock = RecordingLock()
     guard = calls.Guard(lock, wait, jit_contexts)
     sampling = buffer._calls._sampling
     outputs = [(array.shape, array.dtype) for array in (tensor.asnumpy() for tensor in buffer.sample())]

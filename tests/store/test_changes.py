@@ -6,12 +6,12 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from locks import RecordingLock
 from mindspore import Parameter, Tensor
 from mindspore.common.initializer import Zero
 
 from mindspore_replay import PrioritizedReplayBuffer
 from mindspore_replay.mindspore_api import jit_contexts
-from mindspore_replay.store.call import Tensors
 from mindspore_replay.store.library import BAD_WEIGHT, calls
 
 pytestmark = pytest.mark.cpu_only("calls kernels directly")
@@ -82,15 +82,18 @@ def test_a_kernel_that_fails_gives_its_status(buffer: PrioritizedReplayBuffer):
         buffer._calls.update_priorities_now(HANDLES)
 
 
-def test_an_error_of_a_vector_is_raised(buffer: PrioritizedReplayBuffer):
+def updating_with(buffer: PrioritizedReplayBuffer, **parts: Any) -> Callable[..., Any]:
+    """Return the call that sets priorities, with other parts of `Tensors`."""
     store = buffer._calls
+    inputs = {"handles": (np.int64, ms.int64), "priority": (np.float32, ms.float32)}
+    return store._updating.changing(store._result, store._tensors._replace(**parts), **inputs)
 
+
+def test_an_error_of_a_vector_is_raised(buffer: PrioritizedReplayBuffer):
     def fail(_: Any) -> int:
         raise ZeroDivisionError
 
-    tensors = Tensors(Tensor, None, fail, ms.int64, ms.float32)
-    inputs = {"handles": (np.int64, ms.int64), "priority": (np.float32, ms.float32)}
-    now = store._updating.changing(store._result, tensors, **inputs)
+    now = updating_with(buffer, guard=None, address_of=fail)
     with pytest.raises(ZeroDivisionError):
         now(Tensor(HANDLES), Tensor(PRIORITIES))
     assert priorities(buffer) == [1, 1, 1, 1]
@@ -98,24 +101,13 @@ def test_an_error_of_a_vector_is_raised(buffer: PrioritizedReplayBuffer):
 
 
 def test_only_a_tensor_is_waited_for(buffer: PrioritizedReplayBuffer):
-    log: list[str] = []
-
-    class Lock:
-        def acquire(self) -> None:
-            log.append("acquired")
-
-        def release(self) -> None:
-            log.append("released")
-
-    store = buffer._calls
-    guard = calls.Guard(Lock(), lambda: log.append("waited"), jit_contexts)
-    tensors = store._tensors._replace(guard=guard)
-    inputs = {"handles": (np.int64, ms.int64), "priority": (np.float32, ms.float32)}
-    now = store._updating.changing(store._result, tensors, **inputs)
+    lock = RecordingLock()
+    guard = calls.Guard(lock, lambda: lock.log.append("waited"), jit_contexts)
+    now = updating_with(buffer, guard=guard)
     now(HANDLES, PRIORITIES)
-    assert log == ["acquired", "released"]
+    assert lock.log == ["acquired", "released"]
     now(HANDLES, Tensor(PRIORITIES))
-    assert log[2:] == ["acquired", "waited", "released"]
+    assert lock.log[2:] == ["acquired", "waited", "released"]
     guard.close()
     assert now(HANDLES, PRIORITIES) == -1
 

@@ -226,10 +226,7 @@ class MindsporeReplay(Peer):
     def save(self, case: Case) -> Work:
         """Save the whole buffer; it is on the disk when the call returns."""
         buffer, path = self._filled(case), self.folder / "buffer.safetensors"
-        return Work(
-            lambda: save(buffer, path),
-            note="with checksums; replaces the file before once it is on the disk",
-        )
+        return Work(lambda: save(buffer, path), note="with checksums; replaces the file before once it is on the disk")
 
     def load(self, case: Case) -> Work:
         """Load the file into a new buffer."""
