@@ -11,7 +11,7 @@ import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"]
+FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fno-trapping-math", "-Wall", "-Wextra", "-pthread"]
 FLAGS += ["-shared", "-fPIC", "-fvisibility=hidden"]
 CUDA_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "--expt-relaxed-constexpr", "-shared", "-cudart", "static"]
 CUDA_FLAGS += ["-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall,-Wextra"]

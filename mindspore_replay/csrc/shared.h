@@ -12,7 +12,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <vector>
 
 #ifdef __linux__  // robust locks
 #include <pthread.h>
@@ -23,6 +22,7 @@
 #include "binding.h"
 #include "buffer.h"
 #include "core/exclusive.h"
+#include "core/scratch.h"
 
 namespace replay {
 
@@ -273,7 +273,7 @@ class Shared : public ProcessLock {
         const int64_t slot = rows.StartSlot(rows.places().HandleOf(SlotOf(i, *head(), capacity)));
         if (slot >= 0) row_state.tree.SetLeaf(slot, (*row_state.rule)(row_state.priorities[slot]));
       }
-      std::vector<int64_t> slots(static_cast<size_t>(capacity));
+      Vector<int64_t> slots(static_cast<size_t>(capacity));
       std::iota(slots.begin(), slots.end(), 0);
       row_state.tree.Refresh(&slots);
       const float largest = *std::max_element(row_state.priorities, row_state.priorities + capacity);
@@ -293,7 +293,7 @@ class Shared : public ProcessLock {
 };
 
 // Announces the rows in these slots, if they are in shared memory. Not inlined: it would change how callers are compiled.
-__attribute__((noinline, cold)) inline void ExpectRows(const Shared *shared, const std::vector<int64_t> &slots) {
+__attribute__((noinline, cold)) inline void ExpectRows(const Shared *shared, const Vector<int64_t> &slots) {
   if (shared == nullptr) return;
   for (const int64_t slot : slots) shared->Expect(slot, 1);
 }

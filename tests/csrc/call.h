@@ -200,7 +200,7 @@ inline std::vector<double> FreshTree(const std::vector<double> &leaves) {
   std::vector<double> data(static_cast<size_t>(replay::SumTree::Size(capacity)));
   replay::SumTree tree(data.data(), capacity);
   tree.Clear(replay::kFill);
-  std::vector<int64_t> slots;
+  replay::Vector<int64_t> slots;
   for (int64_t slot = 0; slot < capacity; ++slot) {
     tree.SetLeaf(slot, leaves[static_cast<size_t>(slot)]);
     slots.push_back(slot);

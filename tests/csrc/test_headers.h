@@ -18,6 +18,7 @@
 #include "core/parallel.h"
 #include "core/random.h"
 #include "core/ring.h"
+#include "core/scratch.h"
 
 namespace {
 
@@ -224,7 +225,24 @@ void TestCopyBytes() {
   CHECK(to.front() == 'x' && to.back() == 'x');
 }
 
+// A vector takes the memory that one of about its size had before it in this thread, and shares it with no other.
+void TestScratch() {
+  const auto address_of = [](size_t size) { return replay::Vector<int64_t>(size).data(); };
+  const int64_t *first = address_of(200);
+  CHECK(address_of(256) == first && address_of(129) == first);
+  CHECK(address_of(257) != first && address_of(256) == first);
+  replay::Vector<int64_t> one(200, 1), other(200, 2);
+  CHECK(one.data() == first && other.data() != first && address_of(200) != first);
+  const replay::Vector<int64_t> moved = std::move(one);
+  CHECK(moved.data() == first && moved == replay::Vector<int64_t>(200, 1));
+  std::thread([&] { CHECK(address_of(200) != nullptr && address_of(200) != first); }).join();
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{8192}, size_t{8193}, size_t{100000}}) {
+    CHECK(replay::Vector<int64_t>(size, 3) == replay::Vector<int64_t>(size, 3));
+  }
+}
+
 void TestHeaders() {
+  TestScratch();
   TestInParallel();
   TestCopyBytes();
   TestRingWrite();

@@ -25,6 +25,7 @@
 #include "test_random_states.h"
 #else
 #include "test_headers.h"
+#include "test_power.h"
 #include "test_shared.h"
 #include "test_sum_tree.h"
 #endif
@@ -329,6 +330,7 @@ int main(int argc, char **argv) {
   }
 #ifndef MINDSPORE_REPLAY_ON_CUDA
   TestHeaders();
+  TestPowers();
   TestSumTree();
   TestThreads();
   TestShared();

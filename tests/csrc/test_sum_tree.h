@@ -80,7 +80,7 @@ void CheckRange(const replay::SumTree &tree, const std::vector<double> &leaves, 
 void CheckRotation(const replay::SumTree &tree, int64_t capacity) {
   bool inside = true;
   for (int64_t slot = 0; slot < capacity; ++slot) {
-    std::vector<double> targets = {tree.Total(), tree.Total() / 3, 1e-300};
+    replay::Vector<double> targets = {tree.Total(), tree.Total() / 3, 1e-300};
     replay::Rotate(tree, slot, &targets);
     for (double target : targets) inside = inside && target > 0 && target <= tree.Total();
   }
@@ -107,7 +107,7 @@ void CheckTree(int64_t capacity) {
   CHECK(tree.Total() == 0 && tree.Positive() == 0 && std::isinf(tree.Minimum()));
   uint64_t counter = 0;
   for (int round = 0; round < 40; ++round) {
-    std::vector<int64_t> slots;
+    replay::Vector<int64_t> slots;
     for (int64_t i = 0; i < 1 + round % 25; ++i) {
       const int64_t slot = replay::Below(replay::RandomBits(7, counter++), capacity);
       leaves[static_cast<size_t>(slot)] = RandomWeight(replay::RandomBits(7, counter++));
@@ -135,7 +135,7 @@ void TestTreeByHand() {
   CHECK(found[0] == 0 && found[1] == 1 && found[2] == 2);
   CHECK(replay::SumRows(tree, {0, 3}, 2, 4) == 5);  // from slot 2: weights 2, 0, 3, 1
   CHECK(replay::SumRows(tree, {3, 1}, 2, 4) == 1 && replay::SumRows(tree, {1, 0}, 2, 4) == 0);
-  std::vector<int64_t> slots = {1, 3, 1};  // the last weight for a slot counts
+  replay::Vector<int64_t> slots = {1, 3, 1};  // the last weight for a slot counts
   const double weights[] = {9, 5, 4};
   for (size_t i = 0; i < 3; ++i) tree.SetLeaf(slots[i], weights[i]);
   tree.Refresh(&slots);

@@ -3,9 +3,9 @@
 #define MINDSPORE_REPLAY_DRAW_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "core/random.h"
+#include "core/scratch.h"
 
 namespace replay {
 
@@ -69,8 +69,8 @@ class SparseIdentity {
   }
 
   size_t mask_;
-  std::vector<int64_t> keys_;
-  std::vector<int64_t> values_;
+  Vector<int64_t> keys_;
+  Vector<int64_t> values_;
 };
 
 // Returns the cell that step i of a Fisher-Yates shuffle of `size` cells swaps with cell i.

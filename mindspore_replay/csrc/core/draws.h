@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <vector>
 
 #include "core/draw.h"
 #include "core/epochs.h"
@@ -15,6 +14,7 @@
 #include "core/random.h"
 #include "core/ring.h"
 #include "core/rows.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "core/sum_tree.h"
 #include "core/tree_range.h"
@@ -22,7 +22,7 @@
 namespace replay {
 
 // Applies Rotated to all targets, which are counted from the first weight of `slot`.
-inline void Rotate(const SumTree &tree, int64_t slot, std::vector<double> *targets) {
+inline void Rotate(const SumTree &tree, int64_t slot, Vector<double> *targets) {
   const double offset = tree.Before(slot);
   const double total = tree.Total();
   for (double &target : *targets) target = Rotated(target, offset, total);
@@ -31,7 +31,7 @@ inline void Rotate(const SumTree &tree, int64_t slot, std::vector<double> *targe
 // Looks up the slots of ranks, which are in `slots`, among the rows of weight 1; `rotates` if they count from the range's
 // first row instead of slot 0.
 inline void SlotsOfRanks(const SumTree &tree, const Cursors &ring, RowRange rows, bool rotates, int64_t n, int64_t *slots) {
-  std::vector<double> ranks(static_cast<size_t>(n));
+  Vector<double> ranks(static_cast<size_t>(n));
   std::transform(slots, slots + n, ranks.begin(), [](int64_t rank) { return static_cast<double>(rank + 1); });
   if (rotates) Rotate(tree, SlotOf(rows.first, ring.head, ring.capacity), &ranks);
   tree.Descend(ranks.data(), n, slots);
@@ -55,7 +55,7 @@ inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors 
   const RandomState before = *state;
   const double total = tree.Total();
   const double stratum = total / static_cast<double>(draws);
-  std::vector<double> targets(static_cast<size_t>(draws));
+  Vector<double> targets(static_cast<size_t>(draws));
   for (int64_t i = 0; i < draws; ++i) targets[static_cast<size_t>(i)] = PointOfStratum(before, i, stratum, total);
   if (ordered) Rotate(tree, ring.head, &targets);
   tree.Descend(targets.data(), draws, slots);
@@ -87,14 +87,11 @@ inline bool HasPositive(const SumTree &tree, RowRange rows, const Cursors &ring,
 // rows is used.
 inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t n, double beta, double least,
                               float *weights) {
-  double smallest = least;
-  if (least < 0) {
-    smallest = tree.Leaf(slots[0]);
-    for (int64_t i = 1; i < n; ++i) smallest = std::min(smallest, tree.Leaf(slots[i]));
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    weights[i] = ImportanceWeight(smallest, tree.Leaf(slots[i]), beta);
-  }
+  Vector<double> drawn(static_cast<size_t>(n));
+  std::transform(slots, slots + n, drawn.begin(), [&tree](int64_t slot) { return tree.Leaf(slot); });
+  const double smallest = least < 0 ? *std::min_element(drawn.begin(), drawn.end()) : least;
+  std::transform(drawn.begin(), drawn.end(), weights,
+                 [=](double weight) { return ImportanceWeight(smallest, weight, beta); });
 }
 
 // Draws n slots of eligible start rows, as the plan says. `bounds` is a slice of logical rows.

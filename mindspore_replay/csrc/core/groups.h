@@ -10,6 +10,7 @@
 
 #include "core/draw.h"
 #include "core/random.h"
+#include "core/scratch.h"
 #include "core/timeline.h"
 
 namespace replay {
@@ -35,14 +36,14 @@ std::vector<GroupedRow> RowsByGroup(const Timeline &timeline, const SumTree &tre
 // order; fewer if the group has fewer. Writes logical rows, -1 for padding. Returns false if there are too few groups.
 inline bool DrawGroups(const std::vector<GroupedRow> &rows, RandomState *state, int64_t groups, int64_t size,
                        bool ordered, int64_t *drawn) {
-  std::vector<int64_t> begins;
+  Vector<int64_t> begins;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i == 0 || rows[i].first != rows[i - 1].first) begins.push_back(static_cast<int64_t>(i));
   }
   const auto count = static_cast<int64_t>(begins.size());
   if (count < groups) return false;
   begins.push_back(static_cast<int64_t>(rows.size()));
-  std::vector<int64_t> ranks(static_cast<size_t>(groups));
+  Vector<int64_t> ranks(static_cast<size_t>(groups));
   DrawWithoutReplacement(state, {0, count}, groups, ranks.data());
   const auto key = static_cast<uint64_t>(state->key);
   const auto counter = static_cast<uint64_t>(state->counter);

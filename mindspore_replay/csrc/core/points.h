@@ -3,11 +3,11 @@
 #define MINDSPORE_REPLAY_POINTS_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "core/draw.h"
 #include "core/portable.h"
+#include "core/power.h"
 #include "core/random.h"
 #include "core/ring.h"
 #include "core/sum_tree.h"
@@ -39,7 +39,7 @@ REPLAY_BOTH inline double PointOfStratum(const RandomState &state, int64_t i, do
 
 // Returns the weight that corrects the bias of a draw by weight.
 REPLAY_BOTH inline float ImportanceWeight(double smallest, double weight, double beta) {
-  return static_cast<float>(std::pow(smallest / weight, beta));
+  return Power(smallest / weight, beta);
 }
 
 }  // namespace replay

@@ -5,14 +5,14 @@
 #define MINDSPORE_REPLAY_ROWS_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "core/portable.h"
+#include "core/power.h"
 #include "core/reservoir.h"
 #include "core/ring.h"
+#include "core/scratch.h"
 #include "core/sum_tree.h"
 
 namespace replay {
@@ -72,9 +72,9 @@ struct RowRule {
 
   // Rounded to float32, so that power functions that differ in the last bits of a double give the same result. A
   // subnormal priority counts as 0 everywhere, as MindSpore's threads flush subnormals.
-  REPLAY_BOTH double operator()(float priority) const {
+  REPLAY_BOTH float operator()(float priority) const {
     const double normal = priority < std::numeric_limits<float>::min() ? 0.0 : static_cast<double>(priority);
-    return static_cast<float>(std::pow(normal + epsilon, alpha));
+    return Power(normal + epsilon, alpha);
   }
 };
 
@@ -197,7 +197,7 @@ struct RowState {
     for (int64_t i = 0; i < n; ++i) use_counts[slots[i]] += use_counts[slots[i]] < kMostUses;
     counts->drawn += n;
     if (max_use == 0) return;
-    std::vector<int64_t> used_up;
+    Vector<int64_t> used_up;
     for (int64_t i = 0; i < n; ++i) {
       if (Removed(slots[i]) || use_counts[slots[i]] < max_use) continue;
       ++counts->used_up;
@@ -276,7 +276,7 @@ class Alone {
 // all n rows of the batch or one for each. The nodes above the slots in `changed` still have to be refreshed.
 template <typename Reach, typename ForEach>
 void SetRowStates(const Reach &reach, int64_t n, const float *priorities, int64_t given, const ForEach &for_each,
-             std::vector<int64_t> *changed) {
+             Vector<int64_t> *changed) {
   const RowState &row_state = reach.row_state();
   const float first = priorities[0];
   const double first_weight = reach.FirstWeight(first);
@@ -292,7 +292,7 @@ void SetRowStates(const Reach &reach, int64_t n, const float *priorities, int64_
 // Deletes the rows of these handles and returns their number. A repeated handle does not count as invalid.
 template <typename Reach>
 int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
-  std::vector<int64_t> slots;
+  Vector<int64_t> slots;
   slots.reserve(static_cast<size_t>(n));
   Counts *counts = reach.row_state().counts;
   for (int64_t i = 0; i < n; ++i) {
@@ -300,7 +300,7 @@ int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
     if (slot >= 0) slots.push_back(slot);
     counts->dead += slot < 0 && handles[i] >= 0;
   }
-  std::vector<int64_t> changed;
+  Vector<int64_t> changed;
   changed.reserve(slots.size());
   int64_t deleted = 0;
   for (const int64_t slot : slots) {
@@ -315,8 +315,8 @@ int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
 
 // Makes rows eligible whose last late columns were written; `written` has a bit for each of these columns.
 template <typename Reach>
-void Complete(const Reach &reach, const std::vector<int64_t> &slots, int64_t written) {
-  std::vector<int64_t> changed;
+void Complete(const Reach &reach, const Vector<int64_t> &slots, int64_t written) {
+  Vector<int64_t> changed;
   for (const int64_t slot : slots) {
     if (slot >= 0 && reach.row_state().Arrives(slot, static_cast<int32_t>(written))) reach.Complete(slot, &changed);
   }
@@ -330,7 +330,7 @@ void DeleteStale(const Reach &reach, int64_t max_staleness) {
   const RowState &row_state = reach.row_state();
   Clock *clock = row_state.clock;
   if (max_staleness < 0) return;
-  std::vector<int64_t> changed;
+  Vector<int64_t> changed;
   int64_t fresh = -1, serial = clock->fresh;
   for (; serial < reach.places().inserted && (fresh < 0 || serial < clock->unordered); ++serial) {
     const int64_t slot = reach.places().SlotOf(serial);
@@ -362,7 +362,9 @@ void SetVersions(const Reach &reach, int64_t n, const int64_t *versions, int64_t
 template <typename Reach>
 int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, const float *priorities, int64_t given) {
   const RowState &row_state = reach.row_state();
-  std::vector<int64_t> changed;
+  Vector<float> weights(static_cast<size_t>(given));
+  std::transform(priorities, priorities + given, weights.begin(), *row_state.rule);  // in a loop of its own, several at once
+  Vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(n));
   int64_t dead = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -372,9 +374,10 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
       row_state.counts->dead += handles[i] >= 0;
       continue;
     }
-    const float priority = priorities[given == n ? i : 0];
+    const int64_t at = given == n ? i : 0;
+    const float priority = priorities[at];
     row_state.priorities[slot] = priority;
-    row_state.Set(slot, (*row_state.rule)(priority), &changed);
+    row_state.Set(slot, weights[static_cast<size_t>(at)], &changed);
     *row_state.max_priority = std::max(*row_state.max_priority, priority);
   }
   reach.row_state().tree.Refresh(&changed);

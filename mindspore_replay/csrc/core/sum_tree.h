@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
-#include <vector>
 
 #include "core/portable.h"
+#include "core/scratch.h"
 
 namespace replay {
 
@@ -119,8 +120,8 @@ class SumTree {
   }
 
   // Recomputes the nodes above these leaves. Modifies `slots`.
-  void Refresh(std::vector<int64_t> *slots) const {
-    std::vector<int64_t> &nodes = *slots;
+  void Refresh(Vector<int64_t> *slots) const {
+    Vector<int64_t> &nodes = *slots;
     for (int level = 1; level <= height_; ++level) {
       size_t kept = 0;
       for (const int64_t child : nodes) {
@@ -139,17 +140,11 @@ class SumTree {
   // Recomputes a node from its children, at a level from 1 to Height().
   REPLAY_BOTH void RefreshNode(int level, int64_t node) const {
     const double *children = Sums(level - 1) + node * kFanout;
-    const double *minima = Minima(level - 1) + node * kFanout;
     double sum = 0;
-    double minimum = std::numeric_limits<double>::infinity();
-    for (int64_t i = 0; i < kFanout; ++i) {
-      const double child = children[i];
-      const double least = level == 1 ? child : minima[i];
-      sum += child;
-      if (least > 0 && least < minimum) minimum = least;
-    }
+    for (int64_t i = 0; i < kFanout; ++i) sum += children[i];
     Sums(level)[node] = sum;
-    Minima(level)[node] = minimum;
+    const double *minima = Minima(level - 1) + node * kFanout;
+    Minima(level)[node] = level == 1 ? LeastPositive<true>(children) : LeastPositive<false>(minima);
   }
 
   REPLAY_BOTH int Height() const { return height_; }
@@ -168,6 +163,27 @@ class SumTree {
   static constexpr int kBits = 4;
 
   REPLAY_BOTH static int64_t RoundUp(int64_t size) { return (size + kFanout - 1) / kFanout * kFanout; }
+
+  // Returns the smallest positive number of a node's children, among which may be zeros; infinity if there is none.
+  template <bool kZeros>
+  REPLAY_BOTH static double LeastPositive(const double *numbers) {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+#ifdef __CUDACC__
+    double least = kNone;
+    for (int64_t i = 0; i < kFanout; ++i) least = numbers[i] > 0 && numbers[i] < least ? numbers[i] : least;
+    return least;
+#else
+    const Doubles none = {kNone, kNone};
+    Doubles least = none;
+    for (int64_t i = 0; i < kFanout; i += 2) {
+      Doubles pair;
+      std::memcpy(&pair, numbers + i, sizeof(pair));
+      if (kZeros) pair = pair > 0 ? pair : none;
+      least = pair < least ? pair : least;
+    }
+    return std::min(least[0], least[1]);
+#endif
+  }
 
   REPLAY_BOTH double *Sums(int level) const { return data_ + offset_[level]; }
   REPLAY_BOTH double *Minima(int level) const { return data_ + offset_[level] + minima_; }

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "core/portable.h"
 #include "core/ring.h"
 #include "core/rows.h"
+#include "core/scratch.h"
 
 namespace replay {
 
@@ -98,7 +98,7 @@ class Timeline {
 
   // Computes the steps of `n` rows to be inserted; `ends` holds flags for all or for each. Returns false if an episode
   // would exceed `max_length`: its last step must be an end.
-  bool NextSteps(const uint8_t *ends, int64_t given, int64_t n, std::vector<int64_t> *steps) const {
+  bool NextSteps(const uint8_t *ends, int64_t given, int64_t n, Vector<int64_t> *steps) const {
     steps->resize(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
       const int64_t before = i < rule_.streams ? 0 : (*steps)[static_cast<size_t>(i - rule_.streams)];
@@ -127,8 +127,8 @@ class Timeline {
   REPLAY_BOTH double FirstWeight(float) const { return 0; }
 
   // Updates the state after an insertion of n rows; the cursors have moved and the new rows are marked.
-  void Insert(const RingWrite &plan, int64_t n, const uint8_t *ends, int64_t given, const std::vector<int64_t> &steps,
-              std::vector<int64_t> *changed) const {
+  void Insert(const RingWrite &plan, int64_t n, const uint8_t *ends, int64_t given, const Vector<int64_t> &steps,
+              Vector<int64_t> *changed) const {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), ends, given == n);
     for (int64_t serial = Oldest(); serial < PastEvicted(plan); ++serial) EvictPast(serial, changed);
     for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) Completed(serial, changed);
@@ -180,7 +180,7 @@ class Timeline {
 
   // Ends the running episodes of the newest rows with these flags. Returns their number.
   int64_t EndEpisodes(uint8_t flags) const {
-    std::vector<int64_t> changed;
+    Vector<int64_t> changed;
     int64_t ended = 0;
     for (int64_t serial = Newest(); serial < ring_.inserted; ++serial) ended += End(serial, flags, &changed);
     row_state_.tree.Refresh(&changed);

@@ -19,6 +19,7 @@
 #include "core/points.h"
 #include "core/ring.h"
 #include "core/rows.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "core/timeline.h"
 
@@ -42,7 +43,7 @@ struct Insertion {
   const int64_t *versions = nullptr;  // likewise, if they are given
   int64_t given_versions = 0;
   int64_t max_staleness = -1;  // with versions
-  std::vector<int64_t> steps;
+  replay::Vector<int64_t> steps;
 
   // Initializes the state of a row, but for its weight.
   void Begin(const replay::RowState &row_state, int64_t row, int64_t n, int64_t slot) const {
@@ -100,7 +101,7 @@ class RowCopies {
 
   // Copies row_of(j) to slots[j] for each j, column by column; skips negative slots.
   template <typename RowOf>
-  void Together(const std::vector<int64_t> &slots, const RowOf &row_of) const {
+  void Together(const replay::Vector<int64_t> &slots, const RowOf &row_of) const {
     for (const Copy &copy : copies_) {
       for (size_t j = 0; j < slots.size(); ++j) {
         if (slots[j] >= 0) copy.Row(row_of(j), slots[j]);
@@ -110,7 +111,7 @@ class RowCopies {
 
   // The same row by row; before(slot) and after(row, slot) are called around the copy of each.
   template <typename RowOf, typename Before, typename After>
-  void OneByOne(const std::vector<int64_t> &slots, const RowOf &row_of, const Before &before, const After &after) const {
+  void OneByOne(const replay::Vector<int64_t> &slots, const RowOf &row_of, const Before &before, const After &after) const {
     for (size_t j = 0; j < slots.size(); ++j) {
       if (slots[j] < 0) continue;
       before(slots[j]);
@@ -150,7 +151,7 @@ void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
   *count = static_cast<int32_t>(plan.count);
   *inserted += n;
   if (!args.HasGroup(replay::kRowStateGroup)) return;
-  std::vector<int64_t> changed;
+  replay::Vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(plan.written));
   const auto visit_written = [&](const auto &visit) {
     for (int64_t i = 0; i < plan.written; ++i) visit(plan.skipped + i, replay::SlotOf(i, plan.slot, capacity));
@@ -173,7 +174,7 @@ void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
 void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
   const replay::ReservoirCursors places = replay::ReservoirOf(args);
   int64_t *row_serials = args.data<int64_t>(NAMED("row_serials"));
-  std::vector<int64_t> kept, slots;
+  replay::Vector<int64_t> kept, slots;
   for (int64_t row = 0; row < args.n(); ++row) {
     const int64_t slot = replay::ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
     if (slot < 0) continue;
@@ -199,7 +200,7 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
   const int64_t inserted = args.data<int64_t>(NAMED("serials"))[0] += args.n();
   *args.data<int32_t>(NAMED("count")) = static_cast<int32_t>(std::min(inserted - places.base, places.capacity));
   if (!args.HasGroup(replay::kRowStateGroup)) return;
-  std::vector<int64_t> changed;
+  replay::Vector<int64_t> changed;
   const replay::Alone<replay::ReservoirCursors> rows(replay::ReservoirOf(args), replay::RowStateOf(args));
   const auto visit_kept = [&](const auto &visit) {
     for (size_t j = 0; j < kept.size(); ++j) visit(kept[j], slots[j]);
@@ -239,7 +240,7 @@ MINDSPORE_REPLAY_KERNEL(insert) {
 // a bit for each late column that is written.
 MINDSPORE_REPLAY_KERNEL(update) {
   const int64_t *handles = args.data<int64_t>(NAMED("handles"));
-  std::vector<int64_t> slots(static_cast<size_t>(args.n()));
+  replay::Vector<int64_t> slots(static_cast<size_t>(args.n()));
   const auto find = [&](const auto &slot_of) {
     std::transform(handles, handles + args.n(), slots.begin(), slot_of);
     return replay::kOk;
@@ -278,7 +279,7 @@ MINDSPORE_REPLAY_KERNEL(read) {
   const int64_t count = *args.data<int32_t>(NAMED("count"));
   const int64_t *index = args.data<int64_t>(NAMED("index"));
   if (!replay::AreCursors(head, count, capacity)) return replay::kBadArguments;
-  std::vector<int64_t> slots(static_cast<size_t>(n));
+  replay::Vector<int64_t> slots(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = index[i];
     if (row < -count || row >= count) return replay::kIndexOutOfRange;

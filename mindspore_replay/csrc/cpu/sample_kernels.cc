@@ -10,6 +10,7 @@
 #include "core/groups.h"
 #include "core/outputs.h"
 #include "core/parallel.h"
+#include "core/scratch.h"
 #include "core/status.h"
 #include "core/timeline.h"
 #include "core/windows.h"
@@ -107,7 +108,7 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
   }
   auto *random = args.data<RandomState>(NAMED("random_state"));
   const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
-  std::vector<int64_t> slots(static_cast<size_t>(n));
+  replay::Vector<int64_t> slots(static_cast<size_t>(n));
   const auto give = [&](const auto &places) {
     for (int64_t *handles : outputs.handles) {
       std::transform(slots.begin(), slots.end(), handles, [&](int64_t slot) { return places.HandleOf(slot); });
@@ -172,7 +173,7 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, cons
 
 // Announces the rows of windows, if they are in shared memory. Not inlined, as `ExpectRows`.
 __attribute__((noinline, cold)) void ExpectWindows(const replay::Shared *shared, const Timeline &timeline,
-                                                   const std::vector<Window> &windows) {
+                                                   const replay::Vector<Window> &windows) {
   if (shared == nullptr) return;
   for (const Window &window : windows) {
     const replay::Start &start = window.start;
@@ -183,13 +184,13 @@ __attribute__((noinline, cold)) void ExpectWindows(const replay::Shared *shared,
 }
 
 // Returns the windows that start in these slots.
-std::vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs, const std::vector<int64_t> &slots,
+replay::Vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs, const replay::Vector<int64_t> &slots,
                               RandomState *random) {
   const replay::Scope scope = replay::ScopeOf(plan.Outputs(), outputs, plan.chain.steps);
   for (const int64_t slot : slots) timeline.Prefetch(slot, scope.steps);
   const Hindsight hindsight{plan.strategy, plan.ratio};
   const auto n = static_cast<int64_t>(slots.size());
-  std::vector<Window> windows(slots.size());
+  replay::Vector<Window> windows(slots.size());
   for (int64_t i = 0; i < n; ++i) {
     Window &window = windows[static_cast<size_t>(i)];
     window = replay::WindowAt(timeline, plan.chain, scope, slots[static_cast<size_t>(i)]);
@@ -232,7 +233,7 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
   return replay::WithRows(args, [&](const auto &) {
     const Timeline timeline = replay::TimelineOf(args);
     const replay::RowState &row_state = timeline.row_state();
-    std::vector<int64_t> slots(static_cast<size_t>(n));
+    replay::Vector<int64_t> slots(static_cast<size_t>(n));
     const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
     int64_t drawn = n;
     if (plan.draw == replay::kInEpochs) {
@@ -241,7 +242,7 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     } else if (const Status status = replay::Draw(plan, timeline, random, bounds, n, slots.data())) {
       return status;
     }
-    const std::vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
+    const replay::Vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
     ExpectWindows(args.shared(), timeline, windows);
     for (int64_t *to : handles) {
       std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
@@ -307,7 +308,7 @@ MINDSPORE_REPLAY_KERNEL(sample_groups) {
     const replay::Cursors &ring = timeline.places();
     const auto rows =
         replay::RowsByGroup(timeline, timeline.row_state().tree, [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
-    std::vector<int64_t> drawn(static_cast<size_t>(groups * size));
+    replay::Vector<int64_t> drawn(static_cast<size_t>(groups * size));
     if (!replay::DrawGroups(rows, args.data<RandomState>(NAMED("random_state")), groups, size, options[1] != 0,
                             drawn.data())) {
       return replay::kTooFewRows;

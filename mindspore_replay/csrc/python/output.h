@@ -45,7 +45,12 @@ PyObject *MakeArray(const Output *self) {
   Py_INCREF(self->dtype);  // the array takes it
   PyObject *made = PyArray_NewFromDescr(&PyArray_Type, self->dtype, static_cast<int>(self->shape->size()),
                                         self->shape->data(), nullptr, nullptr, 0, nullptr);
-  if (made != nullptr && kept.size() < kMostKept) kept.push_back(Py_NewRef(made));
+  if (made == nullptr) return nullptr;
+  if (kept.size() == kMostKept) {  // all are in use, the first perhaps forever
+    Py_DECREF(kept.front());
+    kept.erase(kept.begin());
+  }
+  kept.push_back(Py_NewRef(made));
   return made;
 }
 

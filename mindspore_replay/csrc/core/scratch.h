@@ -1,0 +1,98 @@
+// Vectors of kernels, in memory that the thread keeps for its next kernel. Each block of 1 kB and more that it gets from
+// the GNU C library makes that put together all small blocks that were freed before, for example by the Tensors of the
+// last batch, so that the next Tensors take twice as long to make.
+#ifndef MINDSPORE_REPLAY_SCRATCH_H_
+#define MINDSPORE_REPLAY_SCRATCH_H_
+
+#include <cstddef>
+#include <new>
+#include <vector>
+
+#ifdef __SANITIZE_ADDRESS__  // which shall find accesses beyond a vector's end, or to one that is gone
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(memory, bytes)
+#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes)
+#endif
+
+namespace replay {
+
+// Blocks of 1 kB to 64 kB, powers of two. What is smaller or larger comes from the C library.
+class Blocks {
+ public:
+  static Blocks &OfThread() {
+    static thread_local Blocks blocks;
+    return blocks;
+  }
+
+  Blocks() = default;
+  Blocks(const Blocks &) = delete;
+  Blocks &operator=(const Blocks &) = delete;
+  ~Blocks() {
+    for (int size = 0; size < kSizes; ++size) {
+      for (void *block : kept_[size]) {
+        ASAN_UNPOISON_MEMORY_REGION(block, kSmallest << size);
+        ::operator delete(block);
+      }
+    }
+  }
+
+  void *Take(size_t bytes) {
+    const int size = SizeOf(bytes);
+    if (size < 0) return ::operator new(bytes);
+    std::vector<void *> &kept = kept_[size];
+    if (kept.empty()) {
+      kept.reserve(++made_[size]);  // so that `Return` needs no memory
+      kept.push_back(::operator new(kSmallest << size));
+    }
+    void *block = kept.back();
+    kept.pop_back();
+    ASAN_POISON_MEMORY_REGION(block, kSmallest << size);
+    ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+    return block;
+  }
+
+  void Return(void *block, size_t bytes) {
+    const int size = SizeOf(bytes);
+    if (size < 0) return ::operator delete(block);
+    ASAN_POISON_MEMORY_REGION(block, kSmallest << size);
+    kept_[size].push_back(block);
+  }
+
+ private:
+  static constexpr size_t kSmallest = 1 << 10;
+  static constexpr int kSizes = 7;
+
+  static int SizeOf(size_t bytes) {
+    if (bytes < kSmallest) return -1;
+    for (int size = 0; size < kSizes; ++size) {
+      if (bytes <= kSmallest << size) return size;
+    }
+    return -1;
+  }
+
+  std::vector<void *> kept_[kSizes];
+  size_t made_[kSizes] = {};
+};
+
+template <typename T>
+struct Scratch {
+  using value_type = T;
+
+  Scratch() = default;
+  template <typename Other>
+  Scratch(const Scratch<Other> &) {}
+
+  T *allocate(size_t n) { return static_cast<T *>(Blocks::OfThread().Take(n * sizeof(T))); }
+  void deallocate(T *memory, size_t n) { Blocks::OfThread().Return(memory, n * sizeof(T)); }
+
+  friend bool operator==(const Scratch &, const Scratch &) { return true; }
+  friend bool operator!=(const Scratch &, const Scratch &) { return false; }
+};
+
+template <typename T>
+using Vector = std::vector<T, Scratch<T>>;
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_SCRATCH_H_
