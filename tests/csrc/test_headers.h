@@ -2,6 +2,10 @@
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_HEADERS_H_
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <list>
@@ -12,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters.h"
 #include "arguments.h"
 #include "check.h"
 #include "core/draw.h"
@@ -241,7 +246,35 @@ void TestScratch() {
   }
 }
 
+#ifdef __x86_64__
+__attribute__((target("avx"))) void FillUpperHalves() {
+  __asm__ volatile("vpcmpeqd %%xmm0, %%xmm0, %%xmm0\n\tvinsertf128 $1, %%xmm0, %%ymm0, %%ymm0" ::: "xmm0");
+}
+
+// True if the processor says that upper halves are in use.
+__attribute__((target("xsave"))) bool UpperHalvesInUse() { return (_xgetbv(1) & 4) != 0; }
+
+bool ProcessorSaysWhatIsInUse() {
+  unsigned a, b, c, d;
+  if (!__builtin_cpu_supports("avx") || !__get_cpuid_count(0xd, 1, &a, &b, &c, &d) || (a & 4) == 0) return false;
+  FillUpperHalves();
+  const bool full = UpperHalvesInUse();
+  replay::EmptyWithAvx();
+  return full && !UpperHalvesInUse();
+}
+
+void TestEmptyUpperHalves() {
+  if (!ProcessorSaysWhatIsInUse()) return;
+  FillUpperHalves();
+  replay::EmptyUpperHalves();
+  CHECK(!UpperHalvesInUse());
+}
+#else
+void TestEmptyUpperHalves() {}
+#endif
+
 void TestHeaders() {
+  TestEmptyUpperHalves();
   TestScratch();
   TestInParallel();
   TestCopyBytes();
