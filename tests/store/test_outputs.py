@@ -61,7 +61,8 @@ def test_blocks_are_used_again_beside_batches_that_are_never_dropped():
     make = calls.Output(LARGE, FLOAT32)
     held = [make() for _ in range(4)]
     used = [make().ctypes.data for _ in range(3)]
-    assert len(set(used)) == 1 and used[0] not in {array.ctypes.data for array in held}
+    assert len(set(used)) == 1
+    assert used[0] not in {array.ctypes.data for array in held}
 
 
 class Same(nn.Cell):

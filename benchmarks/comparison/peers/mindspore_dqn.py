@@ -1,5 +1,6 @@
 """DQN on CartPole in MindSpore: with the buffer in the graph, or fed by a ring of NumPy arrays."""
 
+import os
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,13 @@ from mindspore_replay import ReplayBuffer
 from ..answering import Work
 from ..cases import CARTPOLE
 from ..cases import DQN as SETTINGS
+
+
+def use_small_graphs() -> None:
+    """Let MindSpore run operators in one thread, on one core with the thread that hands them out."""
+    ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=1)
+    core = min(os.sched_getaffinity(0))
+    ms.runtime.set_cpu_affinity(True, [f"{core}-{core}"], {"runtime": [core], "pynative": [core]})
 
 
 def make_network() -> nn.SequentialCell:

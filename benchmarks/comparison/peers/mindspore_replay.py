@@ -34,7 +34,7 @@ from ..cases import (
     priorities_of,
     single_rows,
 )
-from .mindspore_dqn import DQN, LearnerWithBuffer
+from .mindspore_dqn import DQN, LearnerWithBuffer, use_small_graphs
 
 #: Operations per call of a compiled body, unrolled. The call and the rest of the body are subtracted.
 REPEAT = 50
@@ -249,5 +249,5 @@ class MindsporeReplay(Peer):
 
 
 if __name__ == "__main__":
-    ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=1)  # as for other small networks here
+    use_small_graphs()
     answer(MindsporeReplay())

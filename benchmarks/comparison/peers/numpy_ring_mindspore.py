@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import mindspore as ms
 from mindspore import Tensor
 
 from ..answering import Peer, Work, answer
 from ..cases import CARTPOLE, Case
 from ..cases import DQN as SETTINGS
-from .mindspore_dqn import DQN, Learner
+from .mindspore_dqn import DQN, Learner, use_small_graphs
 from .numpy_ring import Ring
 
 
@@ -41,5 +40,5 @@ class NumPyRingMindSpore(Peer):
 
 
 if __name__ == "__main__":
-    ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=1)  # as for other small networks here
+    use_small_graphs()
     answer(NumPyRingMindSpore())
