@@ -15,7 +15,8 @@ from .file_format import Header, damaged, read_header
 from .files import incremental_paths, real_path
 from .rows import Slots, bytes_of
 
-#: Bytes that a thread reads at once. They are still in its cache when their checksum is computed.
+#: Bytes that a thread reads at once. They are still in its cache when their checksum is computed. It is the size of a huge
+#: page, which the system clears twice if two threads are the first to write in it.
 _PIECE = 1 << 21
 
 _THREADS = min(4, os.cpu_count() or 1)
@@ -98,9 +99,12 @@ class Source:
 
     def _read(self, memory: np.ndarray) -> None:
         """Begin to read the next bytes into memory."""
-        for i in range(0, memory.size, _PIECE):
-            piece = memory[i : i + _PIECE]
+        begin = 0
+        while begin < memory.size:
+            end = begin + _PIECE - memory[begin:].ctypes.data % _PIECE
+            piece = memory[begin:end]
             self._submit(piece.size, self._read_piece, piece)
+            begin = end
 
     def _skip(self, nbytes: int) -> None:
         for i in range(0, nbytes, _PIECE):
