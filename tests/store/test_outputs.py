@@ -60,9 +60,22 @@ def test_no_more_blocks_are_kept_than_drawn_ahead():
 def test_blocks_are_used_again_beside_batches_that_are_never_dropped():
     make = calls.Output(LARGE, FLOAT32)
     held = [make() for _ in range(4)]
-    used = [make().ctypes.data for _ in range(3)]
-    assert len(set(used)) == 1
-    assert used[0] not in {array.ctypes.data for array in held}
+    for _ in range(64):
+        make()
+    used = {make().ctypes.data for _ in range(10)}
+    assert len(used) == 1
+    assert not used & {array.ctypes.data for array in held}
+    assert make.kept == 4
+
+
+def test_blocks_are_used_again_if_more_are_in_use_than_are_kept():
+    make = calls.Output(LARGE, FLOAT32)
+    held = [make() for _ in range(6)]
+    kept = {array.ctypes.data for array in held[:4]}
+    for i in range(12):
+        held[i % 6] = None
+        held[i % 6] = make()
+    assert len({array.ctypes.data for array in held} & kept) == 4
 
 
 class Same(nn.Cell):

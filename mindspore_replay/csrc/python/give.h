@@ -23,7 +23,7 @@ PyObject *Given(const Give *self, Py_ssize_t skip) {
   const Held arrays(PyTuple_New(count));
   if (arrays.get() == nullptr) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject *made = MakeArray(reinterpret_cast<const Output *>(PyTuple_GET_ITEM(self->outputs, i)));
+    PyObject *made = MakeArray(reinterpret_cast<Output *>(PyTuple_GET_ITEM(self->outputs, i)));
     if (made == nullptr) return nullptr;
     PyTuple_SET_ITEM(arrays.get(), i, made);
     self->call->params[self->at + i] = PyArray_DATA(Array(made));

@@ -12,12 +12,15 @@ namespace replay::python {
 // batches uses the same few. The C library would get memory for large ones from the system at each allocation, which
 // costs more than filling it, and for a batch of smaller ones it takes as long as drawing it.
 constexpr size_t kMostKept = 4;  // one used by the learner, and some that were drawn ahead
+// An array may be in use forever. So each time that so many calls have found all in use, one makes room for another.
+constexpr size_t kPatience = 64;
 
 struct Output {
   PyObject_HEAD
   PyArray_Descr *dtype;
   std::vector<npy_intp> *shape;
   std::vector<PyObject *> *kept;
+  size_t misses;
 };
 
 // True unless somebody has changed what an array is, for example its shape in place.
@@ -30,7 +33,7 @@ bool IsAsMade(const Output *self, PyObject *object) {
 }
 
 // Returns an array with any contents; null with an exception set if there is no memory.
-PyObject *MakeArray(const Output *self) {
+PyObject *MakeArray(Output *self) {
   std::vector<PyObject *> &kept = *self->kept;
   for (auto at = kept.begin(); at != kept.end();) {
     if (Py_REFCNT(*at) > 1) {
@@ -46,7 +49,8 @@ PyObject *MakeArray(const Output *self) {
   PyObject *made = PyArray_NewFromDescr(&PyArray_Type, self->dtype, static_cast<int>(self->shape->size()),
                                         self->shape->data(), nullptr, nullptr, 0, nullptr);
   if (made == nullptr) return nullptr;
-  if (kept.size() == kMostKept) {  // all are in use, the first perhaps forever
+  if (kept.size() == kMostKept) {
+    if (++self->misses % kPatience != 0) return made;
     Py_DECREF(kept.front());
     kept.erase(kept.begin());
   }
@@ -55,7 +59,7 @@ PyObject *MakeArray(const Output *self) {
 }
 
 PyObject *CallOutput(PyObject *object, PyObject *, PyObject *) {
-  return MakeArray(reinterpret_cast<const Output *>(object));
+  return MakeArray(reinterpret_cast<Output *>(object));
 }
 
 PyObject *CountKept(PyObject *object, void *) {
