@@ -57,7 +57,7 @@ def test_the_readme_is_short():
     [
         ("[test]", "[tests]", "commands"),
         ("capacity=100", "capacity=200", "blocks"),
-        ("1.04", "1.4", "figures"),
+        ("1.06", "1.6", "figures"),
         ("270,000", "270,001", "figures"),
         ("`NStep`", "`NSteps`", "names"),
         ("docs/costs.md", "docs/ray.md", "links"),
