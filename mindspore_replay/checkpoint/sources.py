@@ -15,8 +15,8 @@ from .file_format import Header, damaged, read_header
 from .files import incremental_paths, real_path
 from .rows import Slots, bytes_of
 
-#: Bytes that a thread reads at once: few enough to be in its cache when their checksum is computed, and as many as a huge
-#: page has, which the system would clear twice for two threads that are the first to write in it.
+#: Bytes that a thread reads at once: few enough to be in its cache when their checksum is computed, and as many as
+#: a huge page has, which the system would clear twice for two threads that are the first to write in it.
 _PIECE = 1 << 21
 
 _THREADS = min(4, os.cpu_count() or 1)
