@@ -16,7 +16,7 @@ from .files import incremental_paths, real_path
 from .rows import Slots, bytes_of
 
 #: Bytes that a thread reads at once: few enough to be in its cache when their checksum is computed, and as many as
-#: a huge page has, which the system would clear twice for two threads that are the first to write in it.
+#: a huge page has: if two threads are the first to write in one, the system clears it twice.
 _PIECE = 1 << 21
 
 _THREADS = min(4, os.cpu_count() or 1)
@@ -99,9 +99,9 @@ class Source:
 
     def _read(self, memory: np.ndarray) -> None:
         """Begin to read the next bytes into memory."""
-        begin = 0
+        address, begin = memory.ctypes.data, 0
         while begin < memory.size:
-            end = begin + _PIECE - memory[begin:].ctypes.data % _PIECE
+            end = begin + _PIECE - (address + begin) % _PIECE
             piece = memory[begin:end]
             self._submit(piece.size, self._read_piece, piece)
             begin = end

@@ -32,8 +32,8 @@
 
 namespace replay {
 
-// Empties the upper halves of vector registers. Some libraries leave them in use, for example that of a checkpoint's
-// checksums, after which kernels, whose instructions use the lower halves, would take twice as long.
+// Empties the upper halves of vector registers. Some libraries leave them in use, for example the one that computes
+// a checkpoint's checksums. Kernels, whose instructions use the lower halves, would then take twice as long.
 #ifdef __x86_64__
 __attribute__((target("avx"), noinline)) inline void EmptyWithAvx() { _mm256_zeroupper(); }
 inline void EmptyUpperHalves() {

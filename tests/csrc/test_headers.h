@@ -230,6 +230,13 @@ void TestCopyBytes() {
   CHECK(to.front() == 'x' && to.back() == 'x');
 }
 
+// Makes vectors when its thread ends.
+struct AtTheEnd {
+  bool *made;
+
+  ~AtTheEnd() { *made = replay::Vector<int64_t>(200, 1) == replay::Vector<int64_t>(200, 1); }
+};
+
 // A vector takes the memory that one of about its size had before it in this thread, and shares it with no other.
 void TestScratch() {
   const auto address_of = [](size_t size) { return replay::Vector<int64_t>(size).data(); };
@@ -240,7 +247,13 @@ void TestScratch() {
   CHECK(one.data() == first && other.data() != first && address_of(200) != first);
   const replay::Vector<int64_t> moved = std::move(one);
   CHECK(moved.data() == first && moved == replay::Vector<int64_t>(200, 1));
-  std::thread([&] { CHECK(address_of(200) != nullptr && address_of(200) != first); }).join();
+  std::thread([&] { CHECK(address_of(200) != other.data() && address_of(200) != first); }).join();
+  bool made = false;
+  std::thread([&] {
+    thread_local const AtTheEnd last{&made};  // goes after what the thread keeps, which is younger
+    CHECK(last.made == &made && address_of(200) != nullptr);
+  }).join();
+  CHECK(made);
   for (const size_t size : {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{8192}, size_t{8193}, size_t{100000}}) {
     CHECK(replay::Vector<int64_t>(size, 3) == replay::Vector<int64_t>(size, 3));
   }

@@ -15,11 +15,12 @@ from ..cases import CARTPOLE
 from ..cases import DQN as SETTINGS
 
 
-def use_small_graphs() -> None:
+def run_operators_on_one_core() -> None:
     """Let MindSpore run operators in one thread, on one core with the thread that hands them out."""
     ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=1)
     core = min(os.sched_getaffinity(0))
-    ms.runtime.set_cpu_affinity(True, [f"{core}-{core}"], {"runtime": [core], "pynative": [core]})
+    # The dict has places in the list of cores.
+    ms.runtime.set_cpu_affinity(True, [f"{core}-{core}"], {"runtime": [0], "pynative": [0]})
 
 
 def make_network() -> nn.SequentialCell:

@@ -34,7 +34,7 @@ from ..cases import (
     priorities_of,
     single_rows,
 )
-from .mindspore_dqn import DQN, LearnerWithBuffer, use_small_graphs
+from .mindspore_dqn import DQN, LearnerWithBuffer, run_operators_on_one_core
 
 #: Operations per call of a compiled body, unrolled. The call and the rest of the body are subtracted.
 REPEAT = 50
@@ -249,5 +249,5 @@ class MindsporeReplay(Peer):
 
 
 if __name__ == "__main__":
-    use_small_graphs()
+    run_operators_on_one_core()
     answer(MindsporeReplay())

@@ -7,7 +7,7 @@ from mindspore import Tensor
 from ..answering import Peer, Work, answer
 from ..cases import CARTPOLE, Case
 from ..cases import DQN as SETTINGS
-from .mindspore_dqn import DQN, Learner, use_small_graphs
+from .mindspore_dqn import DQN, Learner, run_operators_on_one_core
 from .numpy_ring import Ring
 
 
@@ -40,5 +40,5 @@ class NumPyRingMindSpore(Peer):
 
 
 if __name__ == "__main__":
-    use_small_graphs()
+    run_operators_on_one_core()
     answer(NumPyRingMindSpore())

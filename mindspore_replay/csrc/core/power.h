@@ -1,5 +1,6 @@
 // Powers, for weights of priorities and importance weights. Nothing but arithmetic on doubles: the bits are the same on
-// every processor and GPU, and a loop over many numbers is compiled to vector instructions.
+// every processor and GPU (with -ffp-contract=off, --fmad=false), and a loop over many numbers is compiled to vector
+// instructions (with -fno-trapping-math; `benchmarks/budget.py` notices if not).
 #ifndef MINDSPORE_REPLAY_POWER_H_
 #define MINDSPORE_REPLAY_POWER_H_
 
@@ -30,7 +31,7 @@ REPLAY_BOTH inline double Polynomial(const double (&c)[kTerms], double x) {
 
 constexpr uint64_t kBitsOfOne = 0x3ff0000000000000;  // those of 1.0; the exponent is in bits 52 and up
 
-// Both polynomials meet their function at Chebyshev's points; the relative error is 3e-16.
+// Both polynomials meet their function at Chebyshev's points; their relative error is 3e-16, apart from rounding.
 
 // Returns the binary logarithm of a normal number above 0.
 REPLAY_BOTH inline double BinaryLogarithm(double x) {

@@ -1,6 +1,6 @@
-// Vectors of kernels, in memory that the thread keeps for its next kernel. Each block of 1 kB and more that it gets from
-// the GNU C library makes that put together all small blocks that were freed before, for example by the Tensors of the
-// last batch, so that the next Tensors take twice as long to make.
+// Vectors of kernels, in memory that the thread keeps for its next kernel. Whenever a thread asks the GNU C library for 1 kB
+// or more, the library first merges all small blocks that were freed, for example those of the last batch's Tensors, and
+// the next Tensors take twice as long to make.
 #ifndef MINDSPORE_REPLAY_SCRATCH_H_
 #define MINDSPORE_REPLAY_SCRATCH_H_
 
@@ -17,18 +17,25 @@
 
 namespace replay {
 
-// Blocks of 1 kB to 64 kB, powers of two. What is smaller or larger comes from the C library.
+// Blocks of 1 kB to 64 kB, powers of two. What is smaller or larger comes from the C library, and so does everything when
+// the thread has ended but for destructors, which run in any order.
 class Blocks {
  public:
-  static Blocks &OfThread() {
-    static thread_local Blocks blocks;
-    return blocks;
+  static void *Take(size_t bytes) {
+    const int size = SizeOf(bytes);
+    return size < 0 || ended_ ? ::operator new(bytes) : OfThread().TakeOf(size, bytes);
+  }
+
+  static void Return(void *block, size_t bytes) {
+    const int size = SizeOf(bytes);
+    size < 0 || ended_ ? ::operator delete(block) : OfThread().ReturnOf(size, block);
   }
 
   Blocks() = default;
   Blocks(const Blocks &) = delete;
   Blocks &operator=(const Blocks &) = delete;
   ~Blocks() {
+    ended_ = true;
     for (int size = 0; size < kSizes; ++size) {
       for (void *block : kept_[size]) {
         ASAN_UNPOISON_MEMORY_REGION(block, kSmallest << size);
@@ -37,9 +44,16 @@ class Blocks {
     }
   }
 
-  void *Take(size_t bytes) {
-    const int size = SizeOf(bytes);
-    if (size < 0) return ::operator new(bytes);
+ private:
+  static constexpr size_t kSmallest = 1 << 10;
+  static constexpr int kSizes = 7;
+
+  static Blocks &OfThread() {
+    static thread_local Blocks blocks;
+    return blocks;
+  }
+
+  void *TakeOf(int size, size_t bytes) {
     std::vector<void *> &kept = kept_[size];
     if (kept.empty()) {
       kept.reserve(++made_[size]);  // so that `Return` needs no memory
@@ -52,16 +66,10 @@ class Blocks {
     return block;
   }
 
-  void Return(void *block, size_t bytes) {
-    const int size = SizeOf(bytes);
-    if (size < 0) return ::operator delete(block);
+  void ReturnOf(int size, void *block) {
     ASAN_POISON_MEMORY_REGION(block, kSmallest << size);
     kept_[size].push_back(block);
   }
-
- private:
-  static constexpr size_t kSmallest = 1 << 10;
-  static constexpr int kSizes = 7;
 
   static int SizeOf(size_t bytes) {
     if (bytes < kSmallest) return -1;
@@ -73,6 +81,7 @@ class Blocks {
 
   std::vector<void *> kept_[kSizes];
   size_t made_[kSizes] = {};
+  static inline thread_local bool ended_ = false;
 };
 
 template <typename T>
@@ -83,8 +92,8 @@ struct Scratch {
   template <typename Other>
   Scratch(const Scratch<Other> &) {}
 
-  T *allocate(size_t n) { return static_cast<T *>(Blocks::OfThread().Take(n * sizeof(T))); }
-  void deallocate(T *memory, size_t n) { Blocks::OfThread().Return(memory, n * sizeof(T)); }
+  T *allocate(size_t n) { return static_cast<T *>(Blocks::Take(n * sizeof(T))); }
+  void deallocate(T *memory, size_t n) { Blocks::Return(memory, n * sizeof(T)); }
 
   friend bool operator==(const Scratch &, const Scratch &) { return true; }
   friend bool operator!=(const Scratch &, const Scratch &) { return false; }

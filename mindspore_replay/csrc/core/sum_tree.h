@@ -5,7 +5,6 @@
 #define MINDSPORE_REPLAY_SUM_TREE_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>

@@ -184,8 +184,8 @@ __attribute__((noinline, cold)) void ExpectWindows(const replay::Shared *shared,
 }
 
 // Returns the windows that start in these slots.
-replay::Vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs, const replay::Vector<int64_t> &slots,
-                              RandomState *random) {
+replay::Vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs,
+                                 const replay::Vector<int64_t> &slots, RandomState *random) {
   const replay::Scope scope = replay::ScopeOf(plan.Outputs(), outputs, plan.chain.steps);
   for (const int64_t slot : slots) timeline.Prefetch(slot, scope.steps);
   const Hindsight hindsight{plan.strategy, plan.ratio};

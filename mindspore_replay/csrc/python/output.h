@@ -12,7 +12,7 @@ namespace replay::python {
 // batches uses the same few. The C library would get memory for large ones from the system at each allocation, which
 // costs more than filling it, and for a batch of smaller ones it takes as long as drawing it.
 constexpr size_t kMostKept = 4;  // one used by the learner, and some that were drawn ahead
-// An array may be in use forever. So each time that so many calls have found all in use, one makes room for another.
+// An array may be in use for ever. So each time that this many calls found all in use, the oldest makes room for a new one.
 constexpr size_t kPatience = 64;
 
 struct Output {
