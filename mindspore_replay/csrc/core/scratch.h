@@ -11,8 +11,8 @@
 #ifdef __SANITIZE_ADDRESS__  // which shall find accesses beyond a vector's end, or to one that is gone
 #include <sanitizer/asan_interface.h>
 #else
-#define ASAN_POISON_MEMORY_REGION(memory, bytes)
-#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes)
+#define ASAN_POISON_MEMORY_REGION(memory, bytes) (static_cast<void>(memory), static_cast<void>(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) (static_cast<void>(memory), static_cast<void>(bytes))
 #endif
 
 namespace replay {
