@@ -56,7 +56,7 @@ class Blocks {
   void *TakeOf(int size, size_t bytes) {
     std::vector<void *> &kept = kept_[size];
     if (kept.empty()) {
-      kept.reserve(++made_[size]);  // so that `Return` needs no memory
+      kept.reserve(kept.capacity() + 1);  // a place for each block that was made, so that `Return` needs no memory
       kept.push_back(::operator new(kSmallest << size));
     }
     void *block = kept.back();
@@ -80,7 +80,6 @@ class Blocks {
   }
 
   std::vector<void *> kept_[kSizes];
-  size_t made_[kSizes] = {};
   static inline thread_local bool ended_ = false;
 };
 

@@ -163,7 +163,7 @@ class SumTree {
 
   REPLAY_BOTH static int64_t RoundUp(int64_t size) { return (size + kFanout - 1) / kFanout * kFanout; }
 
-  // Returns the smallest positive number of a node's children, among which may be zeros; infinity if there is none.
+  // Returns the smallest positive number of a node's children, infinity if there is none; with kZeros some may be zero.
   template <bool kZeros>
   REPLAY_BOTH static double LeastPositive(const double *numbers) {
     constexpr double kNone = std::numeric_limits<double>::infinity();
