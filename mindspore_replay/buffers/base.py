@@ -232,7 +232,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
             else:
                 self._calls = Store(self.columns, self.options, tensors=tensors, folder=self._folder)
         self.compressed = self._calls.compressed if self.columns.compressed else {}
-        self._outer_lock = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
+        self._outer_lock: Any = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
         arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)
         # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."

@@ -12,13 +12,19 @@ _Opened = TypeVar("_Opened", bound="InFolder")
 
 
 class _Closed:
-    """Takes the place of the rows of a closed buffer: whatever it is asked for, it raises an error."""
+    """Takes the place of the rows and of the lock of a closed buffer: whatever it is asked for, it raises an error."""
 
     def __init__(self, cls_name: str) -> None:
         self.__dict__["_cls_name"] = cls_name
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: open its folder again.")
+
+    def __enter__(self) -> None:
+        self.__getattr__("lock")
+
+    def __exit__(self, *_: Any) -> None:
+        pass
 
 
 class InFolder(Attributes):
@@ -103,7 +109,7 @@ class InFolder(Attributes):
             try:
                 self._calls.close()
             finally:
-                self._calls = _Closed(type(self).__name__)
+                self._calls = self._outer_lock = _Closed(type(self).__name__)
 
     def _share_limiter(self, limiter: Any) -> None:
         """Let attached processes see the limiter, or that there is none."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..store.epochs import SIZE
+from ..store.epochs import POSITION, SIZE
 from ..store.state import check_cursors, eligible
 from ..store.tree import build_weights
 from .contents import Cursors, cursors_of
@@ -228,7 +228,7 @@ class Restored:
         if "window" in row_state:
             all_rows = row_state["window"][0] == self._saved_capacity
             row_state["window"][0] = buffer.capacity if all_rows else min(row_state["window"][0], buffer.capacity)
-        if "epoch" in row_state and row_state["epoch"][SIZE] > buffer.capacity:
-            row_state["epoch"][SIZE] = 0  # it is over
+        if "epoch" in row_state and not 0 < row_state["epoch"][SIZE] <= buffer.capacity:
+            row_state["epoch"][[SIZE, POSITION]] = 0  # it is over
         if "weights" in row_state:  # a row whose window is incomplete has weight 0
             row_state["weights"] = np.where(eligible(buffer.options, row_state), row_state["weights"], 0.0)

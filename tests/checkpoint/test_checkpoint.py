@@ -27,6 +27,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from mindspore_replay import (
+    EpochReplayBuffer,
     HindsightRelabel,
     MixedReplay,
     NStep,
@@ -37,6 +38,7 @@ from mindspore_replay import (
     load,
     save,
 )
+from mindspore_replay.store.epochs import BEGUN
 
 PATH = "buffer.safetensors"
 
@@ -239,6 +241,32 @@ def test_the_window_of_an_elastic_buffer():
         buffer.set_window(window)
         save(buffer, PATH)
         assert load(PATH, capacity=capacity).window.asnumpy().tolist() == [expected]
+
+
+@pytest.mark.parametrize("last", ["drop", "pad"])
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_epoch_in_another_capacity(last: str, ended: bool):
+    """If it fits it goes on, and each row comes once; one of more rows, or that was over, is over."""
+
+    def batch(buffer: Any) -> list[int]:
+        *mask, column = (array.asnumpy() for array in buffer.sample())
+        return column[mask[0]].tolist() if mask else column.tolist()
+
+    for taken in range(4):
+        buffer = EpochReplayBuffer(2, 11, [()], ["int32"], last=last, seed=0)
+        buffer.insert([np.arange(5, dtype=np.int32)])
+        seen = [row for _ in range(min(taken, buffer.batches())) for row in batch(buffer)]
+        _ = buffer.begin_epoch() if ended else buffer
+        save(buffer, PATH)
+        for capacity in (2, 3, 4, 5, 7, 40):
+            loaded = load(PATH, capacity=capacity)
+            loaded.check_valid()
+            begun, got = int(loaded.epoch.asnumpy()[BEGUN]), batch(loaded)
+            goes_on = 0 < taken < buffer.batches() and not ended and capacity >= 5
+            assert loaded.epoch.asnumpy()[BEGUN] == begun + (not goes_on)
+            got += seen if goes_on else []
+            assert len(set(got)) == len(got)
+            assert set(got) <= set(range(max(5 - capacity, 0), 5))
 
 
 @pytest.mark.parametrize("name", RESERVOIRS)

@@ -192,10 +192,16 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
     other = attach(tmp_path / "rows")
     fill(buffer)
     buffer.flush()
+    state, path = buffer.state_dict(), tmp_path / "saved"
+    save(buffer, path)
+    before = path.read_bytes()
     buffer.close()
-    for use in (buffer.sample, buffer.close, lambda: fill(buffer)):
-        with pytest.raises(RuntimeError, match=r"^For 'ReplayBuffer', the buffer was closed"):
+    loads = lambda: load(path, buffer=buffer), lambda: buffer.load_state_dict(state)
+    saves = lambda: save(buffer, path), buffer.state_dict, buffer.check_valid, buffer.lock.__enter__
+    for use in (buffer.sample, buffer.close, lambda: fill(buffer), *saves, *loads):
+        with pytest.raises(RuntimeError, match=r"^For 'ReplayBuffer', the buffer was closed: open its folder again"):
             use()
+    assert [path.read_bytes(), *tmp_path.glob("*.tmp")] == [before]
     with pytest.raises(RuntimeError, match=r"^For 'ReplayBuffer', the learner has closed the buffer in "):
         other.insert([[0.0] * 3, 1, False])
     again = ReplayBuffer.open(tmp_path / "rows")
