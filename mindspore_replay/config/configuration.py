@@ -46,6 +46,18 @@ SHARDS = "shards"
 _OWN_KEYS = ("type", "number", "params", "limiter", SHARDS, *_SCHEMA_KEYS, *_SEVERAL_KEYS)
 #: Keys whose value is a mapping without being a buffer's configuration.
 _MAPPINGS = ("limiter", SHARDS, *di_engine.MAPPINGS)
+#: The key that holds a buffer's configuration in one of a whole training, also further down in it.
+_PART = "replay_buffer"
+#: Names that other libraries have for keys.
+_ELSEWHERE = {
+    **dict.fromkeys(("size", "buffer_size", "max_size", "maxlen", "max_length", "memory_size"), "capacity"),
+    **dict.fromkeys(("total_size", "replay_size", "replay_capacity"), "capacity"),
+    **dict.fromkeys(("batch_size", "batch", "minibatch_size", "sample_batch_size", "train_batch_size"), "sample_size"),
+    **dict.fromkeys(("shape", "obs_shape", "observation_shape"), "shapes"),
+    **dict.fromkeys(("dtype", "dtypes"), "types"),
+    **dict.fromkeys(("n_step", "n_steps", "nstep"), "views"),
+    **dict.fromkeys(("seq_len", "seq_length", "trace_length"), "sequence_length"),
+}
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
@@ -95,7 +107,7 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
 
     Raises:
         TypeError: If `type` is neither a class nor a string, or `priority` is no bool.
-        ValueError: If no class has this name.
+        ValueError: If no class has this name, or the configuration is that of a whole training.
 
     Examples:
         >>> from mindspore_replay import get_buffer_cls
@@ -103,6 +115,7 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
         PrioritizedReplayBuffer ReplayBuffer
     """
     config = flat(config)
+    check_part("get_buffer_cls", config)
     buffer_type = config.get("type", "uniform")
     if isinstance(buffer_type, type):
         return di_engine.class_by_priority(buffer_type, config.get("priority"))
@@ -125,7 +138,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
             - `type` (Union[type, str]): class or name, as `get_buffer_cls` takes it. Default: ``"uniform"``.
             - `number` (int): number of such buffers. With a `seed`, buffer i gets ``seed + i``. Default: ``1``.
             - `capacity` or `replay_buffer_size` (int): rows of one buffer. Required.
-            - `sample_size` (int): rows of one sample. Default: ``1``.
+            - `sample_size` (int): rows of one sample. Required.
             - `data_shape` or `shapes` (Sequence): shape of one row of each column. Required.
             - `data_type` or `types` (Sequence): dtype of each column, ``mindspore.float32``, ``numpy.float32`` or
               ``"float32"``. Required.
@@ -151,7 +164,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
     Raises:
         TypeError: If `config`, or a part of it that should be a mapping, is none, or a value is of another type.
         ValueError: If a key is unknown, missing or given twice, also under names of both families, or if a key asks for
-            something that is not supported. For an unknown key, the nearest known one is named.
+            something that is not supported. For an unknown key, the known one that is meant is named.
 
     Examples:
         >>> from mindspore_replay import create_buffer
@@ -165,6 +178,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
         _check_mapping("create_config", create_config)
         config = _with_types(config, create_config)
     config = flat(config)
+    check_part("create_buffer", config)
     if _is_several(config):
         return _create_named({key: value for key, value in config.items() if key not in _SEVERAL_KEYS})
     if SHARDS in config:
@@ -252,6 +266,25 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     return given | (flat(params) if params else {})
 
 
+def check_part(function: str, config: Mapping[str, Any]) -> None:
+    """Raise a ValueError for the configuration of a whole training, in which that of the buffer is a part."""
+    path = [] if _is_several(config) else _path_to_part(config)
+    if path:
+        part = "".join(f"[{key!r}]" for key in path)
+        raise ValueError(
+            f"For '{function}', 'config' must be the part that describes the buffer, but got that of a whole training: "
+            f"give config{part}."
+        )
+
+
+def _path_to_part(config: Mapping[str, Any]) -> list[Any]:
+    """Return the keys that lead to the configuration of a buffer inside of another; empty if there is none."""
+    if isinstance(config.get(_PART), Mapping):
+        return [_PART]
+    parts = {key: _path_to_part(value) for key, value in config.items() if isinstance(value, Mapping)}
+    return next(([key, *path] for key, path in parts.items() if path), [])
+
+
 def _is_several(config: Mapping[str, Any]) -> bool:
     given = [key for key in _SEVERAL_KEYS if key in config]
     if len(given) > 1:
@@ -295,10 +328,11 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
         if key in config:
             di_engine.need_once(key, argument if argument in given else None, argument)
             given[argument] = config[key]
-    arguments = {"sample_size": 1, **di_engine.to_arguments(buffer_cls, accepted, given)}
+    arguments = di_engine.to_arguments(buffer_cls, accepted, given)
     keys = {argument: key for key, argument in _SCHEMA_KEYS.items()}
-    needed = [p.name for p in parameters if p.default is p.empty and p.name in accepted and p.name not in arguments]
-    missing = [keys.get(name, name) for name in needed]
+    needed = [p.name for p in parameters if p.default is p.empty and p.name in accepted]
+    needed += [] if config.get(di_engine.LIMITER) is None or "sample_size" in needed else ["sample_size"]
+    missing = [keys.get(name, name) for name in needed if name not in arguments]
     if missing:
         raise ValueError(f"For 'create_buffer', the configuration lacks {missing}; it has {sorted(map(str, config))}.")
     return arguments
@@ -317,6 +351,9 @@ def _check_known(keys: Iterable[Any], known: Iterable[str]) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint to the most similar known word, for errors."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)
+    """Return a hint to the known word that is meant, for errors: another library's name for it, or a similar one."""
+    known = list(known)
+    if _ELSEWHERE.get(word) in known:
+        return f" (here {_ELSEWHERE[word]!r})"
+    matches = difflib.get_close_matches(word, [key for key in known if key not in di_engine.REFUSED], n=1)
     return f" (the nearest is {matches[0]!r})" if matches else ""

@@ -10,7 +10,7 @@ from ..buffers.queue import ReplayQueue
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.storage import DEVICE, HOST
 from ..checkpoint.description import describe
-from ..config.configuration import SHARDS, create_buffer, flat, nearest
+from ..config.configuration import SHARDS, check_part, create_buffer, flat, nearest
 from ..config.di_engine import LIMITER, limiter_arguments
 from ..ops import native
 from ..store.checks import check_seed, check_size
@@ -33,11 +33,14 @@ def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
 
     Raises:
         TypeError: If `config` or ``shards`` is of another type.
-        ValueError: If a key of ``shards`` is unknown, or the number of shards is missing.
+        ValueError: If a key of ``shards`` is unknown, or the number of shards or the sample size is missing.
     """
     if not isinstance(config, Mapping):
         raise TypeError(f"For '{_NAME}', 'config' must be a mapping, but got {type(config).__name__}.")
     config = flat(config)
+    check_part(_NAME, config)
+    if "sample_size" not in config:
+        raise ValueError(f"For '{_NAME}', the configuration lacks 'sample_size', the rows of one sample of all shards.")
     shards = config.pop(SHARDS, {})
     settings = dict(shards) if isinstance(shards, Mapping) else {"number": shards}
     unknown = [f"{key!r}{nearest(str(key), _KEYS)}" for key in settings if key not in _KEYS]
@@ -77,7 +80,7 @@ def _limited(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with the limiter that DI-engine's key requests, for the whole sample's size."""
     if config.get(LIMITER) is None or config.get("limiter") is not None:
         return dict(config)
-    size = check_size(_NAME, "sample_size", config.get("sample_size", 1))
+    size = check_size(_NAME, "sample_size", config["sample_size"])
     limits = limiter_arguments(config[LIMITER], size, config.get("num_envs", 1))
     return {**config, LIMITER: None, "limiter": limits}
 

@@ -147,7 +147,7 @@ class ShardedReplay:
         configs = shard_configs(config, self.num_shards)
         smallest = template(configs[-1])
         self._sizes = sample_sizes(configs, smallest)
-        self.sample_size = self._sizes.checked(config.get("sample_size", 1))
+        self.sample_size = self._sizes.checked(config["sample_size"])
         if smallest.limiter is not None:
             smallest.limiter.check_sizes(batch, self.sample_size)
         self._ray = connect()

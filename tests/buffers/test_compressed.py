@@ -467,7 +467,7 @@ def test_mixtures_shards_and_datasets_are_refused(tmp_path: Path):
         ValueError, match=r"For 'MixedReplay', no source may have compressed columns, .*, but got \[1\] with them"
     ):
         MixedReplay([(make(compress=()), 0.5), (make(), 0.5)], 4)
-    config = {"type": "uniform", "capacity": 8, "data_shape": [(2,)], "data_type": ["int32"], "compress": [0]}
+    config = {"sample_size": 1, "capacity": 8, "data_shape": [(2,)], "data_type": ["int32"], "compress": [0]}
     with pytest.raises(
         ValueError, match=r"For 'ShardedReplay', 'compress' must be empty: shards store rows as they are"
     ):

@@ -51,8 +51,8 @@ def test_a_buffer():
 
 
 def test_defaults():
-    buffer = create_buffer({key: CONFIG[key] for key in ("capacity", "data_shape", "data_type")})
-    assert (type(buffer), buffer.sample_size, buffer.num_envs) == (ReplayBuffer, 1, 1)
+    buffer = create_buffer({key: CONFIG[key] for key in ("sample_size", "capacity", "data_shape", "data_type")})
+    assert (type(buffer), buffer.num_envs) == (ReplayBuffer, 1)
     assert (buffer.replace, buffer.ordered, buffer.names) == (True, False, None)
 
 
@@ -202,11 +202,16 @@ UNKNOWN = {
     "param": "'param' (the nearest is 'params')",
     "sed": "'sed' (the nearest is 'seed')",
     "max_uses": "'max_uses' (the nearest is 'max_use')",
+    "size": "'size' (here 'capacity')",
+    "buffer_size": "'buffer_size' (here 'capacity')",
+    "batch_size": "'batch_size' (here 'sample_size')",
+    "n_step": "'n_step' (here 'views')",
+    "gamma": "'gamma'.",
 }
 
 
 @pytest.mark.parametrize("key", UNKNOWN)
-def test_an_unknown_key_names_the_nearest(key: str):
+def test_an_unknown_key_names_the_one_that_is_meant(key: str):
     message = re.escape(f"For 'create_buffer', the configuration has unknown keys: {UNKNOWN[key]}")
     with pytest.raises(ValueError, match=f"^{message}"):
         create_buffer(changed(**{key: 1}))
@@ -223,7 +228,34 @@ def test_all_unknown_keys_come_in_one_message():
 
 ERRORS = {
     "missing": (ValueError, changed(data_type=None), "the configuration lacks ['data_type']; it has ['capacity', "),
-    "all missing": (ValueError, {}, "the configuration lacks ['capacity', 'data_shape', 'data_type']; it has []."),
+    "all missing": (
+        ValueError,
+        {},
+        "the configuration lacks ['sample_size', 'capacity', 'data_shape', 'data_type']; it has [].",
+    ),
+    "no sample size": (ValueError, changed(sample_size=None), "the configuration lacks ['sample_size']; it has ["),
+    "no sample size in one": (
+        ValueError,
+        {"multi_buffer": True, "a": CONFIG, "b": changed(sample_size=None)},
+        "the configuration lacks ['sample_size']; it has [",
+    ),
+    "no sample size for rates": (
+        ValueError,
+        changed(type=FreeBuffer, extra=0, sample_size=None, thruput_controller={"sample_min_limit_ratio": 2}),
+        "the configuration lacks ['sample_size']; it has [",
+    ),
+    "whole": (
+        ValueError,
+        {"actor": {"number": 1}, "replay_buffer": CONFIG},
+        "'config' must be the part that describes the buffer, but got that of a whole training: give "
+        "config['replay_buffer'].",
+    ),
+    "whole of DI-engine": (
+        ValueError,
+        {"env": {}, "policy": {"cuda": False, "other": {"replay_buffer": CONFIG}}},
+        "'config' must be the part that describes the buffer, but got that of a whole training: give "
+        "config['policy']['other']['replay_buffer'].",
+    ),
     "sequence": (ValueError, changed(type="sequence"), "the configuration lacks ['sequence_length']; it has ["),
     "episode": (ValueError, changed(type="episode"), "the configuration lacks ['max_episode_length']; it has ["),
     "twice": (
@@ -249,6 +281,12 @@ def test_errors(case: str):
     error, config, message = ERRORS[case]
     with pytest.raises(error, match=f"^{re.escape(f'For {chr(39)}create_buffer{chr(39)}, {message}')}"):
         create_buffer(config)
+
+
+def test_a_part_of_several_may_have_the_name_of_the_part():
+    assert list(create_buffer({"multi_buffer": True, "replay_buffer": CONFIG})) == ["replay_buffer"]
+    with pytest.raises(ValueError, match=r"For 'get_buffer_cls', .* whole training: give config\['replay_buffer'\]"):
+        get_buffer_cls({"replay_buffer": CONFIG})
 
 
 def test_a_type_that_is_not_known():

@@ -24,7 +24,7 @@ from mindspore_replay import (
 from mindspore_replay.config import di_engine
 
 PAGE = ROOT / "docs" / "coming_from" / "di_engine.md"
-COLUMNS = {"data_shape": [()], "data_type": ["int32"], "seed": 0}
+COLUMNS = {"data_shape": [()], "data_type": ["int32"], "sample_size": 1, "seed": 0}
 ONE = COLUMNS | {"replay_buffer_size": 8}
 PPG = {
     "multi_buffer": True,
@@ -71,7 +71,7 @@ def test_common_keys():
     config = COLUMNS | {
         "multi_buffer": True,
         "capacity": 50,
-        "params": {"sample_size": 4},
+        "sample_size": 4,
         "type": "priority",
         "a": {},
         "b": {"replay_buffer_size": 7, "number": 2, "type": "naive"},
@@ -109,7 +109,7 @@ def test_errors_of_several_buffers():
     assert refused(PPG | {"multi_type_replaybuffer": True}) == (
         "['multi_type_replaybuffer', 'multi_buffer'] mean the same: give one of them."
     )
-    assert "lacks ['data_shape', 'data_type']" in refused(PPG)
+    assert "lacks ['sample_size', 'data_shape', 'data_type']" in refused(PPG)
 
 
 def test_types_of_create_config():
@@ -457,7 +457,7 @@ def test_the_page_leads_somewhere():
 
 
 def test_a_limit_that_is_none_is_no_key_that_a_reservoir_must_know():
-    columns = {"capacity": 9, "data_shape": [()], "data_type": ["int32"], "type": "reservoir"}
+    columns = COLUMNS | {"capacity": 9, "type": "reservoir"}
     assert create_buffer({**columns, "max_staleness": float("inf"), "max_use": float("inf")}).max_use is None
     with pytest.raises(ValueError, match="unknown keys: 'max_staleness'"):
         create_buffer({**columns, "max_staleness": 7})

@@ -155,7 +155,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
 
 def test_the_bits_of_bfloat16():
     own = {"capacity": 8, "data_shape": [[2], []], "data_type": ["bfloat16", "uint16"], "names": ["half", "number"]}
-    own |= {"weighted": True, "seed": 0, "backend": "native"}
+    own |= {"sample_size": 1, "weighted": True, "seed": 0, "backend": "native"}
     shard, buffer = Shard(setups(template(own), [own])[0], None, False), create_buffer(own)
     shard.grant(np.inf)
     given = [Tensor([[1.5, -2.0], [3.0, 0.25]], bfloat16).asnumpy(), np.array([1, 2], np.uint16)]

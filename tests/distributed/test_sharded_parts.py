@@ -87,6 +87,14 @@ def test_handles_come_back_as_they_were():
         joined(2, 0, np.array([1 << 40]))
 
 
+def test_a_configuration_without_a_sample_size():
+    config = {key: value for key, value in CONFIG.items() if key != "sample_size"}
+    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the configuration lacks 'sample_size'"):
+        split({**config, "shards": 2}, {})
+    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', .* whole training: give config\['replay_buffer'\]"):
+        split({"replay_buffer": CONFIG}, {"number": 2})
+
+
 def test_configurations_of_shards():
     config, settings = split(
         {**CONFIG, "seed": 7, "shards": {"number": 3, "timeout": 2.0}}, {"timeout": 1.0, "name": None}

@@ -13,8 +13,8 @@ for name in ("lz4", "ray", "yaml", "tensorboardX", "rich"):
 import mindspore_replay.training.vector
 assert "gymnasium" not in sys.modules
 from mindspore_replay import TensorBoardSink, TerminalSink, create_buffer, load_config
-shards = {"capacity": 10, "data_shape": [[]], "data_type": ["int32"], "shards": 2}
-compressed = {"capacity": 10, "data_shape": [[2]], "data_type": ["int32"], "compress": [0]}
+shards = {"capacity": 10, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"], "shards": 2}
+compressed = {"capacity": 10, "sample_size": 1, "data_shape": [[2]], "data_type": ["int32"], "compress": [0]}
 create_buffer({**compressed, "compress": []})
 calls = (load_config, "x.yaml"), (TensorBoardSink, "runs"), (TerminalSink, "runs"), (create_buffer, shards)
 calls = *calls, (create_buffer, compressed)

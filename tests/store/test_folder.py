@@ -405,7 +405,8 @@ def test_a_failed_open_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_in_configurations(tmp_path: Path):
-    config = {"capacity": 8, "data_shape": [()], "data_type": ["float32"], "storage": str(tmp_path / "one")}
+    columns = {"data_shape": [()], "data_type": ["float32"]}
+    config = {"capacity": 8, "sample_size": 1, **columns, "storage": str(tmp_path / "one")}
     create_buffer({**config, "limiter": {"samples_per_insert": 1, "min_size": 2, "error_buffer": 4}}).insert([1.0])
     assert len(attach(tmp_path / "one")) == 1
     create_buffer({**config, "number": 2, "storage": str(tmp_path / "two")})[1].insert([1.0])

@@ -306,7 +306,7 @@ def test_the_counters_are_in_checkpoints(tmp_path: Path):
 
 def test_from_a_configuration():
     config = {
-        "capacity": 8, "data_shape": [()], "data_type": ["float32"],
+        "capacity": 8, "sample_size": 1, "data_shape": [()], "data_type": ["float32"],
         "limiter": {"samples_per_insert": [1, 2], "min_size": 3, "error_buffer": 4, "timeout": 5},
     }  # fmt: skip
     limiter = create_buffer(config).limiter
