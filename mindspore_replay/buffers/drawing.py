@@ -156,7 +156,7 @@ class Drawing(Arguments):
         with self.limiter.sampling(self.sample_size), self._lock:
             yield
 
-    def turn_to_sample(self, stop: threading.Event) -> contextlib.AbstractContextManager[None]:
+    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
         """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
         return self.limiter.sampling_unless(stop, self.sample_size) if self._waits else contextlib.nullcontext()
 

@@ -2,7 +2,8 @@
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -296,7 +297,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             [0 0 1 1] [  5   6 105 106]
         """
         names = self._names(with_indices) if as_dict else ()
-        with self._turns(), hold_locks(self.sources):
+        with self.turn_to_sample(None), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
                 if twin.eligible() < twin.options.fewest:
@@ -308,14 +309,14 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         batch = batch if with_indices else batch[:1] + batch[3:]
         return dict(zip(names, batch)) if as_dict else batch
 
-    def _turns(self) -> contextlib.ExitStack:
-        """Wait for the limiters of the sources."""
-        stack = contextlib.ExitStack()
-        with stack:
+    @contextlib.contextmanager
+    def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
+        """Wait until the limiters of the sources allow a sample, as a buffer's method does."""
+        with contextlib.ExitStack() as stack:
             for source, twin in zip(self.sources, self._twins):
                 if source._waits:
-                    stack.enter_context(source.limiter.sampling(twin.sample_size))
-            return stack.pop_all()
+                    stack.enter_context(source.limiter.sampling_unless(stop, twin.sample_size))
+            yield
 
     def _names(self, with_indices: bool) -> tuple[str, ...]:
         if any(buffer.names is None for buffer in self.sources):

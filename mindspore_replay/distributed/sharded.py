@@ -306,27 +306,29 @@ class ShardedReplay:
         if as_dict and self.names is None:
             raise TypeError(f"For '{_NAME}', 'as_dict' needs a configuration with 'names'.")
         exchange = self._exchange
-        with self._drawing:
-            self._turn_to_sample(None)
-            limiter = exchange.limiter
-            with contextlib.nullcontext() if limiter is None else limiter.sampling(self.sample_size, timeout=0.0):
-                batch = self._batches.draw(given)
+        with self.turn_to_sample(None):
+            batch = self._batches.draw(given)
             exchange.samples += 1
             exchange.sampled += self.sample_size
             if exchange.beta is not None:
                 exchange.beta = min(exchange.beta + self._batches.plan.beta_step, 1.0)
-            exchange.regulate()
         names = (*contents.bookkeeping, *contents.fields)
         if contents.has_handles and not (contents.always_handles or with_indices):
             batch, names = batch[1:], names[1:]
         return dict(zip(names, batch)) if as_dict else tuple(batch)
 
     @contextlib.contextmanager
-    def turn_to_sample(self, stop: threading.Event) -> Iterator[None]:
+    def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
         """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
-        if self.limiter is not None:
-            self._turn_to_sample(stop)
-        yield
+        begun = False
+        while not begun:
+            self._await_turn(stop)  # without the lock: whoever holds it draws, and is soon done
+            with self._drawing:
+                limiter, rows = self.limiter, self.sample_size
+                if begun := limiter is None or limiter.lets_sample(rows):
+                    with contextlib.nullcontext() if limiter is None else limiter.sampling(rows, timeout=0.0):
+                        yield
+                    self._exchange.regulate()
 
     def _beta_of(self, beta: Any) -> float:
         if beta is None:
@@ -335,7 +337,7 @@ class ShardedReplay:
             raise TypeError(f"For '{_NAME}', 'beta' needs a buffer with priorities, but got {beta!r}.")
         return check_number(_NAME, "beta", one_number(_NAME, beta.asnumpy()) if isinstance(beta, Tensor) else beta)
 
-    def _turn_to_sample(self, stop: threading.Event | None) -> None:
+    def _await_turn(self, stop: threading.Event | None) -> None:
         """Send the rows of this process, and wait until the limiter allows a sample."""
         self._writers.land()
         limiter, rows = self.limiter, self.sample_size

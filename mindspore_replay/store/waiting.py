@@ -157,8 +157,8 @@ class Waiting:
         """
         return self._counting("sample", check_size(self._cls_name, "rows", rows), seconds_of(timeout, self._cls_name))
 
-    def sampling_unless(self, stop: threading.Event, rows: int) -> contextlib.AbstractContextManager[None]:
-        """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait."""
+    def sampling_unless(self, stop: threading.Event | None, rows: int) -> contextlib.AbstractContextManager[None]:
+        """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait; ``None`` never is."""
         return self._counting("sample", rows, None, stop)
 
     @contextlib.contextmanager

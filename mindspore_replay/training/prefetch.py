@@ -1,16 +1,20 @@
 """Samples drawn while the learner computes."""
 
+import atexit
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
 from ..store.checks import check_size
+
+#: Seconds after which a call that waits checks whether the interpreter is about to end.
+_LONGEST_WAIT = 0.5
 
 
 class PrefetchStatistics(NamedTuple):
@@ -30,6 +34,120 @@ class PrefetchStatistics(NamedTuple):
     waited: float
     hidden: float
     share: float
+
+
+class _Ending(threading.Event):
+    """Tells waits to end: when it is set, and when the main thread has ended, and so the interpreter is about to."""
+
+    def is_set(self) -> bool:
+        return super().is_set() or not threading.main_thread().is_alive()
+
+
+class _Drawn(NamedTuple):
+    """A batch, or the error in its place, and the seconds spent drawing it."""
+
+    batch: Any
+    seconds: float
+    error: BaseException | None = None
+
+
+class _Drawing:
+    """Draws batches, some of them ahead in a thread.
+
+    It knows nothing of the `Prefetch`, so that the thread does not keep that alive.
+
+    Args:
+        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from.
+        arguments (Mapping): Arguments of its `sample`.
+        depth (int): Batches to draw ahead.
+
+    Attributes:
+        ending (_Ending): Set when it is closed.
+    """
+
+    def __init__(self, buffer: Any, arguments: Mapping[str, Any], depth: int) -> None:
+        self.ending = _Ending()
+        self._buffer, self._arguments, self._depth = buffer, arguments, depth
+        self._changed = threading.Condition()
+        self._ready: deque[_Drawn] = deque()
+        #: Whether the thread draws: not after an error until the caller has seen it, so that batches stay in order.
+        self._going = False
+        self._thread: threading.Thread | None = None
+
+    def oldest(self) -> _Drawn:
+        """Take the oldest batch, waiting until it is drawn; draw one here if the thread draws none."""
+        with self._changed:
+            while self._going and not self._ready and not self.ending.is_set():
+                self._changed.wait(_LONGEST_WAIT)
+            drawn = self._ready.popleft() if self._ready else None
+            self._changed.notify_all()
+        self.check_open()
+        if drawn is None or isinstance(drawn.error, RuntimeError):  # too few rows, for example; perhaps enough by now
+            drawn = self._draw()
+        if drawn.error is not None:
+            self.check_open()
+            raise drawn.error
+        self._go_on()
+        return drawn
+
+    def check_open(self) -> None:
+        """Raise a RuntimeError if it was closed."""
+        if self.ending.is_set():
+            raise RuntimeError("For 'Prefetch', 'sample' needs one that is open, but got one that was closed.")
+
+    def _draw(self) -> _Drawn:
+        """Draw a batch in this thread when the buffer's limiters allow it; `close` ends the wait."""
+        start = time.perf_counter()
+        try:
+            with self._buffer.turn_to_sample(self.ending):
+                start = time.perf_counter()
+                return _Drawn(self._buffer.sample(**self._arguments), time.perf_counter() - start)
+        except BaseException as error:
+            return _Drawn(None, time.perf_counter() - start, error)
+
+    def _go_on(self) -> None:
+        """Let the thread draw; it begins with the first call."""
+        with self._changed:
+            if self._thread is None and self._depth and not self.ending.is_set():
+                self._thread = threading.Thread(target=self._run, name="Prefetch", daemon=True)
+                self._thread.start()
+                atexit.register(self.close)
+            self._going = self._thread is not None
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while self._draw_ahead():
+            pass
+
+    def _draw_ahead(self) -> bool:
+        """Draw a batch as soon as there is room for one; return False when it was closed."""
+        with self._changed:
+            self._changed.wait_for(self._has_work)
+        if self.ending.is_set():
+            return False
+        drawn = self._draw()
+        with self._changed:
+            self._ready.append(drawn)
+            self._going = drawn.error is None
+            self._changed.notify_all()
+        return True
+
+    def _has_work(self) -> bool:
+        return self.ending.is_set() or (self._going and len(self._ready) < self._depth)
+
+    def end(self) -> None:
+        """Tell the thread and all waits to end."""
+        self.ending.set()
+        with self._changed:
+            self._changed.notify_all()
+        atexit.unregister(self.close)
+
+    def close(self) -> None:
+        """End the thread, wait for it, and drop its batches."""
+        self.end()
+        if self._thread is not None:
+            self._thread.join()
+        self._ready.clear()
 
 
 class Prefetch:
@@ -86,19 +204,16 @@ class Prefetch:
     """
 
     def __init__(self, buffer: Any, depth: int = 2, **sample_arguments: Any) -> None:
-        if not (isinstance(buffer, MixedReplay) or hasattr(buffer, "turn_to_sample")):
+        if not hasattr(buffer, "turn_to_sample"):
             raise TypeError(
                 f"For 'Prefetch', 'buffer' must be a ReplayBuffer, MixedReplay or ShardedReplay, but got {buffer!r}."
             )
         self.buffer = buffer
         depth = check_size("Prefetch", "depth", depth)
         self.depth = 0 if _runs_graphs(buffer) else depth
-        self._arguments = sample_arguments
-        self._thread = ThreadPoolExecutor(1, "Prefetch")
-        self._drawn: deque[Future[tuple[Any, float]]] = deque()
-        self._lock = threading.Lock()
-        self._failed = self._closed = False
-        self._closing = threading.Event()
+        self._drawing = _Drawing(buffer, sample_arguments, self.depth)
+        weakref.finalize(self, self._drawing.end).atexit = False  # then it is closed
+        self._turn = threading.Lock()  # of the callers of `sample`; `close` takes no lock
         self._batches, self._sampling, self._waited, self._hidden = 0, 0.0, 0.0, 0.0
 
     def sample(self) -> Any:
@@ -120,66 +235,22 @@ class Prefetch:
             ...     print(*batches.sample())
             [11 12]
         """
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("For 'Prefetch', 'sample' needs one that is open, but got one that was closed.")
+        with self._turn:
+            self._drawing.check_open()
             start = time.perf_counter()
-            batch, sampling = self._next()
-            self._draw_ahead()
+            drawn = self._drawing.oldest()
             waited = time.perf_counter() - start
             self._batches += 1
-            self._sampling += sampling
+            self._sampling += drawn.seconds
             self._waited += waited
-            self._hidden += max(0.0, sampling - waited)
-            return batch
+            self._hidden += max(0.0, drawn.seconds - waited)
+            return drawn.batch
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         return self.sample()
-
-    def _next(self) -> tuple[Any, float]:
-        """Return the oldest batch, and the seconds spent drawing it."""
-        if self._drawn:
-            try:
-                return self._drawn.popleft().result()
-            except RuntimeError:  # too few rows, for example; there may be enough by now
-                self._begin_anew()
-            except BaseException:
-                self._begin_anew()
-                raise
-        return self._draw()
-
-    def _draw_ahead(self) -> None:
-        while len(self._drawn) < self.depth:
-            self._drawn.append(self._thread.submit(self._draw_in_thread))
-
-    def _draw(self) -> tuple[Any, float]:
-        start = time.perf_counter()
-        batch = self.buffer.sample(**self._arguments)
-        return batch, time.perf_counter() - start
-
-    def _draw_in_thread(self) -> tuple[Any, float]:
-        """Draw a batch; after an error, draw nothing until the caller has seen it, so that batches stay in order."""
-        if self._failed:
-            raise RuntimeError("For 'Prefetch', a batch before this one could not be drawn.")
-        try:
-            return self._draw_in_turn()
-        except BaseException:
-            self._failed = True
-            raise
-
-    def _draw_in_turn(self) -> tuple[Any, float]:
-        """Draw a batch when the buffer's limiter allows it; `close` ends the wait."""
-        with self.buffer.turn_to_sample(self._closing):
-            return self._draw()
-
-    def _begin_anew(self) -> None:
-        """Drop the batches after one that failed: they have failed too, or have not started."""
-        wait(self._drawn)
-        self._drawn.clear()
-        self._failed = False
 
     def statistics(self) -> PrefetchStatistics:
         """Return counts and times so far.
@@ -198,12 +269,13 @@ class Prefetch:
             ...     print(batches.statistics().batches)
             1
         """
-        with self._lock:
-            share = self._hidden / self._sampling if self._sampling else 0.0
-            return PrefetchStatistics(self._batches, self._sampling, self._waited, self._hidden, share)
+        share = self._hidden / self._sampling if self._sampling else 0.0
+        return PrefetchStatistics(self._batches, self._sampling, self._waited, self._hidden, share)
 
     def close(self) -> None:
-        """Wait for the thread and end it; undelivered batches are dropped. A second call does nothing.
+        """End the thread and all waits, also of a `sample` in another thread, which raises a RuntimeError then.
+
+        Undelivered batches are dropped. A second call does nothing. The end of the program closes it too.
 
         Examples:
             >>> from mindspore_replay import Prefetch, ReplayBuffer
@@ -212,11 +284,7 @@ class Prefetch:
             >>> _ = batches.sample()
             >>> batches.close()
         """
-        self._closing.set()
-        with self._lock:
-            self._closed = True
-            self._thread.shutdown(cancel_futures=True)
-            self._drawn.clear()
+        self._drawing.close()
 
     def __enter__(self) -> "Prefetch":
         return self

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -115,9 +116,23 @@ def test_samples_wait_for_insertions():
         replay.writer(1).insert(rows(range(40, 45))).flush()
         thread.join(timeout=PATIENCE)
         assert len(got) == 1
-        with Prefetch(replay, 2) as batches:
-            numbers_of(batches.sample())
-            time.sleep(0.1)  # its thread waits for insertions; closing ends it
+        ahead = [Prefetch(replay, 2) for _ in range(2)]
+        numbers_of(ahead[0].sample())
+        ended: list[Prefetch] = []
+
+        def learn(batches: Prefetch) -> None:
+            with pytest.raises(RuntimeError, match="one that was closed"):
+                deque(batches, maxlen=0)
+            ended.append(batches)
+
+        threads = [threading.Thread(target=learn, args=[batches]) for batches in ahead]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)  # all wait for insertions, the first in a thread of its own; closing ends each alone
+        for batches, thread in zip(reversed(ahead), reversed(threads)):
+            batches.close()
+            thread.join(timeout=PATIENCE)
+        assert ended == ahead[::-1]
 
 
 def test_a_limiter_that_has_no_room_for_batches():

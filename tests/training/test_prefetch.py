@@ -1,7 +1,10 @@
 """Prefetch: the same batches as without it, drawn in a thread."""
 
+import subprocess
+import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -22,10 +25,11 @@ from mindspore_replay import (
     PrioritizedReplayBuffer,
     RateLimiter,
     ReplayBuffer,
+    ReplayQueue,
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from mindspore_replay.training.prefetch import PrefetchStatistics
+from mindspore_replay.training.prefetch import PrefetchStatistics, _Drawn
 
 NAMES, TYPES = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
 SHAPES: list[tuple[int, ...]] = [(5,), (), ()]
@@ -126,8 +130,9 @@ def counting() -> Counting:
 
 def settled(batches: Prefetch) -> None:
     """Wait until the thread has drawn all that it may draw ahead."""
-    for future in list(batches._drawn):
-        future.exception(timeout=60)
+    drawing = batches._drawing
+    with drawing._changed:
+        assert drawing._changed.wait_for(lambda: not drawing._has_work(), timeout=60)
 
 
 def test_it_draws_depth_batches_ahead_and_no_more():
@@ -161,7 +166,7 @@ def test_samples_that_run_graphs_are_not_drawn_ahead(kind: str):
     with Prefetch(makers[kind](), 3) as batches:
         assert batches.depth == 0
         batches.sample()
-        assert not batches._drawn
+        assert batches._drawing._thread is None
         assert batches.statistics().hidden == 0
     with Prefetch(filled(ReplayBuffer), 3) as batches:
         assert batches.depth == 3
@@ -280,7 +285,7 @@ def test_statistics(monkeypatch: pytest.MonkeyPatch):
         first = batches.statistics()
         assert first.hidden == 0 == first.share  # the caller waited for all of it
         assert 0 < first.sampling <= first.waited
-        monkeypatch.setattr(batches, "_next", lambda: (None, 3600.0))
+        monkeypatch.setattr(batches._drawing, "oldest", lambda: _Drawn(None, 3600.0))
         batches.sample()
         second = batches.statistics()
     assert second.batches == 2
@@ -349,10 +354,137 @@ def test_no_row_is_torn_beside_a_learner_and_an_actor():
     buffer.check_valid()
 
 
-def limited(timeout: float | None) -> ReplayBuffer:
-    """Two samples are allowed."""
-    buffer = filled(ReplayBuffer, n=10)
-    buffer.limiter = RateLimiter(2, 10, 8, timeout=timeout)
+def waiting(limiter: Any) -> bool:
+    """Return True if a sample waits for a limiter."""
+    return bool(limiter._waiting["sample"])
+
+
+def queue(**options: Any) -> ReplayQueue:
+    return ReplayQueue(2, 10, [()], ["int32"], timeout=None, seed=0, **options)
+
+
+def limited_mixture() -> MixedReplay:
+    """No sample is allowed, of the second source."""
+    mixture = mixed()
+    mixture.sources[1].limiter = RateLimiter(2, 100, 8)
+    return mixture
+
+
+#: Buffers from which a sample waits without end.
+WAITING: dict[str, Any] = {
+    "limited": lambda folder: limited(None, samples=0),
+    "composite": lambda folder: limited(None, samples=0, backend="composite"),
+    "folder": lambda folder: limited(None, samples=0, storage=folder),
+    "queue": lambda folder: queue(),
+    "queue in a folder": lambda folder: queue(storage=folder),
+    "mixed": lambda folder: limited_mixture(),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(WAITING))
+def test_close_ends_the_waits_of_all_threads(kind: str, tmp_path: Path):
+    buffer = WAITING[kind](tmp_path / "buffer")
+    first, second = Prefetch(buffer), Prefetch(buffer)
+    ended: list[str] = []
+
+    def learn(batches: Prefetch) -> None:
+        with pytest.raises(RuntimeError, match=r"^For 'Prefetch', .* one that was closed\.$") as caught:
+            batches.sample()
+        ended.append(str(caught.value))
+
+    learners = [threading.Thread(target=learn, args=[batches]) for batches in (first, first, second)]
+    for learner in learners:
+        learner.start()
+    limiter = buffer.sources[1].limiter if kind == "mixed" else buffer.limiter
+    while len(limiter._waiting["sample"]) < 2:  # the third waits for its turn
+        pass
+    assert first.statistics().batches == 0  # nothing waits for the learner
+    closers = [threading.Thread(target=batches.close) for batches in (first, first, second)]
+    for closer in closers:
+        closer.start()
+    for thread in (*closers, *learners):
+        thread.join(60)
+    assert len(ended) == 3
+    assert not waiting(limiter)
+
+
+def test_close_while_the_thread_waits_and_a_learner_waits_for_it():
+    buffer = limited(None)
+    batches = Prefetch(buffer)
+    batches.sample()
+    batches.sample()
+
+    def learn() -> None:
+        with pytest.raises(RuntimeError, match="one that was closed"):
+            batches.sample()
+
+    learner = threading.Thread(target=learn)
+    learner.start()
+    while not waiting(buffer.limiter):
+        pass
+    batches.close()
+    learner.join(60)
+    assert not learner.is_alive()
+    assert buffer.limiter.sampled == 8
+    buffer.insert(rows(20, 2))
+    buffer.sample()  # nobody else waits for the rows
+
+
+def test_one_that_is_dropped_ends_its_thread():
+    buffer = queue().insert([[1, 2, 3]])
+    batches = Prefetch(buffer)
+    batches.sample()
+    while not waiting(buffer.limiter):
+        pass
+    thread = batches._drawing._thread
+    del batches
+    assert thread is not None
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+_ENDS_WITHOUT_CLOSE = """
+import threading
+import numpy as np
+from mindspore_replay import Prefetch, RateLimiter, ReplayBuffer, ReplayQueue
+
+queue = ReplayQueue(2, 10, [()], ["int32"], timeout=None).insert([[1, 2, 3]])
+buffer = ReplayBuffer(3, 50, [()], ["int32"])
+buffer.limiter = RateLimiter(samples_per_insert=1, min_size=3, error_buffer=6)
+buffer.insert([np.arange(6, dtype=np.int32)])
+limited, queued = Prefetch(buffer, depth=4), Prefetch(queue)
+ready = Prefetch(ReplayBuffer(1, 2, [()], ["int32"]).insert([1]))
+print(limited.sample()[0].shape, queued.sample()[0].shape, ready.sample()[0].shape, flush=True)
+
+
+def learn(batches):
+    try:
+        while True:
+            batches.sample()
+    except RuntimeError as error:
+        print(error, flush=True)
+
+
+waiting = Prefetch(ReplayQueue(2, 10, [()], ["int32"], timeout=None))  # no batch is drawn yet
+for batches in (limited, queued, waiting):
+    threading.Thread(target=learn, args=[batches]).start()
+raise SystemExit("the main thread dies")
+"""
+
+
+def test_a_program_that_ends_without_close():
+    ended = subprocess.run(
+        [sys.executable, "-c", _ENDS_WITHOUT_CLOSE], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (1, "the main thread dies\n")
+    closed = "For 'Prefetch', 'sample' needs one that is open, but got one that was closed."
+    assert ended.stdout.splitlines() == ["(3,) (2,) (1,)", *[closed] * 3]
+
+
+def limited(timeout: float | None, samples: int = 2, **options: Any) -> ReplayBuffer:
+    """Two samples are allowed, or none."""
+    buffer = filled(ReplayBuffer, n=10, **options)
+    buffer.limiter = RateLimiter(2, 10 if samples else 100, 8, timeout=timeout)
     buffer.limiter.disable()
     buffer.insert(rows(10, 10))
     buffer.limiter.enable()
@@ -364,9 +496,9 @@ def test_a_limiter_counts_what_is_drawn_and_close_ends_waiting_for_it():
     with Prefetch(buffer, depth=3) as batches:
         batches.sample()
         batches.sample()
-        while buffer.limiter.sampled < 8:
+        while not waiting(buffer.limiter):  # for insertions, with the third batch
             pass
-        assert not batches._drawn[0].done()  # the third batch waits for insertions
+        assert buffer.limiter.sampled == 8
         buffer.insert(rows(20, 2))
         batches.sample()
         assert buffer.limiter.sampled == 12
