@@ -108,6 +108,7 @@ class Case:
         on_disk (bool): True if an operation ends when everything written is on the disk.
         unit (str): ``"s"``, the time of one operation; ``"steps/s"``, its reciprocal; or ``"bytes"`` of a row, which
             are measured once.
+        stepped (bool): True if single rows hold what gymnasium's ``env.step`` and ``action_space.sample`` gave.
     """
 
     name: str
@@ -119,11 +120,16 @@ class Case:
     compiled: bool = False
     on_disk: bool = False
     unit: str = "s"
+    stepped: bool = False
 
     @property
     def row_bytes(self) -> int:
         """Return the bytes of one row's columns."""
         return row_bytes(self.schema)
+
+    def single_rows(self) -> list[dict[str, Any]]:
+        """Return rows one by one."""
+        return (stepped_rows if self.stepped else single_rows)(self.schema)
 
 
 def _both(name: str, title: str, work: str, *args: Any) -> list[Case]:
@@ -148,6 +154,8 @@ GIGABYTE_ROWS = 10**9 // row_bytes(WIDE)
 
 CASES: tuple[Case, ...] = (
     *_both("insert_1", "insert one CartPole transition", "insert", CARTPOLE, 100_000, 1),
+    Case("insert_1_gymnasium", "insert one CartPole transition as gymnasium gives it", "insert", CARTPOLE, batch=1,
+         stepped=True),
     *_both("insert_64", "insert 64 CartPole transitions", "insert", CARTPOLE, 100_000, 64),
     *_both("sample_64", "sample 64 CartPole transitions", "sample", CARTPOLE, 100_000, 64),
     Case("sample_64_arrays", "sample 64 CartPole transitions as NumPy arrays", "sample_arrays", CARTPOLE, 100_000, 64),
@@ -207,6 +215,11 @@ def single_rows(schema: Schema, rows: int = 1000, seed: int = 0) -> list[dict[st
     return [
         {k: column[i] if column[i].shape else column[i].item() for k, column in columns.items()} for i in range(rows)
     ]
+
+
+def stepped_rows(schema: Schema, rows: int = 1000, seed: int = 0) -> list[dict[str, Any]]:
+    """Return single rows in the types that gymnasium gives for CartPole: a sampled action is an ``np.int64``."""
+    return [{**row, "action": np.int64(row["action"])} for row in single_rows(schema, rows, seed)]
 
 
 def priorities_of(rows: int, seed: int = 0) -> np.ndarray:

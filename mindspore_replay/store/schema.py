@@ -349,7 +349,7 @@ class Schema:
         """Cast numbers without a dtype to that of the column."""
         dtype = self.numpy_types[i]
         given = self._even(i, value)
-        if self.dtypes[i] == "bfloat16" and dtype == np.uint16 and given.dtype.kind in "iuf":
+        if self.dtypes[i] == "bfloat16" and dtype == np.uint16 and given.dtype.kind in "biuf":
             return _bits_of_bfloat16(given)
         if not np.can_cast(given.dtype, dtype, "same_kind") and not (given.dtype.kind in "iu" and dtype.kind in "iuf"):
             kind = type(value).__name__
@@ -379,7 +379,8 @@ class Schema:
 
 def _bits_of_bfloat16(numbers: np.ndarray) -> np.ndarray:
     """Round numbers to bfloat16, to the nearest or the even one, and return their bits, uint16."""
-    bits = numbers.astype(np.float32).view(np.uint32)
+    with np.errstate(over="ignore"):
+        bits = numbers.astype(np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(numbers), np.uint32(0x7FC0), rounded).astype(np.uint16)
 

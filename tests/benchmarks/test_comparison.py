@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from places import ROOT
@@ -50,6 +51,19 @@ def test_rows_of_a_case():
     assert type(single[0]["action"]) is int
     assert type(single[1]["terminated"]) is bool
     assert sum(len(chunk["reward"]) for chunk in chunks_of(CARTPOLE, 250_001)) == 250_001
+
+
+def test_rows_as_gymnasium_gives_them():
+    environment = gymnasium.make("CartPole-v1")
+    observation, _ = environment.reset(seed=0)
+    action = environment.action_space.sample()
+    following, reward, terminated, *_ = environment.step(action)
+    real = [observation, action, reward, following, terminated]
+    row = case_named("insert_1_gymnasium").single_rows()[0]
+    assert [(type(value), np.asarray(value).dtype) for value in row.values()] == [
+        (type(value), np.asarray(value).dtype) for value in real
+    ]
+    assert type(case_named("insert_1").single_rows()[0]["action"]) is int
 
 
 def frame_ring(steps: int, capacity: int, ends: set[int]) -> Ring:

@@ -67,7 +67,7 @@ class Cpprb(Peer):
         """One row or a batch."""
         buffer = _filled(cpprb.ReplayBuffer(case.capacity, _env(case.schema)), case)
         if case.batch == 1:
-            return Work(in_turn(lambda row: buffer.add(**row), single_rows(case.schema)))
+            return Work(in_turn(lambda row: buffer.add(**row), case.single_rows()))
         rows = batch_of(case.schema, case.batch)
         return Work(lambda: buffer.add(**rows))
 

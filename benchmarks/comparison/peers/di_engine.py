@@ -110,7 +110,7 @@ class DIEngine(TorchPeer):
             raise NotOfferedError("a row is a Python object, and so many at once take minutes")
         buffer = self._filled(case)
         if case.batch == 1:
-            return Work(in_turn(lambda row: self.push(buffer, [item_of(row)]), single_rows(case.schema)))
+            return Work(in_turn(lambda row: self.push(buffer, [item_of(row)]), case.single_rows()))
         rows = batch_of(case.schema, case.batch)
         return Work(lambda: self.push(buffer, items_of(rows)))
 

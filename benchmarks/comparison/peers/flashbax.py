@@ -174,7 +174,7 @@ class Flashbax(Peer):
         """One row or a batch."""
         buffer, state = self._items(case, add_batches=case.batch > 1)
         if case.batch == 1:
-            rows = single_rows(case.schema)
+            rows = case.single_rows()
         else:
             rows = [batch_of(case.schema, case.batch, seed) for seed in range(10 if case.compiled else 1)]
         each = EACH if case.batch == 1 else EACH // 10

@@ -137,7 +137,7 @@ class MindsporeReplay(Peer):
             row = tuple(Tensor(column[0] if case.batch == 1 else column) for column in rows.values())
             return looped(Insert(buffer, row))
         if case.batch == 1:
-            return Work(in_turn(buffer.insert, lists(single_rows(case.schema))))
+            return Work(in_turn(buffer.insert, lists(case.single_rows())))
         return Work(in_turn(buffer.insert, [list(rows.values())]))
 
     def sample(self, case: Case) -> Work:

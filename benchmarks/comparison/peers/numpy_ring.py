@@ -123,7 +123,7 @@ class NumPyRing(Peer):
         """One row or a batch."""
         ring = self._filled(case)
         if case.batch == 1:
-            return Work(in_turn(ring.insert, single_rows(case.schema)))
+            return Work(in_turn(ring.insert, case.single_rows()))
         rows = batch_of(case.schema, case.batch)
         return Work(lambda: ring.insert_batch(rows))
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from reverb import structured_writer
 
 from ..answering import NotOfferedError, Peer, Work, answer
-from ..cases import EPISODE, SEQUENCE, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
+from ..cases import EPISODE, SEQUENCE, STACK, Case, Schema, batch_of, chunks_of, in_turn
 
 ITEM_BYTES = 6_000  # measured for an item of a CartPole transition
 MOST_BYTES = 4 * 10**9
@@ -136,7 +136,7 @@ class Reverb(Peer):
         """One row, or the rows of a batch one by one."""
         store = _rows(case)
         if case.batch == 1:
-            return Work(in_turn(store.append, single_rows(case.schema)), store.writer.flush)
+            return Work(in_turn(store.append, case.single_rows()), store.writer.flush)
         rows = batch_of(case.schema, case.batch)
         return Work(lambda: store.append_batch(rows), store.writer.flush, note="row by row")
 

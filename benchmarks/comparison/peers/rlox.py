@@ -81,7 +81,7 @@ class Rlox(Peer):
                     row["observation"], action, row["reward"], row["terminated"], False, row["next_observation"]
                 )
 
-            return Work(in_turn(push, single_rows(case.schema)), note=FLOAT32)
+            return Work(in_turn(push, case.single_rows()), note=FLOAT32)
         rows = batch_of(case.schema, case.batch)
         return Work(lambda: buffer.push_batch(*_batch(rows)), note=FLOAT32)
 

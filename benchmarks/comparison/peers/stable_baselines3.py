@@ -81,7 +81,7 @@ class StableBaselines3(TorchPeer):
         """One row, or one step of as many environments as the batch has rows."""
         buffer = filled(case.schema, case.capacity, case.batch)
         if case.batch == 1:
-            return Work(in_turn(lambda row: self._add(buffer, row), single_rows(case.schema)))
+            return Work(in_turn(lambda row: self._add(buffer, row), case.single_rows()))
         rows = batch_of(case.schema, case.batch)
         rows["reward"] = rows["reward"].reshape(case.batch)
         if "terminated" not in rows:

@@ -68,7 +68,7 @@ class Tianshou(Peer):
         """`add` of one row, `update` with a buffer of many."""
         buffer = self._filled(case)
         if case.batch == 1:
-            return Work(in_turn(lambda row: buffer.add(one_row(row)), single_rows(case.schema)))
+            return Work(in_turn(lambda row: buffer.add(one_row(row)), case.single_rows()))
         rows = batch_of(case.schema, case.batch)
         return Work(
             lambda: buffer.update(buffer_of(rows)), note="many rows go in from another buffer, which is made of them"

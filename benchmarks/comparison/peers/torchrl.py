@@ -171,7 +171,7 @@ class TorchRL(TorchPeer):
     @staticmethod
     def _insertion(buffer: ReplayBuffer, case: Case) -> Work:
         dtypes = dtypes_of(case.schema)
-        return Work(in_turn(lambda row: buffer.add(one_row(row, dtypes)), single_rows(case.schema)))
+        return Work(in_turn(lambda row: buffer.add(one_row(row, dtypes)), case.single_rows()))
 
     def sample(self, case: Case) -> Work:
         """A batch."""

@@ -4,6 +4,7 @@
 
 #include "call.h"
 #include "guard.h"
+#include "numbers.h"
 
 namespace replay::python {
 
@@ -21,42 +22,12 @@ struct Insert {
   std::vector<uint8_t> *ends;
 };
 
-template <typename T>
-bool Store(T value, const Place &place) {
-  std::memcpy(place.memory, &value, sizeof(T));
-  return true;
-}
-
-inline bool StoreFloat(double value, const Place &place) {
-  if (place.item_bytes == 4) return Store(static_cast<float>(value), place);
-  return place.item_bytes == 8 && Store(value, place);
-}
-
-inline bool StoreSmall(int64_t value, const Place &place) {
-  if (place.kind == 'f') return StoreFloat(static_cast<double>(value), place);
-  switch (place.item_bytes) {
-    case 1: return Store(static_cast<int8_t>(value), place);
-    case 2: return Store(static_cast<int16_t>(value), place);
-    case 4: return Store(static_cast<int32_t>(value), place);
-    default: return Store(value, place);
-  }
-}
-
-// Stages a field. Returns false unless it fits exactly: an array, or Python's own number of the column's kind, with
-// ints in the range of every column dtype.
+// Stages a field. Returns false unless it is an array of exactly the column's dtype and shape, or a number that fits.
 inline bool StageField(PyObject *value, const Place &place) {
-  if (PyArray_CheckExact(value)) {
-    if (!place.Fits(value, 0)) return false;
-    std::memcpy(place.memory, PyArray_DATA(Array(value)), PyArray_NBYTES(Array(value)));
-    return true;
-  }
-  if (!place.shape.empty()) return false;
-  if (PyFloat_CheckExact(value)) return place.kind == 'f' && StoreFloat(PyFloat_AS_DOUBLE(value), place);
-  if (PyBool_Check(value)) return place.kind == 'b' && Store(static_cast<uint8_t>(value == Py_True), place);
-  if (!PyLong_CheckExact(value) || !(place.kind == 'i' || place.kind == 'u' || place.kind == 'f')) return false;
-  int overflow;
-  const long number = PyLong_AsLongAndOverflow(value, &overflow);
-  return overflow == 0 && number >= 0 && number < 128 && StoreSmall(number, place);
+  if (!PyArray_CheckExact(value)) return place.shape.empty() && WriteNumber(value, place);
+  if (!place.Fits(value, 0)) return false;
+  std::memcpy(place.memory, PyArray_DATA(Array(value)), PyArray_NBYTES(Array(value)));
+  return true;
 }
 
 // Finds the fields of a list, a tuple or a dict with exactly the columns' names.
@@ -105,8 +76,8 @@ Py_ssize_t LocateBatch(const Insert *self) {
 // Adds the bits of a flag, one bool for the rows of one step or an array of them; false unless it is that exactly.
 bool AddFlag(const Insert *self, PyObject *flag, uint8_t bits, Py_ssize_t rows) {
   if (flag == Py_False) return true;
-  if (flag == Py_True && rows == self->num_envs) {
-    for (uint8_t &end : *self->ends) end |= bits;
+  if (IsBool(flag) && rows == self->num_envs) {
+    for (uint8_t &end : *self->ends) end |= IsTrue(flag) ? bits : 0;
     return true;
   }
   if (!IsVector(flag, NPY_BOOL, rows)) return false;
@@ -155,8 +126,7 @@ bool RunWithPriority(const Insert *self, const Call *call, PyObject *priority, P
   if (self->priority_at < 0) return false;
   Rebound argument(call, self->priority_at);
   float one;
-  if (PyFloat_CheckExact(priority)) {
-    one = static_cast<float>(PyFloat_AS_DOUBLE(priority));
+  if (!IsBool(priority) && WriteNumber(priority, {reinterpret_cast<char *>(&one), 'f', sizeof(one), {}})) {
     argument.To(&one, 1);
   } else if (IsVector(priority, NPY_FLOAT32, rows)) {
     argument.To(PyArray_DATA(Array(priority)), rows);

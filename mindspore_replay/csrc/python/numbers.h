@@ -1,0 +1,130 @@
+// Numbers of Python and NumPy as fields of a row, cast to the column's dtype by value, as `Schema.to_array` does.
+#ifndef MINDSPORE_REPLAY_PYTHON_NUMBERS_H_
+#define MINDSPORE_REPLAY_PYTHON_NUMBERS_H_
+
+#include "arrays.h"
+
+#include <numpy/arrayscalars.h>
+
+#include <cmath>
+#include <type_traits>
+
+namespace replay::python {
+
+// Bits of the nearest float16, of two equally near ones the even one.
+inline uint16_t Float16Bits(double value) {
+  constexpr uint64_t kInfinity = 0x7ff0000000000000, kLeastNormal = 0x3f10000000000000, kTooLarge = 0x40effe0000000000;
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  const auto sign = static_cast<uint16_t>(bits >> 48 & 0x8000);
+  bits &= 0x7fffffffffffffff;
+  if (bits > kInfinity) {  // a NaN, which keeps what fits of its payload
+    const auto payload = static_cast<uint16_t>(bits >> 42 & 0x3ff);
+    return static_cast<uint16_t>(sign | 0x7c00 | (payload == 0 ? 1 : payload));
+  }
+  if (bits >= kTooLarge) return sign | 0x7c00;
+  if (bits < kLeastNormal) return sign | static_cast<uint16_t>(std::nearbyint(std::abs(value) * 0x1p24));
+  bits += 0x1ffffffffff + (bits >> 42 & 1);
+  return static_cast<uint16_t>(sign | ((bits >> 42) - (uint64_t{1023 - 15} << 10)));
+}
+
+inline double Float16Value(uint16_t half) {
+  const uint64_t exponent = half >> 10 & 31, mantissa = half & 0x3ff, sign = uint64_t{half} >> 15 << 63;
+  if (exponent == 0) return std::copysign(static_cast<double>(mantissa) * 0x1p-24, sign != 0 ? -1.0 : 1.0);
+  const uint64_t bits = sign | (exponent == 31 ? 0x7ff : exponent + 1023 - 15) << 52 | mantissa << 42;
+  double value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// Bits of the nearest bfloat16, of two equally near ones the even one.
+inline uint16_t Bfloat16Bits(float value) {
+  if (std::isnan(value)) return 0x7fc0;
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+template <typename T>
+bool Write(T value, const Place &place) {
+  std::memcpy(place.memory, &value, sizeof(T));
+  return true;
+}
+
+// Writes any number to a column of floats; false if it is one of other numbers.
+template <typename T>
+bool WriteFloat(T value, const Place &place) {
+  if (place.kind == '\0') return Write(Bfloat16Bits(static_cast<float>(value)), place);
+  if (place.kind != 'f') return false;
+  switch (place.item_bytes) {
+    case 2: return Write(Float16Bits(std::is_same_v<T, double> ? value : static_cast<float>(value)), place);  // like NumPy
+    case 4: return Write(static_cast<float>(value), place);
+    default: return Write(static_cast<double>(value), place);
+  }
+}
+
+// Writes an int to a column of `To`; false if it is out of range.
+template <typename To, typename T>
+bool WriteInRange(T value, const Place &place) {
+  const auto cast = static_cast<To>(value);
+  return static_cast<T>(cast) == value && (cast < 0) == (value < 0) && Write(cast, place);
+}
+
+template <typename T>
+bool WriteInt(T value, const Place &place) {
+  if (place.kind != 'i' && place.kind != 'u') return WriteFloat(value, place);
+  const bool is_signed = place.kind == 'i';
+  switch (place.item_bytes) {
+    case 1: return is_signed ? WriteInRange<int8_t>(value, place) : WriteInRange<uint8_t>(value, place);
+    case 2: return is_signed ? WriteInRange<int16_t>(value, place) : WriteInRange<uint16_t>(value, place);
+    case 4: return is_signed ? WriteInRange<int32_t>(value, place) : WriteInRange<uint32_t>(value, place);
+    default: return is_signed ? WriteInRange<int64_t>(value, place) : WriteInRange<uint64_t>(value, place);
+  }
+}
+
+inline bool WriteBool(bool value, const Place &place) {
+  return place.kind == 'b' ? Write(static_cast<uint8_t>(value), place) : WriteInt(int64_t{value}, place);
+}
+
+inline bool WritePythonInt(PyObject *value, const Place &place) {
+  int overflow;
+  const int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow == 0) return WriteInt(number, place);
+  if (overflow < 0) return false;
+  const uint64_t large = PyLong_AsUnsignedLongLong(value);
+  if (!PyErr_Occurred()) return WriteInt(large, place);
+  PyErr_Clear();
+  return false;
+}
+
+inline bool IsBool(PyObject *value) { return PyBool_Check(value) || PyArray_IsScalar(value, Bool); }
+
+inline bool IsTrue(PyObject *value) { return value == Py_True || value == PyArrayScalar_True; }
+
+// Writes a number; false if it is none that fits the column.
+inline bool WriteNumber(PyObject *value, const Place &place) {
+  if (PyFloat_Check(value)) return WriteFloat(PyFloat_AS_DOUBLE(value), place);  // np.float64 too
+  if (IsBool(value)) return WriteBool(IsTrue(value), place);
+  if (PyLong_Check(value)) return WritePythonInt(value, place);
+#define REPLAY_INT(Type) \
+  if (PyArray_IsScalar(value, Type)) return WriteInt(PyArrayScalar_VAL(value, Type), place)
+  REPLAY_INT(Long);
+  REPLAY_INT(Int);
+  REPLAY_INT(Short);
+  REPLAY_INT(Byte);
+  REPLAY_INT(UByte);
+  REPLAY_INT(UShort);
+  REPLAY_INT(UInt);
+  REPLAY_INT(ULong);
+  REPLAY_INT(LongLong);
+  REPLAY_INT(ULongLong);
+#undef REPLAY_INT
+  if (PyArray_IsScalar(value, Float)) return WriteFloat(PyArrayScalar_VAL(value, Float), place);
+  if (PyArray_IsScalar(value, Half)) return WriteFloat(Float16Value(PyArrayScalar_VAL(value, Half)), place);
+  if (PyArray_IsScalar(value, LongDouble)) return WriteFloat(PyArrayScalar_VAL(value, LongDouble), place);
+  return false;
+}
+
+}  // namespace replay::python
+
+#endif  // MINDSPORE_REPLAY_PYTHON_NUMBERS_H_
