@@ -28,7 +28,9 @@ class Attributes:
     limiter: Any
     head: Parameter
     clock: Parameter
+    #: Names of a sample's parts: all of its bookkeeping, and the columns as modified by views.
     _bookkeeping: tuple[str, ...]
+    _sample_columns: tuple[str, ...]
     #: Eligible rows with which a sample succeeds.
     _fewest: int
     #: Number of columns.

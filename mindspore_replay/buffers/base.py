@@ -155,6 +155,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
             *("weights",) * self.prioritized,
             *parts.span.bookkeeping(self.layout),
         )
+        self._sample_columns = tuple(self.layout.outputs())
         if isinstance(parts.sampler, Prioritized):
             self.alpha, self.epsilon = parts.sampler.weighting
             self.first_beta: Any = parts.sampler.first_beta
@@ -339,8 +340,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
             name: (output.shape(1, self.columns)[1:], output.dtype(self.columns))
             for name, output in self.layout.outputs().items()
         }
-        always = bool(set(self._bookkeeping) - {"indices"})
-        return SampleSchema(self._bookkeeping, fields, self.has_handles, always)
+        return SampleSchema(self._bookkeeping, fields, self.has_handles, self.options.plan.always_handles)
 
     @property
     def lock(self) -> Any:

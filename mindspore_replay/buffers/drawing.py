@@ -15,6 +15,7 @@ from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_number, need_weights, too_few_rows
 from ..store.inputs import one_number
 from ..store.library import TOO_FEW_ROWS, KernelError
+from ..store.naming import named, sample_names
 from .arguments import Arguments
 from .compile_time import compile_time
 
@@ -37,16 +38,16 @@ class Drawing(Arguments):
         """Draw a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""
         if with_indices and not self.has_handles:
             need_weights(type(self).__name__, self.weighted, "sample(with_indices=True)")
-        names = self._keys(with_indices) if as_dict else ()
+        names = self._sample_names(with_indices) if as_dict else ()
         if bounds is None and beta is None and self.limiter is None and self._finish_now is None:
             skip = self.has_handles and not with_indices
             batch = self._calls.sample_now(skip)
             if type(batch) is tuple:
-                return dict(zip(names, batch)) if as_dict else batch
+                return named(names, batch) if as_dict else batch
         batch = self._draw(bounds, beta)
         if self.has_handles and not with_indices:
             batch = batch[1:]
-        return dict(zip(names, batch)) if as_dict else batch
+        return named(names, batch) if as_dict else batch
 
     def full_sample(self) -> tuple[Tensor, ...]:
         """Draw a sample with all of its bookkeeping; only from Python."""
@@ -65,15 +66,10 @@ class Drawing(Arguments):
                 raise self._too_few(self._calls.eligible(bounds)) from None
             return batch if self._finish_now is None else self._finish_now(*batch)
 
-    def _keys(self, with_indices: bool) -> tuple[str, ...]:
-        """Return the keys of a sample that is a dict."""
-        if self.names is None:
-            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs a buffer made with 'names'.")
-        bookkeeping, fields = self._bookkeeping if with_indices else (), tuple(self.layout.outputs())
-        taken = sorted(set(bookkeeping) & set(fields))
-        if taken:
-            raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
-        return (*bookkeeping, *fields)
+    def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
+        """Return the names of a sample's parts."""
+        name, has_names = type(self).__name__, self.names is not None
+        return sample_names(name, has_names, self._bookkeeping, self._sample_columns, with_indices)
 
     def _need_rows(self, bounds: tuple[int, int] | None) -> None:
         rows = self._calls.eligible(bounds)

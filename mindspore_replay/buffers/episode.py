@@ -10,6 +10,7 @@ from mindspore import Tensor
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_bool, check_size
 from ..store.library import TOO_FEW_ROWS, KernelError
+from ..store.naming import named, sample_names
 from .base import Buffer
 from .compile_time import compile_time
 from .parts import Episodes, Limits, Parts, sampler_of
@@ -139,12 +140,16 @@ class EpisodeReplayBuffer(Buffer):
         """
         return self._drawn(None, self._beta(beta), as_dict, True)
 
-    def _sample_groups_graph(self, key, groups, size_in_group, ordered=True):
+    def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
+        if as_dict:
+            raise ValueError("For 'sample_groups', 'as_dict' must be False in a graph.")
         column = self._group_column(key, groups, size_in_group, ordered)
         return self._graph.sample_groups(column, ordered, groups, size_in_group)
 
     @graph_body(_sample_groups_graph)
-    def sample_groups(self, key: str, groups: int, size_in_group: int, ordered: bool = True) -> tuple[Tensor, ...]:
+    def sample_groups(
+        self, key: str, groups: int, size_in_group: int, ordered: bool = True, *, as_dict: bool = False
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         r"""Draw groups, which are rows with equal values in a column, and rows of each.
 
         Only rows of episodes that `sample` can draw are used. Each group is equally likely, and none is drawn twice. It
@@ -159,6 +164,8 @@ class EpisodeReplayBuffer(Buffer):
             ordered (bool): Whether to take consecutive rows of a group, in the order of their insertion, beginning at a
                 random one; ``False`` takes different rows in random order. Of a smaller group all rows are taken.
                 Default: ``True``.
+            as_dict (bool): Whether to return a dict, with ``"mask"`` and the columns' names; only from Python. Default:
+                ``False``.
 
         Returns:
             tuple[Tensor, ...]: A mask of the rows that exist, bool ``[G, L]``; copies of the rows, ``[G, L, *F]`` for
@@ -166,7 +173,8 @@ class EpisodeReplayBuffer(Buffer):
 
         Raises:
             TypeError: If an argument is of another type, or the buffer has no names.
-            ValueError: If there is no such column, it does not hold ints, or a size is not positive.
+            ValueError: If there is no such column, it does not hold ints, or a size is not positive; if `as_dict` is
+                set and a column is named ``"mask"``.
             RuntimeError: If there are fewer than `groups` groups. In a graph the operator fails with a RuntimeError.
 
         Examples:
@@ -184,16 +192,18 @@ class EpisodeReplayBuffer(Buffer):
              [0 2 0]]
         """
         options = self._group_options(key, groups, size_in_group, ordered)
+        names = sample_names(type(self).__name__, True, ("mask",), self.columns.names) if as_dict else ()
         with self._lock:
             wait_for_work()
             if not self._direct:  # a composite graph that failed could not be called again
                 self._need_groups(key, options)
             try:
-                return self._calls.sample_groups(*options)
+                batch = self._calls.sample_groups(*options)
             except KernelError as error:
                 if error.status == TOO_FEW_ROWS:
                     self._need_groups(key, options)
                 raise
+        return named(names, batch) if as_dict else batch  # type: ignore[no-any-return]
 
     @compile_time
     def _group_column(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:

@@ -115,7 +115,8 @@ class EpochReplayBuffer(Buffer):
         """Draw the next batch of the epoch; begin the next epoch if none is left.
 
         Args:
-            as_dict (bool): Whether to return a dict by name; only from Python. Default: ``False``.
+            as_dict (bool): Whether to return a dict by name, the mask as ``"mask"``; only from Python. Default:
+                ``False``.
             with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
                 only with weights. Sequences always come with them. Default: ``False``.
 

@@ -18,6 +18,7 @@ from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
 from ..store.checks import check_bool, check_seed, check_size
 from ..store.inputs import as_priority, as_values, check_length
+from ..store.naming import named, sample_names
 from ..store.random import initial_state
 from ..store.schema import type_name
 from ..store.state import fitting
@@ -37,6 +38,8 @@ from .own_names import OwnNames
 from .parameters import load_in_place, overwrite, state_parameter
 
 _numbers = itertools.count()
+#: Parts of a batch that come only with handles.
+_WITH_HANDLES = ("indices", "weights")
 
 
 class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
@@ -296,7 +299,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             >>> print(source, step)
             [0 0 1 1] [  5   6 105 106]
         """
-        names = self._names(with_indices) if as_dict else ()
+        names = self._sample_names(with_indices) if as_dict else ()
         with self.turn_to_sample(None), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
@@ -307,7 +310,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
                     )
             batch = self._draw_now()
         batch = batch if with_indices else batch[:1] + batch[3:]
-        return dict(zip(names, batch)) if as_dict else batch
+        return named(names, batch) if as_dict else batch
 
     @contextlib.contextmanager
     def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
@@ -318,14 +321,12 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
                     stack.enter_context(source.limiter.sampling_unless(stop, twin.sample_size))
             yield
 
-    def _names(self, with_indices: bool) -> tuple[str, ...]:
-        if any(buffer.names is None for buffer in self.sources):
-            raise TypeError(f"For '{type(self).__name__}', 'as_dict' needs buffers made with 'names'.")
-        bookkeeping = ("source", *(("indices", "weights") * with_indices), *self._bookkeeping)
-        taken = sorted(set(bookkeeping) & set(self._fields))
-        if taken:
-            raise ValueError(f"For '{type(self).__name__}', 'as_dict' needs columns with other names than {taken}.")
-        return (*bookkeeping, *self._fields)
+    def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
+        name, has_names = type(self).__name__, all(buffer.names is not None for buffer in self.sources)
+        bookkeeping = ("source", *_WITH_HANDLES, *self._bookkeeping)
+        return sample_names(
+            name, has_names, bookkeeping, tuple(self._fields), with_indices, optional=_WITH_HANDLES, made="buffers made"
+        )
 
     @graph_body(OwnNames._len_graph)
     def __len__(self) -> int:

@@ -62,7 +62,6 @@ def folder_of(buffer: Any, storage: Any, schema: Schema, options: Options) -> An
     sample = Sample(
         schema_of_sample.bookkeeping,
         tuple(schema_of_sample.fields),
-        schema_of_sample.always_handles,
         buffer.layout.hindsight is None,
     )
     header = Header(schema, options, sample, describe_in_folder(buffer))

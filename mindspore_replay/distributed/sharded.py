@@ -19,6 +19,7 @@ from ..buffers.base import Buffer
 from ..store.checks import check_number, check_size, need_weights
 from ..store.inputs import as_handles, as_priority, as_values, as_versions, bad_version, check_length, one_number
 from ..store.limits import Wait
+from ..store.naming import named, sample_names
 from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics
@@ -303,8 +304,8 @@ class ShardedReplay:
         given, contents = self._beta_of(beta), self._contents
         if with_indices and not contents.has_handles:
             raise RuntimeError(f"For '{_NAME}', 'with_indices' needs a buffer made with weighted=True.")
-        if as_dict and self.names is None:
-            raise TypeError(f"For '{_NAME}', 'as_dict' needs a configuration with 'names'.")
+        with_indices = with_indices or contents.always_handles
+        names = self._sample_names(with_indices) if as_dict else ()
         exchange = self._exchange
         with self.turn_to_sample(None):
             batch = self._batches.draw(given)
@@ -312,10 +313,15 @@ class ShardedReplay:
             exchange.sampled += self.sample_size
             if exchange.beta is not None:
                 exchange.beta = min(exchange.beta + self._batches.plan.beta_step, 1.0)
-        names = (*contents.bookkeeping, *contents.fields)
-        if contents.has_handles and not (contents.always_handles or with_indices):
-            batch, names = batch[1:], names[1:]
-        return dict(zip(names, batch)) if as_dict else tuple(batch)
+        if contents.has_handles and not with_indices:
+            batch = batch[1:]
+        return named(names, batch) if as_dict else tuple(batch)
+
+    def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
+        has_names, contents = self.names is not None, self._contents
+        return sample_names(
+            _NAME, has_names, contents.bookkeeping, tuple(contents.fields), with_indices, made="a configuration"
+        )
 
     @contextlib.contextmanager
     def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:

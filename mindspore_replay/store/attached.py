@@ -24,6 +24,7 @@ from .checks import (
 from .folder import bad_folder, open_to_attach
 from .inputs import as_handles, as_priority, as_versions
 from .limits import Account, QueueAccount, Wait, seconds_of
+from .naming import named, sample_names
 from .random import ALL_ROWS
 from .store import Store
 
@@ -226,17 +227,18 @@ class AttachedBuffer:
             beta = check_number(self._name, "beta", beta)
         if with_indices and not options.has_handles:
             need_weights(self._name, options.weighting is not None, "sample(with_indices=True)")
-        if as_dict and self.names is None:
-            raise TypeError(f"For '{self._name}', 'as_dict' needs a buffer made with 'names'.")
+        with_indices = with_indices or options.plan.always_handles
+        bookkeeping, columns, _ = self._sample
+        has_names = self.names is not None
+        names = sample_names(self._name, has_names, bookkeeping, columns, with_indices) if as_dict else ()
         bounds = None if sample_range is None else range_of(self._name, sample_range, ALL_ROWS[1])
         with self._lock:
             self._need_open()
             draw: Callable[[], tuple[np.ndarray, ...]] = lambda: self._draw(bounds, beta)  # noqa: E731
             batch = self._limited("sample", self.sample_size, draw) if self._is_limited else draw()
-        names = (*self._sample.bookkeeping, *self._sample.fields)
-        if options.has_handles and not (with_indices or self._sample.always_handles):
-            batch, names = batch[1:], names[1:]
-        return dict(zip(names, batch)) if as_dict else batch
+        if options.has_handles and not with_indices:
+            batch = batch[1:]
+        return named(names, batch) if as_dict else batch
 
     def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[np.ndarray, ...]:
         try:

@@ -28,13 +28,11 @@ class Sample(NamedTuple):
     Args:
         bookkeeping (tuple[str, ...]): Names of the outputs before the columns.
         fields (tuple[str, ...]): Names of the columns, as modified by views.
-        always_handles (bool): Whether it always includes handles.
         complete (bool): Whether the kernels alone draw it, without functions in Python.
     """
 
     bookkeeping: tuple[str, ...]
     fields: tuple[str, ...]
-    always_handles: bool
     complete: bool
 
 
@@ -124,7 +122,7 @@ def _parsed(given: Any) -> Header:
             "late": tuple(options["late"]),
         }
     )
-    sample = Sample(tuple(given["sample"][0]), tuple(given["sample"][1]), *map(bool, given["sample"][2:]))
+    sample = Sample(tuple(given["sample"][0]), tuple(given["sample"][1]), bool(given["sample"][-1]))
     return Header(
         Schema(cls_name, *(schema[key] for key in ("shapes", "types", "names", "late"))),
         made, sample, given["description"],

@@ -225,6 +225,11 @@ class SamplePlan(NamedTuple):
         return self.draw in ("oldest_first", "newest_first")
 
     @property
+    def always_handles(self) -> bool:
+        """True if a sample has handles even if they are not asked for: those with priorities, and those of windows."""
+        return any(output.kind in (WEIGHT, MASK) for output in self.outputs)
+
+    @property
     def by_kernel(self) -> bool:
         """True if a kernel draws this way."""
         return self.draw in DRAWS

@@ -576,6 +576,36 @@ def test_shards_that_cannot_begin_say_why(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("options", "plain", "with_indices"),
+    [
+        ({"weighted": True}, [], ["indices"]),
+        ({"kind": "sequence", "sequence_length": 2, "prioritized": True}, ["indices", "weights", "mask"], None),
+    ],
+    ids=["rows", "sequences"],
+)
+def test_names_of_a_sample(options: dict[str, Any], plain: list[str], with_indices: list[str] | None):
+    """Another rank and dtype for each part: the names cannot be shifted unnoticed."""
+    kinds = {"indices": "int64", "weights": "float32", "mask": "bool", "number": "int32"}
+    ends: dict[str, Any] = {"end": [False] * 19 + [True]} if plain else {}
+    with ShardedReplay(config(**options), num_shards=1) as replay:
+        fill(replay, 0, range(20), **ends)
+        for flags, before in (({}, plain), ({"with_indices": True}, with_indices or plain)):
+            batch = replay.sample(as_dict=True, **flags)
+            assert list(batch) == [*before, "number", "wide"]
+            assert all(str(batch[name].asnumpy().dtype) == kinds[name] for name in (*before, "number"))
+            steps = batch["number"].asnumpy()
+            assert (batch["wide"].asnumpy() == steps[..., None]).all()
+        taken = "mask" if plain else "indices"
+    with ShardedReplay(config(**options, names=[taken, "wide"]), num_shards=1) as replay:
+        fill(replay, 0, range(20), **ends)
+        with pytest.raises(ValueError, match=rf"For 'ShardedReplay', 'as_dict' needs columns with .*'{taken}'"):
+            replay.sample(as_dict=True, with_indices=True)
+        assert replay.statistics().values["sampled"] == 0
+        if not plain:
+            assert list(replay.sample(as_dict=True)) == [taken, "wide"]
+
+
+@pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (lambda replay: replay.sample(), RuntimeError, "needs sample_size=8 rows, but the 2 shards that answer have 0"),

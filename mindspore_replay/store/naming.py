@@ -1,0 +1,43 @@
+"""Names of what a sample holds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def sample_names(
+    cls_name: str, has_names: bool, bookkeeping: Sequence[str], columns: Sequence[str], with_indices: bool = True, *,
+    optional: Sequence[str] = ("indices",), made: str = "a buffer made",
+) -> tuple[str, ...]:  # fmt: skip
+    """Return the names of a sample's parts, in their order: bookkeeping first, then columns.
+
+    Args:
+        cls_name (str): Class to name in errors.
+        has_names (bool): Whether the buffer was made with names.
+        bookkeeping (Sequence[str]): Parts before the columns, also those that a sample may be without.
+        columns (Sequence[str]): The columns, as modified by views.
+        with_indices (bool): Whether the sample has its optional parts. Default: ``True``.
+        optional (Sequence[str]): Parts that come only with handles. Default: ``("indices",)``.
+        made (str): What should have names, for the error. Default: ``"a buffer made"``.
+
+    Returns:
+        tuple[str, ...]: The names.
+
+    Raises:
+        TypeError: If the buffer was made without names.
+        ValueError: If a column has the name of bookkeeping that the sample has.
+    """
+    if not has_names:
+        raise TypeError(f"For '{cls_name}', 'as_dict' needs {made} with 'names'.")
+    before = [name for name in bookkeeping if with_indices or name not in optional]
+    taken = sorted(set(before) & set(columns))
+    if taken:
+        raise ValueError(
+            f"For '{cls_name}', 'as_dict' needs columns with other names than {taken}, which is bookkeeping of the "
+            "sample: rename the columns, or take the sample as a tuple."
+        )
+    return (*before, *columns)
+
+
+def named(names: Sequence[str], batch: Sequence[Any]) -> dict[str, Any]:
+    """Return a sample as a dict, given the names of all its parts."""
+    return dict(zip(names, batch, strict=True))
