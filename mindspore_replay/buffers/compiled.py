@@ -18,7 +18,7 @@ from ..store.epochs import has_batch, progress
 from ..store.inputs import as_values, bad_version, check_length, ends_of, too_long
 from ..store.options import Options
 from ..store.random import ALL_ROWS
-from ..store.schema import Schema
+from ..store.schema import Batch, Schema
 from ..store.windows import END
 
 
@@ -169,11 +169,12 @@ class CompiledCalls(nn.Cell):
 
     def insertion(
         self, exp: Any, priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
-    ) -> None:
+    ) -> Batch:
         """Store one row or a batch, as `store.insertion.Insertion` does."""
         options = self._options
         fields = self._schema.as_fields(exp)
-        rows = self._schema.count_rows(fields, options.num_envs)
+        batch = self._schema.layout(fields, options.num_envs)
+        rows = batch.rows
         inputs = [value if isinstance(value, Tensor) else Tensor(value) for value in fields]
         if priority is not None:
             check_length(options.cls_name, priority, rows)
@@ -200,6 +201,7 @@ class CompiledCalls(nn.Cell):
                 raise
             raise too_long(options.cls_name, self._longest) from None
         self.__dict__["_first"] = first
+        return batch
 
     @property
     def first(self) -> int:

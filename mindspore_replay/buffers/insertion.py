@@ -111,17 +111,15 @@ class Insertion(Arguments):
             self._need_weights("insert(with_indices=True)")
         with self._lock if self.limiter is None else self._turn_to_insert(exp):
             wait_for_work()
-            self._calls.insertion(exp, priority, end, final, version)
-            if with_indices:
-                return Tensor(self.columns.handles_from(self._calls.first, exp, self.num_envs))
-        return self
+            batch = self._calls.insertion(exp, priority, end, final, version)
+            return Tensor(batch.handles(self._calls.first)) if with_indices else self
 
     #: `insert` under a name that MindSpore's parser does not mistake for a list's method.
     add = insert
 
     @contextlib.contextmanager
     def _turn_to_insert(self, exp: Any) -> Iterator[None]:
-        rows = self.columns.count_rows(self.columns.as_fields(exp), self.num_envs)
+        rows = self.columns.layout(self.columns.as_fields(exp), self.num_envs).rows
         with self.limiter.inserting(rows), self._lock:
             yield
 

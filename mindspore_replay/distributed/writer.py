@@ -125,7 +125,7 @@ class ShardWriter:
         """
         rules = self._rules
         fields = rules.columns.as_fields(rules.columns.in_order(exp))
-        rows = rules.columns.count_rows(fields, rules.num_envs)
+        rows = rules.columns.layout(fields, rules.num_envs).rows
         more = self._marks(rows, priority, end, final, version)
         if self._rows and set(more) != set(self._more[-1]):
             self._send(self._whole())

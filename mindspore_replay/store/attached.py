@@ -26,6 +26,7 @@ from .inputs import as_handles, as_priority, as_versions
 from .limits import Account, QueueAccount, Wait, seconds_of
 from .naming import named, sample_names
 from .random import ALL_ROWS
+from .schema import Batch
 from .store import Store
 
 _Result = TypeVar("_Result")
@@ -169,14 +170,15 @@ class AttachedBuffer:
             version = as_versions(self._name, version)
         if with_indices and not options.has_handles:
             need_weights(self._name, options.weighting is not None, "insert(with_indices=True)")
+        insert: Callable[[], Batch] = lambda: self._store.insertion(fields, priority, end, final, version)  # noqa: E731
         with self._lock:
             self._need_open()
             if self._is_limited:
-                rows = schema.count_rows(schema.as_fields(fields), options.num_envs)
-                self._limited("insert", rows, lambda: self._store.insertion(fields, priority, end, final, version))
+                rows = schema.layout(schema.as_fields(fields), options.num_envs).rows
+                batch = self._limited("insert", rows, insert)
             else:
-                self._store.insertion(fields, priority, end, final, version)
-            return schema.handles_from(self._store.first, fields, options.num_envs) if with_indices else self
+                batch = insert()
+            return batch.handles(self._store.first) if with_indices else self
 
     #: `insert` under the other name that buffers have for it.
     add = insert

@@ -18,7 +18,7 @@ from .inputs import as_values
 from .insertion import Insertion
 from .lz4 import Codec, codec
 from .options import Options
-from .schema import Schema, is_tensor
+from .schema import Batch, Schema, is_tensor
 from .store import STATE_VERSION, Store
 from .windows import STACK, WINDOW
 
@@ -131,13 +131,14 @@ class CompressedInsertion(Insertion):
 
     def __call__(
         self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
-    ) -> None:
+    ) -> Batch:
         """Store rows, as `Insertion` does."""
         if version is None and not self._schema.late:
             fields = self._numbers_of_plain(exp)
             if fields is not None and self._numbers_now(fields, priority, end, final):
-                return
-        super().__call__(self._numbers_of(exp), priority, end, final, version)
+                numbers = fields[next(iter(self._compressed))]
+                return Batch(numbers.size, numbers.ndim == 0)
+        return super().__call__(self._numbers_of(exp), priority, end, final, version)
 
     def _numbers_of_plain(self, exp: Sequence[Any]) -> list[Any] | None:
         """Return the fields with numbers for rows that obviously fit; ``None`` if one does not."""

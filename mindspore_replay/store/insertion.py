@@ -11,7 +11,7 @@ from .call import Array, Call, kept
 from .checks import no_room
 from .inputs import bad_version, check_length, ends_of, too_long
 from .options import Options
-from .schema import Schema
+from .schema import Batch, Schema
 from .state import room
 from .windows import END, FINAL
 
@@ -59,8 +59,8 @@ class Insertion:
 
     def __call__(
         self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
-    ) -> None:
-        """Store one row or a batch.
+    ) -> Batch:
+        """Store one row or a batch, and return its layout.
 
         `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far; `version` int64 ``[]`` or ``[n]``,
         ``None`` for the clock.
@@ -68,10 +68,11 @@ class Insertion:
         arrays, rows = self._checked(exp)
         if version is None:
             self._store(self._many if arrays else self._one, arrays, rows, priority, end, final)
-            return
-        check_length(self._options.cls_name, version, rows, "versions")
-        self._with_versions.bind_vector("version", version)
-        self._store(self._with_versions, arrays or self._staged, rows, priority, end, final, version)
+        else:
+            check_length(self._options.cls_name, version, rows, "versions")
+            self._with_versions.bind_vector("version", version)
+            self._store(self._with_versions, arrays or self._staged, rows, priority, end, final, version)
+        return Batch(rows, not arrays)
 
     @property
     def first(self) -> int:

@@ -45,6 +45,10 @@ class Batch(NamedTuple):
     rows: int
     single: bool
 
+    def handles(self, first: int) -> np.ndarray:
+        """Return the handles of these rows, given that of the first. Shape ``[]`` or ``[n]``, int64."""
+        return np.array(first) if self.single else first + np.arange(self.rows)
+
 
 class Schema:
     """Names, shapes and dtypes of the columns of a buffer.
@@ -236,24 +240,16 @@ class Schema:
         """Return the fields of a transition as Tensors and arrays."""
         return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
 
-    def names_of(self, columns: Iterable[int], arrays: Iterable[np.ndarray]) -> list[str]:
-        """Return the names of the dtypes of arrays for these columns; bits of bfloat16 are of that dtype."""
+    def names_of(self, columns: Iterable[int], fields: Iterable[Any]) -> list[str]:
+        """Return the names of the dtypes of fields for these columns; bits of bfloat16 are of that dtype."""
         return [
-            self.dtypes[i] if array.dtype == self.numpy_types[i] else array.dtype.name
-            for i, array in zip(columns, arrays)
+            self.dtypes[i] if not is_tensor(field) and field.dtype == self.numpy_types[i] else type_name(field.dtype)
+            for i, field in zip(columns, fields)
         ]
 
-    def handles_from(self, first: int, exp: Sequence[Any], num_envs: int) -> np.ndarray:
-        """Return the handles of these rows, given that of the first. Shape ``[]`` or ``[n]``, int64."""
-        fields = self.as_fields(exp)
-        batch = self.check([f.shape for f in fields], [type_name(f.dtype) for f in fields], num_envs)
-        return np.array(first) if batch.single else first + np.arange(batch.rows)
-
-    def count_rows(self, fields: Sequence[Any], num_envs: int) -> int:
-        """Return the number of rows in the fields; errors are those of `check`."""
-        return self.check(
-            [field.shape for field in fields], [type_name(field.dtype) for field in fields], num_envs
-        ).rows
+    def layout(self, fields: Sequence[Any], num_envs: int) -> Batch:
+        """Return the layout of rows that are Tensors and arrays; errors are those of `check`."""
+        return self.check([field.shape for field in fields], self.names_of(range(len(self)), fields), num_envs)
 
     def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
         """Return the layout of rows with these shapes and dtype names; raise an error that lists every wrong column."""
@@ -265,7 +261,7 @@ class Schema:
         if wrong:
             raise TypeError(
                 f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}. No array is cast "
-                f"silently: call {_cast_hint(self.dtypes, types)} on a Tensor.{self._cast_from(types)}"
+                f"silently: {self._cast_hint(types)}.{self._cast_from(types)}"
             )
         single = len(shapes[0]) == len(self.shapes[0])
         rows = 1 if single or not shapes[0] else shapes[0][0]
@@ -333,24 +329,42 @@ class Schema:
             "takes: cast the rows back, or set mixed precision on the networks alone."
         )
 
+    def _cast_hint(self, types: Sequence[str]) -> str:
+        """Return how to cast the first array whose dtype is wrong."""
+        i = next(i for i, got in enumerate(types) if self.dtypes[i] != got)
+        name = "bool_" if self.dtypes[i] == "bool" else self.dtypes[i]
+        if name != "bfloat16":
+            return f"call .astype(np.{name}) on an array, .astype(ms.{name}) on a Tensor"
+        if self.numpy_types[i] == np.uint16:
+            return "give bfloat16 as an array of its bits, uint16, or as numbers, .tolist() of an array"
+        return "call .astype(ms.bfloat16) on a Tensor"
+
     def _label(self, i: int) -> str:
         return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
 
     def to_array(self, i: int, value: Any) -> np.ndarray:
         """Convert field `i` to a NumPy array. Numbers and lists of numbers are cast to the column's dtype by value."""
         if is_tensor(value):
-            return value.asnumpy()
+            return self._bits(i, value.asnumpy())
         if not isinstance(value, np.ndarray) and _is_of_numbers(value):
             return self._cast(i, value)
-        array = np.asarray(value)
+        array = self._bits(i, np.asarray(value))
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def _bits(self, i: int, array: np.ndarray) -> np.ndarray:
+        """Return an array; of bfloat16 its bits, if the column holds these."""
+        held_as_bits = self.dtypes[i] == "bfloat16" and self.numpy_types[i] == np.uint16
+        return array.view(np.uint16) if held_as_bits and array.dtype.name == "bfloat16" else array
 
     def _cast(self, i: int, value: Any) -> np.ndarray:
         """Cast numbers without a dtype to that of the column."""
         dtype = self.numpy_types[i]
         given = self._even(i, value)
-        if self.dtypes[i] == "bfloat16" and dtype == np.uint16 and given.dtype.kind in "biuf":
-            return _bits_of_bfloat16(given)
+        if self.dtypes[i] == "bfloat16" and dtype == np.uint16:
+            if given.dtype.name == "bfloat16":
+                return given.view(dtype)
+            if given.dtype.kind in "biuf":
+                return _bits_of_bfloat16(given)
         if not np.can_cast(given.dtype, dtype, "same_kind") and not (given.dtype.kind in "iu" and dtype.kind in "iuf"):
             kind = type(value).__name__
             got = f"a {kind} of {given.dtype}" if given.ndim else f"the {kind} {value!r}"
@@ -390,11 +404,3 @@ def _is_of_numbers(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_of_numbers, value))
     return isinstance(value, (numbers.Number, np.generic))
-
-
-def _cast_hint(expected: Sequence[Any], types: Sequence[str]) -> str:
-    """Return the calls that cast the first array whose dtype is wrong."""
-    name = next(dtype for dtype, got in zip(expected, types) if dtype != got)
-    name = "bool_" if name == "bool" else name
-    on_array = "" if name == "bfloat16" else f".astype(np.{name}) on an array, "
-    return f"{on_array}.astype(ms.{name})"

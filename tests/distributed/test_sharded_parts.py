@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 import pytest
 from clusters import assert_distribution
@@ -16,6 +17,7 @@ from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.handles import LIVES, MOST_SHARDS, joined, parted
 from mindspore_replay.distributed.totals import added_up
 from mindspore_replay.distributed.writer import Rules
+from mindspore_replay.store import Schema
 from mindspore_replay.training.statistics import Statistics, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -191,9 +193,10 @@ class _Sent(list[Any]):
 
 
 def writer(
-    has_episodes: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4
-) -> tuple[ShardWriter, _Sent]:
-    columns = Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
+    has_episodes: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4,
+    schema: Schema | None = None,
+) -> tuple[ShardWriter, _Sent]:  # fmt: skip
+    columns = schema or Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
     made = ShardWriter([None], 0, Rules(columns, num_envs, has_episodes, prioritized, prioritized, None), batch, 100)
     sent = _Sent()
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
@@ -221,6 +224,18 @@ def test_a_writer_sends_whole_batches_and_copies():
     made.send()
     made.send()
     assert [len(sent), sent[1][1], made.collected] == [2, 1, 0]
+
+
+def test_a_writer_takes_bfloat16_in_every_form():
+    made, sent = writer(schema=Schema("ReplayBuffer", [(2,), ()], ["bfloat16", "int32"]))
+    half = Tensor([1.5, -2.0], ms.bfloat16)
+    for given in (half, half.asnumpy(), half.asnumpy().view(np.uint16), [1.5, -2.0]):
+        made.insert([given, 1])
+    ((fields, _, _),) = sent
+    assert fields[0].tolist() == [[0x3FC0, 0xC000]] * 4
+    with pytest.raises(TypeError, match="column 0: expected bfloat16, but got float32"):
+        made.insert([np.zeros(2, np.float32), 1])
+    assert made.collected == 0
 
 
 def test_a_writer_sends_whole_episodes():

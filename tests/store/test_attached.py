@@ -11,14 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 import pytest
+from mindspore import Tensor
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
     PrioritizedReplayBuffer,
     RateLimiter,
     ReplayBuffer,
+    ReplayQueue,
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     attach,
@@ -140,6 +143,70 @@ def test_numbers_are_rounded_to_bfloat16(tmp_path: Path):
     bits = buffer.buffer[0].asnumpy().view(np.uint16)[: 3 * len(numbers)].reshape(3, -1)
     np.testing.assert_array_equal(bits[1], bits[0])
     np.testing.assert_array_equal(bits[2], bits[0])
+
+
+HALF = np.array([0x3FC0, 0xC000, 0x4040], np.uint16)  # 1.5, -2, 3
+BFLOAT16 = Tensor([1.5, -2.0, 3.0], ms.bfloat16).asnumpy().dtype
+FORMS: dict[str, Callable[[np.ndarray], Any]] = {
+    "bits": lambda bits: bits,
+    "other bytes": lambda bits: bits.astype(">u2"),
+    "array": lambda bits: bits.view(BFLOAT16),
+    "Tensor": lambda bits: Tensor.from_numpy(bits.view(BFLOAT16)),
+    "numbers": lambda bits: bits.view(BFLOAT16).astype(np.float32).tolist(),
+    "scalars": lambda bits: bits.view(BFLOAT16).tolist() if bits.ndim == 0 else list(bits.view(BFLOAT16)),
+}
+TAKERS: dict[str, tuple[type, dict[str, Any], dict[str, Any]]] = {
+    "plain": (ReplayBuffer, {}, {}),
+    "handles": (ReplayBuffer, {"weighted": True}, {"with_indices": True}),
+    "versions": (ReplayBuffer, {"max_staleness": 9}, {"version": 0, "with_indices": True}),
+    "priorities": (PrioritizedReplayBuffer, {}, {"priority": 2.0, "with_indices": True}),
+    "limiter": (ReplayBuffer, {"weighted": True}, {"with_indices": True}),
+    "queue": (ReplayQueue, {}, {"with_indices": True}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("taker", TAKERS)
+def test_bfloat16_in_every_form(taker: str, form: str, tmp_path: Path):
+    cls, options, more = TAKERS[taker]
+    dtypes = ["bfloat16", "int32", "bfloat16", "bool"]
+    learner = cls(1, 20, [(), (), (3,), ()], dtypes, storage=tmp_path / "rows", seed=0, **options)
+    if taker == "limiter":
+        learner.limiter = RateLimiter(1, 1, 10)
+    attached = attach(tmp_path / "rows")
+    convert = FORMS[form]
+    one = [convert(HALF[0, ...]), 7, convert(HALF), True]
+    many = [convert(HALF[:2]), [8, 9], convert(np.stack([HALF, HALF[::-1]])), [False, True]]
+    if form == "scalars":
+        many[2] = convert(HALF), convert(HALF[::-1])
+    for rows, handles in ((one, 0), (many, [1, 2])):
+        result = attached.insert(rows, **more)
+        assert result is attached if not more.get("with_indices") else result.tolist() == handles
+    half, number, halves, flag = attached.get_item([0, 1, 2])
+    assert (half.tolist(), number.tolist()) == (HALF[[0, 0, 1]].tolist(), [7, 8, 9])
+    assert (halves == [HALF, HALF, HALF[::-1]]).all()
+    assert flag.tolist() == [True, False, True]
+    assert learner.get_item(2)[0].asnumpy().astype(np.float32) == -2.0
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_rows_of_a_wrong_dtype_leave_nothing(taker: str, tmp_path: Path):
+    cls, options, more = TAKERS[taker]
+    learner = cls(1, 20, [(), ()], ["bfloat16", "uint16"], storage=tmp_path / "rows", seed=0, **options)
+    if taker == "limiter":
+        learner.limiter = RateLimiter(1, 1, 10)
+    attached, before = attach(tmp_path / "rows"), learner.state_dict()
+    bits, floats = HALF, np.array([1.5, -2.0, 3.0], np.float32)
+    for rows in ([floats, bits], [bits, floats], [bits, bits.view(BFLOAT16)], [bits, [1.5, 2.0, 3.0]]):
+        with pytest.raises(TypeError, match="must have the columns' dtypes"):
+            attached.insert(rows, **more)
+    with pytest.raises(
+        TypeError, match=r"column 0: expected bfloat16, but got float32\..* an array of its bits, uint16"
+    ):
+        attached.insert([floats, bits], **more)
+    after = learner.state_dict()
+    assert all(np.array_equal(after[key], value) for key, value in before.items())
+    assert learner.limiter is None or learner.limiter.can_insert()
 
 
 def test_samples_of_another_size_and_range(tmp_path: Path):

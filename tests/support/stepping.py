@@ -236,7 +236,7 @@ KINDS = {
 
 def _folder(path: Path, options: Options) -> Folder:
     schema = Schema("Store", COLUMNS, ["int64", "float32", "float32"], None, options.late)
-    return create(path, Header(schema, options, Sample((), ("0", "1", "2"), False, True), {}))
+    return create(path, Header(schema, options, Sample((), ("0", "1", "2"), True), {}))
 
 
 def _bytes_of(folder: Folder) -> bytes:
