@@ -19,7 +19,7 @@ from ..store.inputs import as_values, bad_version, check_length, ends_of, too_lo
 from ..store.options import Options
 from ..store.random import ALL_ROWS
 from ..store.schema import Batch, Schema
-from ..store.windows import END
+from ..store.windows import END, WindowRule, continues, marks_of
 
 
 def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any]:
@@ -181,7 +181,7 @@ class CompiledCalls(nn.Cell):
             inputs.append(Tensor(priority))
         if options.rule is not None:
             ends = ends_of(options.cls_name, end, final, rows, options.num_envs)
-            if self.checks_first and not self._fits(ends, rows):
+            if self.checks_first and self._longest > 0 and not self._fits(options.rule, inputs, ends, rows):
                 raise too_long(options.cls_name, self._longest)
             inputs.append(Tensor(ends))
         if version is not None:
@@ -219,23 +219,22 @@ class CompiledCalls(nn.Cell):
     def _no_room(self, rows: int) -> RuntimeError:
         return no_room(self._options.cls_name, rows, self.room(), self._options.capacity)
 
-    def _fits(self, ends: np.ndarray, rows: int) -> bool:
+    def _fits(self, rule: WindowRule, fields: list[Tensor], ends: np.ndarray, rows: int) -> bool:
         """Return True if no row would make its episode too long."""
-        longest = self._longest
-        if longest == 0:
-            return True
-        streams, count = self._options.num_envs, self.count()
-        length = np.zeros(streams, np.int64)  # of the open episodes that the rows continue
+        streams, count = rule.streams, self.count()
+        flags = np.broadcast_to(ends, rows)
+        if rule.terminated >= 0:
+            flags = marks_of(rule, flags, fields[rule.terminated].asnumpy().reshape(rows) != 0)
+        before, steps = np.full(streams, END, np.uint8), np.zeros(streams, np.int64)
         if count:
             head = int(self._parameters["head"].asnumpy())
             newest = (head + count - streams + np.arange(streams)) % self._options.capacity
-            goes_on = self._parameters["flags"].asnumpy()[newest] & END == 0
-            length = np.where(goes_on, self._parameters["steps"].asnumpy()[newest] + 1, 0)
-        for ended in np.broadcast_to(ends & END > 0, rows).reshape(-1, streams):
-            length = length + 1
-            if (length[~ended] >= longest).any():
+            before, steps = (self._parameters[name].asnumpy()[newest] for name in ("flags", "steps"))
+        for now in flags.reshape(-1, streams):
+            steps = np.where(continues(before, now), steps + 1, 0)
+            if (steps + (now & END == 0) >= rule.max_length).any():
                 return False
-            length[ended] = 0
+            before = now
         return True
 
     def sample_now(self, skip: int) -> int:

@@ -9,7 +9,7 @@ from ..store.checks import check_bool, check_number, check_size
 from ..store.epochs import EpochRule
 from ..store.options import Options
 from ..store.state import LAST_CLOCK
-from ..store.windows import END, FINAL, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule
+from ..store.windows import END, FINAL, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule, with_ends
 from .layout import SampleLayout, Steps, past_of
 
 
@@ -352,7 +352,7 @@ class Parts(NamedTuple):
             num_envs=num_envs,
             seed=seed,
             weighting=sampler.weighting if weighted else None,
-            rule=rule,
+            rule=None if rule is None else with_ends(rule, plan, layout.columns),
             keeps_valid=sampler.keeps_valid,
             epochs=sampler.epochs,
             max_staleness=limits.max_staleness,

@@ -44,6 +44,20 @@ Timeline TimelineOf(const Bound<kOperator> &args) {
           args.template data<int64_t>(NAMED("steps")), args.template data<uint8_t>(NAMED("flags"))};
 }
 
+// Reads what an insertion says of its rows. Returns false if the rule names a column that is not there.
+template <int kOperator>
+bool ReadMarks(const Bound<kOperator> &args, const WindowRule &rule, Marks *marks) {
+  *marks = {args.template data<uint8_t>(NAMED("ends")), args.elements(NAMED("ends")), args.n(), rule.streams, nullptr, 0,
+            false, rule.needs_next != 0};
+  if (rule.terminated < 0) return true;
+  if (rule.terminated >= args.columns()) return false;
+  const int column = static_cast<int>(rule.terminated);
+  marks->terminated = args.raw().template data<char>(args.at(NAMED("rows")) + column);
+  marks->bytes = args.RowBytes(column);
+  marks->is_float = IsFloat(DtypeOf(args.raw().dtype(column)));
+  return true;
+}
+
 // Calls use(places) with the cursors of a buffer without row state, if they are sound.
 template <int kOperator, typename Use>
 Status WithPlaces(const Bound<kOperator> &args, const Use &use) {

@@ -69,7 +69,7 @@ class _RowState:
     def __call__(self, rows, priority, ends, version):
         n = self.ring.rows_of(rows)
         slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.tree.index)
-        ok, steps = self.rows.before_insertion(slots, n, ends, self.accepts(priority, version, n))
+        ok, steps = self.rows.before_insertion(rows, slots, n, ends, self.accepts(priority, version, n))
         given = ops.reshape(priority, (-1,))
         given = newest(given, slots.shape[0]) if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
         tree = self.tree.view(self.state.weights)

@@ -196,7 +196,7 @@ class Rows:
         """Return which of the wanted rows are not removed."""
         return ops.logical_and(wanted, self.uses.stored(gather(self.view(self.state.use_counts), slots, 0)))
 
-    def before_insertion(self, slots, n, ends, ok):
+    def before_insertion(self, rows, slots, n, ends, ok):
         """Write the steps of n new rows in their episodes; the newest land in these slots, unless not `ok`.
 
         Returns whether they may be inserted, and their steps.

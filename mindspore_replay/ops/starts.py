@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..store.library import FAILURES, TOO_LONG
-from ..store.windows import DELETED, END, FINAL, WindowRule
+from ..store.windows import DELETED, END, FINAL, OPEN, WindowRule
 from .checks import check
 from .in_place import InPlace
 from .primitives import column, columns, concat, gather, range_of, zeros_like
@@ -60,29 +60,85 @@ class Legal:
 
 
 @ms.jit_class
-class NextSteps:
-    """``(ends [n] uint8) -> steps [n] int64, ok``: the steps, in their episodes, of rows about to be inserted.
+class Marks:
+    """``(rows, ends, n) -> flags [n] uint8, flags [n] uint8``: those of new rows, as in csrc/core/marks.h.
 
-    Not `ok`, and the graph fails, if a row would make its episode too long.
+    The first are those of each row whatever follows it, the second with the row after it taken into account. `ends` is
+    what the caller says.
+    """
+
+    def __init__(self, rule: WindowRule) -> None:
+        self.column, self.needs_next, self.streams = rule.terminated, rule.needs_next, rule.streams
+        self.end, self.open = Tensor(END | OPEN, ms.uint8), Tensor(FINAL | OPEN, ms.uint8)
+        self.going_on = Tensor(255 - END - FINAL, ms.uint8)
+
+    def __call__(self, rows, ends, n):
+        """Return the flags of rows."""
+        said = ops.broadcast_to(ops.reshape(ends, (-1,)), (n,))
+        if self.column < 0:
+            return said, said
+        terminated = ops.reshape(rows[self.column], (n,))
+        terminated = terminated if terminated.dtype == ms.bool_ else terminated != 0
+        ended = ops.bitwise_and(ops.cast(said, ms.int32), END) > 0
+        alone = ops.select(ops.logical_and(terminated, ops.logical_not(ended)), zeros_like(said) + self.end, said)
+        if self.needs_next:
+            unknown = ops.logical_and(ended, ops.logical_not(terminated))
+            final = ops.bitwise_and(ops.cast(said, ms.int32), FINAL) > 0
+            unknown = ops.logical_and(unknown, ops.logical_not(final))
+            alone = ops.select(unknown, ops.bitwise_or(said, self.open), alone)
+        if n <= self.streams:
+            return alone, alone
+        before = alone[: -self.streams]
+        followed = self.follows(before, alone[self.streams :])
+        before = ops.select(followed, self.followed(before), before)
+        return alone, concat((before, alone[-self.streams :]))
+
+    def final(self, flags):
+        """Return which rows are final because the caller says so."""
+        return ops.bitwise_and(ops.cast(flags, ms.int32), FINAL | OPEN) == FINAL
+
+    def follows(self, before, flags):
+        """Return which rows are final and belong to the episodes of the rows before them, which had ended."""
+        is_open = ops.bitwise_and(ops.cast(before, ms.int32), END | OPEN) == END | OPEN
+        return ops.logical_and(is_open, self.final(flags))
+
+    def followed(self, flags):
+        """Return the flags of rows that a final row follows in their episodes."""
+        return ops.bitwise_and(flags, self.going_on)
+
+
+@ms.jit_class
+class NextSteps:
+    """``(alone [n] uint8, marks [n] uint8) -> steps [n] int64, followed, ok``: the steps of rows about to be inserted.
+
+    The arguments are the results of `Marks`. `followed` says, in the slots before the new rows, whether their episodes
+    had ended and go on now. Not `ok`, and the graph fails, if a row would make its episode too long.
     """
 
     def __init__(self, state: State, rule: WindowRule) -> None:
         self.state, self.rule = state, rule
         self.handles = Handles(state)
+        self.marks = Marks(rule)
         self.newest = Tensor(np.arange(rule.streams) - rule.streams, ms.int64)
         self.none = Tensor(np.full((1, rule.streams), -1), ms.int64)
         self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
         self.check = check("insert", FAILURES[TOO_LONG])
 
-    def __call__(self, ends):
-        """Return the steps, and whether no episode becomes too long; ``None`` if there is no limit."""
+    def __call__(self, alone, marks):
+        """Return the steps, the rows that are followed, and whether no episode becomes too long; ``None``: no limit."""
         streams = self.rule.streams
         slots, stored = self.handles.slots(self.handles.next() + self.newest)
-        flags = ops.cast(gather(self.flags(self.state.flags), slots, 0), ms.int32)
+        before = gather(self.flags(self.state.flags), slots, 0)
+        flags = ops.cast(before, ms.int32)
         goes_on = ops.logical_and(stored, ops.bitwise_and(flags, END) == 0)
+        followed = None
+        if self.rule.terminated >= 0:
+            followed = ops.logical_and(stored, self.marks.follows(before, alone[:streams]))
+            goes_on = ops.logical_or(goes_on, followed)
+            followed = (slots, before, followed)
         first = gather(self.steps(self.state.steps), slots, 0) + 1
         first = ops.expand_dims(ops.select(goes_on, first, zeros_like(first)), 0)
-        ends = ops.reshape(ops.bitwise_and(ops.cast(ends, ms.int32), END), (-1, streams))
+        ends = ops.reshape(ops.bitwise_and(ops.cast(marks, ms.int32), END), (-1, streams))
         index = ops.broadcast_to(ops.expand_dims(range_of(ends.shape[0]), 1), ends.shape)
         steps = first + index
         if ends.shape[0] > 1:
@@ -90,10 +146,13 @@ class NextSteps:
             last = ops.cummax(ops.select(ends > 0, index, zeros_like(index) - 1), 0)[0]
             last = concat((self.none, last[:-1]))
             steps = ops.select(last >= 0, index - last - 1, steps)
-        ok = ops.all(ops.logical_or(ends > 0, steps < self.rule.max_length - 1)) if self.rule.max_length > 0 else None
-        if ok is not None:
-            self.check(ok, (steps,))
-        return ops.reshape(steps, (-1,)), ok
+        steps = ops.reshape(steps, (-1,))
+        if self.rule.max_length == 0:
+            return steps, followed, None
+        ends = ops.bitwise_and(ops.cast(alone, ms.int64), END)
+        ok = ops.all(steps - ends < self.rule.max_length - 1)
+        self.check(ok, (steps,))
+        return steps, followed, ok
 
 
 @ms.jit_class
@@ -147,9 +206,10 @@ class Windows:
         self.tree = CompositeTree(state.capacity)
         self.last_of_each = LastOfEach()
         self.legal = Legal(state, rule)
-        self.next_steps = NextSteps(state, rule)
+        self.marks, self.next_steps = Marks(rule), NextSteps(state, rule)
         self.complete = Complete(state, factors, rule)
         self.oldest = Tensor(np.arange(rule.past * rule.streams), ms.int64) if rule.past else None
+        self.before = Tensor(np.arange(-rule.streams, 0), ms.int64) if rule.terminated >= 0 else None
         self.offsets = Tensor(np.arange(1 - rule.future, rule.past + 1)[None], ms.int64)
         self.deleted, self.undeleted = Tensor(DELETED, ms.uint8), Tensor(255 - DELETED, ms.uint8)
         self.zero = Tensor(0.0, ms.float64)
@@ -197,20 +257,23 @@ class Windows:
         weight = ops.masked_fill(gather(tree, starts, 0), exists, self.zero)
         self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
 
-    def before_insertion(self, slots, n, ends, ok):
+    def before_insertion(self, rows, slots, n, ends, ok):
         """Write the steps and flags of n new rows; returns whether they may be inserted, and their steps."""
         written = slots.shape[0]
-        ends = ops.broadcast_to(ops.reshape(ends, (-1,)), (n,))
-        steps, fits = self.next_steps(ends)
+        alone, marks = self.marks(rows, ends, n)
+        steps, followed, fits = self.next_steps(alone, marks)
         if fits is not None:
             ok = ops.logical_and(ok, fits)
         steps = ops.select(ok, newest(steps, written), gather(self.steps(self.state.steps), slots, 0))
         if self.state.has_late:  # a row that holds only an observation waits for nothing
-            final = ops.bitwise_and(ops.cast(ends, ms.int32), FINAL) > 0
-            ends = ops.select(final, ends, ops.bitwise_or(ends, self.deleted))
-        ends = ops.select(ok, newest(ends, written), gather(self.flags(self.state.flags), slots, 0))
+            marks = ops.select(self.marks.final(marks), marks, ops.bitwise_or(marks, self.deleted))
+        marks = ops.select(ok, newest(marks, written), gather(self.flags(self.state.flags), slots, 0))
+        if followed is not None:
+            before, flags, goes_on = followed
+            flags = ops.select(ops.logical_and(ok, goes_on), self.marks.followed(flags), flags)
+            ops.scatter_update(self.state.flags, before, flags)
         ops.scatter_update(self.state.steps, slots, steps)
-        ops.scatter_update(self.state.flags, slots, ends)
+        ops.scatter_update(self.state.flags, slots, marks)
         return ok, steps
 
     def first_weights(self, priority):
@@ -245,8 +308,25 @@ class Windows:
         """Update the weights after new rows are stored."""
         if self.oldest is not None:
             self.forget_past()
+        if self.before is not None:
+            self.lengthen(steps.shape[0])
         self.complete(steps)
         return steps
+
+    def lengthen(self, written):
+        """Set the weights of starts whose windows end before the new rows, if these go on with their episodes."""
+        before = self.handles.next() - written + self.before
+        slots, stored = self.handles.slots(before)
+        flags = ops.cast(gather(self.flags(self.state.flags), slots, 0), ms.int32)
+        longer = ops.logical_and(stored, ops.bitwise_and(flags, END | OPEN) == OPEN)
+        starts = before - (self.rule.future - 1) * self.rule.streams
+        slots, stored = self.handles.slots(starts)
+        longer = ops.logical_and(longer, stored)
+        weight = self.weight_of(gather(self.priorities(self.state.priorities), slots, 0))
+        weight = ops.select(self.legal(starts), weight, zeros_like(weight))
+        tree = self.tree.view(self.state.weights)
+        weight = ops.select(longer, weight, gather(tree, slots, 0))
+        self.tree.write(self.state.weights, tree, slots, weight, longer, slots)
 
     def forget_past(self):
         """Set the weights of rows whose past was overwritten to zero."""

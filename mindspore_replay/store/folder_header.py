@@ -14,7 +14,7 @@ from .checks import check_size
 from .epochs import EpochRule
 from .options import Options
 from .schema import Schema
-from .windows import Output, SamplePlan, WindowRule
+from .windows import Output, SamplePlan, WindowRule, with_ends
 
 _MAGIC, _VERSION = b"MSREPLAY", 1
 _NUMBERS = (8, 4, 4, 8)  # bytes of magic, checksum, version and length of the JSON
@@ -109,6 +109,8 @@ def _parsed(given: Any) -> Header:
     check_size(cls_name, "sample_size", plan["n"])
     if rule is not None and rule["streams"] != options["num_envs"]:
         raise ValueError(f"{rule['streams']} streams of {options['num_envs']} environments")
+    plan = SamplePlan(**{**plan, "outputs": tuple(_output(one) for one in plan["outputs"])})
+    columns = Schema(cls_name, *(schema[key] for key in ("shapes", "types", "names", "late")))
     made = Options(
         **{
             **options,
@@ -116,17 +118,14 @@ def _parsed(given: Any) -> Header:
             "capacity": check_size(cls_name, "capacity", options["capacity"]),
             "num_envs": check_size(cls_name, "num_envs", options["num_envs"]),
             "weighting": None if weighting is None else (float(weighting[0]), float(weighting[1])),
-            "plan": SamplePlan(**{**plan, "outputs": tuple(_output(one) for one in plan["outputs"])}),
-            "rule": None if rule is None else WindowRule(**rule),
+            "plan": plan,
+            "rule": None if rule is None else with_ends(WindowRule(**rule), plan, columns),
             "epochs": None if options["epochs"] is None else EpochRule(*options["epochs"]),
             "late": tuple(options["late"]),
         }
     )
     sample = Sample(tuple(given["sample"][0]), tuple(given["sample"][1]), bool(given["sample"][-1]))
-    return Header(
-        Schema(cls_name, *(schema[key] for key in ("shapes", "types", "names", "late"))),
-        made, sample, given["description"],
-    )  # fmt: skip
+    return Header(columns, made, sample, given["description"])
 
 
 def _output(given: Any) -> Output:

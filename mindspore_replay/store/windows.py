@@ -3,6 +3,7 @@
 Axes: ``B`` samples, ``C`` capacity, ``T`` steps of a window, ``*F`` a column's shape.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,9 +11,10 @@ import numpy as np
 
 from .schema import Schema
 
-#: Flags of a row: it is the last of its episode; it holds only the observation after its episode, so it is read and
-#: never drawn; no window may contain it.
-END, FINAL, DELETED = 1, 2, 4
+#: Flags of a row: it is the last of its episode; it is read and never drawn, since it holds only the observation after
+#: its episode or its next one is not known; no window may contain it; a final row may follow it in its episode, or, if
+#: it is no `END`, has followed it.
+END, FINAL, DELETED, OPEN = 1, 2, 4, 8
 
 
 class WindowRule(NamedTuple):
@@ -25,12 +27,14 @@ class WindowRule(NamedTuple):
         pad_end (bool): Whether a window may extend beyond the end of its episode.
         streams (int): Environments that insert in step.
         max_length (int): Steps of the longest episode, 0 for no limit.
+        terminated (int): Column that is nonzero where an episode has terminated, -1 for none.
+        needs_next (bool): Whether the observation after a row is that of the next row.
 
     Examples:
         >>> from mindspore_replay.store import WindowRule
         >>> rule = WindowRule(past=2, future=8, stride=1, pad_end=False, streams=1, max_length=0)
         >>> print(rule.array())
-        [2 8 1 0 1 0]
+        [ 2  8  1  0  1  0 -1  0]
     """
 
     past: int
@@ -39,10 +43,47 @@ class WindowRule(NamedTuple):
     pad_end: bool
     streams: int
     max_length: int
+    terminated: int = -1
+    needs_next: bool = False
 
     def array(self) -> np.ndarray:
-        """Return the rule as an argument of kernels. Shape ``[6]``, int64."""
+        """Return the rule as an argument of kernels. Shape ``[8]``, int64."""
         return np.array(self, np.int64)
+
+
+def with_ends(rule: WindowRule, plan: "SamplePlan", schema: Schema) -> WindowRule:
+    """Return the rule with what it takes to see where an episode ends.
+
+    The column that says so is the one that makes discounts zero, or one named ``"terminated"`` with one number a row.
+    """
+    columns = [output.column for output in plan.outputs if output.kind == DISCOUNT]
+    if not columns and schema.given_names is not None and "terminated" in schema.names:
+        columns.append(schema.names.index("terminated"))
+    known = (
+        columns and math.prod(schema.shapes[columns[0]]) == 1 and columns[0] not in (*schema.late, *schema.compressed)
+    )
+    return rule._replace(terminated=columns[0] if known else -1, needs_next=plan.needs_next)
+
+
+def marks_of(rule: WindowRule, ends: np.ndarray, terminated: np.ndarray | None) -> np.ndarray:
+    """Return the flags of new rows, whatever follows them, as in csrc/core/marks.h. Shape ``[n]``, uint8.
+
+    Args:
+        rule (WindowRule): The rule.
+        ends (numpy.ndarray): Flags that the caller gives. Shape ``[n]``, uint8.
+        terminated (Union[numpy.ndarray, None]): Whether each row says that it has terminated, bool ``[n]``; ``None``
+            if no column says so.
+    """
+    if terminated is None:
+        return ends
+    unknown = (ends == END) & ~terminated & rule.needs_next
+    return np.select([unknown, terminated & (ends & END == 0)], [END | FINAL | OPEN, END | OPEN], ends).astype(np.uint8)
+
+
+def continues(before: np.ndarray, flags: np.ndarray) -> np.ndarray:
+    """Return which rows with these flags belong to the episodes of the rows before them."""
+    follows = (before & OPEN > 0) & (flags & (FINAL | OPEN) == FINAL)
+    return (before & END == 0) | follows
 
 
 def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
@@ -82,10 +123,13 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
     wrong = []
     if (steps < 0).any() or (steps[streams:] != following).any():
         wrong.append("'steps' are not consecutive in the rows of a stream")
-    if ((flags & DELETED > 0) & (uses >= 0)).any() or (flags > (END | FINAL | DELETED)).any():
+    if ((flags & DELETED > 0) & (uses >= 0)).any() or (flags > (END | FINAL | DELETED | OPEN)).any():
         wrong.append("'flags' are none that rows have, or a deleted row counts as live")
     if ((flags & FINAL > 0) & (flags & END == 0)).any():
         wrong.append("a row with only an observation is not the last of its episode")
+    followed = flags & (END | OPEN) == OPEN
+    if followed[-streams:].any() or (followed[:-streams] & (flags[streams:] & FINAL == 0)).any():
+        wrong.append("a row that a final row must follow is followed by none")
     if wrong:
         raise ValueError(f"For '{cls_name}', the rows must make episodes: {'; '.join(wrong)}.")
 

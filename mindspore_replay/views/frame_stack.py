@@ -52,10 +52,11 @@ class FrameStack(Shown):
         for name in self.observations:
             layout.column("FrameStack", "observation", name)
             layout.stack(name, self.k)
+            if f"next_{name}" in layout.columns.names:
+                following = "next row" if layout.steps is None else "next step, which NStep adds as a field"
+                raise ValueError(
+                    f"For '{layout.cls_name}', a column 'next_{name}' would store each frame twice: leave it out, the "
+                    f"next observation is built from the {following}."
+                )
             if layout.steps is None:
-                if f"next_{name}" in layout.columns.names:
-                    raise ValueError(
-                        f"For 'FrameStack', a column 'next_{name}' would store each frame twice: leave it out, the "
-                        "next observation is built from the next row."
-                    )
                 layout.add_next(name)

@@ -819,7 +819,8 @@ def test_states_that_cannot_be_are_refused():
         ("steps", slot[7], -1, not_following),
         ("use_counts", slot[17], 0, flags),
         ("flags", slot[15], 4, flags),
-        ("flags", slot[15], 8, flags),
+        ("flags", slot[15], 16, flags),
+        ("flags", slot[15], 8, "a row that a final row must follow is followed by none"),
         ("flags", slot[19], 2, "a row with only an observation is not the last of its episode"),
     ]
     for key, place, value, message in wrong:

@@ -287,7 +287,7 @@ WRONG_FILES: dict[str, tuple[Any, str]] = {
     "steps": (in_array("steps", "q", -(2**63)), "the"),
     "huge step": (in_array("steps", "q", 2**63 - 1, at=40), "the"),
     "flags": (in_array("flags", "B", 255, at=7), "the"),
-    "use counts": (in_array("use_counts", "i", -5, at=12), "the weights must be those of its rows"),
+    "use counts": (in_array("use_counts", "i", -5, at=8), "the weights must be those of its rows"),
     "clock": (in_array("clock", "q", -1), "the clocks must be those of its rows"),
     "insertion clock": (in_array("insertion_clocks", "q", 2**40), "the clocks must be those of its rows"),
     "beta": (in_array("beta", "d", 1.5), "'beta' must be in [0, 1], but got 1.5"),

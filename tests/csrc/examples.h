@@ -63,7 +63,7 @@ Arguments StateOf(const Groups &groups) {
   }
   if (groups.Time()) {
     state = state.With(
-        {{"steps", Int64({2, 3, 0, 1})}, {"flags", Flags({0, 0, 0, 0})}, {"window_rule", Int64({0, 2, 1, 1, 1, 0})}});
+        {{"steps", Int64({2, 3, 0, 1})}, {"flags", Flags({0, 0, 0, 0})}, {"window_rule", Int64({0, 2, 1, 1, 1, 0, -1, 0})}});
   }
   if (groups.Epochs()) state = state.With({{"epoch", Int64({0, 0, 0, 0, 0})}, {"epoch_rule", Int64({0, 0, 1})}});
   return state;

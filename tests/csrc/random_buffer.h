@@ -64,6 +64,7 @@ inline states::Output To(std::vector<int64_t> numbers, Shape lead = {}) {
 // The columns of windows: two rewards, a flag, a goal with another like it, and the column that identifies groups.
 inline const states::Columns kOfEpisodes = {{"float32", {3}},  {"float32", {}},    {"uint8", {}},
                                             {"int16", {2, 2}}, {"int16", {2, 2}}, {"int8", {}}};
+constexpr int64_t kTerminated = 2;
 
 class Buffer {
  public:
@@ -101,7 +102,7 @@ class Buffer {
 
   int Insert() {
     const int64_t n = Some();
-    Arguments inputs = {{"rows", Noise({n})}, {"first", One("int64")}};
+    Arguments inputs = {{"rows", NewRows(n)}, {"first", One("int64")}};
     Shared shared = Own(n);
     if (kind_.row_state) {
       inputs["priority"] = Priorities(n);
@@ -200,7 +201,17 @@ class Buffer {
     state = state.With({{"steps", Zeros("int64", {capacity_})},
                         {"flags", Zeros("uint8", {capacity_})},
                         {"window_rule", Int64({random_.Below(4), random_.Between(1, 7), 1, random_.Below(2), streams_,
-                                               max_length_})}});
+                                               max_length_, random_.Of<int64_t>({-1, kTerminated, kTerminated}),
+                                               random_.Below(2)})}});
+  }
+
+  // Rows of which few have terminated, if they know their episode.
+  Item NewRows(int64_t n) {
+    Item rows = Noise({n});
+    if (!kind_.episodes) return rows;
+    auto *terminated = rows[kTerminated].as<uint8_t>();
+    for (int64_t i = 0; i < n; ++i) terminated[i] *= random_.Chance(0.15);
+    return rows;
   }
 
   void AddEpochs() {

@@ -85,7 +85,7 @@ inline Arguments WithEpisodes(const Columns &columns, int64_t capacity, const Ru
                  {"clock", Int64({0, 0, 0})},
                  {"steps", Zeros("int64", {capacity})},
                  {"flags", Zeros("uint8", {capacity})},
-                 {"window_rule", Int64({rule.past, rule.future, rule.stride, rule.pad_end, rule.streams, 0})}});
+                 {"window_rule", Int64({rule.past, rule.future, rule.stride, rule.pad_end, rule.streams, 0, -1, 0})}});
   for (const int64_t before : {int64_t{0}, capacity}) {
     const int64_t n = before == 0 ? capacity : capacity / 2;
     state = state.With({{"priority", Floats({1})},

@@ -36,7 +36,7 @@ Arguments Buffer(Reach reach) {
   if (reach == Reach::kRows) return buffer;
   return buffer.With({{"steps", Int64({8, 9, 6, 7})},
                       {"flags", Flags({0, 0, 0, 4})},  // serial 7 is deleted
-                      {"window_rule", Int64({0, 1, 1, 1, 1, 0})}});
+                      {"window_rule", Int64({0, 1, 1, 1, 1, 0, -1, 0})}});
 }
 
 Arguments Inserting(Reach reach) {
@@ -218,7 +218,7 @@ Arguments Empty(Reach reach, int64_t capacity) {
   if (reach == Reach::kRows) return buffer;
   return buffer.With({{"steps", Zeros("int64", {capacity})},
                       {"flags", Zeros("uint8", {capacity})},
-                      {"window_rule", Int64({0, 1, 1, 1, 1, 0})}});
+                      {"window_rule", Int64({0, 1, 1, 1, 1, 0, -1, 0})}});
 }
 
 // Calls an operator on a buffer with other arguments; the buffer keeps the changes.
@@ -319,11 +319,11 @@ void TestManyOperations(Reach reach) {
 
 // Invalid window rules; the arguments may have up to 8 slots.
 void RefusesBadRule(const std::string &name, const Arguments &arguments) {
-  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 1, 1, 1, 0, 0}));
-  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 1, 1, 1, 9, 0}));
-  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 1, 0, 1, 1, 0}));
-  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 0, 1, 1, 1, 0}));
-  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({-1, 1, 1, 1, 1, 0}));
+  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 1, 1, 1, 0, 0, -1, 0}));
+  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 1, 1, 1, 9, 0, -1, 0}));
+  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 1, 0, 1, 1, 0, -1, 0}));
+  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({0, 0, 1, 1, 1, 0, -1, 0}));
+  REFUSES(name, arguments, kBadArguments, a["window_rule"] = Int64({-1, 1, 1, 1, 1, 0, -1, 0}));
 }
 
 // Invalid cursors for a ring of four slots.

@@ -17,11 +17,12 @@ namespace {
 constexpr int64_t kPast = 2, kFuture = 3, kStride = 2;
 
 // An empty buffer of one column, in which every window has weight 1.
-Arguments EmptyTimeline(int64_t capacity, int64_t pad_end, int64_t streams, int64_t max_length = 0) {
+Arguments EmptyTimeline(int64_t capacity, int64_t pad_end, int64_t streams, int64_t max_length = 0,
+                        int64_t terminated = -1, int64_t needs_next = 0) {
   return Empty(Reach::kWindows, capacity)
       .With({{"columns", Zeros("int64", {capacity})},
              {"row_rule", Doubles({0, 0, 0, 0})},
-             {"window_rule", Int64({kPast, kFuture, kStride, pad_end, streams, max_length})}});
+             {"window_rule", Int64({kPast, kFuture, kStride, pad_end, streams, max_length, terminated, needs_next})}});
 }
 
 int InsertRows(Arguments *buffer, std::vector<int64_t> rows, std::vector<uint8_t> ends) {
@@ -36,10 +37,12 @@ int InsertRows(Arguments *buffer, std::vector<int64_t> rows, std::vector<uint8_t
 struct TwinRow {
   int64_t step;
   bool end, final, deleted;
+  bool open;  // a final row may still belong to its episode
 };
 
 struct Twin {
   int64_t capacity, pad_end, streams;
+  bool has_column, needs_next;
   std::vector<TwinRow> rows;
 
   int64_t Oldest() const { return std::max<int64_t>(0, static_cast<int64_t>(rows.size()) - capacity); }
@@ -48,10 +51,15 @@ struct Twin {
     return stored ? &rows[static_cast<size_t>(serial)] : nullptr;
   }
 
-  void Insert(uint8_t flags) {
-    const TwinRow *before = At(static_cast<int64_t>(rows.size()) - streams);
-    const bool goes_on = before != nullptr && !before->end;
-    rows.push_back({goes_on ? before->step + 1 : 0, (flags & 1) != 0, (flags & 2) != 0, false});
+  void Insert(uint8_t flags, bool terminated) {
+    const int64_t serial = static_cast<int64_t>(rows.size()) - streams;
+    TwinRow *before = At(serial) == nullptr ? nullptr : &rows[static_cast<size_t>(serial)];
+    const bool end = (flags & 1) != 0, final = (flags & 2) != 0;
+    const bool ended = before == nullptr || (before->end && !(before->open && final));
+    if (!ended) before->end = before->final = false;
+    const bool unknown = has_column && needs_next && end && !final && !terminated;
+    const bool by_column = has_column && terminated && !end;
+    rows.push_back({ended ? 0 : before->step + 1, end || by_column, final || unknown, false, unknown || by_column});
   }
 
   bool Legal(int64_t serial) const {
@@ -80,9 +88,9 @@ struct Twin {
   }
 };
 
-void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams) {
-  Arguments buffer = EmptyTimeline(capacity, pad_end, streams);
-  Twin twin{capacity, pad_end, streams, {}};
+void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool has_column = false, bool needs_next = false) {
+  Arguments buffer = EmptyTimeline(capacity, pad_end, streams, 0, has_column ? 0 : -1, needs_next);
+  Twin twin{capacity, pad_end, streams, has_column, needs_next, {}};
   uint64_t counter = 0;
   auto random = [&](int64_t n) { return replay::Below(replay::RandomBits(7, counter++), n); };
   bool same = true;
@@ -93,9 +101,9 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams) {
     std::vector<int64_t> rows;
     std::vector<uint8_t> flags;
     for (int64_t row = 0; row < n; ++row) {
-      rows.push_back(static_cast<int64_t>(twin.rows.size()));
+      rows.push_back(random(4) == 0);
       flags.push_back(static_cast<uint8_t>(random(4) ? 0 : random(3) ? 1 : 3));
-      twin.Insert(flags.back());
+      twin.Insert(flags.back(), rows.back() != 0);
     }
     CHECK(InsertRows(&buffer, rows, flags) == replay::kOk);
     same = same && HasLeaves(buffer, twin.Leaves());
@@ -219,6 +227,7 @@ void TestTimelineRefusals() {
   const Arguments insert = SevenRows().With(
       {{"rows", Int64({1, 2})}, {"priority", Floats({1})}, {"ends", Flags({0, 1})}, {"first", One("int64")}});
   RefusesBadRule("insert", insert);
+  REFUSES("insert", insert, kBadArguments, a["window_rule"] = Int64({0, 1, 1, 1, 1, 0, 1, 0}));  // no such column
   REFUSES("insert", insert, kBadArguments, a["ends"] = Flags({0, 0, 0}));
   REFUSES("insert", insert, kBadWeight, a["priority"] = Floats({-1}));
   const Arguments end = SevenRows().With({{"flag", Flags({1})}, {"ended", One("int32")}});
@@ -262,7 +271,12 @@ void TestTimelines() {
   for (const int64_t capacity : {5, 8, 13}) {
     for (const int64_t pad_end : {0, 1}) TestAgainstTwin(capacity, pad_end, 1);
   }
-  for (const int64_t pad_end : {0, 1}) TestAgainstTwin(17, pad_end, 3);
+  for (const int64_t pad_end : {0, 1}) {
+    TestAgainstTwin(17, pad_end, 3);
+    for (const bool needs_next : {false, true}) {
+      for (const int64_t streams : {1, 3}) TestAgainstTwin(17, pad_end, streams, true, needs_next);
+    }
+  }
   TestWindowsByHand();
   TestEpisodesThatEnd();
   TestEpisodesTooLong();

@@ -6,7 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from drivers import Combination
-from drivers_windows import NATIVE, Pair, make_windows, twin_of
+from drivers_windows import END, FINAL, NATIVE, Pair, make_windows, twin_of
 from reference import stack
 from reference_windows import PrioritizedWindowsTwin, Row, Views, WindowsTwin, sample_of, steps_of
 
@@ -55,7 +55,7 @@ def make_row(serial: int, views: Views, shape: tuple[int, ...] = (), dtype: str 
     return Row(
         np.array([x, 0.5 * x], np.float32),
         np.array(reward if shape else reward[0], dtype),
-        np.array(x % 3 == 0),
+        np.array(x % 11 == 5),
         np.array(x % 4 == 1),
         np.array([-x, 0.25], np.float32) if views.own_next else None,
     )
@@ -73,7 +73,10 @@ class RowPair(Pair):
 
     def make_twin(self, **options: Any) -> WindowsTwin:
         cls = PrioritizedWindowsTwin if self.prioritized else WindowsTwin
-        return cls(self.buffer.sample_size, self.buffer.capacity, rule=self.views.rule(), **options)
+        needs_next = self.views.needs_next
+        return cls(
+            self.buffer.sample_size, self.buffer.capacity, rule=self.views.rule(), needs_next=needs_next, **options
+        )
 
     def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None, rows: Any = None) -> None:
         ends = [bool(end) for end in ends]
@@ -82,7 +85,16 @@ class RowPair(Pair):
         given = {"priority": priority} if self.prioritized else {}
         width = len(self.buffer.shapes)
         self.driver.insert(stack([row[:width] for row in rows]), end=np.array(ends), final=np.array(finals), **given)
-        self.twin.insert(rows, **given, ends=ends, finals=finals)
+        self.twin.insert(rows, **given, ends=ends, finals=finals, terminated=self.terminated(rows))
+
+    def terminated(self, rows: Sequence[Row]) -> list[bool]:
+        """Return which rows say that they have terminated."""
+        return [bool(row.terminated) for row in rows]
+
+    def fits(self, flags: Sequence[int]) -> bool:
+        rows = [self.make_row(self.twin.inserted + i) for i in range(len(flags))]
+        given = [flag == END for flag in flags], [flag == FINAL for flag in flags]
+        return self.twin.fits(*given, self.terminated(rows))
 
     def make_row(self, serial: int) -> Row:
         return make_row(serial, self.views, self.reward_type[0], str(self.reward_type[1]).lower())
@@ -142,6 +154,7 @@ class StepsPair(RowPair):
         frames = max(self.views.frames - 1, 0)
         twin = twin_of(self.buffer, **options)
         twin.rule = twin.rule._replace(before=twin.rule.before + frames * (not twin.rule.whole))
+        twin.needs_next = self.views.needs_next
         return twin
 
     def expected(self, handles: Sequence[int]) -> list[np.ndarray]:

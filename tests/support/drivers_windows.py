@@ -153,14 +153,17 @@ class Pair:
         """Insert one row for each flag."""
         ends = [bool(end) for end in ends]
         finals = [False] * len(ends) if finals is None else list(finals)
-        both = [end or final for end, final in zip(ends, finals)]
         batch = [row(self.twin.inserted + i) for i in range(len(ends))]
         given = {"priority": priority} if self.prioritized else {}
-        if not self.twin.fits(both):
+        if not self.twin.fits(ends, finals):
             assert self.refuses(batch, ends, finals)
             return
         self.driver.insert(stack(batch), end=np.array(ends), final=np.array(finals), **given)
         self.twin.insert(batch, **given, ends=ends, finals=finals)
+
+    def fits(self, flags: Sequence[int]) -> bool:
+        """Return True if rows with these flags make no episode too long."""
+        return self.twin.fits([flag == END for flag in flags], [flag == FINAL for flag in flags])
 
     def steps(self, n: int, *ends: int) -> "Pair":
         """Insert n rows one by one; those at these positions are ends."""
@@ -328,7 +331,7 @@ def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any, refuse: 
     given = [flags[i % len(flags)] for i in range(n)]
     if not refuse:
         for i in range(n):
-            if not pair.twin.fits([flag != NONE for flag in given[: i + 1]]):
+            if not pair.fits(given[: i + 1]):
                 given[i] = END
     if isinstance(priority, list):
         priority = [priority[i % len(priority)] for i in range(n)]

@@ -47,10 +47,10 @@ def achieved_goals(numbers: np.ndarray) -> np.ndarray:
 
 
 def insert_goals(buffer: Any, twin: WindowsTwin, flags: Sequence[int]) -> None:
-    """Insert rows with flags: 0 none, 1 an end, 2 final."""
+    """Insert rows with flags: 0 none, 1 an end, which has terminated, 2 final."""
     numbers = np.arange(twin.inserted + 1, twin.inserted + 1 + len(flags), dtype=np.float32)
-    columns = [achieved_goals(numbers), np.stack([-numbers, numbers * 0], 1), numbers + 0.5, numbers % 2 == 0]
     ends, finals = ([flag == value for flag in flags] for value in (1, 2))
+    columns = [achieved_goals(numbers), np.stack([-numbers, numbers * 0], 1), numbers + 0.5, np.array(ends)]
     buffer.insert(columns, end=ends, final=finals)
     twin.insert([(int(number),) for number in numbers], ends=ends, finals=finals)
 

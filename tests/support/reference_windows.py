@@ -19,7 +19,7 @@ class StepRecord(Record):
     def __init__(self) -> None:
         super().__init__()
         self.key: Key = (-1, -1, 0)
-        self.end = self.final = self.deleted = self.legal = False
+        self.end = self.final = self.deleted = self.legal = self.open = False
 
 
 class Rule(NamedTuple):
@@ -47,10 +47,13 @@ class WindowsTwin(UniformTwin):
         draws (int), capacity (int): As for `UniformTwin`.
         rule (Rule): The extent of a sample.
         num_envs (int): Environments that write in lockstep.
+        needs_next (bool): True if samples hold the next observation, which is that of the next row.
     """
 
-    def __init__(self, draws: int, capacity: int, *, rule: Rule, num_envs: int = 1, **options: Any) -> None:
-        self.rule, self.num_envs = rule, num_envs
+    def __init__(
+        self, draws: int, capacity: int, *, rule: Rule, num_envs: int = 1, needs_next: bool = False, **options: Any
+    ) -> None:
+        self.rule, self.num_envs, self.needs_next = rule, num_envs, needs_next
         super().__init__(draws, capacity, **options)
 
     def forget(self) -> None:
@@ -61,35 +64,69 @@ class WindowsTwin(UniformTwin):
         self.stored: dict[Key, StepRecord] = {}
         self.by_handle: dict[int, StepRecord] = {}
 
-    def fits(self, ends: Sequence[bool]) -> bool:
+    def fits(self, ends: Sequence[bool], finals: Any = None, terminated: Any = None) -> bool:
         """Return True if rows with these flags make no episode too long."""
-        steps = [step for _, _, step in self.next_keys]
-        for i, end in enumerate(ends):
+        newest = [self.newest(env) for env in range(self.num_envs)]
+        for i in range(len(ends)):
             env = i % self.num_envs
-            if self.rule.whole and not end and steps[env] + 1 >= self.rule.length:
+            final = finals is not None and bool(finals[i])
+            key = self.key_after(env, newest[env], final)
+            record = StepRecord()
+            record.key = key
+            self.flag(record, bool(ends[i]), final, None if terminated is None else bool(terminated[i]))
+            if self.rule.whole and key[2] + (not record.end) >= self.rule.length:
                 return False
-            steps[env] = 0 if end else steps[env] + 1
+            newest[env] = record
         return True
 
+    def newest(self, env: int) -> StepRecord | None:
+        """Return the state of the newest row of an environment, if it is stored."""
+        serial = self.inserted - self.num_envs + env
+        return None if serial < self.inserted - self.size else self.records[(serial - self.base) % self.capacity]
+
+    def key_after(self, env: int, before: StepRecord | None, final: bool) -> Key:
+        """Return the key of a new row, from the row before it."""
+        if before is None:
+            return self.next_keys[env]
+        _, episode, step = before.key
+        goes_on = not before.end or (before.open and final)
+        return (env, episode, step + 1) if goes_on else (env, episode + 1, 0)
+
+    def flag(self, record: StepRecord, end: bool, final: bool, terminated: bool | None) -> None:
+        """Set the flags of a row by what is said of it, ``None`` if no column says whether it has terminated."""
+        unknown = end and not final and terminated is False and self.needs_next
+        record.open = not final and (unknown or (bool(terminated) and not end))
+        record.final = final or unknown
+        record.end = end or final or bool(terminated)
+
     def insert(
-        self, rows: list[Any], priority: Any = None, ends: Any = None, finals: Any = None, judge: bool = True
-    ) -> None:
+        self, rows: list[Any], priority: Any = None, ends: Any = None, finals: Any = None, judge: bool = True,
+        terminated: Any = None,
+    ) -> None:  # fmt: skip
         """Append rows with flags, one for each; a final row is also an end.
 
         Without `judge` the caller has to judge later.
         """
+        before = [self.newest(env) for env in range(self.num_envs)]
         first = self.inserted
         super().insert(rows, priority)
         for i in range(len(rows)):
             env = i % self.num_envs
-            key = self.next_keys[env]
-            record = self.records[(first + i - self.base) % self.capacity]
+            last, final = before[env], finals is not None and bool(finals[i])
+            key = self.key_after(env, last, final)
+            if last is not None and key[1] == last.key[1]:
+                last.end = last.final = False
+            if i < len(rows) - self.capacity:  # never stored
+                record = StepRecord()
+            else:
+                record = self.records[(first + i - self.base) % self.capacity]
             record.key, record.deleted = key, False
-            record.final = finals is not None and bool(finals[i])
-            record.end = record.final or (ends is not None and bool(ends[i]))
+            end = ends is not None and bool(ends[i])
+            self.flag(record, end, final, None if terminated is None else bool(terminated[i]))
             if record.end:
                 self.lengths[key[:2]] = key[2] + 1
             self.next_keys[env] = (env, key[1] + 1, 0) if record.end else (env, key[1], key[2] + 1)
+            before[env] = record
         if judge:
             self.judge()
 
@@ -175,7 +212,8 @@ class WindowsTwin(UniformTwin):
         return len(going)
 
     def state(self) -> dict[str, Any]:
-        flags = [record.end + 2 * record.final + 4 * record.deleted for record in self.records]
+        records = self.records
+        flags = [record.end + 2 * record.final + 4 * record.deleted + 8 * record.open for record in records]
         return super().state() | {"steps": [record.key[2] for record in self.records], "flags": flags}
 
     # The content of samples.

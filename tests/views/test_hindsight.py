@@ -205,11 +205,12 @@ def assert_goal_returns(sample: Sequence[np.ndarray], twin: WindowsTwin, views: 
     handles, achieved, goal, reward = sample[:4]
     seen = set()
     for i, handle in enumerate(handles.tolist()):
-        chain = [record.serial + 1 for record in chain_of(twin, twin.record_of(handle), views)]
+        records = chain_of(twin, twin.record_of(handle), views)
+        chain = [record.serial + 1 for record in records]
         assert achieved[i].sum() == chain[0] == handle + 1
         terms = [number + 0.5 if goal[i, 0] < 0 else number * 1000 + goal[i].sum() for number in chain]
         assert reward[i] == np.float32(sum(GAMMA**step * term for step, term in enumerate(terms)))
-        assert sample[-1][i] == np.float32(0 if chain[-1] % 2 == 0 else GAMMA ** len(chain))
+        assert sample[-1][i] == np.float32(0 if records[-1].end else GAMMA ** len(chain))
         seen.add(f"{'own' if goal[i, 0] < 0 else 'other'} {len(chain)}")
     return seen
 

@@ -46,7 +46,7 @@ KINDS = ["terminated", "truncated", "final", "deleted", "newest", "broken off"]
 
 def steps_taken(kind: str, j: int, n: int, own_next: bool) -> int:
     """Return the steps of the return from a row on if an event is j rows later; 0 if the row is not drawn."""
-    if kind in ("terminated", "truncated"):  # that row is the last of its episode, and a transition
+    if kind == "terminated" or (own_next and kind == "truncated"):  # that row is the last, and a transition
         return min(n, j + 1)
     if own_next:
         return min(n, j + 1) if kind in ("newest", "broken off") else min(n, j)

@@ -9,19 +9,13 @@
 #include <cstring>
 #include <limits>
 
+#include "core/marks.h"
 #include "core/portable.h"
 #include "core/ring.h"
 #include "core/rows.h"
 #include "core/scratch.h"
 
 namespace replay {
-
-// Flags of a row in time.
-enum RowFlag : uint8_t {
-  kEnd = 1,      // the last row of its episode
-  kFinal = 2,    // holds only the observation after its episode: read, but never drawn
-  kDeleted = 4,  // no window may contain it: it is deleted or pending
-};
 
 // The rule for valid windows, in steps of one stream; laid out as in its Tensor.
 struct WindowRule {
@@ -31,12 +25,14 @@ struct WindowRule {
   int64_t pad_end;     // 1: a window may extend beyond the end of its episode
   int64_t streams;     // environments that write in lockstep
   int64_t max_length;  // maximum steps of an episode, 0 for no limit
+  int64_t terminated;  // column that is nonzero where an episode has terminated, -1 for none
+  int64_t needs_next;  // 1: the observation after a row is that of the next row
 };
 
 REPLAY_BOTH inline bool IsRule(const WindowRule &rule, int64_t capacity) {
   const int64_t most = std::numeric_limits<int32_t>::max();
   return rule.past >= 0 && rule.past <= most && rule.future >= 1 && rule.future <= most && rule.stride >= 1 &&
-         rule.streams >= 1 && rule.streams <= capacity;
+         rule.streams >= 1 && rule.streams <= capacity && rule.terminated >= -1 && rule.terminated < most;
 }
 
 // The start row of a window, and the steps of its episode around it.
@@ -96,13 +92,13 @@ class Timeline {
     return steps_[slot] % rule_.stride == 0 || (!rule_.pad_end && ends);
   }
 
-  // Computes the steps of `n` rows to be inserted; `ends` holds flags for all or for each. Returns false if an episode
-  // would exceed `max_length`: its last step must be an end.
-  bool NextSteps(const uint8_t *ends, int64_t given, int64_t n, Vector<int64_t> *steps) const {
-    steps->resize(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) {
+  // Computes the steps of rows to be inserted. Returns false if an episode would exceed `max_length`: its last step must
+  // be an end.
+  bool NextSteps(const Marks &marks, Vector<int64_t> *steps) const {
+    steps->resize(static_cast<size_t>(marks.n));
+    for (int64_t i = 0; i < marks.n; ++i) {
       const int64_t before = i < rule_.streams ? 0 : (*steps)[static_cast<size_t>(i - rule_.streams)];
-      const int64_t step = NextStep(ends, given, n, i, before);
+      const int64_t step = NextStep(marks, i, before);
       if (step < 0) return false;
       (*steps)[static_cast<size_t>(i)] = step;
     }
@@ -111,35 +107,56 @@ class Timeline {
 
   // Returns the step of row i of the batch; `before` is the step of its predecessor, if that is in the batch. -1 if the
   // episode is too long.
-  REPLAY_BOTH int64_t NextStep(const uint8_t *ends, int64_t given, int64_t n, int64_t i, int64_t before) const {
+  REPLAY_BOTH int64_t NextStep(const Marks &marks, int64_t i, int64_t before) const {
+    const uint8_t flags = marks.Alone(i);
     int64_t step = 0;
     if (i < rule_.streams) {
       const int64_t slot = ring_.SlotOf(ring_.inserted - rule_.streams + i);
-      if (slot >= 0 && !(flags_[slot] & kEnd)) step = steps_[slot] + 1;
-    } else if (!(ends[given == n ? i - rule_.streams : 0] & kEnd)) {
+      if (slot >= 0 && Continues(flags_[slot], flags)) step = steps_[slot] + 1;
+    } else if (Continues(marks.Alone(i - rule_.streams), flags)) {
       step = before + 1;
     }
-    const bool fits = rule_.max_length == 0 || step < rule_.max_length - 1 || (ends[given == n ? i : 0] & kEnd);
+    const bool fits = rule_.max_length == 0 || step + !(flags & kEnd) < rule_.max_length;
     return fits ? step : -1;
   }
 
   // The initial weight of a row: zero until its windows are complete.
   REPLAY_BOTH double FirstWeight(float) const { return 0; }
 
-  // Updates the state after an insertion of n rows; the cursors have moved and the new rows are marked.
-  void Insert(const RingWrite &plan, int64_t n, const uint8_t *ends, int64_t given, const Vector<int64_t> &steps,
-              Vector<int64_t> *changed) const {
-    for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), ends, given == n);
+  // Updates the state after an insertion; the cursors have moved and the new rows are marked.
+  void Insert(const RingWrite &plan, const Marks &marks, const Vector<int64_t> &steps, Vector<int64_t> *changed) const {
+    for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), marks);
+    const int64_t before = marks.terminated == nullptr ? 0 : std::min(marks.n, rule_.streams);
+    for (int64_t i = 0; i < before; ++i) Follow(marks, i);
     for (int64_t serial = Oldest(); serial < PastEvicted(plan); ++serial) EvictPast(serial, changed);
+    for (int64_t i = 0; i < before; ++i) Lengthened(marks, i, changed);
     for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) Completed(serial, changed);
   }
 
-  // Stores step and flags of the row i that an insertion writes; flags are given for each row or for all.
-  REPLAY_BOTH void Place(const RingWrite &plan, int64_t i, const int64_t *steps, const uint8_t *ends, bool of_each) const {
+  // Stores step and flags of the row i that an insertion writes.
+  REPLAY_BOTH void Place(const RingWrite &plan, int64_t i, const int64_t *steps, const Marks &marks) const {
     const int64_t slot = SlotOf(i, plan.slot, ring_.capacity);
     steps_[slot] = steps[plan.skipped + i];
-    flags_[slot] = ends[of_each ? plan.skipped + i : 0];
+    flags_[slot] = marks.At(plan.skipped + i);
     if (row_state_.HasLate()) Hold(slot);
+  }
+
+  // If row i of the first step of a batch is final, its episode goes on from the row stored before it.
+  REPLAY_BOTH void Follow(const Marks &marks, int64_t i) const {
+    const int64_t slot = ring_.SlotOf(Before(marks, i));
+    if (slot < 0 || !(flags_[slot] & kOpen) || !IsFinal(marks.Alone(i))) return;
+    flags_[slot] = Followed(flags_[slot]);
+  }
+
+  // Makes the start eligible, or not, whose window ends at the row before row i of a batch, if its episode goes on now.
+  template <typename Changed>
+  REPLAY_BOTH void Lengthened(const Marks &marks, int64_t i, Changed *changed) const {
+    const int64_t serial = Before(marks, i), slot = ring_.SlotOf(serial);
+    if (slot < 0 || (flags_[slot] & (kOpen | kEnd)) != kOpen) return;
+    const int64_t start = ring_.SlotOf(serial - (rule_.future - 1) * rule_.streams);
+    if (start < 0) return;
+    const bool legal = Legal(ring_.HandleOf(start));
+    row_state_.Set(start, legal ? (*row_state_.rule)(row_state_.priorities[start]) : 0, changed);
   }
 
   // Serial number up to which rows, from the oldest on, may have lost their past to an insertion.
@@ -313,7 +330,7 @@ class Timeline {
  private:
   // Marks a new row as pending, unless it holds only an observation.
   REPLAY_BOTH void Hold(int64_t slot) const {
-    if (flags_[slot] & kFinal) {
+    if (IsFinal(flags_[slot])) {
       row_state_.use_counts[slot] = 0;
     } else {
       flags_[slot] |= kDeleted;
@@ -331,6 +348,11 @@ class Timeline {
       if (row_state != 0) break;
     }
     return std::max<int64_t>(rows - 1, 0);
+  }
+
+  // Serial number of the row before row i of the first step of a batch that was inserted.
+  REPLAY_BOTH int64_t Before(const Marks &marks, int64_t i) const {
+    return ring_.inserted - marks.n - rule_.streams + i;
   }
 
   REPLAY_BOTH int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }

@@ -220,15 +220,6 @@ REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, 
   return static_cast<T>(sum);
 }
 
-// True if a number of any dtype is not zero; minus zero is zero.
-REPLAY_BOTH inline bool IsTrue(const char *value, int64_t bytes, bool is_float) {
-  for (int64_t i = 0; i < bytes; ++i) {
-    const bool sign_byte = is_float && i == bytes - 1;
-    if (static_cast<uint8_t>(value[i]) & (sign_byte ? 0x7F : 0xFF)) return true;
-  }
-  return false;
-}
-
 }  // namespace replay
 
 #endif  // MINDSPORE_REPLAY_WINDOWS_H_

@@ -38,8 +38,7 @@ using InsertArgs = Bound<replay::OperatorNumber("insert")>;
 struct Insertion {
   const float *priorities = nullptr;  // one for all rows or one for each
   int64_t given = 0;
-  const uint8_t *ends = nullptr;  // likewise, for rows that know their episode
-  int64_t given_ends = 0;
+  replay::Marks marks{};  // of rows that know their episode
   const int64_t *versions = nullptr;  // likewise, if they are given
   int64_t given_versions = 0;
   int64_t max_staleness = -1;  // with versions
@@ -68,11 +67,10 @@ struct Insertion {
     });
     if (status != replay::kOk) return status;
     if (!args.HasGroup(replay::kEpisodesGroup)) return replay::kOk;
-    ends = args.data<uint8_t>(NAMED("ends"));
-    given_ends = args.elements(NAMED("ends"));
+    if (!replay::ReadMarks(args, *args.data<replay::WindowRule>(NAMED("window_rule")), &marks)) return replay::kBadArguments;
     const replay::Timeline timeline = replay::TimelineOf(args);
     if (args.shared() != nullptr && !args.shared()->MayFollow(timeline.HasOpenEpisode())) return replay::kOpenEpisode;
-    return timeline.NextSteps(ends, given_ends, args.n(), &steps) ? replay::kOk : replay::kTooLong;
+    return timeline.NextSteps(marks, &steps) ? replay::kOk : replay::kTooLong;
   }
 
  private:
@@ -164,7 +162,7 @@ void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
   if (args.HasGroup(replay::kEpisodesGroup)) {
     const replay::Timeline timeline = replay::TimelineOf(args);
     mark(timeline);
-    timeline.Insert(plan, n, insertion.ends, insertion.given_ends, insertion.steps, &changed);
+    timeline.Insert(plan, insertion.marks, insertion.steps, &changed);
   } else {
     mark(replay::Alone<replay::Cursors>(replay::CursorsOf(args), replay::RowStateOf(args)));
   }

@@ -19,16 +19,19 @@ namespace {
 using replay::Call;
 using replay::Chunk;
 using replay::Chunks;
+using replay::Column;
 using replay::Columns;
 using replay::Cursors;
 using replay::Ignored;
 using replay::Kind;
 using replay::kThreads;
+using replay::Marks;
 using replay::RowState;
 using replay::Report;
 using replay::State;
 using replay::SumTree;
 using replay::Timeline;
+using replay::WindowRule;
 
 // The destination of an insertion's rows.
 template <typename Places>
@@ -101,9 +104,22 @@ struct Insertion {
     }
   }
 
+  // Returns what the insertion says of its rows, whose episodes they know.
+  __device__ Marks MarksOf(const Columns &columns) const {
+    const WindowRule &rule = *state.rule;
+    Marks marks{ends, given_ends, n, rule.streams, nullptr, 0, false, rule.needs_next != 0};
+    if (rule.terminated >= 0) {
+      const Column &column = columns.column[rule.terminated];
+      marks.terminated = column.batch;
+      marks.bytes = column.row_bytes;
+      marks.is_float = column.is_float;
+    }
+    return marks;
+  }
+
   // The last block, when all have marked their rows: moves the cursors and refreshes the tree.
   template <typename Rows>
-  __device__ void End(const Landing<Cursors> &landing) const {
+  __device__ void End(const Landing<Cursors> &landing, const Columns &columns) const {
     const replay::RingWrite &plan = landing.plan;
     const int64_t inserted = state.serials[0] + n;
     if constexpr (replay::kHasRowState<Rows>) {
@@ -128,12 +144,12 @@ struct Insertion {
     }
     if constexpr (replay::kHasEpisodes<Rows>) {
       __syncthreads();
-      EndTimes(plan);
+      EndTimes(plan, MarksOf(columns));
     }
   }
 
   template <typename Rows>
-  __device__ void End(const Landing<replay::ReservoirCursors> &landing) const {
+  __device__ void End(const Landing<replay::ReservoirCursors> &landing, const Columns &) const {
     if constexpr (replay::kHasRowState<Rows>) {
       FinishRowState();
       replay::RefreshAbove(state.row_state.tree, n, [&](int64_t row) { return landing.SlotOf(row); });
@@ -166,34 +182,38 @@ struct Insertion {
     __syncthreads();
   }
 
-  __device__ void EndTimes(const replay::RingWrite &plan) const {
+  __device__ void EndTimes(const replay::RingWrite &plan, const Marks &marks) const {
     const Timeline timeline = state.Get(Kind<Timeline>{});
     const Cursors &ring = timeline.places();
-    const bool of_each = given_ends == n;
-    for (int64_t i = threadIdx.x; i < plan.written; i += blockDim.x) timeline.Place(plan, i, steps + 1, ends, of_each);
+    const int64_t before = marks.terminated == nullptr ? 0 : std::min(n, timeline.streams());
+    for (int64_t i = threadIdx.x; i < plan.written; i += blockDim.x) timeline.Place(plan, i, steps + 1, marks);
+    for (int64_t i = threadIdx.x; i < before; i += blockDim.x) timeline.Follow(marks, i);
     __syncthreads();
     Ignored changed;
     const int64_t oldest = timeline.Oldest(), lost = timeline.PastEvicted(plan), first = ring.inserted - plan.written;
     for (int64_t serial = oldest + threadIdx.x; serial < lost; serial += blockDim.x) timeline.EvictPast(serial, &changed);
     __syncthreads();
+    for (int64_t i = threadIdx.x; i < before; i += blockDim.x) timeline.Lengthened(marks, i, &changed);
     for (int64_t serial = first + threadIdx.x; serial < ring.inserted; serial += blockDim.x) {
       timeline.Completed(serial, &changed);
     }
     replay::RefreshRows(state.row_state.tree, ring, oldest, lost);
-    replay::RefreshRows(state.row_state.tree, ring, timeline.FirstStart(first), ring.inserted);
+    replay::RefreshRows(state.row_state.tree, ring, timeline.FirstStart(first - before), ring.inserted);
   }
 };
 
 // Runs before rows of episodes are stored: computes all steps, and the status.
-__global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertion) {
+__global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertion, const Columns columns) {
   int status = insertion.Status<Timeline>();
+  if (status == replay::kOk && insertion.state.rule->terminated >= columns.k) status = replay::kBadArguments;
   bool fits = true;
   if (status == replay::kOk) {
     const Timeline timeline = insertion.state.Get(Kind<Timeline>{});
+    const Marks marks = insertion.MarksOf(columns);
     for (int64_t stream = threadIdx.x; stream < timeline.streams(); stream += blockDim.x) {
       int64_t step = 0;
       for (int64_t i = stream; i < insertion.n && fits; i += timeline.streams()) {
-        step = timeline.NextStep(insertion.ends, insertion.given_ends, insertion.n, i, step);
+        step = timeline.NextStep(marks, i, step);
         fits = step >= 0;
         insertion.steps[1 + i] = step;
       }
@@ -234,7 +254,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const bool last = replay::IsLastBlock(ticket);
   replay::CopyRows<replay::kIn>(columns.column, columns.k, chunk, slots);
-  if (last) insertion.End<Rows>(landing);
+  if (last) insertion.End<Rows>(landing, columns);
 }
 
 // Calls visit(slot) for the rows whose weights change if a row is deleted.
@@ -605,7 +625,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
     insertion.ends = args.data<uint8_t>(NAMED("ends"));
     insertion.given_ends = args.elements(NAMED("ends"));
     insertion.steps = call->Scratch<int64_t>(1 + args.n());
-    call->Launch(StepsKernel, 1, insertion);
+    call->Launch(StepsKernel, 1, insertion, replay::ColumnsOf(args));
   }
   if (args.HasGroup(replay::kReservoirGroup)) call->Launch(ClaimKernel, replay::BlocksFor(args.n()), insertion);
   const Chunks chunks = replay::ChunksOf(args, args.n());

@@ -26,6 +26,7 @@ struct Column {
   char *stored;
   char *batch;
   int64_t row_bytes;
+  bool is_float = false;
 };
 
 struct Columns {
@@ -166,7 +167,7 @@ Columns ColumnsOf(const Bound<kOperator> &args) {
   const int first_row = args.at(NAMED("rows"));
   for (int i = 0; i < columns.k; ++i) {
     columns.column[i] = {args.raw().template data<char>(i), args.raw().template data<char>(first_row + i),
-                         args.RowBytes(i)};
+                         args.RowBytes(i), IsFloat(DtypeOf(args.raw().dtype(i)))};
   }
   return columns;
 }

@@ -1,0 +1,71 @@
+// Flags of rows in time, as an insertion sets them: from what the caller says of a row, and from its column that says
+// whether the episode has terminated.
+#ifndef MINDSPORE_REPLAY_MARKS_H_
+#define MINDSPORE_REPLAY_MARKS_H_
+
+#include <cstdint>
+
+#include "core/portable.h"
+
+namespace replay {
+
+// Flags of a row in time.
+enum RowFlag : uint8_t {
+  kEnd = 1,      // the last row of its episode
+  kFinal = 2,    // read, but never drawn: it holds only the observation after its episode, or its next one is not known
+  kDeleted = 4,  // no window may contain it: it is deleted or pending
+  kOpen = 8,     // a final row may follow it in its episode; without kEnd, one has followed
+};
+
+// True if a number of any dtype is not zero; minus zero is zero.
+REPLAY_BOTH inline bool IsTrue(const char *value, int64_t bytes, bool is_float) {
+  for (int64_t i = 0; i < bytes; ++i) {
+    const bool sign_byte = is_float && i == bytes - 1;
+    if (static_cast<uint8_t>(value[i]) & (sign_byte ? 0x7F : 0xFF)) return true;
+  }
+  return false;
+}
+
+// True for a row that the caller says is final.
+REPLAY_BOTH inline bool IsFinal(uint8_t flags) { return (flags & (kFinal | kOpen)) == kFinal; }
+
+// True if a row belongs to the episode of the row before it.
+REPLAY_BOTH inline bool Continues(uint8_t before, uint8_t flags) {
+  return !(before & kEnd) || ((before & kOpen) && IsFinal(flags));
+}
+
+// Returns the flags of a row that a final row follows in its episode.
+REPLAY_BOTH inline uint8_t Followed(uint8_t flags) { return flags & static_cast<uint8_t>(~(kEnd | kFinal)); }
+
+// The flags of the n rows of an insertion.
+struct Marks {
+  const uint8_t *ends;  // what the caller says: flags for all rows or for each
+  int64_t given;
+  int64_t n;
+  int64_t streams;
+  const char *terminated;  // the column of these rows that says so; null if there is none
+  int64_t bytes;           // of one of its rows
+  bool is_float;
+  bool needs_next;  // true if the observation after a row is that of the next row
+
+  // Returns the flags of a row, whatever follows it. A row that says it has terminated ends its episode. The last row of
+  // one that has not cannot be drawn if its next observation is needed.
+  REPLAY_BOTH uint8_t Alone(int64_t i) const {
+    const uint8_t said = ends[given == n ? i : 0];
+    if (terminated == nullptr || (said & kFinal)) return said;
+    const bool is_terminated = IsTrue(terminated + i * bytes, bytes, is_float);
+    if (said & kEnd) return is_terminated || !needs_next ? said : said | kFinal | kOpen;
+    return is_terminated ? kEnd | kOpen : 0;
+  }
+
+  // Returns the flags of a row, with the row after it in its stream taken into account.
+  REPLAY_BOTH uint8_t At(int64_t i) const {
+    const uint8_t flags = Alone(i);
+    if (!(flags & kOpen) || i + streams >= n || !IsFinal(Alone(i + streams))) return flags;
+    return Followed(flags);
+  }
+};
+
+}  // namespace replay
+
+#endif  // MINDSPORE_REPLAY_MARKS_H_

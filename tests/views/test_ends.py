@@ -1,0 +1,193 @@
+"""Ends of episodes: by `end`, by the column of terminations, by a final row; where a next observation is not known."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from drivers_windows import legal_handles
+
+from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, ReplayQueue, SequenceReplayBuffer
+
+NAMES, TYPES = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
+COLUMNS: dict[str, Any] = {"shapes": [()] * 3, "types": TYPES, "names": NAMES, "seed": 0}
+RETURNS = NStep(3, 0.5)
+
+#: A step in a script: none of these, or "t" terminated, "e" end, "f" final, or several.
+Script = Sequence[str]
+
+
+def fill(buffer: Any, script: Script, first: int = 1) -> Any:
+    """Insert a row for each step, one after the other; observations count from `first`."""
+    for i, step in enumerate(script):
+        buffer.insert([float(first + i), 1.0, "t" in step], end="e" in step, final="f" in step)
+    return buffer
+
+
+def by_start(buffer: Any) -> dict[int, dict[str, Any]]:
+    """Return the sample of each row that can be drawn, by its handle."""
+    found = {}
+    oldest = int(buffer.serials.asnumpy()[0]) - int(buffer.size())
+    for handle in legal_handles(buffer):
+        where = handle - oldest
+        batch = buffer.sample((where, where + 1), as_dict=True)
+        found[handle] = {name: value.asnumpy()[0].tolist() for name, value in batch.items()}
+    return found
+
+
+def first_of(buffer: Any) -> dict[str, Any]:
+    """Return the first sample of a batch."""
+    return {name: value.asnumpy()[0].tolist() for name, value in buffer.sample(as_dict=True).items()}
+
+
+def transitions(buffer: Any) -> dict[int, tuple[float, float, float]]:
+    """Return the return, next observation and discount of each row that can be drawn."""
+    return {
+        handle: (row["reward"], row["next_observation"], row["discount"]) for handle, row in by_start(buffer).items()
+    }
+
+
+def test_a_time_limit_is_never_bootstrapped_from_zeros():
+    """The last row is only read: the chain before it ends there, with a discount and its stored observation."""
+    buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
+    fill(buffer, ["", "", "", "", "e", "", "", "te"])
+    assert transitions(buffer) == {
+        0: (1.75, 4, 0.125), 1: (1.75, 5, 0.125), 2: (1.5, 5, 0.25), 3: (1, 5, 0.5),
+        5: (1.75, 0, 0), 6: (1.5, 0, 0), 7: (1, 0, 0),
+    }  # fmt: skip
+
+
+def test_a_column_ends_episodes_without_end():
+    buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
+    fill(buffer, ["", "", "t", "", "t", "t"])
+    assert transitions(buffer) == {
+        0: (1.75, 0, 0), 1: (1.5, 0, 0), 2: (1, 0, 0), 3: (1.5, 0, 0), 4: (1, 0, 0), 5: (1, 0, 0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("last", ["", "e", "t"])
+def test_a_final_row_belongs_to_the_row_before_it(last: str):
+    """Whether that row had no flag, `end` at a time limit, or has terminated by its column alone."""
+    for in_batch in (False, True):
+        buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
+        script = ["", last, "f", "", "te"]
+        if in_batch:
+            observations = np.arange(1, 6, dtype=np.float32)
+            flags = ([mark in step for step in script] for mark in "tef")
+            terminated, end, final = flags
+            buffer.insert([observations, np.ones(5, np.float32), np.array(terminated)], end=end, final=final)
+        else:
+            fill(buffer, script)
+        discounts = (0, 0) if last == "t" else (0.25, 0.5)
+        following = (3, 3)
+        assert transitions(buffer) == {
+            0: (1.5, following[0], discounts[0]), 1: (1, following[1], discounts[1]),
+            3: (1.5, 0, 0), 4: (1, 0, 0),
+        }  # fmt: skip
+
+
+def test_a_final_row_after_a_terminated_end_is_alone():
+    """As is the row of a step that resets a vector environment whose rows hold their own next observation."""
+    buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
+    fill(buffer, ["", "te", "f", "", "te"])
+    assert transitions(buffer)[1] == (1, 0, 0)
+    assert buffer.steps.asnumpy()[:5].tolist() == [0, 1, 0, 0, 1]
+
+
+def test_the_first_frame_of_a_stack_follows_the_end():
+    buffer = ReplayBuffer(1, 16, views=[FrameStack(3), NStep(1, 0.5)], **COLUMNS)
+    fill(buffer, ["", "", "t", "", "", "e", "", "te"])
+    found = by_start(buffer)
+    assert sorted(found) == [0, 1, 2, 3, 4, 6, 7]
+    assert found[3]["observation"] == [0, 0, 4]
+    assert found[3]["next_observation"] == [0, 4, 5]
+    assert found[4]["next_observation"] == [4, 5, 6]
+    assert found[4]["discount"] == 0.5
+    assert found[7]["observation"] == [0, 7, 8]
+    assert found[7]["discount"] == 0
+
+
+def test_stacks_without_a_column_of_terminations_take_each_end_as_one():
+    buffer = ReplayBuffer(1, 8, [()], ["float32"], names=["observation"], views=[FrameStack(2)], seed=0)
+    for step in range(4):
+        buffer.insert([1.0 + step], end=step == 1)
+    assert by_start(buffer) == {
+        0: {"observation": [0, 1], "next_observation": [1, 2]},
+        1: {"observation": [1, 2], "next_observation": [2, 0]},
+        2: {"observation": [0, 3], "next_observation": [3, 4]},
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "bool"])
+def test_a_column_of_any_dtype(dtype: str):
+    columns = COLUMNS | {"types": ["float32", "float32", dtype], "shapes": [(), (), (1,)]}
+    buffer = SequenceReplayBuffer(1, 16, sequence_length=2, **columns)
+    for value in (0, 0, 1, 0, 0):
+        buffer.insert([1.0, 1.0, np.full(1, -0.0 if value == 0 and "float" in dtype else value, dtype)])
+    assert buffer.steps.asnumpy()[:5].tolist() == [0, 1, 2, 0, 1]
+    assert legal_handles(buffer) == [0, 1, 3]
+
+
+def test_sequences_and_episodes_do_not_cross_the_end():
+    sequences = fill(SequenceReplayBuffer(1, 16, sequence_length=2, **COLUMNS), ["", "", "t", "", "", ""])
+    assert legal_handles(sequences) == [0, 1, 3, 4]
+    script = ["", "", "t", "", "t", ""]
+    episodes = fill(EpisodeReplayBuffer(1, 16, max_episode_length=4, **COLUMNS), script)
+    assert legal_handles(episodes) == [0, 3]
+    with pytest.raises(ValueError, match="max_episode_length=4"):
+        fill(episodes, ["", "", "", ""])
+    fill(episodes, ["t"])
+    assert legal_handles(episodes) == [0, 3, 5]
+
+
+def test_a_sequence_that_ended_goes_on_with_a_final_row():
+    """The window that ended with the row is off its stride then; the last one ends with the final row."""
+    buffer = SequenceReplayBuffer(1, 16, sequence_length=2, stride=2, **COLUMNS)
+    fill(buffer, ["", "", "t"])
+    assert legal_handles(buffer) == [0, 1]
+    fill(buffer, ["f"])
+    assert legal_handles(buffer) == [0, 2]
+    buffer.check_valid()
+
+
+def test_steps_of_a_sequence_are_masked_where_the_next_observation_is_not_known():
+    options: dict[str, Any] = {"sequence_length": 3, "stride": 3, "pad_end": True}
+    buffer = SequenceReplayBuffer(1, 16, views=[NStep(2, 0.5)], **options, **COLUMNS)
+    first = first_of(fill(buffer, ["", "", "e"]))
+    assert first["mask"] == [True, True, False]
+    assert (first["discount"], first["next_observation"]) == ([0.25, 0.5, 0], [3, 3, 0])
+    episodes = EpisodeReplayBuffer(1, 16, max_episode_length=3, views=[NStep(2, 0.5)], **COLUMNS)
+    episode = first_of(fill(episodes, ["", "", "e"]))
+    assert (episode["lengths"], episode["discount"]) == (2, [0.25, 0.5, 0])
+
+
+def test_each_environment_has_its_own_ends():
+    """Around the ring's end, with rows of one environment followed by final ones."""
+    buffer = ReplayBuffer(1, 7, views=[NStep(2, 0.5)], num_envs=2, **COLUMNS)
+    for step, (terminated, final) in enumerate(["..", "t.", ".f", "..", "t.", "f."]):
+        rows = np.float32([10 + step, 20 + step]), np.ones(2, np.float32), np.array([terminated == "t", final == "t"])
+        buffer.insert(list(rows), final=np.array([terminated == "f", final == "f"]))
+    found = {row["observation"]: row for row in by_start(buffer).values()}
+    assert sorted(found) == [13, 14, 23, 24]
+    assert (found[13]["next_observation"], found[13]["discount"]) == (15, 0)
+    assert (found[23]["next_observation"], found[23]["discount"]) == (25, 0.25)
+
+
+def test_counts_of_rows_that_can_be_drawn():
+    """Rows that are only read count nowhere: not for `can_sample`, nor in a queue."""
+    buffer = ReplayBuffer(2, 16, views=[RETURNS], **COLUMNS)
+    fill(buffer, ["e", "e", "e", "te"])
+    assert not buffer.can_sample()
+    assert fill(buffer, ["te"]).can_sample()
+    queue = fill(ReplayQueue(2, 16, views=[RETURNS], **COLUMNS), ["", "e", "", "te"])
+    assert [value.asnumpy().tolist() for value in queue.sample(with_indices=True)[:2]] == [[0, 2], [1, 3]]
+    assert legal_handles(queue) == [3]
+
+
+@pytest.mark.parametrize("make", [ReplayBuffer, SequenceReplayBuffer], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("views", [[FrameStack(4)], [FrameStack(4), NStep(3, 0.9)], [NStep(3, 0.9), FrameStack(4)]])
+def test_stacks_beside_a_stored_next_observation_are_refused(make: Callable[..., Any], views: list[Any]):
+    more = {"sequence_length": 3} if make is SequenceReplayBuffer else {}
+    names, types = [*NAMES, "next_observation"], [*TYPES, "float32"]
+    with pytest.raises(ValueError, match="a column 'next_observation' would store each frame twice: leave it out"):
+        make(1, 16, [()] * 4, types, names=names, views=views, **more)
