@@ -61,7 +61,7 @@ struct Marks {
   // Returns the flags of a row, with the row after it in its stream taken into account.
   REPLAY_BOTH uint8_t At(int64_t i) const {
     const uint8_t flags = Alone(i);
-    if (!(flags & kOpen) || i + streams >= n || !IsFinal(Alone(i + streams))) return flags;
+    if (terminated == nullptr || !(flags & kOpen) || i + streams >= n || !IsFinal(Alone(i + streams))) return flags;
     return Followed(flags);
   }
 };

@@ -126,11 +126,15 @@ class Timeline {
   // Updates the state after an insertion; the cursors have moved and the new rows are marked.
   void Insert(const RingWrite &plan, const Marks &marks, const Vector<int64_t> &steps, Vector<int64_t> *changed) const {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), marks);
-    const int64_t before = marks.terminated == nullptr ? 0 : std::min(marks.n, rule_.streams);
-    for (int64_t i = 0; i < before; ++i) Follow(marks, i);
     for (int64_t serial = Oldest(); serial < PastEvicted(plan); ++serial) EvictPast(serial, changed);
-    for (int64_t i = 0; i < before; ++i) Lengthened(marks, i, changed);
+    if (marks.terminated != nullptr) FollowAll(marks, changed);
     for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) Completed(serial, changed);
+  }
+
+  __attribute__((noinline)) void FollowAll(const Marks &marks, Vector<int64_t> *changed) const {
+    const int64_t before = std::min(marks.n, rule_.streams);
+    for (int64_t i = 0; i < before; ++i) Follow(marks, i);
+    for (int64_t i = 0; i < before; ++i) Lengthened(marks, i, changed);
   }
 
   // Stores step and flags of the row i that an insertion writes.
