@@ -54,8 +54,8 @@ class Insertion(Arguments):
         Args:
             exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Each has the column's
                 dtype and the shape ``[*F]`` for one row, or ``[n, *F]`` for n rows, n static in a graph. From Python
-                also NumPy arrays, and numbers of Python or NumPy or nested lists of them, which are cast to the column's
-                dtype. Columns declared late are left out.
+                also NumPy arrays, and numbers of Python or NumPy or nested lists of them, which are cast to the
+                column's dtype. Columns declared late are left out.
             priority (Union[float, Tensor, Sequence, None]): Priority of all rows, or of each: a number, or shape
                 ``[n]``; in a graph a Tensor. It is cast to float32, and subnormal ones to 0. Only for a buffer that
                 draws by priority. Default: ``None``, for the largest priority so far, initially 1.

@@ -24,6 +24,7 @@ from ..buffers.replay import ReplayBuffer
 from ..ops import native
 from ..ops.status import kernel_status
 from ..optional import install_command
+from ..store import library
 
 #: Optional packages, and the extra that installs each.
 _OPTIONAL = {
@@ -54,7 +55,7 @@ def run(_options: argparse.Namespace) -> int:
     for name in ("mindspore", "numpy", "scipy"):
         print(f"{name} {_version(name) or 'is not installed'}")
     print(f"installed in {Path(__file__).parents[1]}")
-    problems = _problems_of_versions() + mindspore_api.moved()
+    problems = _problems_of_versions() + mindspore_api.moved() + _problems_of_the_folder()
     print("machine")
     print("\n".join(f"  {line}" for line in _machine()))
     print("devices")
@@ -68,7 +69,7 @@ def run(_options: argparse.Namespace) -> int:
     for backend in ("native", "composite"):
         wrong = _try(backend) if backend == "composite" or not status.reason else f"not in use: {status.reason}"
         print(f"  {backend} backend: {wrong or 'insert and sample work, in a graph and from Python'}")
-        if wrong and not wrong.startswith("not in use"):
+        if wrong and (native.on_cpu() or not wrong.startswith("not in use")):
             problems.append(f"the {backend} backend: {wrong}")
     if not status.insert_statement:
         problems.append("the statement buffer.insert(rows) is not safe in a graph: write buffer.add(rows)")
@@ -120,6 +121,14 @@ def _problems_of_versions() -> list[str]:
     if int(np.__version__.split(".")[0]) >= 2:
         problems.append(f"NumPy {np.__version__}: MindSpore is compiled against NumPy 1: pip install 'numpy<2'")
     return problems
+
+
+def _problems_of_the_folder() -> list[str]:
+    """Report a source folder that a prompt or script here would import instead of this package."""
+    here, used = Path.cwd() / "mindspore_replay", Path(__file__).parents[1]
+    if here.resolve() == used or not (here / "__init__.py").exists() or library.has_kernels(here):
+        return []
+    return [f"for a prompt or script in this folder, {library.shadowing(here, used)}"]
 
 
 def _devices() -> dict[str, str]:

@@ -1,7 +1,9 @@
 """The kernel library for the current device target, and its custom operators for graphs."""
 
 import ctypes
+import inspect
 import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -60,8 +62,24 @@ def choose_backend(backend: str, cls_name: str) -> str:
     if backend == "native" and reason:
         raise RuntimeError(f"For '{cls_name}', backend='native' is not available: {reason}.")
     if backend == "auto":
+        if reason and on_cpu():
+            _warn_of_composite(cls_name, reason)
         return "composite" if reason else "native"
     return backend
+
+
+def _warn_of_composite(cls_name: str, reason: str) -> None:
+    """Warn at the caller's line outside of this package."""
+    package, level, frame = __name__.partition(".")[0], 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"For '{cls_name}', the native kernels are not available, and the composite backend takes their place, with "
+        f"the same rows but up to 500 times slower from Python: {reason}. With backend='composite' there is no "
+        "warning.",
+        RuntimeWarning,
+        stacklevel=level,
+    )
 
 
 def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops.Custom:

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,20 +71,45 @@ def library_for(device: str) -> Library:
         reason = f"native kernels run on CPU and GPU, and the device target is {device}, where nothing has been run"
         return Library(None, None, reason)
     library = "the kernel library" if device == "CPU" else "the CUDA kernel library"
+    path = _FOLDER / f"{_NAMES[device]}.so"
+    if not path.exists():
+        note = path.with_suffix(".txt")  # written by setup.py if it could not build the library
+        if device == "CPU" and not note.exists() and (installed := _installed_elsewhere()):
+            return Library(None, None, shadowing(_FOLDER, installed))
+        why = note.read_text(encoding="utf-8").strip() if note.exists() else f"there is no {path}"
+        return Library(None, None, f"{library} was not built: {why}")
     if device == "CPU" and calls is None:
         reason = (
             "its Python module was not built: install Python's headers (python3-dev) and install this package again"
         )
         return Library(None, None, reason)
-    path = _FOLDER / f"{_NAMES[device]}.so"
-    if not path.exists():
-        note = path.with_suffix(".txt")  # written by setup.py if it could not build the library
-        why = note.read_text(encoding="utf-8").strip() if note.exists() else f"there is no {path}"
-        return Library(None, None, f"{library} was not built: {why}")
     try:
         return Library(path, ctypes.CDLL(str(path)), "")
     except OSError as error:
         return Library(None, None, f"{library} does not load: {error}")
+
+
+def has_kernels(package: Path) -> bool:
+    """Return True if the kernels of a copy of this package were built."""
+    return (package / f"{_NAMES['CPU']}.so").exists()
+
+
+def _installed_elsewhere() -> Path | None:
+    """Return the folder of another copy of this package that Python would find if it did not find this one."""
+    name = __name__.partition(".")[0]
+    found = [Path(entry or ".", name) for entry in sys.path]
+    for finder in sys.meta_path:  # such as that of an editable installation
+        spec = finder.find_spec(name, None)
+        found += map(Path, (spec and spec.submodule_search_locations) or ())
+    return next((place for place in found if place.resolve() != _FOLDER and has_kernels(place)), None)
+
+
+def shadowing(source: Path, installed: Path) -> str:
+    """Return why no kernels run where Python finds a source folder before the installed package."""
+    return (
+        f"the package in {source} has no kernels, the installed one in {installed} has: start Python outside of "
+        f"{source.parent}, or build the kernels there with pip install -e {source.parent}"
+    )
 
 
 def _lines(handle: Any) -> Iterator[str]:

@@ -285,6 +285,29 @@ def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys
     assert "PROBLEM: NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2'\n" in captured.err
 
 
+def test_doctor_finds_a_source_folder_that_shadows_the_package(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from mindspore_replay.cli import doctor
+
+    monkeypatch.setattr(doctor, "_devices", dict)
+    monkeypatch.setattr(doctor, "_try", lambda backend: "")
+    source, used = folder / "mindspore_replay", Path(mindspore_replay.__file__).parent
+    source.mkdir()
+    assert main(["doctor"]) == 0
+    (source / "__init__.py").touch()
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == (
+        f"PROBLEM: for a prompt or script in this folder, the package in {source} has no kernels, the installed one in "
+        f"{used} has: start Python outside of {folder}, or build the kernels there with pip install -e {folder}\n"
+    )
+    (source / "_kernels.so").touch()
+    assert main(["doctor"]) == 0
+    monkeypatch.setattr(doctor.native, "why_not", lambda device=None: "there is no compiler")
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == "PROBLEM: the native backend: not in use: there is no compiler\n"
+
+
 def test_doctor_describes_the_machine(monkeypatch: pytest.MonkeyPatch):
     from mindspore_replay.cli import doctor
 
