@@ -108,8 +108,9 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
             and by `delete`, and invalid handles skipped. Shape ``[5]``, int64.
         has_episodes (bool): Whether rows know their episode, which sequences and views need. If so, there are also:
         steps (Parameter): Index of the row in each slot in its episode, from 0. Shape ``[C]``, int64.
-        flags (Parameter): For the row in each slot: 1 for the last of its episode, 2 for one that holds only the
-            observation after its episode, 4 for one that was deleted or became stale. Shape ``[C]``, uint8.
+        flags (Parameter): For the row in each slot: 1 for the last of its episode, 2 for one that is only read, 4 for
+            one that was deleted or became stale, 8 for one that a final row may follow, or has followed, after its
+            episode had ended. Shape ``[C]``, uint8.
 
     Examples:
         >>> import numpy as np

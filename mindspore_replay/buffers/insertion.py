@@ -60,11 +60,14 @@ class Insertion(Arguments):
                 ``[n]``; in a graph a Tensor. It is cast to float32, and subnormal ones to 0. Only for a buffer that
                 draws by priority. Default: ``None``, for the largest priority so far, initially 1.
             end (Union[bool, Tensor, Sequence[bool]]): Whether a row is the last of its episode, terminated or
-                truncated. One flag for each row, shape ``[n]``, or ``[]`` for the rows of one step. Needs `views`, or
-                a buffer of sequences or episodes. Default: ``False``.
+                truncated. So is a row whose column ``"terminated"``, or that of `NStep`, is nonzero. If a sample needs
+                the observation of the next row, and the episode has not terminated, the row itself is only read. One
+                flag for each row, shape ``[n]``, or ``[]`` for the rows of one step. Needs `views`, or a buffer of
+                sequences or episodes. Default: ``False``.
             final (Union[bool, Tensor, Sequence[bool]]): Whether a row holds only the observation after the last step of
-                its episode: it implies `end`, is read as a next observation, and is not drawn. In sequences and whole
-                episodes it is the last step. Same requirement as `end`. Default: ``False``.
+                its episode, that of the row before it: it implies `end`, is read as a next observation, and is not
+                drawn. In sequences and whole episodes it is the last step. Same requirement as `end`; `docs/ends.md`
+                has a picture. Default: ``False``.
             version (Union[int, Tensor, Sequence[int], None]): Version of the policy that made all rows, or each: a
                 value that the learner's clock has had, from which the age of the rows counts. An int, or int32 or
                 int64 of shape ``[]`` or ``[n]``. Needs a buffer with weights. Default: ``None``, for the clock now.

@@ -48,7 +48,7 @@ Timeline TimelineOf(const Bound<kOperator> &args) {
 template <int kOperator>
 bool ReadMarks(const Bound<kOperator> &args, const WindowRule &rule, Marks *marks) {
   *marks = {args.template data<uint8_t>(NAMED("ends")), args.elements(NAMED("ends")), args.n(), rule.streams, nullptr, 0,
-            false, rule.needs_next != 0};
+            false, rule.needs_next != 0, true};
   if (rule.terminated < 0) return true;
   if (rule.terminated >= args.columns()) return false;
   const int column = static_cast<int>(rule.terminated);

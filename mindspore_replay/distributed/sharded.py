@@ -176,7 +176,7 @@ class ShardedReplay:
         self._exchange = Exchange(self._links, limiter, buffer.options.beta)
         timeout = None if limiter is None else limiter.timeout
         weights = buffer.weighted, buffer.prioritized
-        rules = Rules(schema_of(buffer), buffer.num_envs, buffer.has_episodes, *weights, timeout)
+        rules = Rules(schema_of(buffer), buffer.num_envs, buffer.options.rule, *weights, timeout)
         self._writers = OwnWriters(self._exchange, rules, batch, in_flight)
         self._exchange.resume(memo)
         before = [] if not memo else [memo["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]

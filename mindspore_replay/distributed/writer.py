@@ -12,6 +12,7 @@ from ..store.inputs import as_priority, as_versions, bad_version, check_length
 from ..store.limits import PATIENCE
 from ..store.schema import Schema, is_tensor
 from ..store.state import LAST_CLOCK
+from ..store.windows import END, FINAL, WindowRule, continues, marks_of
 from .ray_module import ray_module
 
 logger = logging.getLogger("mindspore_replay.distributed")
@@ -23,7 +24,7 @@ class Rules(NamedTuple):
     Attributes:
         columns (Schema): Their columns.
         num_envs (int): An insertion has a multiple of this number of rows.
-        has_episodes (bool): Whether rows know their episode.
+        rule (Union[WindowRule, None]): Where windows may start, if rows know their episode.
         weighted (bool): Whether rows have weights.
         prioritized (bool): Whether rows have priorities.
         timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for no limit.
@@ -31,7 +32,7 @@ class Rules(NamedTuple):
 
     columns: Schema
     num_envs: int
-    has_episodes: bool
+    rule: WindowRule | None
     weighted: bool
     prioritized: bool
     timeout: float | None
@@ -141,7 +142,7 @@ class ShardWriter:
         self._more.append(more)
         self._rows += rows
         if self._rows >= self._batch:
-            self._send(self._whole())
+            self._send(self._whole(waits=True))
         return self
 
     def _marks(self, rows: int, priority: Any, end: Any, final: Any, version: Any) -> dict[str, np.ndarray]:
@@ -162,19 +163,31 @@ class ShardWriter:
             if versions.min() < 0:
                 raise bad_version(name, versions, LAST_CLOCK)
             more["version"] = np.broadcast_to(versions, rows)
-        if rules.has_episodes:
+        if rules.rule is not None:
             more |= {"end": _flags("end", end, rows), "final": _flags("final", final, rows)}
         elif not (end is False and final is False):
             raise RuntimeError(f"For '{name}', 'end' needs a buffer whose rows know their episode.")
         return more
 
-    def _whole(self) -> int:
-        """Return how many rows a batch may have: all, or those of episodes that have ended."""
-        if not self._rules.has_episodes:
+    def _whole(self, waits: bool = False) -> int:
+        """Return how many rows a batch may have: all, or those of episodes that have ended.
+
+        If it `waits`, not those of the newest episode while a final row may still belong to it.
+        """
+        rule = self._rules.rule
+        if rule is None:
             return self._rows
-        ended = [more["end"] | more["final"] for more in list(self._more)]  # another thread may change it
-        ends = np.flatnonzero(np.concatenate(ended)) if ended else np.empty(0)
-        return int(ends[-1]) + 1 if ends.size else 0
+        parts = list(zip(list(self._fields), list(self._more)))  # another thread may change them
+        if not parts:
+            return 0
+        flags = np.concatenate([np.where(more["final"], END | FINAL, more["end"] * END) for _, more in parts])
+        flags = flags.astype(np.uint8)
+        if rule.terminated >= 0:
+            terminated = np.concatenate([fields[rule.terminated].reshape(-1) for fields, _ in parts]) != 0
+            flags = marks_of(rule, flags, terminated)
+        after = np.append(flags[1:], np.uint8(FINAL if waits else 0))
+        whole = np.flatnonzero(~continues(flags, after))
+        return int(whole[-1]) + 1 if whole.size else 0
 
     def _send(self, rows: int) -> None:
         if rows == 0:

@@ -12,9 +12,10 @@ class FrameStack(Shown):
 
     In a sample the observation is ``[B, k, *F]``, the newest frame last, with zeros before the first step of the
     episode. A field with the stack of the next observation comes after the columns; its newest frame is the observation
-    of the next row, or zeros after the last row of an episode. See ``final`` of `ReplayBuffer.insert` for the rows to
-    store at an end. In a sample of windows each step has its stack, ``[B, T, k, *F]``, all zeros where the mask is
-    ``False``, and there is no next observation.
+    of the next row, or zeros where the episode has terminated. The last row of an episode whose column ``terminated``
+    is zero is not drawn, see `docs/ends.md`; without such a column each end counts as a termination. In a sample of
+    windows each step has its stack, ``[B, T, k, *F]``, all zeros where the mask is ``False``, and there is no next
+    observation.
 
     Args:
         k (int): Frames of a stack, at least 1.
@@ -23,7 +24,7 @@ class FrameStack(Shown):
 
     Raises:
         TypeError: If `k` is no int.
-        ValueError: If `k` is not positive.
+        ValueError: If `k` is not positive. A buffer raises it if it has a column of next observations.
 
     Reference:
         Mnih et al. 2015, "Human-level control through deep reinforcement learning",

@@ -20,21 +20,21 @@ class NStep(Shown):
     field ``"discount"`` with :math:`d_t` comes after the columns, float32 ``[B]``.
 
     If there is no column with the next observation, it is the observation of the next row, and becomes a field before
-    the discount. Then the last row of an episode is drawn only if its next observation does not matter, see ``final``
-    of `ReplayBuffer.insert`.
+    the discount. Then the last row of an episode that has not terminated is never drawn: a return ends with the row
+    before it, and a ``final`` row of `ReplayBuffer.insert` keeps it. `docs/ends.md` shows the cases.
 
     In a sample of sequences or episodes this applies to each of the ``T`` steps: the reward, next observation,
     `terminated` and ``"truncated"`` are those of the chain that begins at the step, and the discount is float32
     ``[B, T]``. A chain may extend beyond the last step of the sequence, over the rows stored. The mask is ``True``
     where a transition begins: not at a row that holds only the observation after its episode, and, without a column of
-    next observations, not where the next row is missing. Where the mask is ``False``, all values are zero.
+    next observations, not where the next one is not known. Where the mask is ``False``, all values are zero.
 
     Args:
         n (int): Largest number of steps, at least 1.
         gamma (float): Discount of one step, in [0, 1].
         reward (str): Column of rewards, float32 or float64. Default: ``"reward"``.
-        terminated (str): Column that is nonzero where an episode terminated, of shape ``()``. Default:
-            ``"terminated"``.
+        terminated (str): Column that is nonzero where an episode terminated, of shape ``()``; such a row ends its
+            episode. Default: ``"terminated"``.
         observation (Union[str, Sequence[str]]): Columns of observations. The next one of ``"x"`` is ``"next_x"``.
             Default: ``"observation"``.
 
@@ -53,7 +53,7 @@ class NStep(Shown):
         ...     sample_size=1, capacity=8, shapes=[(), (), ()], types=types, names=names, views=[NStep(2, 0.5)], seed=0
         ... )
         >>> for step in range(3):
-        ...     buffer = buffer.insert([float(step), 1.0, step == 2], end=step == 2)
+        ...     buffer = buffer.insert([float(step), 1.0, step == 2])
         >>> for name, value in buffer.sample(as_dict=True).items():
         ...     print(name, value)
         observation [1.]

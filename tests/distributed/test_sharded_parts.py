@@ -17,7 +17,7 @@ from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.handles import LIVES, MOST_SHARDS, joined, parted
 from mindspore_replay.distributed.totals import added_up
 from mindspore_replay.distributed.writer import Rules
-from mindspore_replay.store import Schema
+from mindspore_replay.store import Schema, WindowRule
 from mindspore_replay.training.statistics import Statistics, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -194,10 +194,11 @@ class _Sent(list[Any]):
 
 def writer(
     has_episodes: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4,
-    schema: Schema | None = None,
+    schema: Schema | None = None, terminated: int = -1,
 ) -> tuple[ShardWriter, _Sent]:  # fmt: skip
     columns = schema or Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
-    made = ShardWriter([None], 0, Rules(columns, num_envs, has_episodes, prioritized, prioritized, None), batch, 100)
+    rule = WindowRule(0, 2, 1, True, num_envs, 0, terminated, True) if has_episodes else None
+    made = ShardWriter([None], 0, Rules(columns, num_envs, rule, prioritized, prioritized, None), batch, 100)
     sent = _Sent()
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
     return made, sent
@@ -248,6 +249,18 @@ def test_a_writer_sends_whole_episodes():
     made.send()
     assert (len(sent), made.collected) == (2, 3)
     made.insert(row(10), final=True)
+    made.send()
+    assert (len(sent), made.collected) == (3, 0)
+
+
+def test_a_writer_takes_a_column_of_terminations_as_ends():
+    """A final row that comes next is sent with the episode that it belongs to."""
+    made, sent = writer(has_episodes=True, terminated=0, schema=Schema("ReplayBuffer", [(), ()], ["bool", "int32"]))
+    for step in range(10):
+        made.insert([step in (1, 6), step], final=step == 7)
+    assert [batch[0][1].tolist() for batch in sent] == [[0, 1], [2, 3, 4, 5, 6, 7]]
+    made.insert([True, 10])
+    assert (len(sent), made.collected) == (2, 3)
     made.send()
     assert (len(sent), made.collected) == (3, 0)
 

@@ -47,6 +47,7 @@ struct Marks {
   int64_t bytes;           // of one of its rows
   bool is_float;
   bool needs_next;  // true if the observation after a row is that of the next row
+  bool follows;     // false if the rows stored before are those of another process
 
   // Returns the flags of a row, whatever follows it. A row that says it has terminated ends its episode. The last row of
   // one that has not cannot be drawn if its next observation is needed.

@@ -112,7 +112,7 @@ class Timeline {
     int64_t step = 0;
     if (i < rule_.streams) {
       const int64_t slot = ring_.SlotOf(ring_.inserted - rule_.streams + i);
-      if (slot >= 0 && Continues(flags_[slot], flags)) step = steps_[slot] + 1;
+      if (slot >= 0 && Continues(flags_[slot], marks.follows ? flags : 0)) step = steps_[slot] + 1;
     } else if (Continues(marks.Alone(i - rule_.streams), flags)) {
       step = before + 1;
     }
@@ -148,7 +148,7 @@ class Timeline {
   // If row i of the first step of a batch is final, its episode goes on from the row stored before it.
   REPLAY_BOTH void Follow(const Marks &marks, int64_t i) const {
     const int64_t slot = ring_.SlotOf(Before(marks, i));
-    if (slot < 0 || !(flags_[slot] & kOpen) || !IsFinal(marks.Alone(i))) return;
+    if (slot < 0 || !marks.follows || !(flags_[slot] & kOpen) || !IsFinal(marks.Alone(i))) return;
     flags_[slot] = Followed(flags_[slot]);
   }
 

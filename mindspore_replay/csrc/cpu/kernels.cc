@@ -69,7 +69,10 @@ struct Insertion {
     if (!args.HasGroup(replay::kEpisodesGroup)) return replay::kOk;
     if (!replay::ReadMarks(args, *args.data<replay::WindowRule>(NAMED("window_rule")), &marks)) return replay::kBadArguments;
     const replay::Timeline timeline = replay::TimelineOf(args);
-    if (args.shared() != nullptr && !args.shared()->MayFollow(timeline.HasOpenEpisode())) return replay::kOpenEpisode;
+    if (args.shared() != nullptr) {
+      marks.follows = args.shared()->MayFollow(true);
+      if (!marks.follows && timeline.HasOpenEpisode()) return replay::kOpenEpisode;
+    }
     return timeline.NextSteps(marks, &steps) ? replay::kOk : replay::kTooLong;
   }
 

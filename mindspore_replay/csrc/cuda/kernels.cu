@@ -107,7 +107,7 @@ struct Insertion {
   // Returns what the insertion says of its rows, whose episodes they know.
   __device__ Marks MarksOf(const Columns &columns) const {
     const WindowRule &rule = *state.rule;
-    Marks marks{ends, given_ends, n, rule.streams, nullptr, 0, false, rule.needs_next != 0};
+    Marks marks{ends, given_ends, n, rule.streams, nullptr, 0, false, rule.needs_next != 0, true};
     if (rule.terminated >= 0) {
       const Column &column = columns.column[rule.terminated];
       marks.terminated = column.batch;
