@@ -11,9 +11,11 @@ from . import native
 from .state import State
 
 
-@ms.jit_class
 class Operator:
     """``(inputs) -> outputs``, as in a signature of csrc/signatures.h, on the state of one buffer.
+
+    A subclass has a `__call__` for its number of inputs. MindSpore keeps an object for good, and with it all that the
+    object holds, if a compiled graph calls a method of it with keywords, defaults or ``*inputs``.
 
     Args:
         name (str): Name of the operator.
@@ -35,9 +37,52 @@ class Operator:
         shapes = _shapes(inputs, given, len(self.front), columns, outputs)
         self.kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(given) else types)
 
-    def __call__(self, *inputs):
+
+@ms.jit_class
+class OperatorOfRows(Operator):
+    """An operator that takes a tuple of inputs, among them one for each column."""
+
+    def __call__(self, inputs):
         """Call the kernel with the constant arguments and these inputs."""
         return self.kernel(*self.front, *inputs)
+
+
+@ms.jit_class
+class Nullary(Operator):
+    """An operator without inputs."""
+
+    def __call__(self):
+        """Call the kernel with the constant arguments."""
+        return self.kernel(*self.front)
+
+
+@ms.jit_class
+class Unary(Operator):
+    """An operator of one input."""
+
+    def __call__(self, first):
+        """Call the kernel with the constant arguments and this input."""
+        return self.kernel(*self.front, first)
+
+
+@ms.jit_class
+class Binary(Operator):
+    """An operator of two inputs."""
+
+    def __call__(self, first, second):
+        """Call the kernel with the constant arguments and these inputs."""
+        return self.kernel(*self.front, first, second)
+
+
+def operator(
+    name: str, state: State, groups: Collection[str], columns: Columns, constants: Mapping[str, Any] | None = None,
+    outputs: Sequence[tuple[tuple[int, ...], str]] = (),
+) -> Operator:  # fmt: skip
+    """Make an operator of the class for its inputs; the arguments are those of `Operator`."""
+    if name == "insert":
+        return OperatorOfRows(name, state, groups, columns, constants, outputs)
+    _, inputs = _front(native.signature(name).present(groups), state, constants or {})
+    return (Nullary, Unary, Binary)[len(inputs)](name, state, groups, columns, constants, outputs)
 
 
 def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) -> tuple[tuple[Any, ...], list[Item]]:

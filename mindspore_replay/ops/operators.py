@@ -16,7 +16,7 @@ from .checks import stops_graphs
 from .groups import CompositeSampleGroups
 from .insert import CompositeInsert
 from .native import fails_later
-from .operator import Operator
+from .operator import operator
 from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
 from .ring import CompositeRead, SingleRow
@@ -63,7 +63,7 @@ class Operators:
             name: str, body: Callable[[], Any], outputs: Any = (), by_kernel: bool = native,
             more: frozenset[str] = frozenset(), **constants: Any,
         ) -> Any:  # fmt: skip
-            return Operator(name, state, options.groups | more, columns, constants, outputs) if by_kernel else body()
+            return operator(name, state, options.groups | more, columns, constants, outputs) if by_kernel else body()
 
         if options.reservoir:
             self._insert = make("insert", lambda: CompositeReservoirInsert(state, columns))
@@ -138,13 +138,13 @@ class Operators:
                 return ops.select(first == before, first, self.none)
             return item(self.state.serials, 0) - n
         if not self.weighted:
-            return self._insert(*rows)
+            return self._insert(rows)
         inputs = (*rows, priority)
         if self.has_episodes:
             inputs = (*inputs, ends)
         if version is None:
-            return self._insert(*inputs)
-        return self._insert_versions(*inputs, version)
+            return self._insert(inputs)
+        return self._insert_versions((*inputs, version))
 
     def number(self, given):
         """Return a scalar as ``[]``; a kernel returns ``[1]``."""

@@ -1,5 +1,7 @@
 """Buffers inside compiled bodies: control flow, nesting, gradients, ranges, several buffers."""
 
+import gc
+import weakref
 from typing import Any
 
 import mindspore as ms
@@ -8,7 +10,7 @@ from bodies import ONCE, Body, Kept, compiled, filled, ints, make_buffer, row
 from checks import cursors
 from mindspore import Parameter, Tensor, nn, ops
 
-from mindspore_replay import ReplayBuffer
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
 
 class InControlFlow(Body):
@@ -336,3 +338,35 @@ def test_both_backends_in_one_graph():
         native, composite = call(*row(number))
         assert native.shape == composite.shape == (2,)
     assert composite.asnumpy().max() <= 4
+
+
+class Train(nn.Cell):
+    """Calls the operators of each number of inputs, with and without keywords."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = PrioritizedReplayBuffer(2, 4, shapes=[()], types=["int32"], max_use=9, seed=0, backend="native")
+
+    def construct(self, x):
+        self.buffer.insert([x], priority=2.0)
+        self.buffer.insert([x], version=0)
+        self.buffer.insert([x])
+        indices = self.buffer.sample()[0]
+        self.buffer.update_priorities(indices, self.buffer.info(indices)[0])
+        self.buffer.update(indices, [self.buffer.get_item(indices)[0]])
+        self.buffer.delete(indices)
+        self.buffer.advance()
+        self.buffer.reset()
+        return self.buffer.can_sample()
+
+
+@pytest.mark.parametrize("mode", ["graph"], indirect=True)
+def test_a_cell_that_was_compiled_and_dropped_frees_the_columns(mode: str):
+    dropped = []
+    for _ in range(2):  # MindSpore keeps the last Cell until it compiles another
+        cell = Train()
+        cell(Tensor(1, ms.int32))
+        dropped.append([weakref.ref(parameter) for parameter in cell.buffer.buffer])
+        del cell
+        gc.collect()
+    assert [column() for column in dropped[0]] == [None]

@@ -16,7 +16,7 @@ from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import Columns
 from mindspore_replay.ops import sum_tree
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.ops.operator import Operator
+from mindspore_replay.ops.operator import operator
 from mindspore_replay.ops.state import State
 from mindspore_replay.ops.sum_tree import CompositeTree, LastOfEach
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
@@ -91,7 +91,7 @@ class Held(nn.Cell):
         state = State([parameters["column.0"]], parameters, options)
         self.set, self.find = CompositeSet(capacity), CompositeFind(capacity)
         if backend == "native":
-            self.sums, self.summary = (Operator(name, state, options.groups, columns) for name in ("sums", "summary"))
+            self.sums, self.summary = (operator(name, state, options.groups, columns) for name in ("sums", "summary"))
         else:
             self.sums, self.summary = sum_tree.CompositeSums(state), sum_tree.CompositeSummary(state)
 
