@@ -30,6 +30,8 @@ _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
     "shared.begun": ((4,), "int64"),
     "shared.sizes": ((2,), "int64"),
 }
+#: The element of the journal that is 1 while the lock is held, and after its holder died.
+_BUSY = 8
 #: The element of the journal with the slot of the undo row, and its value if there is none.
 _SLOT, _NO_SLOT = 11, -1
 #: Of the journal as int32, the element that is 1 if there are changes that were not flushed.
@@ -44,6 +46,11 @@ def layout(schema: Schema) -> Layout:
 def initialize(arrays: Mapping[str, np.ndarray]) -> None:
     """Set the initial values of these arrays, which are zero."""
     arrays["shared.journal"][_SLOT] = _NO_SLOT
+
+
+def is_busy(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Return True if an operation is in progress, or its process died within it."""
+    return bool(arrays["shared.journal"][_BUSY])
 
 
 def is_flushed(arrays: Mapping[str, np.ndarray]) -> bool:

@@ -4,22 +4,25 @@ import contextlib
 import ctypes
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from . import library, state
 from .call import NO_TENSORS, Array, Call, Tensors, kept
+from .checks import check_positions
 from .epochs import SIZE, has_batch, progress
 from .inputs import as_handles, as_priority, as_values, as_versions, check_length
 from .insertion import Insertion
 from .options import Options
 from .random import ALL_ROWS
 from .schema import Schema
-from .sharing import register
+from .sharing import is_busy, register
 
 if TYPE_CHECKING:
     from .folder import Folder
+
+_Read = TypeVar("_Read")
 
 #: Version of the layout that `Store.state_dict` writes.
 STATE_VERSION = 1
@@ -225,12 +228,19 @@ class Store:
         return self._call("read", rows=[Array(shape, dtype) for (shape, _), dtype in rows])
 
     def read(self, index: np.ndarray) -> tuple[Any, ...]:
-        """Return the rows at logical positions, int64 of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest."""
+        """Return the rows at logical positions, int64 of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest.
+
+        Raises:
+            IndexError: If there is no such row.
+        """
         call = self._reading
         index = np.ascontiguousarray(index, np.int64).reshape(index.shape)
         call.bind_vector("index", index)
         call.set_leading("rows", index.size)
         given = call.giving("rows", self._specs(index.shape), self._share)(0)
+        if given == library.OUT_OF_RANGE:
+            check_positions(self.options.cls_name, index, self.count())
+            return self.read(index)  # the rows came after the kernel had looked
         if type(given) is not tuple:
             call.check(given)
         return given
@@ -378,9 +388,17 @@ class Store:
 
     # Counts.
 
+    def _between(self, read: Callable[[], _Read]) -> _Read:
+        """Return what `read` finds between two operations; that of a process that died is completed or undone first."""
+        found = read()
+        if self.folder is not None and is_busy(self.folder.arrays):
+            with self.kernels_kept_out():
+                return read()
+        return found
+
     def count(self) -> int:
         """Return the number of rows stored."""
-        return self._count.item()
+        return self._between(self._count.item)
 
     @functools.cached_property
     def _summing(self) -> tuple[Call, np.ndarray, np.ndarray]:
@@ -389,13 +407,16 @@ class Store:
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
         """Return the number of rows at which a sample may start; `bounds` are as for `sample`."""
+        return self._between(lambda: self._eligible(bounds))
+
+    def _eligible(self, bounds: tuple[int, int] | None) -> int:
         where = self.usual_bounds() if bounds is None else bounds
         if self.options.weighting is None:
-            return len(range(*slice(*where).indices(self.count())))
+            return len(range(*slice(*where).indices(self._count.item())))
         if where is ALL_ROWS:
             return int(self.arrays["weights"][-1])
         if self.options.beta is not None:
-            return self._positive(*slice(*where).indices(self.count()))
+            return self._positive(*slice(*where).indices(self._count.item()))
         call, ranges, sums = self._summing
         ranges[0] = where
         call()
@@ -415,15 +436,16 @@ class Store:
 
     def progress(self) -> list[list[int]]:
         """Return numbers that change with each sample, insertion and removal: first the state of the epoch."""
-        return progress(self.arrays)
+        return self._between(lambda: progress(self.arrays))
 
     def has_batch(self) -> bool:
         """Return True if the epoch in progress has another batch."""
-        return has_batch(self.options.epochs, self.options.plan.n, self.options.capacity, self.arrays)
+        options = self.options
+        return self._between(lambda: has_batch(options.epochs, options.plan.n, options.capacity, self.arrays))
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
-        return state.room(self.options, self.arrays)
+        return self._between(lambda: state.room(self.options, self.arrays))
 
     # The whole state.
 

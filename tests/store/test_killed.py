@@ -2,10 +2,27 @@
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from places import ROOT
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    EpochReplayBuffer,
+    MixedReplay,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayQueue,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    attach,
+)
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -28,3 +45,115 @@ def test_a_process_may_die_at_any_instruction(tmp_path: Path):
         repaired, unrepaired, states = map(int, counts)
         assert (repaired, states >= 9) == (0, True), name
         assert (unrepaired > 0) == (name not in ONE_AFTER_THE_OTHER), name
+
+
+KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "uniform": (ReplayBuffer, {}),
+    "once": (ReplayBuffer, {"weighted": True, "replace": False}),
+    "prioritized": (PrioritizedReplayBuffer, {}),
+    "elastic": (ElasticReplayBuffer, {"window": 12}),
+    "elastic by priority": (ElasticReplayBuffer, {"window": 12, "prioritized": True}),
+    "sequences": (SequenceReplayBuffer, {"sequence_length": 2}),
+    "episodes": (EpisodeReplayBuffer, {"max_episode_length": 2}),
+    "epochs": (EpochReplayBuffer, {}),
+    "queue": (ReplayQueue, {}),
+    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
+}
+#: What is asked first after a death: of the learner's buffer and of an attached one, or of the former alone.
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "len": len,
+    "size": lambda buffer: int(buffer.size()),
+    "full": lambda buffer: bool(buffer.full()),
+    "can_sample": lambda buffer: bool(buffer.can_sample()),
+    "get_item": lambda buffer: np.asarray(buffer.get_item(np.arange(12))[0]).tolist(),
+    "repr": lambda buffer: repr(buffer).replace("/without", "").replace("/after", ""),
+}
+OF_LEARNERS: dict[str, Callable[[Any], Any]] = {
+    "eligible": lambda buffer: buffer.eligible(),
+    "rows": lambda buffer: buffer.rows()[0].asnumpy().tolist(),
+    "other size": lambda buffer: (buffer.with_sample_size(2).eligible(), int(buffer.with_sample_size(2).size())),
+    "mixture": lambda buffer: bool(MixedReplay([(buffer, 1.0)], 6).can_sample()),
+    "account": lambda buffer: buffer.account() if isinstance(buffer, ReplayQueue) else None,
+    "batches": lambda buffer: buffer.batches() if isinstance(buffer, EpochReplayBuffer) else None,
+}
+
+
+def make(kind: str, folder: Path) -> Any:
+    """Return a full buffer from which six can be drawn."""
+    cls, options = KINDS[kind]
+    buffer = cls(6, 12, [()], ["int64"], storage=folder, seed=0, **options)
+    end = {"end": np.arange(12) % 2 == 1} if buffer.has_episodes else {}
+    buffer.insert([np.arange(12)], **end)
+    return buffer
+
+
+def die_within(folder: Path, change: Callable[[dict[str, np.ndarray]], None]) -> Any:
+    """Change the state under the lock, and die: the lock of a thread that ends is that of a process that was killed."""
+    victim = attach(folder)
+
+    def hold() -> None:
+        victim._store.hold()
+        change(victim._folder.arrays)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    thread.join()
+    return victim
+
+
+def half_written(arrays: dict[str, np.ndarray]) -> None:
+    """Leave cursors and sums as an operation may that is undone afterwards."""
+    arrays["count"][...] = 3
+    if "weights" in arrays:
+        arrays["weights"][-1] = 1
+
+
+def answer(question: Callable[[Any], Any], buffer: Any) -> Any:
+    try:
+        return question(buffer)
+    except (IndexError, RuntimeError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_answer_after_a_death_is_that_of_a_repaired_state(kind: str, tmp_path: Path):
+    for name, question in {**QUESTIONS, **OF_LEARNERS}.items():
+        expected = answer(question, make(kind, tmp_path / name / "without"))
+        learner = make(kind, tmp_path / name / "after")
+        victim = die_within(tmp_path / name / "after", half_written)
+        assert answer(question, learner) == expected, name
+        if name in QUESTIONS:
+            without = attach(tmp_path / name / "without")
+            folder = tmp_path / name / "attached" / "after"
+            victims = [make(kind, folder), die_within(folder, half_written), victim]
+            found = answer(question, attach(folder))
+            assert found == answer(question, without) or name == "repr", (name, victims)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"reservoir"}))
+def test_rows_that_were_being_overwritten_are_gone_from_the_first_answer_on(kind: str, tmp_path: Path):
+    def evict(arrays: dict[str, np.ndarray]) -> None:
+        arrays["shared.journal"][10] += 4  # the serial number of the oldest row that is not overwritten
+
+    outside = f"For '{KINDS[kind][0].__name__}', 'index' must be in [-8, 8), since 8 rows are stored, but got 8."
+    for i, front in enumerate([lambda learner, folder: learner, lambda learner, folder: attach(folder)]):
+        for j, (question, expected) in enumerate(
+            [(QUESTIONS["size"], 8), (QUESTIONS["full"], False), (QUESTIONS["get_item"], (IndexError, outside))]
+        ):
+            folder = tmp_path / f"{i}{j}"
+            learner = make(kind, folder)
+            victim = die_within(folder, evict)
+            assert answer(question, front(learner, folder)) == expected
+            assert learner.eligible() == victim._store.eligible()
+
+
+def test_rows_that_go_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The number of rows was asked for before the death, and the kernel finds fewer."""
+    learner = make("uniform", tmp_path / "rows")
+    victim = die_within(tmp_path / "rows", lambda arrays: arrays["shared.journal"].__setitem__(10, 4))
+    answers = iter([12])
+    count = learner._calls.count
+    monkeypatch.setattr(learner._calls, "count", lambda: next(answers, None) or count())
+    with pytest.raises(IndexError, match=r"'index' must be in \[-8, 8\), since 8 rows are stored, but got 8\."):
+        learner.get_item(np.arange(12))
+    assert len(victim) == 8
