@@ -184,7 +184,9 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         self._watch()
 
     def _watch(self) -> None:
-        """From now on, notice if a graph or anybody else gets hold of the Parameters."""
+        """From now on, notice if a graph or anybody else gets hold of the Parameters, or if the folder is closed."""
+        if self._folder is not None:
+            self._folder.buffers.add(self)
         if self._direct:
             self.__dict__["_guard"] = self._calls.guard
 

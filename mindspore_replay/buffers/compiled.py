@@ -210,14 +210,19 @@ class CompiledCalls(nn.Cell):
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
-        return state.room(self._options, self._arrays("head", "count", "weights", "use_counts"))
+        return state.room(self._options, self._arrays(*state.ROOM))
 
     def _arrays(self, *names: str) -> dict[str, np.ndarray]:
         """Return copies of the state, as far as the buffer has these Parameters."""
         return {name: self._parameters[name].asnumpy() for name in names if name in self._parameters}
 
+    def pending_note(self) -> str:
+        """Return a sentence on the rows that wait for late columns; empty if there are none."""
+        return state.pending_note(self._options, self._arrays(*state.ROOM))
+
     def _no_room(self, rows: int) -> RuntimeError:
-        return no_room(self._options.cls_name, rows, self.room(), self._options.capacity)
+        options = self._options
+        return no_room(options.cls_name, rows, self.room(), options.capacity, self.pending_note())
 
     def _fits(self, rule: WindowRule, fields: list[Tensor], ends: np.ndarray, rows: int) -> bool:
         """Return True if no row would make its episode too long."""

@@ -77,7 +77,8 @@ class Drawing(Arguments):
             raise self._too_few(rows)
 
     def _too_few(self, rows: int) -> RuntimeError:
-        return too_few_rows(type(self).__name__, self.sample_size, self.weighted, rows, self._calls.count())
+        stored, pending = self._calls.count(), self._calls.pending_note()
+        return too_few_rows(type(self).__name__, self.sample_size, self.weighted, rows, stored, pending)
 
     # Beta of one call.
 
@@ -130,8 +131,8 @@ class Drawing(Arguments):
             >>> print(buffer.insert([10]).can_sample(), buffer.insert([11]).can_sample())
             False True
         """
-        allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
-        return Tensor(allowed and self.eligible() >= self._fewest)
+        enough = self.eligible() >= self._fewest
+        return Tensor(enough and (self.limiter is None or self.limiter.lets_sample(self.sample_size)))
 
     def eligible(self) -> int:
         """Return the number of rows at which a sample may start now; only from Python.

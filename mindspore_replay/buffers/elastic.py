@@ -10,7 +10,7 @@ from mindspore import Parameter, Tensor, ops
 
 from ..columns import numpy_type
 from ..ops.checks import check
-from ..ops.eager import graph_body, wait_for_work
+from ..ops.eager import graph_body
 from ..store.checks import check_size, one_int
 from .base import Buffer
 from .compile_time import compile_time
@@ -142,8 +142,7 @@ class ElasticReplayBuffer(Buffer):
         """
         if isinstance(window, Tensor):
             window = one_int(type(self).__name__, "window", window.asnumpy())
-        with self._lock:
-            wait_for_work()
+        with self.alone():
             overwrite(self.window, np.array([self._checked_window(window)], np.int64))
         return self
 

@@ -90,7 +90,7 @@ class InFolder(Attributes):
         """Flush the buffer in a folder, and give up the folder, so that another learner can open it.
 
         Attached processes get a RuntimeError from then on, also those that wait for a limiter. The buffer cannot be
-        used any more.
+        used any more, nor those that `with_sample_size` made on its rows.
 
         Raises:
             RuntimeError: If the buffer is not in a folder, or was closed.
@@ -109,7 +109,8 @@ class InFolder(Attributes):
             try:
                 self._calls.close()
             finally:
-                self._calls = self._outer_lock = _Closed(type(self).__name__)
+                for buffer in list(self._folder.buffers):
+                    buffer._calls = buffer._outer_lock = _Closed(type(self).__name__)
 
     def _share_limiter(self, limiter: Any) -> None:
         """Let attached processes see the limiter, or that there is none."""

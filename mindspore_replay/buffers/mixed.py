@@ -357,8 +357,8 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @staticmethod
     def _can_give(source: Any, twin: Any) -> bool:
-        allowed = source.limiter is None or source.limiter.lets_sample(twin.sample_size)
-        return allowed and twin.eligible() >= twin.options.fewest
+        enough = twin.eligible() >= twin.options.fewest
+        return enough and (source.limiter is None or source.limiter.lets_sample(twin.sample_size))
 
     def _update_graph(self, source, indices, priorities):
         ok = self._known_sources(source, indices)

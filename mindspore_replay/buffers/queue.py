@@ -177,12 +177,13 @@ class ReplayQueue(Buffer):
             >>> from mindspore_replay import ReplayQueue
             >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"])
             >>> print(queue.insert([[10, 11, 12]]).account())
-            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1)
+            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='')
         """
         valid = self.eligible()
         with self._lock:
             room = self._calls.room() if self.options.keeps_valid else math.inf
-        return QueueAccount(type(self).__name__, self.capacity, valid, room)
+            pending = self._calls.pending_note()
+        return QueueAccount(type(self).__name__, self.capacity, valid, room, pending)
 
     def _turn(self) -> Any:
         return super()._turn() if self._waits else self._lock

@@ -9,6 +9,7 @@ from mindspore import Tensor, ops
 from ..columns import type_name
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_positions, positions_of
+from ..store.library import OUT_OF_RANGE, KernelError
 from .attributes import Attributes
 from .compile_time import compile_time
 from .own_names import OwnNames
@@ -50,8 +51,13 @@ class Reading(Attributes):
         positions = self._positions(index)
         with self._lock:
             wait_for_work()
-            check_positions(type(self).__name__, positions, self._calls.count())
-            return self._calls.read(positions.astype(np.int64))
+            while True:
+                check_positions(type(self).__name__, positions, self._calls.count())
+                try:
+                    return self._calls.read(positions.astype(np.int64))
+                except KernelError as error:
+                    if error.status != OUT_OF_RANGE:
+                        raise  # else rows have gone since they were counted: their writer died
 
     @compile_time
     def _check_index(self, dtype: Any, shape: tuple[int, ...]) -> bool:

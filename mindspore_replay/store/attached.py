@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,6 @@ from .inputs import as_handles, as_priority, as_versions
 from .limits import Account, QueueAccount, Wait, seconds_of
 from .naming import named, sample_names
 from .random import ALL_ROWS
-from .schema import Batch
 from .store import Store
 
 _Result = TypeVar("_Result")
@@ -78,6 +77,9 @@ class AttachedBuffer:
 
     It can be pickled and copied: the copy attaches to the same folder.
 
+    Once the learner has closed the buffer, all methods but `close` raise a RuntimeError. Attached to a buffer that is
+    closed already, it reads: `get_item`, `info`, `size`, `full` and `check_valid`.
+
     Insertions and samples wait for the buffer's limiter. Rows of one episode must come from one process: if several
     insert into a buffer whose rows know their episode, each inserts whole episodes, with ``end=True`` in the last row.
 
@@ -115,14 +117,15 @@ class AttachedBuffer:
             stack.pop_all()
         self._folder, self._name, self._timeout = opened, options.cls_name, timeout
         self._is_queue = options.plan.in_order
-        self._lock = threading.RLock()
+        self._lock, self._given_up, self._of_closed = threading.RLock(), False, opened.closed
         self.names, self.capacity, self.sample_size = opened.schema.given_names, options.capacity, size
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._timeout)
 
     def __repr__(self) -> str:
-        return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self._name}, {len(self)} of {self.capacity} rows)"
+        rows = "closed" if self.closed else f"{len(self)} of {self.capacity} rows"
+        return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self._name}, {rows})"
 
     # Rows in and out.
 
@@ -154,11 +157,11 @@ class AttachedBuffer:
             TimeoutError: If it has to wait too long.
         """
         schema, options = self._store.schema, self._store.options
-        if version is None and not with_indices:
-            with self._lock:
-                self._need_open()
-                if not self._is_limited and self._store.insert_now(exp, priority, end, final):
-                    return self
+        with self._lock:
+            self._need_open()
+            now = version is None and not with_indices and not self._is_limited
+            if now and self._store.insert_now(exp, priority, end, final):
+                return self
         fields = schema.in_order(exp)
         if priority is not None:
             need_priorities(self._name, options.beta is not None, "insert(priority=...)")
@@ -170,15 +173,14 @@ class AttachedBuffer:
             version = as_versions(self._name, version)
         if with_indices and not options.has_handles:
             need_weights(self._name, options.weighting is not None, "insert(with_indices=True)")
-        insert: Callable[[], Batch] = lambda: self._store.insertion(fields, priority, end, final, version)  # noqa: E731
-        with self._lock:
-            self._need_open()
-            if self._is_limited:
-                rows = schema.layout(schema.as_fields(fields), options.num_envs).rows
-                batch = self._limited("insert", rows, insert)
-            else:
-                batch = insert()
+
+        def insert() -> Any:
+            batch = self._store.insertion(fields, priority, end, final, version)
             return batch.handles(self._store.first) if with_indices else self
+
+        return self._when_allowed(
+            "insert", lambda: schema.layout(schema.as_fields(fields), options.num_envs).rows, insert
+        )
 
     #: `insert` under the other name that buffers have for it.
     add = insert
@@ -197,7 +199,7 @@ class AttachedBuffer:
             IndexError: If there is no such row.
         """
         positions = positions_of(self._name, index)
-        with self._lock, self._store.kernels_kept_out():
+        with self._lock, self._held(reading=True):
             check_positions(self._name, positions, self._store.count())
             return self._store.read(positions.astype(np.int64))
 
@@ -234,10 +236,7 @@ class AttachedBuffer:
         has_names = self.names is not None
         names = sample_names(self._name, has_names, bookkeeping, columns, with_indices) if as_dict else ()
         bounds = None if sample_range is None else range_of(self._name, sample_range, ALL_ROWS[1])
-        with self._lock:
-            self._need_open()
-            draw: Callable[[], tuple[np.ndarray, ...]] = lambda: self._draw(bounds, beta)  # noqa: E731
-            batch = self._limited("sample", self.sample_size, draw) if self._is_limited else draw()
+        batch = self._when_allowed("sample", lambda: self.sample_size, lambda: self._draw(bounds, beta))
         if options.has_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
@@ -248,8 +247,12 @@ class AttachedBuffer:
         except library.KernelError as error:
             if error.status != library.TOO_FEW_ROWS:
                 raise
-        weighted, eligible = self._store.options.weighting is not None, self._store.eligible(bounds)
-        raise too_few_rows(self._name, self.sample_size, weighted, eligible, self._store.count())
+        raise self._too_few(bounds)
+
+    def _too_few(self, bounds: tuple[int, int] | None = None) -> RuntimeError:
+        store, weighted = self._store, self._store.options.weighting is not None
+        rows, stored = store.eligible(bounds), store.count()
+        return too_few_rows(self._name, self.sample_size, weighted, rows, stored, store.pending_note())
 
     # The state of rows.
 
@@ -282,13 +285,13 @@ class AttachedBuffer:
         need_weights(self._name, self._store.options.weighting is not None, "info")
         handles = as_handles(self._name, indices)
         with self._lock:
+            self._need_open(reading=True)
             return tuple(part.reshape(handles.shape) for part in self._store.info(handles.reshape(-1)))
 
     def advance(self, steps: int = 1) -> "AttachedBuffer":
         """Advance the learner's clock, as `Buffer.advance` does."""
         need_weights(self._name, self._store.options.weighting is not None, "advance")
-        with self._lock, self._store.kernels_kept_out():
-            self._need_open()
+        with self._lock, self._held():
             most = state.LAST_CLOCK - int(self._store.arrays["clock"][0])
             self._store.advance(check_size(self._name, "steps", steps, most, minimum=0))
         return self
@@ -303,7 +306,9 @@ class AttachedBuffer:
     # Counts.
 
     def __len__(self) -> int:
-        return self._store.count()
+        with self._lock:
+            self._need_open(reading=True)
+            return self._store.count()
 
     def __bool__(self) -> bool:
         return True
@@ -318,33 +323,46 @@ class AttachedBuffer:
 
     def can_sample(self) -> bool:
         """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
-        with self._lock, self._store.kernels_kept_out():
+        with self._lock, self._held():
             begun = self._folder.arrays["shared.begun"]
             allowed = not self._is_limited or self._account().may("sample", self.sample_size, begun)
             return bool(allowed and self._store.eligible() >= self._store.options.fewest)
 
     @property
     def closed(self) -> bool:
-        """True if the learner has closed the buffer."""
-        return self._folder.closed
+        """True if this object was closed, or the learner has closed the buffer."""
+        return self._given_up or self._folder.closed
 
     def check_valid(self) -> None:
         """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
         with self._lock:
+            self._need_open(reading=True)
             self._store.check()
 
     def close(self) -> None:
-        """Give up the folder. The object cannot be used any more."""
+        """Give up the folder. The object cannot be used any more; waits of other threads for a limiter end."""
         with self._lock:
-            self._store.detach()
-            self._need_open = self._refuse  # type: ignore[method-assign]
+            if not self._given_up:
+                self._given_up = True
+                self._store.detach()
 
-    def _refuse(self) -> None:
-        raise RuntimeError(f"For '{self._name}', this object was closed: attach to the folder again.")
+    def _need_open(self, reading: bool = False) -> None:
+        """Raise a RuntimeError if this object or the buffer was closed; one attached to a closed buffer may read."""
+        if self._given_up:
+            raise RuntimeError(f"For '{self._name}', this object was closed: attach to the folder again.")
+        if self._folder.closed and not (reading and self._of_closed):
+            raise RuntimeError(
+                f"For '{self._name}', the learner has closed the buffer in {self._folder.path}: open it again in a "
+                "learner, then this object works on."
+            )
 
-    def _need_open(self) -> None:
-        if self._folder.closed:
-            raise RuntimeError(f"For '{self._name}', the learner has closed the buffer in {self._folder.path}.")
+    @contextlib.contextmanager
+    def _held(self, reading: bool = False) -> Iterator[None]:
+        """Keep all others out during the block."""
+        self._need_open(reading)
+        with self._store.kernels_kept_out():
+            self._need_open(reading)
+            yield
 
     # Limits.
 
@@ -357,27 +375,32 @@ class AttachedBuffer:
         arrays = self._folder.arrays
         if self._is_queue:
             room = self._store.room() if self._store.options.keeps_valid else math.inf
-            return QueueAccount(self._name, self.capacity, self._store.eligible(), room)
+            return QueueAccount(self._name, self.capacity, self._store.eligible(), room, self._store.pending_note())
         return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
 
-    def _limited(self, what: str, rows: int, action: Callable[[], _Result]) -> _Result:
-        """Wait until the limiter allows rows to be inserted or sampled, do it, and count them."""
-        arrays, signals = self._folder.arrays, self._folder.signals
+    def _when_allowed(self, what: str, count: Callable[[], int], action: Callable[[], _Result]) -> _Result:
+        """Insert or sample as soon as the limiter allows it, and count the rows. Other threads go on meanwhile."""
+        if not self._is_limited:
+            with self._lock:
+                self._need_open()
+                return action()
+        rows, arrays, signals = count(), self._folder.arrays, self._folder.signals
         wait = Wait(self._account, what, rows, self._timeout)
         while True:
             seen = signals.seen()
-            with self._store.kernels_kept_out():
+            with self._lock, self._held():
                 now, begun = self._account(), arrays["shared.begun"]
-                if isinstance(now, QueueAccount):
-                    now.check_room(what, rows)
-                else:
+                if isinstance(now, Account):
                     now.check_room(what, rows, arrays["shared.sizes"])
+                elif self._timeout != 0:
+                    now.check_room(what, rows)
                 if not self._is_limited or now.may(what, rows, begun):
                     result = action()
                     arrays["shared.counts"] += now.amounts(what, rows, begun)
                     signals.send()
                     return result
-            self._need_open()
+                if isinstance(now, QueueAccount) and self._timeout == 0:
+                    raise now.no_room(rows) if what == "insert" else self._too_few()
             if not self._folder.has_learner():
                 raise RuntimeError(
                     f"For '{self._name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the "

@@ -83,21 +83,23 @@ def need_episodes(cls_name: str, has_episodes: bool, what: str) -> None:
         )
 
 
-def too_few_rows(cls_name: str, sample_size: int, weighted: bool, eligible: int, stored: int) -> RuntimeError:
-    """Return the error for a sample of more rows than are eligible."""
+def too_few_rows(
+    cls_name: str, sample_size: int, weighted: bool, eligible: int, stored: int, pending: str = ""
+) -> RuntimeError:
+    """Return the error for a sample of more rows than are eligible, with what there is to say of pending ones."""
     kind = "eligible rows" if weighted else "rows"
     return RuntimeError(
         f"For '{cls_name}', a sample needs sample_size={sample_size} {kind}, but got {eligible} in the "
-        f"range to draw from, of {stored} stored. Wait until can_sample() is true."
+        f"range to draw from, of {stored} stored. Wait until can_sample() is true.{pending}"
     )
 
 
-def no_room(cls_name: str, rows: int, room: int, capacity: int) -> RuntimeError:
-    """Return the error for an insertion of more rows than there is room for."""
+def no_room(cls_name: str, rows: int, room: int, capacity: int, pending: str) -> RuntimeError:
+    """Return the error for an insertion of more rows than there is room for, with what to say of pending ones."""
     return RuntimeError(
         f"For '{cls_name}', there must be room for {rows} {'row' if rows == 1 else 'rows'}, but got {room} free of "
         f"capacity={capacity}, since rows that were not sampled yet may not be evicted: sample first, give a timeout "
-        "to wait for room, or make it with when_full='evict'."
+        f"to wait for room, or make it with when_full='evict'.{pending}"
     )
 
 

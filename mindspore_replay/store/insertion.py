@@ -12,7 +12,7 @@ from .checks import no_room
 from .inputs import bad_version, check_length, ends_of, too_long
 from .options import Options
 from .schema import Batch, Schema
-from .state import room
+from .state import ROOM, pending_note, room
 from .windows import END, FINAL
 
 
@@ -89,8 +89,10 @@ class Insertion:
         if status == library.BAD_VERSION and versions is not None:
             raise bad_version(options.cls_name, versions, int(self._state["clock"].memory[0]))
         if status == library.FULL:
-            arrays = {name: self._state[name].memory for name in ("head", "count", "weights", "use_counts")}
-            raise no_room(options.cls_name, rows, room(options, arrays), options.capacity)
+            arrays = {name: self._state[name].memory for name in ROOM}
+            raise no_room(
+                options.cls_name, rows, room(options, arrays), options.capacity, pending_note(options, arrays)
+            )
         if status > 0:
             call.check(status)
 

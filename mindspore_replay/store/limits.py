@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .checks import check_size
+from .checks import check_size, no_room
 
 logger = logging.getLogger("mindspore_replay.limiter")
 
@@ -51,6 +51,15 @@ class Account(NamedTuple):
     def name(self) -> str:
         """Class to name in messages."""
         return "RateLimiter"
+
+    @property
+    def pending(self) -> str:
+        """Nothing, as for `QueueAccount`: the rule knows no rows."""
+        return ""
+
+    def can_help(self, what: str) -> bool:
+        """Return True: the other side can end the wait."""
+        return True
 
     @property
     def ways_out(self) -> tuple[str, str]:
@@ -107,12 +116,14 @@ class QueueAccount(NamedTuple):
         capacity (int): Most rows stored.
         valid (int): Rows, or sequences, that can be delivered.
         room (float): Rows that can be inserted; infinite if they evict others.
+        pending (str): What there is to say of rows that wait for late columns. Default: ``""``.
     """
 
     name: str
     capacity: int
     valid: int
     room: float
+    pending: str = ""
 
     @property
     def ways_out(self) -> tuple[str, str]:
@@ -132,6 +143,10 @@ class QueueAccount(NamedTuple):
         """Return what rows inserted or sampled now add to those in progress. Shape ``[4]``, int64."""
         return np.array([rows, 0, 0, 0] if what == "insert" else [0, rows, 0, 0])
 
+    def can_help(self, what: str) -> bool:
+        """Return True if the other side can end the wait: samples that of an insertion, insertions that of a sample."""
+        return not self.pending or (self.valid if what == "insert" else self.room) > 0
+
     def check_room(self, what: str, rows: int) -> None:
         """Raise a ValueError if there is never room for so many rows."""
         if what == "insert" and rows > self.capacity and not math.isinf(self.room):
@@ -139,6 +154,10 @@ class QueueAccount(NamedTuple):
                 f"For '{self.name}', an insertion must have at most capacity={self.capacity} rows, since none may be "
                 f"evicted, but got {rows}."
             )
+
+    def no_room(self, rows: int) -> RuntimeError:
+        """Return the error for an insertion that does not wait for room."""
+        return no_room(self.name, rows, int(self.room), self.capacity, self.pending)
 
 
 class Wait:
@@ -193,9 +212,10 @@ def _counted(rows: int) -> str:
 def why_not(what: str, rows: int, seconds: float, now: Account | QueueAccount) -> str:
     """Return the message of a timeout."""
     way_out = "sample rows" if what == "insert" else "insert rows"
+    first = f" First {way_out}{now.ways_out[0]}." if now.can_help(what) else ""
     return (
-        f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}. First "
-        f"{way_out}{now.ways_out[0]}."
+        f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}.{first}"
+        f"{now.pending}"
     )
 
 
@@ -205,7 +225,7 @@ def why_so_long(what: str, rows: int, now: Account | QueueAccount) -> str:
     return (
         f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} for {PATIENCE:g} s: {now.counts()}. The wait "
         f"ends when another thread or process {other} rows{now.ways_out[1]}. In a single loop call {ask}() before. A "
-        "timeout makes a long wait an error."
+        f"timeout makes a long wait an error.{now.pending}"
     )
 
 

@@ -95,6 +95,10 @@ def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
     return stored & (state["use_counts"] >= 0)
 
 
+#: The arrays that `room` and `pending_note` read.
+ROOM = ("head", "count", "serials", "weights", "use_counts")
+
+
 def room(options: Options, state: Mapping[str, np.ndarray]) -> int:
     """Return the number of rows that can be inserted without evicting one that can still be drawn. Cost O(log C)."""
     capacity, head, count, rule = options.capacity, int(state["head"]), int(state["count"]), options.rule
@@ -109,6 +113,24 @@ def room(options: Options, state: Mapping[str, np.ndarray]) -> int:
     if rule is not None:  # the newest rows may become starts, and a start needs its past
         unneeded = min(unneeded, count - reach) - rule.past * rule.streams
     return capacity - count + max(unneeded, 0)
+
+
+def pending_note(options: Options, state: Mapping[str, np.ndarray]) -> str:
+    """Return a sentence on the rows that wait for late columns, to end a message with; empty if there are none."""
+    if not options.late:
+        return ""
+    head, count, inserted = (int(state[name].flat[0]) for name in ("head", "count", "serials"))
+    waiting = pending(state["use_counts"][(head + np.arange(count)) % options.capacity])
+    if not waiting.any():
+        return ""
+    rows, oldest = int(waiting.sum()), inserted - count + int(np.argmax(waiting))
+    which = "1 row is" if rows == 1 else f"{rows} rows are"
+    evicted = "be sampled nor evicted" if options.keeps_valid else "be sampled"
+    return (
+        f" {which} pending, without late columns, and can {'neither' if options.keeps_valid else 'not'} {evicted}; the "
+        f"oldest has the handle {oldest}. Write its columns with update({oldest}, ...), or remove it with "
+        f"delete({oldest})."
+    )
 
 
 def check(options: Options, state: Mapping[str, np.ndarray]) -> None:

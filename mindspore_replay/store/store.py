@@ -10,7 +10,6 @@ import numpy as np
 
 from . import library, state
 from .call import NO_TENSORS, Array, Call, Tensors, kept
-from .checks import check_positions
 from .epochs import SIZE, has_batch, progress
 from .inputs import as_handles, as_priority, as_values, as_versions, check_length
 from .insertion import Insertion
@@ -228,19 +227,12 @@ class Store:
         return self._call("read", rows=[Array(shape, dtype) for (shape, _), dtype in rows])
 
     def read(self, index: np.ndarray) -> tuple[Any, ...]:
-        """Return the rows at logical positions, int64 of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest.
-
-        Raises:
-            IndexError: If there is no such row.
-        """
+        """Return the rows at logical positions, int64 of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest."""
         call = self._reading
         index = np.ascontiguousarray(index, np.int64).reshape(index.shape)
         call.bind_vector("index", index)
         call.set_leading("rows", index.size)
         given = call.giving("rows", self._specs(index.shape), self._share)(0)
-        if given == library.OUT_OF_RANGE:
-            check_positions(self.options.cls_name, index, self.count())
-            return self.read(index)  # the rows came after the kernel had looked
         if type(given) is not tuple:
             call.check(given)
         return given
@@ -446,6 +438,10 @@ class Store:
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
         return self._between(lambda: state.room(self.options, self.arrays))
+
+    def pending_note(self) -> str:
+        """Return a sentence on the rows that wait for late columns; empty if there are none."""
+        return self._between(lambda: state.pending_note(self.options, self.arrays))
 
     # The whole state.
 

@@ -189,7 +189,9 @@ class Waiting:
         try:
             while not (now := self._noted_account(what, rows)).may(what, rows, self._begun):
                 if self._folder is not None and self._folder.closed:
-                    raise RuntimeError(f"For '{self._cls_name}', the buffer in {self._folder.path} was closed.")
+                    raise RuntimeError(
+                        f"For '{self._cls_name}', the buffer in {self._folder.path} was closed: open its folder again."
+                    )
                 wait = wait or Wait(self.account, what, rows, seconds, stop)
                 self._changed.wait(min(wait.left(), _LONGEST_WAIT))
         finally:

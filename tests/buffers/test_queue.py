@@ -4,7 +4,7 @@ import itertools
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +324,91 @@ def test_a_wait_that_is_too_long_is_an_error():
         queue.insert(rows(8, 1))
     with pytest.raises(ValueError, match=r"at most capacity=8 rows, since none may be evicted, but got 9"):
         queue.insert(rows(8, 9))
+
+
+def error_of(use: Callable[[], Any]) -> tuple[type, str]:
+    with pytest.raises((RuntimeError, TimeoutError, ValueError)) as caught:
+        use()
+    return caught.type, str(caught.value)
+
+
+@pytest.mark.cpu_only("rows in a folder are in host memory")
+@pytest.mark.parametrize(("timeout", "error"), [(0, RuntimeError), (0.01, TimeoutError)])
+def test_learner_and_attached_raise_the_same_errors(timeout: float, error: type, tmp_path: Path):
+    late: dict[str, Any] = {"late": ["pair"], "timeout": timeout}
+    queue, pending = make(storage=tmp_path / "rows", timeout=timeout), make(storage=tmp_path / "late", **late)
+    attached, attached_late = (attach(tmp_path / name, timeout=timeout) for name in ("rows", "late"))
+
+    def check(expected: type, use: Callable[[Any], Any], *fronts: Any) -> str:
+        (kind, message), other = (error_of(lambda front=front: use(front)) for front in fronts)
+        assert (kind, message) == other
+        assert kind is expected
+        return message
+
+    check(error, lambda front: front.sample(), queue, attached)
+    check(ValueError if timeout else error, lambda front: front.insert(rows(0, 9)), queue, attached)
+    queue.insert(rows(0, 7))
+    check(error, lambda front: front.insert(rows(7, 2)), queue, attached)
+    check(error, lambda front: front.insert(rows(7, 2), with_indices=True), queue, attached)
+    assert (len(queue), numbers(attached.sample())) == (7, [0, 1])
+    pending.insert([rows(0, 8)[0]])
+    check(error, lambda front: front.sample(), pending, attached_late)
+    message = check(error, lambda front: front.insert([rows(8, 1)[0]]), pending, attached_late)
+    assert "8 rows are pending" in message
+    assert np.array_equal(queue.limiter._begun, [0, 0, 0, 0])
+    assert queue.can_sample()
+    assert attached.can_sample()
+
+
+@pytest.mark.parametrize("timeout", [0, 0.01])
+def test_a_row_that_stays_pending_is_named(timeout: float):
+    """The handle is that of the oldest pending row, after the ring has wrapped; either way out makes room."""
+    queue = make(late=["pair"], timeout=timeout)
+    for first in (0, 6):
+        handles = queue.insert([rows(first, 6)[0]], with_indices=True)
+        queue.update(handles, {"pair": rows(first, 6)[1]})
+        assert [numbers(queue.sample())[0] for _ in range(3)] == [first, first + 2, first + 4]
+    handles = queue.insert([rows(12, 8)[0]], with_indices=True)
+    done = [1, 2, 4, 5, 6]
+    queue.update(handles[done], {"pair": rows(12, 8)[1][done]})
+    assert [numbers(queue.sample()) for _ in range(2)] == [[13, 14], [16, 17]]
+    ways_out = (
+        r" 3 rows are pending, without late columns, and can neither be sampled nor evicted; the oldest has the handle "
+        r"12\. Write its columns with update\(12, \.\.\.\), or remove it with delete\(12\)\.$"
+    )
+    kind = TimeoutError if timeout else RuntimeError
+    with pytest.raises(kind, match=ways_out) as caught:
+        queue.sample()
+    assert "First insert rows" not in str(caught.value)  # there is no room for them
+    with pytest.raises(kind, match=ways_out):
+        queue.insert([rows(20, 1)[0]])
+    assert int(queue.delete([12])) == 1
+    queue.insert([rows(20, 3)[0]])
+    with pytest.raises(kind, match=r" 5 rows are pending, .* the oldest has the handle 15\. "):
+        queue.insert([rows(23, 1)[0]])
+    queue.update([15], {"pair": rows(15, 1)[1]})
+    assert numbers(queue.sample()) == [15, 18]
+    queue.insert([rows(23, 1)[0]])
+
+
+def test_a_composite_queue_names_the_row_that_stays_pending():
+    queue = filled_by(
+        lambda backend: make(late=["pair"], backend=backend), "composite", lambda queue: queue.insert([rows(0, 8)[0]])
+    )
+    for use in (queue.sample, lambda: queue.insert([rows(8, 1)[0]])):
+        with pytest.raises(RuntimeError, match=r" 8 rows are pending, .* the oldest has the handle 0\. Write"):
+            use()
+
+
+def test_pending_rows_that_may_be_evicted_are_told_as_such():
+    queue = make(late=["pair"], when_full="evict")
+    queue.insert([rows(0, 1)[0]])
+    with pytest.raises(RuntimeError, match=r" 1 row is pending, without late columns, and can not be sampled; the old"):
+        queue.sample()
+    weighted = ReplayBuffer(2, 8, **SCHEMA, late=["pair"])
+    weighted.insert([rows(0, 4)[0]])
+    with pytest.raises(RuntimeError, match=r"got 0 in the range to draw from, of 4 stored\. .* 4 rows are pending,"):
+        weighted.sample()
 
 
 def test_graphs_wait_in_a_block_of_the_limiter():

@@ -242,6 +242,81 @@ ERRORS: dict[str, tuple[str, Callable[[Any], Any], type, str]] = {
 }
 
 
+#: Arguments of the methods that need some.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "insert": ([np.zeros(3, np.float32), 1],),
+    "add": ([np.zeros(3, np.float32), 1],),
+    "get_item": (0,),
+    "update": ([0], {"action": [1]}),
+    "update_priorities": ([0], 1.0),
+    "delete": ([0],),
+    "info": ([0],),
+}
+
+
+def methods_of(attached: Any) -> dict[str, Callable[[], Any]]:
+    """Return a call of each public method but those that say that it is closed, and of `len`."""
+    names = {name for name in dir(type(attached)) if not name.startswith("_")} - {"close", "closed"}
+    calls: dict[str, Callable[[], Any]] = {
+        name: lambda name=name: getattr(attached, name)(*ARGUMENTS.get(name, ())) for name in names
+    }
+    return calls | {"len": lambda: len(attached)}
+
+
+@pytest.mark.parametrize("limit", [False, True])
+@pytest.mark.parametrize("kind", ["prioritized", "episode"])
+def test_no_method_answers_after_a_close(kind: str, limit: bool, tmp_path: Path):
+    learner = make(kind, tmp_path / "rows", **({"prioritized": True} if kind == "episode" else {}))
+    fill(learner, 16, kind)
+    if limit:
+        learner.limiter = RateLimiter(1, 1, 100)
+    one, other = attach(tmp_path / "rows"), attach(tmp_path / "rows")
+    calls = methods_of(one)
+    if kind == "prioritized":
+        del calls["end_episodes"]
+    for name in sorted(calls):
+        calls[name]()
+    one.close()
+    learner.close()
+    for attached, words in (one, "this object was closed: attach to the folder"), (other, "the learner has closed the"):
+        for name, call in methods_of(attached).items():
+            if name in calls:
+                with pytest.raises(RuntimeError, match=f"^For '{type(learner).__name__}', {words}") as caught:
+                    call()
+                assert caught.type is RuntimeError, name
+        assert attached.closed
+        assert repr(attached).endswith(f"rows', {type(learner).__name__}, closed)")
+    one.close()
+    again = type(learner).open(tmp_path / "rows")
+    assert len(other) == len(again) == other.size()
+    assert one.closed
+    assert not other.closed
+
+
+def test_waits_of_one_thread_leave_the_object_to_the_others(tmp_path: Path):
+    """A queue is full: the thread that inserts waits while another one samples, until the object is closed."""
+    learner = ReplayQueue(2, 4, [()], ["int32"], storage=tmp_path / "rows")
+    attached = attach(tmp_path / "rows")
+    attached.insert([[0, 1, 2, 3]])
+    errors: list[str] = []
+
+    def insert() -> None:
+        try:
+            for number in range(4, 9):
+                attached.insert([number])
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=insert)
+    thread.start()
+    assert attached.sample()[0].tolist() == [0, 1]
+    wait_until(lambda: attached.get_item(-1)[0] == 5)
+    attached.close()
+    thread.join(timeout=100)
+    assert (len(errors), len(learner)) == (1, 4)
+    assert "this object was closed" in errors[0]
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_are_those_of_the_buffer(name: str, tmp_path: Path):
     kind, use, error, message = ERRORS[name]

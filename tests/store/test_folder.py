@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -206,6 +207,75 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
         other.insert([[0.0] * 3, 1, False])
     again = ReplayBuffer.open(tmp_path / "rows")
     assert len(other.insert([[0.0] * 3, 1, False])) == len(again) == 32
+
+
+#: Members that tell what a buffer was made of, or are not for users; and what needs arguments.
+OF_NO_ROWS = {
+    "columns", "has_groups", "last_saved", "names", "nbytes", "open", "runs_graphs", "sample_schema", "shapes",
+    "state_parameters", "types", "check_state", "checked_state", "take_over", "turn_to_sample", "extend_repr",
+}  # fmt: skip
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "insert": ([np.zeros(1, np.int32)],),
+    "add": ([np.zeros(1, np.int32)],),
+    "get_item": (0,),
+    "update": ([0], [np.zeros(1, np.int32)]),
+    "update_priorities": ([0], 1.0),
+    "delete": ([0],),
+    "info": ([0],),
+    "set_window": (3,),
+    "sample_groups": ("key", 1, 1),
+    "with_sample_size": (1,),
+}
+CLOSED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "prioritized": (PrioritizedReplayBuffer, {}),
+    "elastic": (ElasticReplayBuffer, {"window": 8, "prioritized": True}),
+    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
+    "episode": (EpisodeReplayBuffer, {"max_episode_length": 2, "prioritized": True}),
+    "epochs": (EpochReplayBuffer, {"weighted": True}),
+    "queue": (ReplayQueue, {}),
+}
+
+
+def call(buffer: Any, name: str, *arguments: Any) -> None:
+    """Call a method, or enter the block that it gives, or begin its iteration."""
+    found = getattr(buffer, name)
+    found = found if name == "lock" else found(*arguments)
+    if name == "minibatches":
+        next(found)
+    elif name in ("alone", "lock", "snapshot"):
+        found.__enter__()
+
+
+@pytest.mark.parametrize("kind", CLOSED)
+def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
+    """Nor one of a buffer for another sample size, or of a mixture; nothing reaches the files."""
+    cls, options = CLOSED[kind]
+    buffer = cls(2, 16, [()], ["int32"], names=["key"], storage=tmp_path / "rows", seed=0, **options)
+    end = {"end": np.arange(16) % 2 == 1} if buffer.has_episodes else {}
+    buffer.insert([np.arange(16, dtype=np.int32) % 3], **end)
+    if kind == "prioritized":
+        buffer.limiter = RateLimiter(1, 1, 100)
+    twin, mixed = buffer.with_sample_size(1), MixedReplay([(buffer, 1.0)], 2)
+    states = [front.state_dict() for front in (buffer, twin)]
+    own = {name for name in dir(cls) if not name.startswith("_") and name not in dir(nn.Cell)} - OF_NO_ROWS
+    own |= {"__len__", "state_dict", "load_state_dict"}
+    if not buffer.has_episodes:
+        own -= {"end_episodes"}
+    if not buffer.prioritized:
+        own -= {"update_priorities"}
+    buffer.close()
+    limited = f"({cls.__name__}|RateLimiter)" if kind == "prioritized" else cls.__name__
+    files = {path: path.read_bytes() for path in (tmp_path / "rows").iterdir()}
+    for front, state in zip((buffer, twin), states):
+        for name in own:
+            with pytest.raises(RuntimeError, match=f"^For '{limited}', the buffer .*was closed: open its f") as caught:
+                call(front, name, *ARGUMENTS.get(name, (state,) if name == "load_state_dict" else ()))
+            assert caught.type is RuntimeError, name
+    for use in (mixed.sample, mixed.can_sample, mixed.state_dict, lambda: len(mixed)):
+        with pytest.raises(RuntimeError, match=r"the buffer .*was closed: open its folder again"):
+            use()
+    if buffer.limiter is None or kind == "queue":  # a limiter notes the largest insertion and sample
+        assert {path: path.read_bytes() for path in (tmp_path / "rows").iterdir()} == files
 
 
 def test_only_a_folder_is_flushed_and_closed():
