@@ -13,19 +13,19 @@ class FolderLock:
     """
 
     def __init__(self, lock: Any, store: Any) -> None:
-        self._lock, self._store = lock, store
+        self.of_calls, self.store = lock, store
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.of_calls.acquire()
         try:
-            self._store.hold()
+            self.store.hold()
         except BaseException:
-            self._lock.release()
+            self.of_calls.release()
             raise
 
     def __exit__(self, *_: Any) -> None:
-        self._store.let_go()
-        self._lock.release()
+        self.store.let_go()
+        self.of_calls.release()
 
 
 def hold_locks(buffers: Any) -> contextlib.ExitStack:
@@ -34,3 +34,27 @@ def hold_locks(buffers: Any) -> contextlib.ExitStack:
     for lock in sorted((buffer.lock for buffer in buffers), key=id):
         stack.enter_context(lock)
     return stack
+
+
+def hold_calls(buffers: Any) -> contextlib.ExitStack:
+    """Keep calls from Python, of this process, from several buffers."""
+    stack = contextlib.ExitStack()
+    for lock in sorted((getattr(buffer.lock, "of_calls", buffer.lock) for buffer in buffers), key=id):
+        stack.enter_context(lock)
+    return stack
+
+
+def hold_folders(buffers: Any) -> contextlib.ExitStack:
+    """Keep all processes, and kernels in graphs of this one, from those of the buffers that are in folders.
+
+    Until the end nothing of MindSpore may be used that waits for graphs: they may wait for this.
+    """
+    stack = contextlib.ExitStack()
+    for lock in sorted((buffer.lock for buffer in buffers if is_in_folder(buffer)), key=id):
+        stack.enter_context(lock.store.kernels_kept_out())
+    return stack
+
+
+def is_in_folder(buffer: Any) -> bool:
+    """Return True if the buffer has a lock of all processes."""
+    return isinstance(buffer.lock, FolderLock)

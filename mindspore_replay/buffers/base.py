@@ -91,6 +91,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape
             ``[2]``, int64.
         random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
+        updates (Parameter): Calls of `update` so far, then for each 16 slots the last that wrote a row there. Shape
+            ``[1 + ceil(C / 16)]``, int64. Checkpoints of this process use it and do not contain it.
         limiter (Union[RateLimiter, None]): Limiter that calls of `insert` and `sample` from Python wait for. Default:
             ``None``.
         weighted (bool): Whether each row has a weight. If so, there are also:
@@ -237,7 +239,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
                 self._calls = Store(self.columns, self.options, tensors=tensors, folder=self._folder)
         self.compressed = self._calls.compressed if self.columns.compressed else {}
         self._outer_lock: Any = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
-        arrays = self._calls.arrays if self._direct else state.make(self.columns, self.options)
+        arrays = dict(self._calls.arrays) if self._direct else state.make(self.columns, self.options)
+        updates = self._calls.updates if self._direct else arrays.pop("updates")
         # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
         parameters = {
@@ -250,6 +253,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
             if not name.startswith("column."):
                 setattr(self, name, parameter)
             parameter.name = prefix + name
+        # No Parameter of the Cell: it is not part of the state.
+        self.__dict__["updates"] = parameter_on(f"{prefix}updates", updates, self._direct)
         if self.compressed:
             columns = parameters | self.compressed
             self.__dict__["buffer"] = tuple(columns[f"column.{name}"] for name in self.columns.names)
@@ -260,7 +265,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         finish = windows.Relabel(self.layout, before) if self.layout.hindsight else None
         operators: Any = NoOperators(GRAPHS_OF_COMPRESSED if self.compressed else GRAPHS_OF_HOST)
         if self._in_graphs:
-            graph_state = State(self.buffer, self.state_parameters(), self.options)
+            parameters = self.state_parameters() | {"updates": self.updates}
+            graph_state = State(self.buffer, parameters, self.options)
             operators = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
         self.__dict__["_watched"] = {"buffer": self.buffer, "_graph": operators}
         self.__dict__.pop("buffer", None)

@@ -35,8 +35,13 @@ def is_on_host(parameter: Parameter) -> bool:
 
 
 def times_loaded(parameter: Parameter) -> int:
-    """Return the number of calls of ``set_data`` since `load_in_place`."""
+    """Return the number of calls of `count_load`, one for each ``set_data``."""
     return getattr(parameter, "loads", 0)
+
+
+def count_load(parameter: Parameter) -> None:
+    """Note that the Parameter gets the value of another state."""
+    parameter.loads = times_loaded(parameter) + 1
 
 
 def load_in_place(parameter: Parameter) -> None:
@@ -55,7 +60,7 @@ def load_in_place(parameter: Parameter) -> None:
                 f"For 'set_data', the data of {own.name!r} must have shape {tuple(own.shape)}, but got "
                 f"{tuple(given.shape)}."
             )
-        own.loads = times_loaded(own) + 1
+        count_load(own)
         wait_for_work()
         overwrite(own, (given if given.dtype == own.dtype else given.astype(own.dtype)).asnumpy())
         return own

@@ -12,7 +12,7 @@ from ..store import state
 from ..store.schema import type_name
 from ..store.store import STATE_VERSION
 from .attributes import Attributes
-from .parameters import overwrite
+from .parameters import count_load, overwrite
 
 
 class Saving(Attributes):
@@ -23,7 +23,7 @@ class Saving(Attributes):
     `options`, `layout` and `lock`.
     """
 
-    #: Record of the last `save`: only rows with larger serial numbers have changed since.
+    #: Record of the last `save`: only rows with larger serial numbers, and those updated since, differ from its files.
     last_saved: Any = None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -108,6 +108,7 @@ class Saving(Attributes):
 
         If the process dies before it lets them in, a buffer in a folder is empty.
         """
+        count_load(self.head)  # also for those that share the rows, and continue files of their own
         if self._direct:
             self._calls.replace_all()
 

@@ -25,10 +25,10 @@ def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False
         buffer (Union[Cell, dict, CellList]): A buffer, a `MixedReplay`, or a dict or ``CellList`` of them as
             `create_buffer` makes.
         path (Union[str, PathLike]): The file. Its format is safetensors; ``docs/checkpoints.md`` describes it.
-        incremental (bool): Whether to write only rows inserted since the last save of this buffer to this path, to a
-            file of its own: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such save, the
-            buffer was loaded since, or the incremental files together would become larger than the file with all rows.
-            Rows that you changed directly, through ``.buffer``, are not noticed. Default: ``False``.
+        incremental (bool): Whether to write only rows inserted or updated since the last save of this buffer to this
+            path, to a file of its own: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such
+            save, the buffer was loaded since, or the incremental files together would become larger than the file with
+            all rows. Rows that you changed directly, through ``.buffer``, are not noticed. Default: ``False``.
         progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
 
     Raises:

@@ -67,6 +67,10 @@ class CellPart(Part):
         columns = {key: Plain(column, self.owner.columns.stored_dtypes[i]) for i, (key, column) in names}
         return parameters | columns
 
+    def updates(self) -> np.ndarray:
+        """Return the numbers of updates; a part without rows has none."""
+        return self.owner.updates.asnumpy() if self.is_buffer else super().updates()
+
 
 def parts_of(function: str, buffers: Any) -> list[CellPart]:
     """Return the parts of a buffer, a `MixedReplay`, or a dict or list of them."""

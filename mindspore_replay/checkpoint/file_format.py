@@ -24,6 +24,10 @@ CODES = {
 }
 _NAMES = {code: name for name, code in CODES.items()}
 
+#: Name of the array in an incremental file with the serial numbers of updated rows, whose columns come before those of
+#: new rows.
+UPDATED = "updated"
+
 #: Alignment of the first array, in bytes.
 _ALIGNMENT = 64
 _LONGEST_HEADER = 100_000_000  # the limit of safetensors

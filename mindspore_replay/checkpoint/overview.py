@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .file_format import UPDATED
 from .nodes import check_description, descriptions
 from .sources import Source, open_sources
 
@@ -102,7 +103,7 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
         columns = [f"column.{name}" for name in names]
     else:
         columns = sorted(labels, key=lambda key: int(labels[key]) if labels[key].isdigit() else 0)
-    state = {key: last.array(prefix + key) for key in own if "." not in key}
+    state = {key: last.array(prefix + key) for key in own if "." not in key and key != UPDATED}
     state |= {"capacity": np.array(node["capacity"]), "head": np.zeros((), np.int32)}
     in_time = "row_serials" not in state
     found = {label: key for key, label in labels.items() if in_time and len(own[key].shape) == 1}
@@ -120,6 +121,12 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
 
 
 def _column(sources: list[Source], prefix: str, key: str, rows: int) -> np.ndarray:
-    """Return a column of the stored rows, oldest first: each file holds the rows since the file before it."""
-    parts = [source.array(prefix + key) for source in sources]
-    return np.concatenate(parts)[-rows:] if rows else parts[0][:0]
+    """Return a column of the stored rows, oldest first: each file holds updated rows, and those since the last file."""
+    found, inserted = np.zeros(0), 0
+    for source in sources:
+        column, name = source.array(prefix + key), prefix + UPDATED
+        updated = source.array(name) if name in source.header.entries else np.zeros(0, np.int64)
+        found[len(found) - inserted + updated] = column[: len(updated)]
+        found = np.concatenate([found, column[len(updated) :]]) if len(found) else column
+        inserted = int(source.array(f"{prefix}serials")[0])
+    return found[-rows:] if rows else found[:0]

@@ -60,6 +60,10 @@ class Part(NamedTuple):
         """Return the arrays of the state by name, each a `Plain` or with its methods."""
         return self.owner.state_arrays()  # type: ignore[no-any-return]
 
+    def updates(self) -> np.ndarray:
+        """Return the numbers of updates; a part without rows has none."""
+        return self.owner.updates if self.is_buffer else np.zeros(1, np.int64)
+
     def row_keys(self) -> set[str]:
         """Return the keys of the arrays with one row a slot."""
         return {key for key in self.state() if self.is_buffer and is_by_slot(key)}

@@ -9,12 +9,15 @@ from ..store.epochs import POSITION, SIZE
 from ..store.state import check_cursors, eligible
 from ..store.tree import build_weights
 from .contents import Cursors, cursors_of
-from .file_format import damaged
+from .file_format import UPDATED, damaged
 from .parts import Part
 from .rows import Slots
 from .sources import Source
 
 _LAST_SERIAL = 1 << 62
+
+#: Rows of a file, each by the number of the first, and their slots.
+_Places = list[tuple[int, Slots]]
 
 
 @contextlib.contextmanager
@@ -50,11 +53,11 @@ class Restored:
         self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
         self._row_state: dict[str, np.ndarray] = {}
         #: For each file, the slots that the rows of its columns go to.
-        self._places: list[list[tuple[int, Slots]]] = [[] for _ in sources]
+        self._places: list[_Places] = [[] for _ in sources]
 
     def names(self) -> list[str]:
         """Return the names of its arrays in a file."""
-        return [self.part.prefix + key for key in self._parameters]
+        return [self.part.prefix + key for key in (*self._parameters, UPDATED)]
 
     def column_bytes(self) -> int:
         """Return the bytes of its columns in all files."""
@@ -137,14 +140,17 @@ class Restored:
             last.fill(self.part.prefix + key, self._row_state[key], [(saved.count - now.count, slots)])
             for source in earlier:
                 source.check(self.part.prefix + key)
+        placed = 0
         for i, source in enumerate(self._sources):
-            self._places[i], rows = (
-                self._places_in_reservoir(source, cursors[i])
+            updated = self._updated(source)
+            older, places, rows = (
+                self._places_in_reservoir(source, cursors[i], updated)
                 if self._is_reservoir
-                else self._places_in_ring(source, cursors[i], now, slots)
+                else self._places_in_ring(source, cursors[i], updated, now, slots)
             )
-            self._check_row_counts(source, self._columns, rows)
-        placed = sum(len(part) for places in self._places for _, part in places)
+            self._places[i] = older + [(len(updated) + start, part) for start, part in places]
+            self._check_row_counts(source, self._columns, len(updated) + rows)
+            placed += sum(len(part) for _, part in places)
         if not self._is_reservoir and placed != now.count:
             raise damaged(last.path, f"needs {now.count} rows, of which the files before it hold all but {placed}")
         if capacity != self._saved_capacity:
@@ -185,6 +191,19 @@ class Restored:
     def _since(self, source: Source) -> int:
         return source.header.since[self._index]
 
+    def _updated(self, source: Source) -> np.ndarray:
+        """Return the serial numbers of updated rows, which the columns of a file hold before its new rows."""
+        name = self.part.prefix + UPDATED
+        entry = source.header.entries.get(name)
+        if entry is None:
+            return np.zeros(0, np.int64)
+        if entry.dtype != "int64" or len(entry.shape) != 1:
+            raise damaged(source.path, f"has {name!r} of {entry.dtype} {list(entry.shape)}, not of int64 ['rows']")
+        return source.array(name)
+
+    def _not_older(self, source: Source) -> ValueError:
+        return damaged(source.path, f"has {self.part.prefix + UPDATED!r} that are not the numbers of its older rows")
+
     def _moved(self, saved: Cursors) -> Cursors:
         """Return the cursors for this capacity; in a smaller one the oldest rows count as overwritten."""
         capacity = self.part.owner.capacity
@@ -201,23 +220,33 @@ class Restored:
         return Cursors((saved.inserted - base - count) % capacity, count, saved.inserted, base)
 
     def _places_in_ring(
-        self, source: Source, those: Cursors, now: Cursors, slots: Slots
-    ) -> tuple[list[tuple[int, Slots]], int]:
-        """Return the rows of a file that are still stored, with their slots, and how many rows the file holds."""
-        first = max(self._since(source), those.oldest)
+        self, source: Source, those: Cursors, updated: np.ndarray, now: Cursors, slots: Slots
+    ) -> tuple[_Places, _Places, int]:
+        """Return the updated and the new rows of a file that are still stored, with their slots; and its new rows."""
+        since = self._since(source)
+        first = max(since, those.oldest)
         kept_from = max(first, now.oldest)
         kept = min(those.inserted, now.inserted) - kept_from
         places = [(kept_from - first, slots.part(kept_from - now.oldest, kept))] if kept > 0 else []
-        return places, max(0, those.inserted - first)
+        if updated.size and (np.diff(updated, prepend=those.oldest - 1, append=min(since, those.inserted)) <= 0).any():
+            raise self._not_older(source)
+        gone = int(np.searchsorted(updated, now.oldest))
+        left = (updated[gone:] - now.oldest + now.head) % slots.capacity
+        older = [(gone, Slots(slots.capacity, 0, 0, left))] if left.size else []
+        return older, places, max(0, those.inserted - first)
 
-    def _places_in_reservoir(self, source: Source, those: Cursors) -> tuple[list[tuple[int, Slots]], int]:
-        """Return the slots of the rows of a file, and how many rows it holds."""
-        capacity = self.part.owner.capacity
+    def _places_in_reservoir(self, source: Source, those: Cursors, updated: np.ndarray) -> tuple[_Places, _Places, int]:
+        """Return the slots of the updated and of the new rows of a file, and how many new rows it holds."""
+        capacity, since = self.part.owner.capacity, self._since(source)
         serials = source.array(f"{self.part.prefix}row_serials")
-        slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= self._since(source)))
+        slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= since))
         if len(slots) == those.count:
             slots = Slots(capacity, 0, those.count)
-        return [(0, slots)], len(slots)
+        changed = np.flatnonzero((serials < since) & np.isin(serials, updated))
+        if not np.array_equal(serials[changed], updated):
+            raise self._not_older(source)
+        older = [(0, Slots(capacity, 0, 0, changed))] if changed.size else []
+        return older, [(0, slots)], len(slots)
 
     def _fit(self, now: Cursors) -> None:
         """Adapt the state that depends on the capacity."""

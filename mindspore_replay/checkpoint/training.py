@@ -28,9 +28,9 @@ class TrainingCheckpoint:
     r"""One file with all that a training run needs to continue: networks, optimizers, buffers, counts, random states.
 
     `save` replaces the file atomically: after a kill at any moment, either the previous checkpoint or the new one is
-    there. Of buffers it writes the rows inserted since the last time, to ``<path>.1``, ``<path>.2`` and so on, which
-    belong to the file; from time to time it writes one file with all rows and removes those. `load` reads the newest
-    checkpoint into objects that were made as before. ``docs/training_checkpoints.md`` has the recipe for a loop.
+    there. Of buffers it writes the rows inserted or updated since the last time, to ``<path>.1``, ``<path>.2`` and so
+    on, which belong to the file; from time to time it writes one file with all rows and removes those. `load` reads the
+    newest checkpoint into objects that were made as before. ``docs/training_checkpoints.md`` has the recipe for a loop.
 
     The random states of NumPy (``np.random``), Python (``random``) and MindSpore (its seeds and ``default_generator``)
     are always included. An operator that draws random numbers in a compiled graph has a state of its own, which

@@ -13,6 +13,7 @@
 #include "arguments.h"
 #include "signatures.h"
 #include "core/sum_tree.h"
+#include "core/updates.h"
 
 namespace replay {
 
@@ -21,7 +22,7 @@ namespace replay {
 struct Binding {
   int at[Signature::kMostItems];
   int64_t elements[Signature::kMostItems];
-  int64_t variables[kVariables.size()] = {-1, -1, -1, -1, -1, -1, -1};
+  int64_t variables[kVariables.size()] = {-1, -1, -1, -1, -1, -1, -1, -1};
   int k = 0;
   int64_t outputs = 0;
   bool groups[kNumberOfGroups] = {};
@@ -168,6 +169,8 @@ class Binder {
         const int64_t rest = elements - extent.plus;
         if constexpr (extent.variable == kTreeSize) {
           value = SumTree::Size(bound_.variables[kCapacity]);
+        } else if constexpr (extent.variable == kUpdatesSize) {
+          value = Updates::Size(bound_.variables[kCapacity]);
         } else if (rest < 1 || rest % extent.times != 0) {
           return false;
         } else if constexpr (extent.variable == kCapacity) {

@@ -5,7 +5,7 @@
 //                      calls that give versions
 //   row_state(a,...)   only these of its arrays, since each argument costs MindSpore time
 //   name:f32[n]        an array. With one axis or none only the element count matters: a number, n (any, but the same
-//                      everywhere), C (the capacity), T (the size of a sum tree), alternatives as in [1|n], and sums
+//                      everywhere), C (the capacity), T (the size of a sum tree), U (of the numbers of updates), alternatives as in [1|n], and sums
 //                      as in [8+7m]. With two axes each counts
 //   row_state?name:... an array that is present only together with a group
 //   name=other:...     an array that may alias that state array
@@ -31,6 +31,7 @@ constexpr std::string_view kGroups[] = {
     "episodes = steps:i64[C] flags:u8[C] window_rule:i64[8]",
     "epochs = epoch:i64[5] epoch_rule:i64[3]",
     "versions = counts:i64[5]",
+    "updates = updates:i64[U]",
 };
 
 constexpr int kNumberOfGroups = sizeof(kGroups) / sizeof(kGroups[0]);
@@ -40,7 +41,7 @@ constexpr std::string_view kOperators[] = {
     "?row_state(priorities,use_counts,insertion_clocks,weights,max_priority,clock,row_rule) ?episodes ?versions "
     "versions?max_staleness:i64[1] rows[n] row_state?priority=max_priority:f32[1|n] episodes?ends:u8[1|n] "
     "versions?version:i64[1|n] -> first:i64[1]",
-    "update: columns ring ?reservoir ?row_state ?episodes row_state?late:i64[1] handles:i64[n] rows[n] -> dead:i32[1]",
+    "update: columns ring ?reservoir ?row_state ?episodes updates row_state?late:i64[1] handles:i64[n] rows[n] -> dead:i32[1]",
     "read: columns ring index:i64[n] -> rows[n]",
     "sample: columns ring random plan:i64[10+7m] ?reservoir ?row_state(use_counts,weights,clock,counts) ?episodes "
     "?epochs episodes?powers:f64[p] row_state?beta:f64[1] sample_range:i64[2] row_state?given_beta:f64[1] -> outputs[m]",
@@ -62,8 +63,8 @@ constexpr std::string_view kOperators[] = {
 constexpr int kNumberOfOperators = sizeof(kOperators) / sizeof(kOperators[0]);
 
 // Variables that stand for element counts.
-constexpr std::string_view kVariables = "CTnmpGL";
-constexpr int kCapacity = 0, kTreeSize = 1, kRowsGiven = 2, kOutputsGiven = 3;
+constexpr std::string_view kVariables = "CTnmpGLU";
+constexpr int kCapacity = 0, kTreeSize = 1, kRowsGiven = 2, kOutputsGiven = 3, kUpdatesSize = 7;
 
 // An element count: `plus` + `times` * variable.
 struct Extent {

@@ -21,7 +21,7 @@ class Rows(Store):
         options (Options): How rows are stored and drawn.
     """
 
-    #: Record of the last file written: only rows with larger serial numbers have changed since.
+    #: Record of the last file written: only rows with larger serial numbers, and those updated since, differ from it.
     last_saved: Any = None
 
     def __init__(self, schema: Schema, options: Options) -> None:

@@ -28,6 +28,7 @@ class State:
         self.count = parameters["count"]
         self.serials = parameters["serials"]
         self.random_state = parameters["random_state"]
+        self.updates = parameters["updates"]
         self.weights = parameters.get("weights")
         self.priorities = parameters.get("priorities")
         self.max_priority = parameters.get("max_priority")

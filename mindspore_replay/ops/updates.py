@@ -10,7 +10,7 @@ from mindspore import Tensor, ops
 from ..columns import Columns, numpy_type
 from ..store.late import MOST_LATE, PENDING
 from ..store.library import BAD_WEIGHT, FAILURES
-from ..store.state import LAST_CLOCK
+from ..store.state import LAST_CLOCK, UPDATE_BLOCK
 from ..store.tree import initial_weights
 from ..store.windows import END, WindowRule
 from .checks import check, stops_graphs
@@ -82,8 +82,9 @@ class CompositeUpdate:
         self.handles = handles_of(state)
         self.last_of_each = LastOfEach()
         self.ones = (1,) * len(columns.shapes[column])
+        self.block, self.first = Tensor(UPDATE_BLOCK, ms.int32), Tensor([0], ms.int32)
         self.rows = InPlace(columns.shapes[column], numpy_type(columns.stored_dtypes[column]))
-        self.uses = InPlace((), np.int32)
+        self.uses, self.updates = InPlace((), np.int32), InPlace((), np.int64)
 
     def __call__(self, handles, rows):
         """Write rows, and return the number of invalid handles."""
@@ -94,9 +95,18 @@ class CompositeUpdate:
         old = gather(self.rows(self.column), slots, 0)
         new = gather(ops.cast(rows, self.column.dtype), last, 0)
         ops.scatter_update(self.column, slots, ops.select(ops.reshape(exists, (-1, *self.ones)), new, old))
+        self.note(slots, live)
         if self.late:
             self.arrive(handles, slots, exists)
         return ops.reduce_sum(ops.cast(ops.logical_not(live), ms.int32))
+
+    def note(self, slots, written):
+        """Count the update, and note it for the blocks of the rows that were written."""
+        number = gather(self.updates(self.state.updates), self.first, 0) + 1
+        blocks = ops.floor_div(ops.cast(slots, ms.int32), self.block) + 1
+        blocks = ops.select(written, blocks, zeros_like(blocks))
+        ops.scatter_update(self.state.updates, blocks, ops.broadcast_to(number, blocks.shape))
+        ops.scatter_update(self.state.updates, self.first, number)
 
     def arrive(self, handles, slots, written):
         """Note that the late column was written, and make rows eligible of which none is missing any more."""

@@ -203,7 +203,8 @@ class CompressedStore(Store):
     def resized(self, options: Options) -> "CompressedStore":
         """Return a store on the same arrays that draws by other options."""
         tensors = self._tensors._replace(share=self._share_rows)
-        return CompressedStore(self._rows_schema, options, self.arrays, tensors, self.compressed)
+        arrays = {**self.arrays, "updates": self.updates}
+        return CompressedStore(self._rows_schema, options, arrays, tensors, self.compressed)
 
     @functools.cached_property
     def insertion(self) -> Insertion:

@@ -58,7 +58,7 @@ def _places(schema: Schema, options: Options) -> dict[str, _Place]:
     """Return the place of each array."""
     places, start = {}, 0
     columns = {f"column.{name}": _column_file(i) for i, name in enumerate(schema.names)}
-    for name, (shape, dtype) in {**sharing.layout(schema), **state.layout(schema, options)}.items():
+    for name, (shape, dtype) in {**sharing.layout(schema), **state.whole_layout(schema, options)}.items():
         kind = schema.numpy_type(dtype)
         places[name] = _Place(columns.get(name, _STATE), 0 if name in columns else start, shape, kind)
         if name not in columns:
@@ -285,7 +285,9 @@ def _shared(path: Path, header: Header, owner: int | None, stack: contextlib.Exi
     """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
     lock = _descriptor(path / _STATE, stack)
     alone = _locked(lock, fcntl.LOCK_EX)
-    if not alone:
+    if alone:
+        os.posix_fallocate(lock, 0, _sizes(_places(header.schema, header.options))[_STATE])  # it may lack `updates`
+    else:
         fcntl.flock(lock, fcntl.LOCK_SH)
     folder = Folder(path, header, owner, alone, lock)
     stack.pop_all()  # it closes them itself
@@ -324,10 +326,13 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, Header]
     if not (folder / _HEADER).is_file():
         raise bad_folder(function, folder, f"has no file {_HEADER!r}")
     header = read_header(folder, folder / _HEADER, function)
-    expected = {**_sizes(_places(header.schema, header.options)), _OWNER: 0}
+    places = _places(header.schema, header.options)
+    expected = {**_sizes(places), _OWNER: 0}
+    del places["updates"]  # the last array of the state, which folders of older versions lack
+    older = _sizes(places)
     for name, size in expected.items():
         found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found != size:
+        if found not in (size, older.get(name, size)):
             got = "is missing" if found is None else f"has {found} bytes, not {size}"
             raise bad_folder(function, folder, f"is not whole: its file {name!r} {got}")
     return folder, header

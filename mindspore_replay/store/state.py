@@ -20,6 +20,9 @@ COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
 #: Shape and dtype of arrays, by name.
 Layout = Mapping[str, tuple[tuple[int, ...], str]]
 
+#: Slots of a block, of which one number tells when a row in it was last updated; as in csrc/core/updates.h.
+UPDATE_BLOCK = 16
+
 #: The largest value of a learner's clock.
 LAST_CLOCK = 2**62
 
@@ -58,6 +61,23 @@ def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...],
     return arrays
 
 
+def whole_layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and dtype of each array of `layout`, and of ``updates``, by name.
+
+    ``updates`` counts the calls of `update`, and tells for each block of slots which was the last that wrote a row
+    there. It is no part of the state: only a process that continues a buffer's files needs it.
+    """
+    blocks = -(-options.capacity // UPDATE_BLOCK)
+    return {**layout(schema, options), "updates": ((1 + blocks,), "int64")}
+
+
+def updated_slots(updates: np.ndarray, since: int, capacity: int) -> np.ndarray:
+    """Return the slots of blocks that were updated after the first `since` updates, in order. Shape ``[n]``, int64."""
+    blocks = np.flatnonzero(updates[1:] > since)
+    slots = (blocks[:, None] * UPDATE_BLOCK + np.arange(UPDATE_BLOCK)).reshape(-1)
+    return slots[slots < capacity]
+
+
 #: The arrays, besides columns, with one number for each slot.
 _BY_SLOT = ("priorities", "use_counts", "insertion_clocks", "steps", "flags", "row_serials")
 
@@ -68,8 +88,8 @@ def is_by_slot(name: str) -> bool:
 
 
 def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
-    """Return the arrays of an empty buffer."""
-    expected = layout(schema, options).items()
+    """Return the arrays of an empty buffer, with ``updates``."""
+    expected = whole_layout(schema, options).items()
     arrays = zeros({name: (shape, schema.numpy_type(dtype)) for name, (shape, dtype) in expected})
     initialize(options, arrays)
     return arrays

@@ -38,13 +38,14 @@ class Store:
     Args:
         schema (Schema): The columns.
         options (Options): How rows are stored and drawn.
-        arrays (Union[Mapping[str, numpy.ndarray], None]): The arrays of another store, to share them. Default:
-            ``None``, for new ones.
+        arrays (Union[Mapping[str, numpy.ndarray], None]): The arrays of another store, to share them, with its
+            ``updates``. Default: ``None``, for new ones.
         tensors (Tensors): The Tensors of a framework, which it takes and gives. Default: `NO_TENSORS`.
         folder (Union[Folder, None]): Files that hold the arrays. Default: ``None``, for memory of this process.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): The state by name, as in `state.layout`.
+        updates (numpy.ndarray): The numbers of updates, as in `state.whole_layout`.
 
     Raises:
         RuntimeError: If the kernel library is not available.
@@ -68,8 +69,11 @@ class Store:
             raise RuntimeError(f"For '{options.cls_name}', {library.library_for('CPU').reason}.")
         self.schema, self.options = schema, options
         if folder is not None:
-            arrays = {name: folder.arrays[name] for name in state.layout(schema, options)}
-        self.arrays = state.make(schema, options) if arrays is None else dict(arrays)
+            arrays = folder.arrays
+        if arrays is None:
+            arrays = state.make(schema, options)
+        self.arrays = {name: arrays[name] for name in state.layout(schema, options)}
+        self.updates = arrays["updates"]
         self._tensors, self._share, self.guard = tensors, tensors.share, tensors.guard
         self._count = self.arrays["count"]
         self._handle: Any = library.library_for("CPU").handle
@@ -95,7 +99,7 @@ class Store:
 
     def resized(self, options: Options) -> "Store":
         """Return a store on the same arrays that draws by other options."""
-        resized = Store(self.schema, options, self.arrays, self._tensors)
+        resized = Store(self.schema, options, {**self.arrays, "updates": self.updates}, self._tensors)
         resized.folder = self.folder
         return resized
 
@@ -109,7 +113,7 @@ class Store:
             for name, dtype in zip(schema.names, schema.stored_dtypes)
         ]
         given: dict[str, Any] = {name: kept(a) for name, a in self.arrays.items() if not name.startswith("column.")}
-        given["columns"] = columns
+        given |= {"columns": columns, "updates": kept(self.updates)}
         if options.weighting is not None:
             given["row_rule"] = kept(options.row_rule())
         if options.rule is not None:

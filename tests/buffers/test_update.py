@@ -153,6 +153,7 @@ def test_rows_are_written_by_handle(kind: str, backend: str, way: str):
     after, dead = expected(before, handles, set(before) - set(deleted))
     assert dead == 3 + len(deleted)
     values = new_rows(len(handles))
+    updates = int(buffer.updates.asnumpy()[0])
     if way == "python":
         assert int(buffer.update(handles, values)) == dead
         assert stored(buffer) == after
@@ -160,9 +161,22 @@ def test_rows_are_written_by_handle(kind: str, backend: str, way: str):
         got, *rows = graph(Update(buffer))(Tensor(handles), *map(Tensor, values.values()))
         assert int(got) == dead
         assert stored(buffer, rows) == after
+    # An operator for each column in a graph, one for both from Python.
+    number = updates + 1 + (way == "graph" or backend == "composite")
+    assert buffer.updates.asnumpy().tolist() == [number, number]
     buffer.check_valid()
     for key, array in buffer.state_dict().items():
         assert key in ("column.state", "column.terminated") or np.array_equal(array, state[key]), key
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_updates_are_noted_for_blocks_of_slots(backend: str):
+    """Not for invalid handles, whatever slot they would have."""
+    buffer = ReplayBuffer(1, 40, [()], ["int32"], weighted=True, backend=backend)
+    buffer.insert([np.arange(60, dtype=np.int32)])  # 40 to 59 lie in slots 0 to 19
+    for handles in ([25, 59], [3, -1, 60], [40, 5]):
+        buffer.update(handles, [handles])
+    assert buffer.updates.asnumpy().tolist() == [3, 3, 1, 0]
 
 
 def test_a_graph_reads_what_it_has_written():

@@ -18,7 +18,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from checkpoint_cases import RINGS, assert_same_state, filled, insert
+from checkpoint_cases import RESERVOIRS, RINGS, assert_same_state, filled, insert
+from isal import isal_zlib
 from places import TESTS
 from safetensors.numpy import save_file
 
@@ -316,6 +317,33 @@ def test_sealing_keeps_a_right_file_right(saved: tuple[bytes, Any, Any]):
     assert float(load(PATH).get_item(0)[1]) == 77
 
 
+WRONG_UPDATED: dict[str, tuple[Any, list[int]]] = {
+    "new": (RINGS["prioritized"], [29, 31]),
+    "overwritten": (RINGS["prioritized"], [6, 30]),
+    "twice": (RINGS["prioritized"], [29, 29]),
+    "negative": (RINGS["prioritized"], [-1, 29]),
+    "replaced": (RESERVOIRS["reservoir"], [0, 99]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_UPDATED)
+def test_updated_rows_that_cannot_be(name: str):
+    make, serials = WRONG_UPDATED[name]
+    buffer = filled(make)
+    save(buffer, PATH, incremental=True)
+    buffer.update([int(buffer.serials.asnumpy()[0]) - 1], {"reward": [1.0]})
+    save(buffer, PATH, incremental=True)
+    header, arrays = opened(Path(f"{PATH}.1").read_bytes())
+    in_array("updated", "q", *serials)(header, arrays)
+    Path(f"{PATH}.1").write_bytes(sealed(header, arrays))
+    with pytest.raises(ValueError, match=r"\.1 has 'updated' that are not the numbers of its older rows"):
+        load(PATH)
+    header["updated"]["dtype"] = "F64"
+    Path(f"{PATH}.1").write_bytes(sealed(header, arrays))
+    with pytest.raises(ValueError, match=r"\.1 has 'updated' of float64 \[\d+\], not of int64 \['rows'\]"):
+        load(PATH)
+
+
 def test_a_header_in_which_an_array_comes_twice(saved: tuple[bytes, Any, Any]):
     """Readers would differ on which one counts."""
     content, _, given = saved
@@ -452,30 +480,95 @@ def handles(buffer: Any) -> np.ndarray:
     return int(buffer.serials.asnumpy()[0]) - 1 - np.arange(5)
 
 
-CHANGES: dict[str, Callable[[Any], Any]] = {
-    "insert": lambda buffer: insert(buffer, 1),
-    "update": lambda buffer: buffer.update_priorities(handles(buffer), int(buffer.serials.asnumpy()[0])),
-    "delete": lambda buffer: buffer.delete(handles(buffer)[-3:-1]),
-    "advance": lambda buffer: buffer.advance(),
-    "sample": lambda buffer: buffer.sample(),
-    "reset": lambda buffer: buffer.reset(),
+CHANGES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "insert": ("views", lambda buffer: insert(buffer, 1)),
+    "update_priorities": (
+        "views",
+        lambda buffer: buffer.update_priorities(handles(buffer), int(buffer.serials.asnumpy()[0])),
+    ),
+    "update": ("views", lambda buffer: buffer.update(handles(buffer), {"reward": np.zeros(5, np.float32)})),
+    "delete": ("views", lambda buffer: buffer.delete(handles(buffer)[-3:-1])),
+    "advance": ("views", lambda buffer: buffer.advance()),
+    "sample": ("views", lambda buffer: buffer.sample()),
+    "sample without weights": ("uniform", lambda buffer: buffer.sample()),
+    "count uses": ("limits", lambda buffer: buffer.sample()),
+    "end_episodes": ("episode", lambda buffer: buffer.end_episodes()),
+    "set_window": ("elastic", lambda buffer: buffer.set_window(int(buffer.window.asnumpy()[0]) + 1)),
+    "reset": ("views", lambda buffer: buffer.reset()),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_buffer_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPatch, change: str):
     """A compiled graph of another thread can do this, as it holds no lock."""
-    buffer = filled(RINGS["views"])
+    kind, apply = CHANGES[change]
+    buffer = filled(RINGS[kind], 40)  # so that the rows below end no episode
     save(buffer, PATH)
     content = Path(PATH).read_bytes()
-    for number in (1, 4, 15):
+    for number in (6, 15) if change == "end_episodes" else (1, 4, min(15, len(buffer.state_dict()) - 1)):
         insert(buffer, 1)
         with monkeypatch.context() as patch:
-            on_chunk(patch, number, lambda: CHANGES[change](buffer))
+            on_chunk(patch, number, lambda: apply(buffer))
             with pytest.raises(RuntimeError, match=r"^For 'save', 'buffer' must not change while it is written, but "):
                 save(buffer, PATH)
         assert Path(PATH).read_bytes() == content
         assert len(list(Path().iterdir())) == 1
+
+
+def updating(buffer: Any, reward: float) -> tuple[Any, tuple[ms.Tensor, ms.Tensor]]:
+    """Return a graph that updates the newest five rows, compiled, and its inputs."""
+
+    @ms.jit
+    def update(handles, rewards):
+        return buffer.update(handles, {"reward": rewards})
+
+    given = ms.Tensor(handles(buffer)), ms.Tensor(np.full(5, reward, np.float32))
+    update(*given)
+    return update, given
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_a_graph_that_only_updates_while_a_file_is_written(monkeypatch: pytest.MonkeyPatch, backend: str):
+    buffer = filled(RINGS["limits"], backend=backend)
+    save(buffer, PATH)
+    content = Path(PATH).read_bytes()
+    update, given = updating(buffer, 0)
+    for number in (1, 9):
+        with monkeypatch.context() as patch:
+            on_chunk(patch, number, lambda: update(*given))
+            with pytest.raises(RuntimeError, match=r"must not change while it is written, but 'updates' did: a compil"):
+                save(buffer, PATH)
+        assert Path(PATH).read_bytes() == content
+
+
+def test_graphs_wait_until_a_folder_is_saved(monkeypatch: pytest.MonkeyPatch):
+    """Both end: the save must not wait for a graph that waits for it."""
+    buffer = filled(RINGS["limits"], storage="rows")
+    update, _ = updating(buffer, 0)
+    before = buffer.state_dict()
+    given = ms.Tensor(handles(buffer)), ms.Tensor(np.full(5, 77, np.float32))
+    other = threading.Thread(target=lambda: update(*given))
+    on_chunk(monkeypatch, 3, other.start)
+    save({"one": buffer, "other": filled(RINGS["uniform"])}, PATH)
+    other.join()
+    saved = load(PATH)["one"].state_dict()
+    assert all(np.array_equal(saved[key], before[key]) for key in ("column.reward", "serials", "use_counts"))
+    assert buffer.get_item(-1)[1] == 77
+    buffer.close()
+
+
+def test_checksums_are_those_of_the_written_bytes(monkeypatch: pytest.MonkeyPatch):
+    """Also if memory changes between the checksum and the write, or during either."""
+    buffer, real = large(), isal_zlib.crc32
+
+    def crc32(data: Any, value: int = 0) -> int:
+        buffer.buffer[0].asnumpy()[...] += 1
+        return real(data, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(isal_zlib, "crc32", crc32)
+        save(buffer, PATH)
+    assert load(PATH).size() == 100
 
 
 def test_calls_from_python_wait(monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ import pytest
 from checkpoint_cases import BUFFERS, RINGS, act, assert_same_state, containers, filled, insert, rows
 from safetensors.numpy import load_file
 
-from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, ReplayBuffer, load, save
+from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, ReplayBuffer, ReplayQueue, load, save
 
 PATH = "buffer.safetensors"
 
@@ -120,6 +120,120 @@ def test_a_new_file_with_all_rows():
     save_more(buffer)
     assert files() == [""]
     assert load_file(PATH)["column.1"].tolist() == [62]
+
+
+# Updated rows.
+
+PLACES: dict[str, dict[str, Any]] = {
+    "native": {},
+    "composite": {"backend": "composite"},
+    "host": {"storage": "host"},
+    "folder": {"storage": "rows"},
+    "compressed": {"compress": [0]},
+}
+
+
+def updated(buffer: Any, handles: list[int]) -> None:
+    """Write other numbers, and rows of which the first number says so."""
+    numbers = -np.array(handles, np.int32)
+    buffer.update(handles, [np.repeat(numbers[:, None], 500, 1).astype(np.float32), numbers])
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_updated_rows_are_written_again(place: str):
+    """Those in blocks of 16 slots with an updated row, as far as they are older than the last save and still stored."""
+    buffer = wide(200, **PLACES[place])
+    add(buffer, 150)
+    save_more(buffer, "saved")
+    updated(buffer, [3, 34, 149, 150])
+    save_more(buffer, "saved")
+    written = load_file("saved.1")
+    assert written["updated"].tolist() == [*range(16), *range(32, 48), *range(144, 150)]
+    assert written["column.1"].tolist() == [-i if i in (3, 34, 149) else i for i in written["updated"]]
+    assert_same_state(load("saved"), buffer)
+    updated(buffer, [5, 20])
+    add(buffer, 60)  # the oldest 10 rows are overwritten
+    updated(buffer, [5, 205])
+    save_more(buffer, "saved")
+    written = load_file("saved.2")
+    assert written["updated"].tolist() == [*range(10, 32)]
+    assert written["column.1"].tolist() == [-i if i in (20, 205) else i for i in [*range(10, 32), *range(150, 210)]]
+    updated(buffer, [5])
+    save_more(buffer, "saved")
+    assert "updated" not in load_file("saved.3")
+    assert_same_state(load("saved"), buffer)
+    for capacity in (60, 199, 230):
+        other = load("saved", capacity=capacity)
+        other.check_valid()
+        rows_of = [each.get_item(range(-min(capacity, 200), 0)) for each in (other, buffer)]
+        for got, expected in zip(*rows_of):
+            np.testing.assert_array_equal(got.asnumpy(), expected.asnumpy())
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_rows_of_a_reservoir_that_a_graph_updates(backend: str):
+    buffer = BUFFERS["reservoir"](60, seed=0, backend=backend)
+    insert(buffer, 80)
+    save_more(buffer)
+    slots = np.array([2, 30, 31])
+    handles = buffer.row_serials.asnumpy()[slots]
+
+    @ms.jit
+    def update(handles, rewards):
+        return buffer.update(handles, {"reward": rewards})
+
+    update(ms.Tensor(handles), ms.Tensor([7.0, 8.0, 9.0]))
+    save_more(buffer)
+    written = load_file(f"{PATH}.1")
+    np.testing.assert_array_equal(written["updated"], buffer.row_serials.asnumpy()[:32])
+    np.testing.assert_array_equal(written["column.reward"], buffer.buffer[1].asnumpy()[:32])
+    assert written["column.reward"][slots].tolist() == [7, 8, 9]
+    insert(buffer, 20)
+    save_more(buffer)
+    assert_same_state(load(PATH), buffer)
+
+
+@pytest.mark.parametrize("cls", [ReplayBuffer, ReplayQueue])
+def test_late_columns_that_arrive_after_a_save(cls: Any):
+    """The rows can be drawn then, so they must not lack them."""
+    buffer = cls(2, 100, [(50,), ()], ["float32"] * 2, names=["state", "reward"], late=["reward"], seed=0)
+    handles = buffer.insert({"state": np.zeros((40, 50), np.float32)}, with_indices=True)
+    save_more(buffer)
+    buffer.update(handles[:20], {"reward": np.arange(20, dtype=np.float32)})
+    save_more(buffer)
+    assert files() == ["", ".1"]
+    loaded = load(PATH)
+    assert (loaded.eligible(), buffer.eligible()) == (20, 20)
+    assert_same_state(loaded, buffer)
+
+
+def test_rows_that_are_updated_through_another_buffer():
+    """The same rows with another sample size; a state that is loaded there is noticed too."""
+    buffer, other = wide(), wide()
+    for each in (buffer, other):
+        add(each, 45)
+    mixed = MixedReplay([(buffer, 0.5), (other, 0.5)], sample_size=8)
+    save_more(mixed)
+    updated(buffer, [20])
+    save_more(mixed)
+    assert files() == ["", ".1"]
+    assert load_file(f"{PATH}.1")["1.updated"].tolist() == list(range(16, 32))
+    assert_same_state(load(PATH).sources[0], buffer)
+    updated(other, list(range(45)))
+    buffer.load_state_dict(other.state_dict())
+    save_more(mixed)
+    assert files() == [""]
+    assert_same_state(load(PATH).sources[0], other)
+
+
+def test_updates_and_saves_to_two_paths():
+    buffer = wide()
+    add(buffer, 45)
+    for i in range(4):
+        save_more(buffer, f"file {i % 2}")
+        updated(buffer, [i])
+    save_more(buffer, "file 0")
+    assert_same_state(load("file 0"), buffer)
 
 
 def save_elsewhere(buffer: Any) -> None:

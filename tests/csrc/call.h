@@ -21,6 +21,7 @@
 #include "signatures.h"
 #include "core/status.h"
 #include "core/sum_tree.h"
+#include "core/updates.h"
 
 #if defined(MINDSPORE_REPLAY_ON_CUDA) && !defined(MINDSPORE_REPLAY_EMULATED)
 #include <cuda_runtime.h>

@@ -49,6 +49,7 @@ Arguments StateOf(const Groups &groups) {
       {"head", Int32(groups.Reservoir() ? 0 : 2)},
       {"count", Int32(4)},
       {"serials", Int64({10, 6})},
+      {"updates", Int64({6, 5})},
       {"random_state", Int64({1, 0})}};
   if (groups.Reservoir()) state["row_serials"] = Int64({6, 7, 8, 9});
   if (groups.RowState()) {

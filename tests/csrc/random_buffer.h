@@ -84,6 +84,7 @@ class Buffer {
     state = state.With({{"head", Int32(0)},
                         {"count", Int32(0)},
                         {"serials", Int64({0, 0})},
+                        {"updates", Zeros("int64", {replay::Updates::Size(capacity)})},
                         {"random_state", Int64({random_.Below(INT64_MAX) - INT64_MAX / 2, 0})}});
     if (kind.reservoir) state["row_serials"] = Int64(std::vector<int64_t>(static_cast<size_t>(capacity), -1));
     if (kind.row_state) AddRowState();

@@ -41,6 +41,7 @@ inline Arguments Ring(const Columns &columns, int64_t capacity, int64_t head) {
           {"head", Int32(static_cast<int32_t>(head))},
           {"count", Int32(static_cast<int32_t>(capacity))},
           {"serials", Int64({capacity + head, 0})},
+          {"updates", Zeros("int64", {replay::Updates::Size(capacity)})},
           {"random_state", Int64({1, 0})}};
 }
 

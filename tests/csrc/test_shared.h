@@ -30,6 +30,7 @@ Arguments SharedRing() {
           {"head", Int32(0)},
           {"count", Int32(4)},
           {"serials", Int64({8, 0})},
+          {"updates", Int64({0, 0})},
           {"weights", Doubles(FreshTree({1, 2, 3, 4}))},
           {"priorities", Floats({1, 2, 3, 4})},
           {"max_priority", Floats({4})},
@@ -71,13 +72,14 @@ void TestShared() {
       own["handles"] = Int64({4, 5, 6, 7});
       own["rows"] = Make<float>("float32", {4, 2}, std::vector<float>(8, value));
       Arrays update(own.For(SignatureOf("update")));
-      for (size_t i = 0; i < 12; ++i) update.params[i] = arrays.params[i];  // the state of the shared buffer
+      for (size_t i = 0; i < 13; ++i) update.params[i] = arrays.params[i];  // the state of the shared buffer
       for (int i = 0; i < 100; ++i) Check(update.Call(replay_update) == replay::kOk, "an update", __LINE__);
     });
   }
   for (std::thread &thread : threads) thread.join();
   const float *rows = buffer["columns"].as<float>();
   for (int i = 1; i < 8; ++i) CHECK(rows[i] == rows[0] && rows[0] >= 10);
+  CHECK(buffer["updates"].bytes == Int64({400, 400}).bytes);
   CHECK(journal.slot == -1);
   replay_unshare(head);
 

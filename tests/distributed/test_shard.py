@@ -137,6 +137,10 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
         save(buffer, tmp_path / "buffer.safetensors", incremental=incremental)
         for fill in (shard.insert, lambda fields, _, more: buffer.insert(fields, **more)):
             fill(rows(40, 4), 4, {"end": np.arange(4) == 3} if buffer.has_episodes else {})
+        if buffer.has_handles:  # a row that both files hold
+            given = np.array([40]), {"reward": np.full(1, 7 + incremental, np.float32)}
+            shard.call(shard.identity, "update", *given)
+            buffer.update(*given)
     shard.keep({"samples": 2}, True)
     save(buffer, tmp_path / "buffer.safetensors", incremental=True)
     names = sorted(path.name for path in tmp_path.glob("shard.safetensors*"))

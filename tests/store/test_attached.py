@@ -131,6 +131,17 @@ def test_all_processes_share_one_sequence_of_draws(kind: str, tmp_path: Path):
     }
 
 
+def test_rows_that_an_attached_process_updates_are_saved_again(tmp_path: Path):
+    buffer = ReplayBuffer(1, 20, [(500,), ()], TYPES, names=NAMES, late=["action"], storage=tmp_path / "rows")
+    buffer.insert({"observation": np.zeros((18, 500), np.float32)})
+    save(buffer, tmp_path / "file", incremental=True)
+    attach(tmp_path / "rows").update([3], {"action": np.array([7], np.int32)})
+    save(buffer, tmp_path / "file", incremental=True)
+    assert (tmp_path / "file.1").exists()
+    loaded = load(tmp_path / "file")
+    assert (loaded.get_item(3)[1], loaded.eligible()) == (7, 1)
+
+
 def test_numbers_are_rounded_to_bfloat16(tmp_path: Path):
     numbers = [1.0, -2.5, 1.00390625, 1.01171875, 3e38, 3.4e38, float("inf"), float("nan"), 0.0, -0.0, 1e-40, 7]
     buffer = ReplayBuffer(1, 64, [()], ["bfloat16"], storage=tmp_path / "rows")

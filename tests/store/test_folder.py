@@ -1,5 +1,6 @@
 """Buffers in folders: the same draws as in memory, life and death of the learner, and folders that are not whole."""
 
+import contextlib
 import errno
 import json
 import mmap
@@ -657,6 +658,17 @@ def test_a_folder_that_is_not_whole(whole: Path, tmp_path: Path, name: str):
         with pytest.raises(error, match=rf"^For '{function}', 'folder' must .*{message}"):
             use(folder)
     assert before == (contents(folder) if folder.exists() else None)
+
+
+def test_a_folder_from_before_updates_were_counted(whole: Path, tmp_path: Path):
+    """Three numbers of 8 bytes at the end of the state, in a new line of 64 behind the 8 bytes of beta."""
+    shutil.copytree(whole, tmp_path / "rows")
+    os.truncate(tmp_path / "rows" / "state", (whole / "state").stat().st_size - 24 - 56)
+    with contextlib.closing(Buffer.open(tmp_path / "rows")) as buffer:
+        assert (buffer.size(), buffer.updates.asnumpy().tolist()) == (32, [0, 0, 0])
+        buffer.update([44], {"observation": np.zeros((1, 3), np.float32)})
+    with contextlib.closing(Buffer.open(tmp_path / "rows")) as buffer:
+        assert buffer.updates.asnumpy().tolist() == [1, 1, 0]
 
 
 CORRUPTED = """

@@ -76,8 +76,10 @@ def insert(buffer: Any, count: int) -> None:
 def act(buffer: Any, generator: np.random.Generator, newest: int) -> None:
     """Apply a random operation to a buffer. It uses only rows among the newest."""
     live = int(buffer.serials.asnumpy()[0]) - 1 - generator.integers(0, newest, 3)
-    what = generator.integers(4)
-    if what == 0 and buffer.prioritized:
+    what = generator.integers(5)
+    if what == 4 and buffer.has_handles:
+        buffer.update(live, {"reward": generator.random(3).astype(np.float32)})
+    elif what == 0 and buffer.prioritized:
         buffer.update_priorities(live, generator.random(3) * 3)
     elif what == 1 and buffer.weighted:
         buffer.delete(live[:1])

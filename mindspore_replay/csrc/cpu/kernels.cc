@@ -22,6 +22,7 @@
 #include "core/scratch.h"
 #include "core/status.h"
 #include "core/timeline.h"
+#include "core/updates.h"
 
 namespace {
 
@@ -218,6 +219,12 @@ __attribute__((noinline, cold)) void ApplyVersions(const InsertArgs &args, const
   });
 }
 
+// Not inlined: it would change how other kernels are compiled.
+__attribute__((noinline)) void MarkUpdated(const replay::Updates &updates, const replay::Vector<int64_t> &slots,
+                                           int64_t number) {
+  for (const int64_t slot : slots) updates.Mark(slot, number);
+}
+
 }  // namespace
 
 // Inserts rows; in a full ring they evict the oldest. Flags in `ends`: 1 the last row of its episode, 3 also that it is
@@ -255,6 +262,9 @@ MINDSPORE_REPLAY_KERNEL(update) {
                  return find([&](int64_t handle) { return places.SlotOf(handle); });
                });
   if (status != replay::kOk) return status;
+  const replay::Updates updates{args.data<int64_t>(NAMED("updates"))};
+  const int64_t number = updates.Next();
+  MarkUpdated(updates, slots, number);
   const RowCopies copies(args);
   const auto row_of = [](size_t j) { return static_cast<int64_t>(j); };
   if (args.shared() == nullptr) {
@@ -264,6 +274,7 @@ MINDSPORE_REPLAY_KERNEL(update) {
         slots, row_of, [&](int64_t slot) { args.shared()->Save(slot); },
         [&](int64_t, int64_t) { args.shared()->Keep(); });
   }
+  updates.End(number);
   *args.data<int32_t>(NAMED("dead")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
   const int64_t late = has_row_state ? *args.data<int64_t>(NAMED("late")) : 0;
   if (late == 0) return replay::kOk;

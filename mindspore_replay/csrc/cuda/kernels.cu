@@ -13,6 +13,7 @@
 #include "cuda/rows.cuh"
 #include "cuda/shuffle.cuh"
 #include "core/status.h"
+#include "core/updates.h"
 
 namespace {
 
@@ -385,8 +386,10 @@ __device__ void CompleteRows(const Rows &rows, const int64_t *slots, int64_t n, 
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     UpdateSlotsKernel(const Report report, const State state, const int64_t *handles, int64_t n, int64_t *slots,
-                      int32_t *table, int64_t buckets, const int64_t *late, int32_t *dead) {
+                      int32_t *table, int64_t buckets, const replay::Updates updates, const int64_t *late,
+                      int32_t *dead) {
   const bool sound = state.Sound();
+  const int64_t number = updates.Next();
   if (!sound) replay::Refuse(report, replay::kBadArguments, dead);
   int64_t skipped = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -398,6 +401,7 @@ __global__ void __launch_bounds__(kThreads)
     } else {
       slots[i] = rows.SlotOf(handles[i]);
     }
+    updates.Mark(slots[i], number);
     skipped += slots[i] < 0;
   }
   if (!sound) return;
@@ -408,7 +412,10 @@ __global__ void __launch_bounds__(kThreads)
     if (slots[i] >= 0 && rows_by_slot.Latest(slots[i], n, slot_of) > i) slots[i] = -1;
   }
   const int64_t all = replay::SumOfBlock(skipped);
-  if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
+  if (threadIdx.x == 0) {
+    *dead = static_cast<int32_t>(all);
+    updates.End(number);
+  }
   if constexpr (replay::kHasRowState<Rows>) {
     if (*late != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, static_cast<int32_t>(*late));
   }
@@ -647,7 +654,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(update) {
     using Rows = typename decltype(kind)::Type;
     call->Launch(UpdateSlotsKernel<Rows>, 1, call->report, replay::StateOf(args),
                  args.template data<int64_t>(NAMED("handles")), args.n(), slots, table,
-                 replay::StepsByCell::Buckets(args.n()), args.template data_or_null<int64_t>(NAMED("late")),
+                 replay::StepsByCell::Buckets(args.n()), replay::Updates{args.template data<int64_t>(NAMED("updates"))},
+                 args.template data_or_null<int64_t>(NAMED("late")),
                  args.template data<int32_t>(NAMED("dead")));
   });
   call->Launch(replay::CopyKernel<replay::kIn>, chunks.Blocks(), slots, replay::ColumnsOf(args), chunks);
