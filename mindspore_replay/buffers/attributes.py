@@ -46,6 +46,8 @@ class Attributes:
     _direct: bool
     #: Files that hold the rows; ``None`` for memory.
     _folder: Any
+    #: The buffers on the same rows, which are closed together.
+    _on_these_rows: Any
     #: The operators of compiled graphs.
     _graph: Any
     #: Computes the rewards of relabelled samples drawn from Python, if there are any.

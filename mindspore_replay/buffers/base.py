@@ -3,6 +3,7 @@
 import itertools
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from ..store import library, state
 from ..store.call import Tensors
 from ..store.checks import check_seed, check_size
 from ..store.compressed import CompressedStore
+from ..store.memory import block_of
 from ..store.store import Store
 from ..store.windows import END, FINAL
 from .changes import Changes
@@ -181,14 +183,14 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         self._lock = threading.RLock()
         self._in_graphs = (storage == DEVICE or native.on_cpu()) and not self.columns.compressed
         self._folder = folder_of(self, storage, self.columns, self.options)
+        self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
         self._make_state()
         self._make_operators()
         self._watch()
 
     def _watch(self) -> None:
-        """From now on, notice if a graph or anybody else gets hold of the Parameters, or if the folder is closed."""
-        if self._folder is not None:
-            self._folder.buffers.add(self)
+        """From now on, notice if a graph or anybody else gets hold of the Parameters, or if the rows are closed."""
+        self._on_these_rows.add(self)
         if self._direct:
             self.__dict__["_guard"] = self._calls.guard
 
@@ -241,6 +243,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         self._outer_lock: Any = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
         arrays = dict(self._calls.arrays) if self._direct else state.make(self.columns, self.options)
         updates = self._calls.updates if self._direct else arrays.pop("updates")
+        self._block = None if self._direct or not native.on_cpu() else block_of(arrays["count"])
         # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
         parameters = {
@@ -277,8 +280,9 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         if not self._direct:
             # Set without making it a sub-cell: it has no Parameters of its own.
             self.__dict__["_calls"] = CompiledCalls(
-                operators, self.state_parameters(), self.columns, self.options, by_kernel and native.fails_later()
-            )
+                operators, self.state_parameters(), self.columns, self.options, by_kernel and native.fails_later(),
+                self._block,
+            )  # fmt: skip
         self._finish_now = ms.jit(self._finish_graph) if self._direct and finish is not None else None
 
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
@@ -308,7 +312,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
         nn.Cell.__init__(made)
         own = vars(self).keys() - vars(made).keys()
         kept = {key for key in own - {"_guard"} if not isinstance(getattr(type(self), key, None), compile_time)}
-        made.__dict__.update({key: vars(self)[key] for key in kept | {"_given"}})
+        with self.lock:
+            made.__dict__.update({key: vars(self)[key] for key in kept | {"_given"}})
         for name, parameter in vars(self)["_params"].items():
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         made.__dict__["limiter"] = self.limiter

@@ -1,5 +1,6 @@
 """Calls from Python that run compiled graphs, on any device, in place of `Store`, which calls kernels directly."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..store import library, state
 from ..store.checks import no_room
 from ..store.epochs import has_batch, progress
 from ..store.inputs import as_values, bad_version, check_length, ends_of, too_long
+from ..store.memory import give_back
 from ..store.options import Options
 from ..store.random import ALL_ROWS
 from ..store.schema import Batch, Schema
@@ -50,14 +52,16 @@ class CompiledCalls(nn.Cell):
         options (Options): How rows are stored and drawn.
         reports_failures (bool): Whether kernels report failures after their graph has ended, as on a GPU. Otherwise
             failures must be prevented before the call: a failed graph cannot be called again.
+        block (Union[mmap.mmap, None]): The memory of the state, if it is the host's. Default: ``None``.
     """
 
     def __init__(
         self, operators: Operators, parameters: Mapping[str, Parameter], schema: Schema, options: Options,
-        reports_failures: bool,
+        reports_failures: bool, block: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self._operators, self._schema, self._options = operators, schema, options
+        self._block = block
         self.__dict__["_parameters"] = dict(parameters)  # as an attribute they would become its own
         self.checks_first = not reports_failures
         weighted, has_episodes = options.weighting is not None, options.rule is not None
@@ -83,6 +87,18 @@ class CompiledCalls(nn.Cell):
         if has_episodes:
             self._end_episodes = graph_of(self._end_episodes_graph)
             self._sample_groups = graph_of(self._sample_groups_graph)
+
+    def kernels_kept_out(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block for what is to happen at once; it keeps no graph out."""
+        return contextlib.nullcontext()
+
+    def replace_all(self) -> None:
+        """Do nothing: no other process sees rows that are being replaced."""
+
+    def close(self) -> None:
+        """Give the memory of the state back to the system, if it is the host's."""
+        if self._block is not None:
+            give_back(self._block)
 
     # Bodies for the compiler, with positional Tensors: a compiled function that takes a tuple would be compiled again
     # at every call.

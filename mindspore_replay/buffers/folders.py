@@ -1,4 +1,4 @@
-"""Buffers in folders: opening, flushing and closing them."""
+"""Closing buffers; opening and flushing those in folders."""
 
 import os
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ _Opened = TypeVar("_Opened", bound="InFolder")
 class _Closed:
     """Takes the place of the rows and of the lock of a closed buffer: whatever it is asked for, it raises an error."""
 
-    def __init__(self, cls_name: str) -> None:
-        self.__dict__["_cls_name"] = cls_name
+    def __init__(self, cls_name: str, way_out: str) -> None:
+        self.__dict__.update(_cls_name=cls_name, _way_out=way_out)
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: open its folder again.")
+        raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: {self._way_out}.")
 
     def __enter__(self) -> None:
         self.__getattr__("lock")
@@ -87,13 +87,14 @@ class InFolder(Attributes):
             self._calls.flush()
 
     def close(self) -> None:
-        """Flush the buffer in a folder, and give up the folder, so that another learner can open it.
+        """Free the memory of the rows; of a buffer in a folder, flush it and give up the folder instead.
 
-        Attached processes get a RuntimeError from then on, also those that wait for a limiter. The buffer cannot be
-        used any more, nor those that `with_sample_size` made on its rows.
+        Another learner can open the folder then, and attached processes get a RuntimeError from then on, also those
+        that wait for a limiter. The buffer cannot be used any more: methods raise a RuntimeError, and so do compiled
+        graphs that use it; with the composite backend they find it empty. Buffers that `with_sample_size` made on its
+        rows are closed with it. Memory of a GPU is freed when the object is. To close a buffer again does nothing.
 
         Raises:
-            RuntimeError: If the buffer is not in a folder, or was closed.
             FileNotFoundError: If the folder was deleted; the buffer is closed all the same.
 
         Examples:
@@ -102,15 +103,19 @@ class InFolder(Attributes):
             >>> with tempfile.TemporaryDirectory() as parent:
             ...     buffer = ReplayBuffer(1, 4, [()], ["int32"], storage=f"{parent}/rows")
             ...     buffer.insert([7]).close()
+            >>> ReplayBuffer(1, 4, [()], ["int32"]).insert([7]).close()
         """
-        self._need_folder("close")
         with self._lock:
+            if isinstance(self._calls, _Closed):
+                return
             wait_for_work()
+            way_out = "make another" if self._folder is None else "open its folder again"
             try:
                 self._calls.close()
             finally:
-                for buffer in list(self._folder.buffers):
-                    buffer._calls = buffer._outer_lock = _Closed(type(self).__name__)
+                closed = _Closed(type(self).__name__, way_out)
+                for buffer in list(self._on_these_rows):
+                    vars(buffer)["_calls"] = vars(buffer)["_outer_lock"] = closed
 
     def _share_limiter(self, limiter: Any) -> None:
         """Let attached processes see the limiter, or that there is none."""

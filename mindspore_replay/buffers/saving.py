@@ -100,7 +100,7 @@ class Saving(Attributes):
         """Keep calls from Python, and on the CPU native kernels in graphs, from the state during the block."""
         with self._lock:
             wait_for_work()
-            with self._calls.kernels_kept_out() if self._direct else contextlib.nullcontext():
+            with self._calls.kernels_kept_out():
                 yield
 
     def begin_replacing(self) -> None:
@@ -109,8 +109,7 @@ class Saving(Attributes):
         If the process dies before it lets them in, a buffer in a folder is empty.
         """
         count_load(self.head)  # also for those that share the rows, and continue files of their own
-        if self._direct:
-            self._calls.replace_all()
+        self._calls.replace_all()
 
     @contextlib.contextmanager
     def snapshot(self, columns: bool = False) -> Iterator[dict[str, Any]]:

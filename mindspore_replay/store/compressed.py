@@ -64,6 +64,10 @@ class CompressedColumn:
         self._row_bytes += library.calls.compress(self._codec.compress, self._rows, given, np.ascontiguousarray(rows))
         return given
 
+    def close(self) -> None:
+        """Free the rows."""
+        self._rows, self._free = np.full(1, None, object), np.zeros(0, np.int64)
+
     def _collect(self, n: int) -> None:
         """Find the numbers that no slot holds any more, and make new ones, so that at least n are free. Cost O(C)."""
         held = np.zeros(len(self._rows), bool)
@@ -205,6 +209,12 @@ class CompressedStore(Store):
         tensors = self._tensors._replace(share=self._share_rows)
         arrays = {**self.arrays, "updates": self.updates}
         return CompressedStore(self._rows_schema, options, arrays, tensors, self.compressed)
+
+    def close(self) -> None:
+        """Free the rows, and give the memory of the state back to the system."""
+        super().close()
+        for column in self.compressed.values():
+            column.close()
 
     @functools.cached_property
     def insertion(self) -> Insertion:

@@ -87,7 +87,6 @@ class Folder:
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): The state and the arrays of `sharing.layout`, by name.
-        buffers (WeakSet): The learner's buffers on these rows, which are closed together.
     """
 
     def __init__(
@@ -105,7 +104,6 @@ class Folder:
             for name, at in places.items()
         }
         self._before = self._maps[_STATE][:] if alone and not is_new else None
-        self.buffers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.signals = sharing.Signals(self.arrays["shared.changes"])
         self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
         self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched))

@@ -33,7 +33,7 @@ FAILURES = {
     BAD_VERSION: "a version is negative, or newer than the learner's clock",
 }
 
-_NO_LOCK = "the buffer in a folder was closed, or the lock in its memory is not usable"
+_NO_LOCK = "the buffer was closed, or the lock in the memory of its folder is not usable"
 
 #: File name of the kernel library for each device target that has one.
 _NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}

@@ -32,6 +32,20 @@ def memory_limit() -> int:
     return min(found)
 
 
+def block_of(array: np.ndarray) -> Any:
+    """Return the block of memory, an ``mmap.mmap``, that an array of `zeros` is in."""
+    block: Any = array
+    while isinstance(block, np.ndarray):
+        block = block.base
+    return block.obj if isinstance(block, memoryview) else block
+
+
+def give_back(block: mmap.mmap) -> None:
+    """Give the memory of `zeros` back to the system. The arrays stay valid; all they hold from then on is zeros."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        block.madvise(mmap.MADV_DONTNEED)
+
+
 def zeros(layout: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, np.ndarray]:
     """Return arrays of zeros in one block of memory, which the system provides as it is written.
 

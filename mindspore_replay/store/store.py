@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ from .call import NO_TENSORS, Array, Call, Tensors, kept
 from .epochs import SIZE, has_batch, progress
 from .inputs import as_handles, as_priority, as_values, as_versions, check_length
 from .insertion import Insertion
+from .memory import block_of, give_back
 from .options import Options
 from .random import ALL_ROWS
 from .schema import Schema
@@ -482,10 +484,18 @@ class Store:
             self.folder.flush()
 
     def close(self) -> None:
-        """Flush the files of a folder, and end its use by all processes; by this one alone if it is not the learner."""
-        assert self.folder is not None
+        """Flush the files of a folder, and end its use by all processes; by this one alone if it is not the learner.
+
+        Other memory is given back to the system.
+        """
         if self.guard is not None:
             self.guard.close()
+        if self.folder is None:
+            block = block_of(self._count)
+            weakref.finalize(block, self._handle.replay_unshare, self._head)
+            self._handle.replay_close(self._head)
+            give_back(block)
+            return
         try:
             if self.folder.is_learner:
                 with self.kernels_kept_out():

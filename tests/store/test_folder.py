@@ -17,6 +17,7 @@ from unittest.mock import Mock
 
 import mindspore as ms
 import numpy as np
+import psutil
 import pytest
 from mindspore import nn
 
@@ -200,7 +201,8 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
     buffer.close()
     loads = lambda: load(path, buffer=buffer), lambda: buffer.load_state_dict(state)
     saves = lambda: save(buffer, path), buffer.state_dict, buffer.check_valid, buffer.lock.__enter__
-    for use in (buffer.sample, buffer.close, lambda: fill(buffer), *saves, *loads):
+    buffer.close()
+    for use in (buffer.sample, lambda: fill(buffer), *saves, *loads):
         with pytest.raises(RuntimeError, match=r"^For 'ReplayBuffer', the buffer was closed: open its folder again"):
             use()
     assert [path.read_bytes(), *tmp_path.glob("*.tmp")] == [before]
@@ -234,6 +236,8 @@ CLOSED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "episode": (EpisodeReplayBuffer, {"max_episode_length": 2, "prioritized": True}),
     "epochs": (EpochReplayBuffer, {"weighted": True}),
     "queue": (ReplayQueue, {}),
+    "in memory": (PrioritizedReplayBuffer, {"storage": "device"}),
+    "composite": (PrioritizedReplayBuffer, {"storage": "device", "backend": "composite"}),
 }
 
 
@@ -251,7 +255,9 @@ def call(buffer: Any, name: str, *arguments: Any) -> None:
 def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
     """Nor one of a buffer for another sample size, or of a mixture; nothing reaches the files."""
     cls, options = CLOSED[kind]
-    buffer = cls(2, 16, [()], ["int32"], names=["key"], storage=tmp_path / "rows", seed=0, **options)
+    way_out = "make another" if "storage" in options else "open its folder again"
+    options = {"storage": tmp_path / "rows", **options}
+    buffer = cls(2, 16, [()], ["int32"], names=["key"], seed=0, **options)
     end = {"end": np.arange(16) % 2 == 1} if buffer.has_episodes else {}
     buffer.insert([np.arange(16, dtype=np.int32) % 3], **end)
     if kind == "prioritized":
@@ -259,32 +265,65 @@ def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
     twin, mixed = buffer.with_sample_size(1), MixedReplay([(buffer, 1.0)], 2)
     states = [front.state_dict() for front in (buffer, twin)]
     own = {name for name in dir(cls) if not name.startswith("_") and name not in dir(nn.Cell)} - OF_NO_ROWS
-    own |= {"__len__", "state_dict", "load_state_dict"}
+    own = own - {"close", "flush"} | {"__len__", "state_dict", "load_state_dict"}
     if not buffer.has_episodes:
         own -= {"end_episodes"}
     if not buffer.prioritized:
         own -= {"update_priorities"}
     buffer.close()
     limited = f"({cls.__name__}|RateLimiter)" if kind == "prioritized" else cls.__name__
-    files = {path: path.read_bytes() for path in (tmp_path / "rows").iterdir()}
+    files = {path: path.read_bytes() for path in tmp_path.glob("rows/*")}
     for front, state in zip((buffer, twin), states):
         for name in own:
-            with pytest.raises(RuntimeError, match=f"^For '{limited}', the buffer .*was closed: open its f") as caught:
+            with pytest.raises(RuntimeError, match=f"^For '{limited}', the buffer .*was closed: {way_out}") as caught:
                 call(front, name, *ARGUMENTS.get(name, (state,) if name == "load_state_dict" else ()))
             assert caught.type is RuntimeError, name
     for use in (mixed.sample, mixed.can_sample, mixed.state_dict, lambda: len(mixed)):
-        with pytest.raises(RuntimeError, match=r"the buffer .*was closed: open its folder again"):
+        with pytest.raises(RuntimeError, match=f"the buffer .*was closed: {way_out}"):
             use()
     if buffer.limiter is None or kind == "queue":  # a limiter notes the largest insertion and sample
-        assert {path: path.read_bytes() for path in (tmp_path / "rows").iterdir()} == files
+        assert {path: path.read_bytes() for path in tmp_path.glob("rows/*")} == files
 
 
-def test_only_a_folder_is_flushed_and_closed():
-    for use in ("flush", "close"):
-        with pytest.raises(
-            RuntimeError, match=rf"^For 'ReplayBuffer', '{use}' needs a buffer made with storage=folder"
-        ):
-            getattr(make("uniform"), use)()
+@pytest.mark.cpu_only("memory of the host")
+@pytest.mark.parametrize("options", [{}, {"backend": "composite"}, {"compress": [1]}, {"storage": "host"}])
+def test_a_closed_buffer_frees_its_columns(options: dict[str, Any]):
+    buffer = ReplayBuffer(1, 4096, [(1024,), (9,)], ["int32", "int32"], seed=0, **options)
+    column, twin = buffer.buffer[0], buffer.with_sample_size(2)
+    if options.get("backend") != "composite":  # which compiles a graph
+        buffer.insert([np.ones((4096, 1024), np.int32), np.ones((4096, 9), np.int32)])
+    column.asnumpy()[...] = 1
+    before = psutil.Process().memory_info().rss
+    buffer.close()
+    twin.close()
+    assert before - psutil.Process().memory_info().rss > 4096 * 1024 * 3
+    assert not column.asnumpy().any()
+
+
+class Samples(nn.Cell):
+    def __init__(self, buffer: Any) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, x):
+        self.buffer.insert([x])
+        return self.buffer.sample()
+
+
+def test_a_graph_with_a_closed_buffer_fails():
+    buffer = ReplayBuffer(1, 4, [()], ["int32"], seed=0, backend="native")
+    graph = ms.jit(Samples(buffer).construct)
+    assert graph(ms.Tensor(7, ms.int32))[0].asnumpy().tolist() == [7]
+    buffer.close()
+    with pytest.raises(RuntimeError, match=r"function\(replay_insert\) is 8"):
+        graph(ms.Tensor(8, ms.int32))[0].asnumpy()
+    again = ReplayBuffer(1, 4, [()], ["int32"], seed=0)
+    assert int(again.insert([9]).size()) == 1
+
+
+def test_only_a_folder_is_flushed():
+    with pytest.raises(RuntimeError, match=r"^For 'ReplayBuffer', 'flush' needs a buffer made with storage=folder"):
+        make("uniform").flush()
 
 
 def test_a_folder_has_one_learner(tmp_path: Path):
@@ -675,6 +714,7 @@ CORRUPTED = """
 import shutil, sys, tempfile, warnings
 from pathlib import Path
 import numpy as np
+import psutil
 from mindspore_replay import attach
 
 warnings.simplefilter("ignore")

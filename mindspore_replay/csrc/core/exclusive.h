@@ -30,6 +30,13 @@ class ProcessLock {
   ProcessLock *next_ = nullptr;
 };
 
+// Takes the place of the lock of a closed buffer in memory of this process alone.
+struct NoLock : ProcessLock {
+  using ProcessLock::ProcessLock;
+  bool Enter() override { return false; }
+  void Leave() override {}
+};
+
 // One of 64 process-wide locks, selected by an address that all kernels on a buffer receive, or the buffer's own lock if
 // it is in shared memory.
 class Locks {

@@ -453,9 +453,12 @@ MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int alon
   return replay::kOk;
 }
 
-// Refuses all calls on a shared buffer from now on, in this process.
+// Refuses all calls on a buffer from now on, in this process, and waits for those on one in memory of this process alone.
 MINDSPORE_REPLAY_EXPORT void replay_close(const void *head) {
-  if (replay::ProcessLock *lock = replay::Locks::Of(head).Find(head)) lock->Close();
+  replay::Locks &locks = replay::Locks::Of(head);
+  const std::lock_guard<std::mutex> guard(locks.mutex());
+  if (locks.Find(head) == nullptr) locks.Add(new replay::NoLock(head));
+  locks.Find(head)->Close();
 }
 
 MINDSPORE_REPLAY_EXPORT void replay_unshare(const void *head) { replay::Locks::Of(head).Remove(head); }
