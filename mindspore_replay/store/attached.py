@@ -157,11 +157,11 @@ class AttachedBuffer:
             TimeoutError: If it has to wait too long.
         """
         schema, options = self._store.schema, self._store.options
-        with self._lock:
-            self._need_open()
-            now = version is None and not with_indices and not self._is_limited
-            if now and self._store.insert_now(exp, priority, end, final):
-                return self
+        if version is None and not with_indices:
+            with self._lock:
+                self._need_open()
+                if not self._is_limited and self._store.insert_now(exp, priority, end, final):
+                    return self
         fields = schema.in_order(exp)
         if priority is not None:
             need_priorities(self._name, options.beta is not None, "insert(priority=...)")
@@ -199,9 +199,11 @@ class AttachedBuffer:
             IndexError: If there is no such row.
         """
         positions = positions_of(self._name, index)
-        with self._lock, self._held(reading=True):
-            check_positions(self._name, positions, self._store.count())
-            return self._store.read(positions.astype(np.int64))
+        with self._lock:
+            self._need_open(reading=True)
+            with self._store.kernels_kept_out():
+                check_positions(self._name, positions, self._store.count())
+                return self._store.read(positions.astype(np.int64))
 
     def sample(
         self, sample_range: tuple[Any, Any] | None = None, *, beta: float | None = None, as_dict: bool = False,
@@ -236,7 +238,12 @@ class AttachedBuffer:
         has_names = self.names is not None
         names = sample_names(self._name, has_names, bookkeeping, columns, with_indices) if as_dict else ()
         bounds = None if sample_range is None else range_of(self._name, sample_range, ALL_ROWS[1])
-        batch = self._when_allowed("sample", lambda: self.sample_size, lambda: self._draw(bounds, beta))
+        if self._is_limited:
+            batch = self._when_allowed("sample", lambda: self.sample_size, lambda: self._draw(bounds, beta))
+        else:
+            with self._lock:
+                self._need_open()
+                batch = self._draw(bounds, beta)
         if options.has_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
@@ -291,9 +298,11 @@ class AttachedBuffer:
     def advance(self, steps: int = 1) -> "AttachedBuffer":
         """Advance the learner's clock, as `Buffer.advance` does."""
         need_weights(self._name, self._store.options.weighting is not None, "advance")
-        with self._lock, self._held():
-            most = state.LAST_CLOCK - int(self._store.arrays["clock"][0])
-            self._store.advance(check_size(self._name, "steps", steps, most, minimum=0))
+        with self._lock:
+            self._need_open()
+            with self._store.kernels_kept_out():
+                most = state.LAST_CLOCK - int(self._store.arrays["clock"][0])
+                self._store.advance(check_size(self._name, "steps", steps, most, minimum=0))
         return self
 
     def end_episodes(self) -> int:
@@ -323,7 +332,7 @@ class AttachedBuffer:
 
     def can_sample(self) -> bool:
         """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
-        with self._lock, self._held():
+        with self._exclusive():
             begun = self._folder.arrays["shared.begun"]
             allowed = not self._is_limited or self._account().may("sample", self.sample_size, begun)
             return bool(allowed and self._store.eligible() >= self._store.options.fewest)
@@ -357,12 +366,13 @@ class AttachedBuffer:
             )
 
     @contextlib.contextmanager
-    def _held(self, reading: bool = False) -> Iterator[None]:
-        """Keep all others out during the block."""
-        self._need_open(reading)
-        with self._store.kernels_kept_out():
-            self._need_open(reading)
-            yield
+    def _exclusive(self) -> Iterator[None]:
+        """Keep all others out of the open buffer during the block."""
+        with self._lock:
+            self._need_open()
+            with self._store.kernels_kept_out():
+                self._need_open()
+                yield
 
     # Limits.
 
@@ -388,7 +398,7 @@ class AttachedBuffer:
         wait = Wait(self._account, what, rows, self._timeout)
         while True:
             seen = signals.seen()
-            with self._lock, self._held():
+            with self._exclusive():
                 now, begun = self._account(), arrays["shared.begun"]
                 if isinstance(now, Account):
                     now.check_room(what, rows, arrays["shared.sizes"])

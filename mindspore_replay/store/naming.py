@@ -1,22 +1,24 @@
 """Names of what a sample holds."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 
+@functools.lru_cache(maxsize=256)
 def sample_names(
-    cls_name: str, has_names: bool, bookkeeping: Sequence[str], columns: Sequence[str], with_indices: bool = True, *,
-    optional: Sequence[str] = ("indices",), made: str = "a buffer made",
+    cls_name: str, has_names: bool, bookkeeping: tuple[str, ...], columns: tuple[str, ...], with_indices: bool = True,
+    *, optional: tuple[str, ...] = ("indices",), made: str = "a buffer made",
 ) -> tuple[str, ...]:  # fmt: skip
     """Return the names of a sample's parts, in their order: bookkeeping first, then columns.
 
     Args:
         cls_name (str): Class to name in errors.
         has_names (bool): Whether the buffer was made with names.
-        bookkeeping (Sequence[str]): Parts before the columns, also those that a sample may be without.
-        columns (Sequence[str]): The columns, as modified by views.
+        bookkeeping (tuple[str, ...]): Parts before the columns, also those that a sample may be without.
+        columns (tuple[str, ...]): The columns, as modified by views.
         with_indices (bool): Whether the sample has its optional parts. Default: ``True``.
-        optional (Sequence[str]): Parts that come only with handles. Default: ``("indices",)``.
+        optional (tuple[str, ...]): Parts that come only with handles. Default: ``("indices",)``.
         made (str): What should have names, for the error. Default: ``"a buffer made"``.
 
     Returns:

@@ -81,7 +81,7 @@ class Store:
         self._handle: Any = library.library_for("CPU").handle
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
         self._range = np.array(ALL_ROWS, np.int64)
-        self.folder = folder
+        self.folder, self._holds = folder, 0
         if folder is not None:
             self._begin_sharing(folder)
 
@@ -389,7 +389,7 @@ class Store:
     def _between(self, read: Callable[[], _Read]) -> _Read:
         """Return what `read` finds between two operations; that of a process that died is completed or undone first."""
         found = read()
-        if self.folder is not None and is_busy(self.folder.arrays):
+        if self.folder is not None and not self._holds and is_busy(self.folder.arrays):
             with self.kernels_kept_out():
                 return read()
         return found
@@ -459,9 +459,11 @@ class Store:
         status = self._handle.replay_hold(self._head)
         if status != library.OK:
             raise library.KernelError("replay_hold", status)
+        self._holds += 1
 
     def let_go(self) -> None:
         """End a `hold`."""
+        self._holds -= 1
         self._handle.replay_let_go(self._head)
 
     def replace_all(self) -> None:

@@ -22,7 +22,7 @@ from mindspore_replay import (
     SequenceReplayBuffer,
     attach,
 )
-from mindspore_replay.store.naming import named, sample_names
+from mindspore_replay.store.naming import named
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -87,7 +87,7 @@ def check(learner: Any, front: Any, expected: list[str], **flags: Any) -> None:
     state = learner.state_dict()
     batch = arrays(front.sample(**flags))
     learner.load_state_dict(state)
-    names = sample_names("front", True, expected, [*COLUMNS, *("discount",) * bool(learner.parts.views)])
+    names = (*expected, *COLUMNS, *("discount",) * bool(learner.parts.views))
     found = front.sample(as_dict=True, **flags)
     learner.load_state_dict(state)  # a queue has its rows again
     assert tuple(found) == names
