@@ -51,7 +51,7 @@ class Attributes:
     #: The operators of compiled graphs.
     _graph: Any
     #: Computes the rewards of relabelled samples drawn from Python, if there are any.
-    _finish_now: Any
+    _relabel: Any
     _zero: Tensor
     _flag_values: tuple[Tensor, ...]
 

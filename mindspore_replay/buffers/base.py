@@ -14,7 +14,7 @@ from .. import mindspore_api
 from ..arguments import KeepsArguments, positional_arguments
 from ..columns import Columns
 from ..locks import FolderLock
-from ..ops import native, windows
+from ..ops import native
 from ..ops.operators import Operators
 from ..ops.state import State
 from ..store import library, state
@@ -34,6 +34,7 @@ from .own_names import OwnNames
 from .parameters import parameter_on
 from .parts import Parts, Prioritized
 from .reading import Reading
+from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving
 from .storage import (
     DEVICE,
@@ -265,7 +266,8 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
     def _make_operators(self) -> None:
         by_kernel = self.backend == "native"
         before = len(self.parts.span.bookkeeping(self.layout))
-        finish = windows.Relabel(self.layout, before) if self.layout.hindsight else None
+        relabel = self.layout.relabelling(before)
+        finish = None if relabel is None else Relabel(relabel)
         operators: Any = NoOperators(GRAPHS_OF_COMPRESSED if self.compressed else GRAPHS_OF_HOST)
         if self._in_graphs:
             parameters = self.state_parameters() | {"updates": self.updates}
@@ -283,7 +285,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArgume
                 operators, self.state_parameters(), self.columns, self.options, by_kernel and native.fails_later(),
                 self._block,
             )  # fmt: skip
-        self._finish_now = ms.jit(self._finish_graph) if self._direct and finish is not None else None
+        self._relabel = None if relabel is None else RelabelFromPython(relabel)
 
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
         """Make a buffer on the same rows, with the same Parameters, lock and limiter, for another sample size.

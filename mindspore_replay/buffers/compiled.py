@@ -115,10 +115,10 @@ class CompiledCalls(nn.Cell):
         return self._operators.insert(rows, priority, ends, version)
 
     def _sample_graph(self, bounds):
-        return self._operators.sample(bounds, None)
+        return self._operators.draw(bounds, None)
 
     def _sample_with_graph(self, bounds, beta):
-        return self._operators.sample(bounds, beta)
+        return self._operators.draw(bounds, beta)
 
     def _read_graph(self, index):
         return self._operators.read(index)

@@ -31,15 +31,12 @@ class Drawing(Arguments):
         batch = self._graph.sample(bounds, beta)
         return batch[1:] if self.has_handles and not with_indices else batch
 
-    def _finish_graph(self, *batch):
-        return self._graph.finished(batch)
-
     def _drawn(self, bounds: tuple[int, int] | None, beta: float | None, as_dict: bool, with_indices: bool) -> Any:
         """Draw a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""
         if with_indices and not self.has_handles:
             need_weights(type(self).__name__, self.weighted, "sample(with_indices=True)")
         names = self._sample_names(with_indices) if as_dict else ()
-        if bounds is None and beta is None and self.limiter is None and self._finish_now is None:
+        if bounds is None and beta is None and self.limiter is None and self._relabel is None:
             skip = self.has_handles and not with_indices
             batch = self._calls.sample_now(skip)
             if type(batch) is tuple:
@@ -64,7 +61,7 @@ class Drawing(Arguments):
                 if error.status != TOO_FEW_ROWS:
                     raise
                 raise self._too_few(self._calls.eligible(bounds)) from None
-            return batch if self._finish_now is None else self._finish_now(*batch)
+        return batch if self._relabel is None else self._relabel(batch, self.has_handles + self.prioritized)
 
     def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
         """Return the names of a sample's parts."""
@@ -165,4 +162,4 @@ class Drawing(Arguments):
     @property
     def runs_graphs(self) -> bool:
         """True if `sample` called from Python runs a compiled graph."""
-        return not self._direct or self._finish_now is not None
+        return not self._direct or (self._relabel is not None and self._relabel.runs_graphs)

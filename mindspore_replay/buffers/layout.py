@@ -38,7 +38,7 @@ class Hindsight(NamedTuple):
         strategy (str): Choice of the row that gives the goal.
         ratio (float): Share of samples that are relabelled.
         reward_fn (Callable): Computes rewards from achieved goals and goals.
-        achieved (str), goal (str), reward (str): The columns.
+        achieved (str), goal (str), reward (str), terminated (str): The columns.
     """
 
     strategy: str
@@ -47,6 +47,44 @@ class Hindsight(NamedTuple):
     achieved: str
     goal: str
     reward: str
+    terminated: str
+
+
+class RelabelPlan(NamedTuple):
+    """Where the outputs of a sample are that relabelling reads or changes, by index, and what it needs to know of them.
+
+    Args:
+        columns (Hindsight): The view.
+        width (int): Outputs of a sample; after them come the hidden ones.
+        achieved (int), goal (int), reward (int): Fields of these columns.
+        next_goal (Union[int, None]): Field of the goal in the next observation.
+        terminated (Union[int, None]): Field of the column that says whether the episode terminated.
+        mask (Union[int, None]): The mask, if samples are windows.
+        goal_shape (tuple[int, ...]): Shape of one goal.
+        goal_type (str), reward_type (str): Dtypes of the columns.
+        chain (Union[int, None]): Rows of the longest n-step return; ``None`` without returns. With returns also:
+        gamma (float): Discount of one step.
+        discount (int): The discount.
+        truncated (Union[int, None]): Field of the column ``"truncated"``.
+        following (tuple[int, ...]): Fields of next observations, in the order of their hidden outputs.
+    """
+
+    columns: Hindsight
+    width: int
+    achieved: int
+    goal: int
+    reward: int
+    next_goal: int | None
+    terminated: int | None
+    mask: int | None
+    goal_shape: tuple[int, ...]
+    goal_type: str
+    reward_type: str
+    chain: int | None = None
+    gamma: float = 1.0
+    discount: int = -1
+    truncated: int | None = None
+    following: tuple[int, ...] = ()
 
 
 class SampleLayout:
@@ -148,7 +186,48 @@ class SampleLayout:
         lead = (steps,) if self.steps else ()
         chains = Output(CHAIN, first=first, runs=steps, lead=lead)
         rows = Output(WINDOW, achieved, 0, OF_CHAIN, first, steps, self.chain, (*lead, self.chain))
-        return (Output(RELABELLED), chains, rows)
+        following = () if self.chain == 1 else tuple(self._after_each(name) for name in self._next)
+        return (Output(RELABELLED), chains, rows, *following)
+
+    def relabelling(self, before: int) -> RelabelPlan | None:
+        """Return where relabelling finds its outputs, after `before` others; ``None`` without hindsight."""
+        if self.hindsight is None:
+            return None
+        view, fields, columns = self.hindsight, list(self.outputs()), self.columns
+        at = {name: before + i for i, name in enumerate(fields)}
+        goal, reward = columns.names.index(view.goal), columns.names.index(view.reward)
+        plan = RelabelPlan(
+            columns=view,
+            width=before + len(fields),
+            achieved=at[view.achieved],
+            goal=at[view.goal],
+            reward=at[view.reward],
+            next_goal=at.get(f"next_{view.goal}"),
+            terminated=at.get(self.terminated or view.terminated),
+            mask=None if self.steps is None else before - 1,
+            goal_shape=columns.shapes[goal],
+            goal_type=columns.dtypes[goal],
+            reward_type=columns.dtypes[reward],
+        )
+        if self.returns is None or self.discount is None:
+            return plan
+        return plan._replace(
+            chain=self.chain,
+            gamma=self.gamma,
+            discount=at[self.discount],
+            truncated=at.get("truncated"),
+            following=() if self.chain == 1 else tuple(at[f"next_{name}"] for name in self._next),
+        )
+
+    def _after_each(self, name: str) -> Output:
+        """Return the output with the next observation after each step of a chain but the last."""
+        first, steps = self.steps or (0, 1)
+        own = f"next_{name}" in self.columns.names
+        frames, stacked, column = self._stacked(f"next_{name}" if own else name)
+        begin, length = first + (not own) - frames + 1, steps + self.chain - 2
+        if not stacked:
+            return Output(WINDOW, column, first=begin, length=length, lead=(length,))
+        return Output(STACK, column, first=begin, runs=length, length=frames, lead=(length, frames))
 
     def mask(self) -> Output:
         """Return the output that is a mask of the steps that exist."""

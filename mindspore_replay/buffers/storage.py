@@ -90,7 +90,7 @@ def check_compressed(buffer: Any, storage: Any) -> None:
         )
     if buffer.layout.hindsight is not None:
         raise ValueError(
-            f"For '{name}', 'compress' must be empty with HindsightRelabel, which computes rewards in a graph."
+            f"For '{name}', 'compress' must be empty with HindsightRelabel, which computes rewards from rows."
         )
     used = {output.column for output in plan.outputs if output.kind in (RETURN, DISCOUNT)} & set(columns.compressed)
     if used:
@@ -121,5 +121,5 @@ class NoOperators:
         """Raise the error."""
         raise RuntimeError(self.reason)
 
-    insert = update = read = sample = finished = reset = update_priorities = delete = advance = info = refuse
+    insert = update = read = sample = draw = reset = update_priorities = delete = advance = info = refuse
     end_episodes = sample_groups = sums = summary = eligible = eligible_in = begin_epoch = count = refuse

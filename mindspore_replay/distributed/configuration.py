@@ -172,7 +172,7 @@ def template(config: Mapping[str, Any]) -> Buffer:
         raise ValueError(f"For '{_NAME}', 'compress' must be empty: shards store rows as they are.")
     if buffer.options.plan.strategy != "none":
         raise ValueError(
-            f"For '{_NAME}', 'views' cannot hold HindsightRelabel: it runs a compiled graph for each size of a sample."
+            f"For '{_NAME}', 'views' cannot hold HindsightRelabel: shards draw samples, without its function."
         )
     if buffer.has_episodes and buffer.num_envs > 1:
         raise ValueError(

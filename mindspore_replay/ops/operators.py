@@ -166,7 +166,14 @@ class Operators:
         return stack((-item(self.state.window, 0), item(self.all_rows, 1)))
 
     def sample(self, sample_range, given_beta):
-        """Draw a sample: ``-> outputs`` of the plan, with the rewards of relabelled samples.
+        """Draw a sample: ``-> outputs``, with the rewards of relabelled samples; arguments as for `draw`."""
+        outputs = self.draw(sample_range, given_beta)
+        if self.finish is None:
+            return outputs
+        return outputs[: self.first_field] + self.finish(*outputs[self.first_field :])
+
+    def draw(self, sample_range, given_beta):
+        """Draw a sample: ``-> outputs`` of the plan, with hidden ones and without the rewards of relabelled samples.
 
         `given_beta`, float64, overrides beta, and `sample_range`, int64 ``[2]``, the default range, unless they are
         ``None``.
@@ -174,16 +181,10 @@ class Operators:
         if sample_range is None:
             sample_range = self.usual_range()
         if not self.native_sample:
-            return self.finished(self._sample(sample_range, given_beta))
+            return self._sample(sample_range, given_beta)
         if not self.weighted:
-            return self.finished(self._sample(sample_range))
-        return self.finished(self._sample(sample_range, self.state.beta if given_beta is None else given_beta))
-
-    def finished(self, outputs):
-        """Return the outputs of a sample, with the rewards of relabelled samples."""
-        if self.finish is None:
-            return outputs
-        return outputs[: self.first_field] + self.finish(*outputs[self.first_field :])
+            return self._sample(sample_range)
+        return self._sample(sample_range, self.state.beta if given_beta is None else given_beta)
 
     def eligible(self):
         """Return the number of rows in the default range at which samples may start."""

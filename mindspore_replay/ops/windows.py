@@ -4,7 +4,6 @@ Axes: ``B`` samples, ``T`` steps of a window, ``*F`` a column's shape.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -328,55 +327,3 @@ class _GoalRows:
         relabelled = ops.logical_and(relabelled, ops.bitwise_and(flags, DELETED + FINAL) == 0)
         ops.assign(random_state, ops.select(ok, advanced, random_state))
         return goals, relabelled
-
-
-@ms.jit_class
-class Relabel:
-    """``(outputs) -> outputs``: computes the rewards of relabelled samples, and leaves out the hidden outputs.
-
-    Args:
-        layout (SampleLayout): The layout of a sample, with hindsight.
-        before (int): Number of outputs before the fields; the last is the mask, if samples are windows. After the
-            fields come the hidden ones.
-    """
-
-    def __init__(self, layout: Any, before: int) -> None:
-        hindsight = layout.hindsight
-        fields = list(layout.outputs())
-        self.reward_fn = hindsight.reward_fn
-        self.count = before + len(fields)
-        self.achieved, self.goal, self.reward = (
-            before + fields.index(name) for name in (hindsight.achieved, hindsight.goal, hindsight.reward)
-        )
-        self.mask = before - 1
-        self.by_steps = layout.steps is not None
-        self.has_returns = layout.returns is not None
-        self.chain = layout.chain
-        self.goal_shape = layout.columns.shapes[layout.columns.names.index(hindsight.goal)]
-        self.powers = Tensor(np.array([layout.gamma**step for step in range(self.chain)]))
-        self.index = Tensor(np.arange(self.chain), ms.int32)
-        self.zero = Tensor(0.0, ms.float64)
-
-    def __call__(self, *outputs):
-        """Return the outputs of a sample."""
-        relabelled, goal, reward = outputs[self.count], outputs[self.goal], outputs[self.reward]
-        if self.by_steps:
-            relabelled = ops.logical_and(ops.expand_dims(relabelled, 1), outputs[self.mask])
-        if self.has_returns:
-            new = self.returns(outputs[self.count + 1], outputs[self.count + 2], goal)
-        else:
-            new = self.rewards(outputs[self.achieved], goal, reward.shape)
-        reward = ops.select(relabelled, ops.cast(new, reward.dtype), reward)
-        return (*outputs[: self.reward], reward, *outputs[self.reward + 1 : self.count])
-
-    def rewards(self, achieved, goal, shape):
-        """Return the rewards, of this shape, for goals achieved and goals."""
-        rows = (-1, *self.goal_shape)
-        return ops.reshape(self.reward_fn(ops.reshape(achieved, rows), ops.reshape(goal, rows)), shape)
-
-    def returns(self, chain, achieved, goal):
-        """Return the n-step returns, in which every step has the same goal."""
-        goals = ops.broadcast_to(ops.expand_dims(goal, chain.ndim), achieved.shape)
-        new = ops.cast(self.rewards(achieved, goals, (*chain.shape, self.chain)), ms.float64)
-        terms = ops.select(self.index < ops.expand_dims(chain, -1), new * self.powers, self.zero)
-        return ops.cumsum(terms, chain.ndim)[..., self.chain - 1]

@@ -181,7 +181,9 @@ class Store:
     def _give_sample(self) -> Callable[[int], Any]:
         schema = self.schema
         specs = ((shape, schema.numpy_type(dtype)) for shape, dtype in self.options.plan.specs(schema))
-        return self._sampling.giving("outputs", specs, self._share, self.guard)
+        # The caller computes with the outputs of relabelled samples, and makes Tensors of them.
+        share = self._share if self.options.plan.strategy == "none" else None
+        return self._sampling.giving("outputs", specs, share, self.guard)
 
     @functools.cached_property
     def sample_now(self) -> Callable[[int], Any]:

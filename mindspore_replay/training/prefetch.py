@@ -170,7 +170,7 @@ class Prefetch:
 
     MindSpore runs compiled graphs in one thread only (docs/threads.md). If samples run graphs, nothing is drawn ahead,
     `depth` is 0, and each batch is drawn on request: with the composite backend, a `MixedReplay`, a
-    `ReservoirReplayBuffer` with weights, and `HindsightRelabel`.
+    `ReservoirReplayBuffer` with weights, and `HindsightRelabel` with a function of MindSpore's operators.
 
     It helps if drawing takes long compared to the learner's step and a core is free. A small batch is drawn faster than
     threads switch, and a sample in the learner's own graph needs no thread.

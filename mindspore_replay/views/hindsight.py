@@ -1,5 +1,6 @@
 """Hindsight experience replay."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -8,17 +9,25 @@ from ..buffers.layout import Hindsight
 from ..store.checks import check_number
 from ..store.windows import STRATEGIES
 
+#: Prefix of the columns of a Dict space, of what an agent sees before it acts.
+_LEAF = "observation."
+
 
 class HindsightRelabel(Shown):
     """A view that gives samples other goals, achieved later, and the rewards for them.
 
-    A column holds the goal that each step achieved, in the state after its action. In a relabelled sample, the goal is
-    one that another row achieved, and the reward is ``reward_fn(achieved_goal, goal)``; with `NStep` this applies to
-    each step of the return. Nothing else changes: a column that says whether the episode terminated still refers to the
-    original goal. If achieving a goal ends an episode, derive that from the reward.
+    A step achieves a goal in the state after its action. In a relabelled sample, the goal is one that another row
+    achieved, and the reward is ``reward_fn(achieved_goal, goal)``; with `NStep` this applies to each step of the
+    return. If there is a column with the goal of the next observation, such as ``next_desired_goal``, it gets the same
+    goal. Nothing else changes, unless `reward_fn` says which goals end an episode.
 
     In a sample of sequences or episodes, all steps of a relabelled one have the same goal, drawn for the row at its
     start, the first after the burn-in, and each step has its own reward for it.
+
+    Called from Python, `sample` gives `reward_fn` NumPy arrays, as the ``compute_reward`` of gymnasium-robotics takes
+    them: ``functools.partial(env.unwrapped.compute_reward, info={})``. A function that computes with MindSpore's
+    operators gets Tensors. In a compiled graph it becomes part of the graph, so it must be written with MindSpore's
+    operators, and return Tensors of the columns' dtypes.
 
     Args:
         strategy (str): Choice of the other row: ``"future"``, a row from this one to the last stored one of its
@@ -27,25 +36,36 @@ class HindsightRelabel(Shown):
             no goal: a sample that draws one keeps its own.
         ratio (float): Probability that a sample is relabelled, in [0, 1]. The paper's k other goals for one original
             goal are ``k / (k + 1)``.
-        reward_fn (Callable): From achieved goals and goals, two Tensors ``[B, *F]``, to rewards ``[B]``. It is compiled
-            into the graph that samples. The leading axis is ``B * T`` for sequences of ``T`` steps, and with `NStep`
-            ``n`` times as long, for the steps of all returns.
-        achieved_goal (str): Column of the goals achieved. Default: ``"achieved_goal"``.
-        goal (str): Column of the goals, of the same shape and dtype. Default: ``"desired_goal"``.
+        reward_fn (Callable): From achieved goals and goals, each ``[n, *F]``, to rewards ``[n]``, or to a pair of
+            rewards and flags ``[n]`` that are true where reaching the goal ends the episode. Then a relabelled row has
+            ``terminated`` set also where the flag is true; with `NStep` the chain ends there, with the return up to it,
+            the discount 0 and the observation after it. Without flags a return goes on beyond a goal that was reached,
+            and ``terminated`` refers to the original goal. ``n`` is ``B``, or ``B * T`` for sequences of ``T`` steps,
+            and times the ``n`` of `NStep`.
+        achieved_goal (str): Goals achieved. If there is a column ``next_`` of this name, as `VectorRows` fills it from
+            a dict observation, its goals are those after the action, and it is taken; else the column itself must hold
+            them, as `VectorRows` and `from_minari` then make it. Without a column of the name, that of a Dict space of
+            Minari is taken, ``observation.`` before it. Default: ``"achieved_goal"``.
+        goal (str): Column of the goals, of the same shape and dtype; also with ``observation.`` before it. Default:
+            ``"desired_goal"``.
         reward (str): Column of rewards. Default: ``"reward"``.
+        terminated (str): Column that is nonzero where the episode terminated, of shape ``()``, which the flags of
+            `reward_fn` need. Default: ``"terminated"``.
 
     Raises:
-        TypeError: If `ratio` is no number or `reward_fn` cannot be called.
+        TypeError: If `ratio` is no number, or `reward_fn` cannot be called with two arguments.
         ValueError: If `strategy` is unknown, or `ratio` outside [0, 1].
+
+        Drawing a sample raises a TypeError or ValueError if `reward_fn` returns something else.
 
     Reference:
         Andrychowicz et al. 2017, "Hindsight experience replay", https://arxiv.org/abs/1707.01495, section 4.5.
 
     Examples:
-        >>> from mindspore import ops
+        >>> import numpy as np
         >>> from mindspore_replay import HindsightRelabel, ReplayBuffer
         >>> names, types = ["achieved_goal", "desired_goal", "reward"], ["float32"] * 3
-        >>> view = HindsightRelabel("final", ratio=1.0, reward_fn=ops.sub)  # the reward is achieved - goal
+        >>> view = HindsightRelabel("final", ratio=1.0, reward_fn=np.subtract)  # the reward is achieved - goal
         >>> buffer = ReplayBuffer(3, 8, [(), (), ()], types, names=names, views=[view], replace=False, seed=0)
         >>> buffer = buffer.insert([[1.0, 2.0, 3.0], [9.0, 9.0, 9.0], [-8.0, -7.0, -6.0]], end=[False, False, True])
         >>> for column in buffer.sample():
@@ -64,6 +84,7 @@ class HindsightRelabel(Shown):
         achieved_goal: str = "achieved_goal",
         goal: str = "desired_goal",
         reward: str = "reward",
+        terminated: str = "terminated",
     ) -> None:
         if strategy not in STRATEGIES[1:]:
             raise ValueError(
@@ -71,22 +92,66 @@ class HindsightRelabel(Shown):
             )
         if not callable(reward_fn):
             raise TypeError(f"For 'HindsightRelabel', 'reward_fn' must be a function, but got {reward_fn!r}.")
+        _check_arguments(reward_fn)
         ratio = check_number("HindsightRelabel", "ratio", ratio)
-        self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward)
+        self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward, terminated)
 
     def apply_to(self, layout: Any) -> None:
         """Add the goals and rewards to the layout of a sample. Called by buffers."""
         layout.only_one("HindsightRelabel", layout.hindsight is not None)
-        wanted = {"achieved_goal": self.hindsight.achieved, "goal": self.hindsight.goal}
-        achieved, goal = (layout.column("HindsightRelabel", key, name) for key, name in wanted.items())
-        reward = layout.column("HindsightRelabel", "reward", self.hindsight.reward)
-        columns = layout.columns
+        columns, view = layout.columns, self.hindsight
+        if not columns.given_names:
+            layout.column("HindsightRelabel", "achieved_goal", view.achieved)
+        view = view._replace(achieved=_achieved(layout, view.achieved), goal=_in_dict(columns, view.goal))
+        achieved = layout.column("HindsightRelabel", "achieved_goal", view.achieved)
+        goal = layout.column("HindsightRelabel", "goal", view.goal)
+        reward = layout.column("HindsightRelabel", "reward", view.reward)
+        if view.terminated in columns.names:
+            terminated = layout.column("HindsightRelabel", "terminated", view.terminated)
+            if columns.shapes[terminated] != ():
+                raise ValueError(f"For 'HindsightRelabel', the column {view.terminated!r} must have shape ().")
         if (columns.shapes[achieved], columns.types[achieved]) != (columns.shapes[goal], columns.types[goal]):
             raise ValueError(
-                f"For 'HindsightRelabel', the columns {self.hindsight.achieved!r} and {self.hindsight.goal!r} must "
-                f"have one shape and dtype, but got {columns.shapes[achieved]} of {columns.types[achieved]} and "
-                f"{columns.shapes[goal]} of {columns.types[goal]}."
+                f"For 'HindsightRelabel', the columns {view.achieved!r} and {view.goal!r} must have one shape and "
+                f"dtype, but got {columns.shapes[achieved]} of {columns.types[achieved]} and {columns.shapes[goal]} of "
+                f"{columns.types[goal]}."
             )
         if columns.shapes[reward] != ():
-            raise ValueError(f"For 'HindsightRelabel', the column {self.hindsight.reward!r} must have shape ().")
-        layout.hindsight = self.hindsight
+            raise ValueError(f"For 'HindsightRelabel', the column {view.reward!r} must have shape ().")
+        layout.hindsight = view
+
+
+def _check_arguments(reward_fn: Any) -> None:
+    """Raise a TypeError if a function takes other arguments than two goals."""
+    try:
+        signature = inspect.signature(reward_fn)
+    except (TypeError, ValueError):  # some builtin functions have none
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise TypeError(
+            "For 'HindsightRelabel', 'reward_fn' must take (achieved_goal, goal), but got one with the arguments "
+            f"{signature}: {error}. Give others by functools.partial, as in "
+            "functools.partial(env.unwrapped.compute_reward, info={})."
+        ) from None
+
+
+def _in_dict(columns: Any, name: str) -> str:
+    """Return a column's name, that of a leaf of a Dict space if there is no other."""
+    leaf = f"{_LEAF}{name}"
+    return leaf if name not in columns.names and leaf in columns.names else name
+
+
+def _achieved(layout: Any, name: str) -> str:
+    """Return the column of the goals achieved, in the state after the action."""
+    columns, name = layout.columns, _in_dict(layout.columns, name)
+    for following in (f"next_{name}", f"next_{_LEAF}{name}"):
+        if following in columns.names:
+            return following
+    if name in columns.names and (name.startswith(_LEAF) or name == "observation"):
+        raise ValueError(
+            f"For '{layout.cls_name}', HindsightRelabel needs the goals achieved in the state after an action, but "
+            f"the column {name!r} holds that before it: add a column 'next_{name}'."
+        )
+    return name

@@ -422,7 +422,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a folder": ({"storage": "rows"}, "'compress' needs the memory of this process, .* but got storage='rows'"),
     "hindsight": (
         {"views": [HindsightRelabel("future", 1.0, lambda a, g: a, achieved_goal="legal", goal="legal2")]},
-        "'compress' must be empty with HindsightRelabel, which computes rewards in a graph",
+        "'compress' must be empty with HindsightRelabel, which computes rewards from rows",
     ),
     "a reward": (
         {"views": [NStep(2, 0.9, reward="rewards", terminated="terminated")], "compress": ["rewards"]},

@@ -148,7 +148,7 @@ def test_it_draws_depth_batches_ahead_and_no_more():
 
 
 def closeness(achieved: Any, goal: Any) -> Any:
-    return achieved - goal
+    return ops.sub(achieved, goal)
 
 
 def hindsight() -> ReplayBuffer:

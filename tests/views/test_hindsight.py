@@ -1,6 +1,7 @@
 """Hindsight: goals that other rows achieved, on single rows, sequences and episodes."""
 
 import collections
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -411,3 +412,238 @@ def test_steps_in_a_graph(name: str):
     for _ in range(5):
         assert_same([part.asnumpy() for part in call.sample()], [part.asnumpy() for part in eager.sample()])
     assert same_states(graph, eager)
+
+
+# Forms of reward functions.
+
+PAIRS = {"shapes": [(2,), (2,), (), ()], "types": ["float32"] * 3 + ["bool"], "names": [*GOALS, "terminated"]}
+
+
+def distance(achieved: Any, goal: Any) -> Any:
+    return -np.abs(achieved - goal).sum(axis=-1)
+
+
+def graph_distance(achieved: Any, goal: Any) -> Any:
+    return -ops.abs(achieved - goal).sum(axis=-1)
+
+
+def per_axis(achieved: Any, goal: Any) -> Any:
+    return -ops.abs(achieved - goal)
+
+
+def of_float64(achieved: Any, goal: Any) -> Any:
+    return ops.cast(graph_distance(achieved, goal), ms.float64)
+
+
+class Task:
+    def compute_reward(self, achieved: Any, goal: Any, info: Any) -> Any:
+        assert achieved.shape == goal.shape
+        return -np.linalg.norm(achieved.astype(np.float64) - goal, ord=1, axis=-1)
+
+    def of_graph(self, achieved: Any, goal: Any, scale: float = 1.0) -> Any:
+        return -scale * ops.abs(achieved - goal).sum(axis=-1)
+
+
+def pairs(reward_fn: Any, backend: str = "native", **options: Any) -> Any:
+    views = [HindsightRelabel("future", 1.0, reward_fn)]
+    buffer = ReplayBuffer(4, 50, **PAIRS, views=views, seed=0, backend=backend, **options)
+    places = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    return buffer.insert([places, -places, places[:, 0].copy(), np.zeros(8, bool)], end=np.arange(8) == 7)
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+@pytest.mark.parametrize(
+    "reward_fn",
+    [
+        distance,
+        functools.partial(Task().compute_reward, info={}),
+        lambda achieved, goal: [float(-abs(a - g).sum()) for a, g in zip(achieved, goal)],
+        lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1),
+        of_float64,
+    ],
+    ids=["NumPy", "compute_reward of float64", "list", "inline lambda", "Tensor of float64"],
+)
+def test_functions_that_serve_samples_from_python(reward_fn: Any, backend: str):
+    buffer = pairs(reward_fn, backend)
+    for _ in range(3):
+        achieved, goal, reward, _ = (part.asnumpy() for part in buffer.sample())
+        assert reward.dtype == np.float32
+        np.testing.assert_allclose(reward, -np.abs(achieved - goal).sum(-1), rtol=1e-6)
+
+
+def test_numpy_functions_run_no_graph():
+    assert not pairs(distance).runs_graphs
+    assert pairs(graph_distance).runs_graphs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "reward_fn", [graph_distance, Task().of_graph, functools.partial(Task().of_graph, scale=1.0)], ids=lambda _: ""
+)
+def test_forms_that_serve_graphs(reward_fn: Any):
+    for sample in (pairs(reward_fn).sample, SampleCall(pairs(reward_fn)).sample):
+        achieved, goal, reward, _ = (part.asnumpy() for part in sample())
+        np.testing.assert_allclose(reward, -np.abs(achieved - goal).sum(-1), rtol=1e-6)
+
+
+BAD_FORMS: dict[str, tuple[Any, type[Exception], str]] = {
+    "no sum": (per_axis, ValueError, r"for each row, of shape \(4,\), .* but got .*shape \(4, 2\)"),
+    "None": (lambda achieved, goal: None, TypeError, "but got NoneType"),
+    "one float": (lambda achieved, goal: 1.0, ValueError, r"but got float of shape \(\)"),
+    "an axis kept": (lambda achieved, goal: goal[:, :1], ValueError, r"but got ndarray of shape \(4, 1\)"),
+    "texts": (lambda achieved, goal: ["no"] * 4, TypeError, "but got list of <U2"),
+    "complex": (lambda achieved, goal: goal[:, 0] * 1j, TypeError, "but got ndarray of complex64"),
+    "a failure": (lambda achieved, goal: goal.nothing, RuntimeError, "failed with both, .*'nothing'"),
+    "three": (lambda achieved, goal: (goal[:, 0],) * 3, ValueError, r"but got tuple of shape \(3, 4\)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FORMS)
+def test_what_a_function_may_not_return(name: str):
+    reward_fn, kind, text = BAD_FORMS[name]
+    with pytest.raises(kind, match=f"^For 'HindsightRelabel', 'reward_fn' must .*{text}"):
+        pairs(reward_fn).sample()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reward_fn", "kind", "text"),
+    [
+        (distance, TypeError, "must return a Tensor, or two, but got .*MindSpore's operators"),
+        (per_axis, ValueError, r"but got shape \(4, 2\)\. In a compiled graph"),
+        (of_float64, TypeError, r"a reward of float32 .* but got float64 of shape \(4,\)"),
+        (
+            functools.partial(Task().compute_reward, info={}),
+            TypeError,
+            "must return a Tensor, or two, but got .*MindSpore's operators",
+        ),
+    ],
+    ids=lambda _: "",
+)
+def test_what_a_function_may_not_return_in_a_graph(reward_fn: Any, kind: type[Exception], text: str):
+    call = SampleCall(pairs(reward_fn))
+    with pytest.raises(kind, match=f"^For 'HindsightRelabel', 'reward_fn' .*{text}"):
+        call.sample()
+    inline = SampleCall(pairs(lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1)))
+    with pytest.raises(TypeError, match=r"^'?For 'HindsightRelabel', 'reward_fn' must be a function made with def"):
+        inline.sample()
+
+
+# Goals that end the episode.
+
+
+def reached_fn(achieved: Any, goal: Any) -> Any:
+    """Return reward and end for places, written for arrays and for Tensors."""
+    there = achieved == goal
+    return there.astype("float32") - 1.0, there
+
+
+LINE = ["observation", "achieved_goal", "desired_goal", "reward", "terminated", "truncated"]
+
+
+def line(own_next: bool, n: int, cls: Any = ReplayBuffer, backend: str = "native", **options: Any) -> Any:
+    """Return a buffer of walks of seven steps, in which places repeat, cut off by a time limit."""
+    names = [*LINE, *["next_observation"] * own_next]
+    types = ["float32"] * 4 + ["bool"] * 2 + ["float32"] * own_next
+    views = [HindsightRelabel("episode", 0.9, reached_fn), NStep(n, GAMMA)]
+    buffer = cls(
+        8, 60, [()] * len(names), types, names=names, views=views, seed=3, backend=backend, **options,
+    )  # fmt: skip
+    for episode in range(3):
+        for t in range(8):
+            after = float(10 * episode + (t + 1) // 2)
+            row = [100.0 * episode + t, after, -1.0, -1.0, False, t == 6]
+            if own_next and t < 7:
+                buffer.insert([*row, 100.0 * episode + t + 1], end=t == 6)
+            elif not own_next:
+                buffer.insert(row, final=t == 7)
+    return buffer
+
+
+def walked(start: float, goal: float, n: int) -> tuple[float, float, float, bool, bool]:
+    """Return the return, the discount, the next observation and the flags of a chain, step by step."""
+    episode, first = divmod(int(start), 100)
+    total, steps, ends = 0.0, 0, False
+    while steps < n and first + steps < 7 and not ends:
+        ends = 10 * episode + (first + steps + 1) // 2 == goal
+        total += GAMMA**steps * (0.0 if ends else -1.0)
+        steps += 1
+    return total, 0.0 if ends else GAMMA**steps, start + steps, ends, first + steps == 7
+
+
+@pytest.mark.parametrize("own_next", [False, True], ids=["next row", "own column"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_goal_that_is_reached_ends_the_chain(n: int, own_next: bool):
+    buffer = line(own_next, n)
+    shorter = 0
+    for _ in range(40):
+        sample = {name: part.asnumpy() for name, part in buffer.sample(as_dict=True).items()}
+        for i, start in enumerate(sample["observation"].tolist()):
+            found = tuple(
+                sample[key][i] for key in ("reward", "discount", "next_observation", "terminated", "truncated")
+            )
+            assert found == walked(start, sample["desired_goal"][i], n)
+            shorter += found[2] - start < min(n, 7 - start % 100)
+    assert (shorter > 0) == (n > 1)
+
+
+@pytest.mark.parametrize("own_next", [False, True], ids=["next row", "own column"])
+def test_a_goal_that_is_reached_ends_the_chains_of_sequences(own_next: bool):
+    buffer = line(own_next, 3, SequenceReplayBuffer, sequence_length=3, burn_in=1, stride=1)
+    for _ in range(20):
+        sample = {name: part.asnumpy() for name, part in buffer.sample(as_dict=True).items()}
+        assert sample["mask"].sum() > 16
+        for place in zip(*np.nonzero(sample["mask"]), strict=True):
+            found = tuple(
+                sample[key][place] for key in ("reward", "discount", "next_observation", "terminated", "truncated")
+            )
+            assert found == walked(sample["observation"][place], sample["desired_goal"][place], 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [ReplayBuffer, SequenceReplayBuffer])
+def test_goals_that_end_episodes_in_a_graph(cls: Any):
+    options = {"sequence_length": 3, "stride": 1} if cls is SequenceReplayBuffer else {}
+    for own_next, backend in ((False, "native"), (True, "composite")):
+        eager, graph = line(own_next, 3, cls, **options), line(own_next, 3, cls, backend, **options)
+        call = SampleCall(graph)
+        for _ in range(5):
+            assert_same([part.asnumpy() for part in call.sample()], [part.asnumpy() for part in eager.sample()])
+
+
+def test_flags_need_a_column():
+    names, types = [*GOALS], ["float32"] * 3
+    buffer = ReplayBuffer(
+        2, 8, [()] * 3, types, names=names, views=[HindsightRelabel("final", 1.0, reached_fn)], seed=0
+    )
+    buffer.insert([np.arange(4, dtype=np.float32)] * 3)
+    with pytest.raises(ValueError, match=r"'reward_fn' returns .* must have the column 'terminated'"):
+        buffer.sample()
+
+
+def test_a_function_of_three_arguments_is_told_how_to_be_passed():
+    with pytest.raises(TypeError, match=r"must take \(achieved_goal, goal\), .*functools\.partial\(.*info=\{\}\)"):
+        HindsightRelabel("future", 0.8, Task().compute_reward)
+
+
+# Columns of goals.
+
+
+def test_goals_are_those_after_the_action():
+    names = ["achieved_goal", "desired_goal", "next_achieved_goal", "next_desired_goal", "reward"]
+    view = HindsightRelabel("future", 1.0, np.subtract)
+    buffer = ReplayBuffer(4, 20, [()] * 5, ["float32"] * 5, names=names, views=[view], seed=0)
+    steps = np.arange(6, dtype=np.float32)
+    buffer.insert([steps, steps * 0 - 1, steps + 1, steps * 0 - 1, steps * 0], end=steps == 5)
+    for _ in range(10):
+        sample = {name: part.asnumpy() for name, part in buffer.sample(as_dict=True).items()}
+        np.testing.assert_array_equal(sample["reward"], sample["next_achieved_goal"] - sample["desired_goal"])
+        np.testing.assert_array_equal(sample["next_desired_goal"], sample["desired_goal"])
+        assert (sample["desired_goal"] >= sample["next_achieved_goal"]).all()
+
+
+@pytest.mark.parametrize("name", ["observation", "observation.achieved_goal"])
+def test_a_column_from_before_the_action_is_refused(name: str):
+    view = HindsightRelabel("future", 1.0, np.subtract, achieved_goal=name)
+    with pytest.raises(ValueError, match=f"the column '{name}' holds that before it: add a column 'next_{name}'"):
+        ReplayBuffer(1, 8, [()] * 3, ["float32"] * 3, names=[name, "desired_goal", "reward"], views=[view])

@@ -1,0 +1,365 @@
+"""Rewards of samples that have other goals: in a compiled graph, and from Python on NumPy arrays.
+
+Axes: ``B`` samples, ``T`` steps of a window, ``n`` steps of a chain, ``*L`` the axes before a column's shape: ``B``, or
+``B, T``.
+"""
+
+import ast
+import functools
+import inspect
+import textwrap
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..columns import type_name
+from ..mindspore_api import isconstant, share
+from .compile_time import compile_time
+from .layout import RelabelPlan
+
+_IN_GRAPHS = (
+    " In a compiled graph it must be written with MindSpore's operators; a NumPy function serves samples drawn from "
+    "Python."
+)
+
+
+def _bad_result(expected: str, got: str, in_graph: bool = False) -> str:
+    """Return the message for a result of the reward function."""
+    return f"For 'HindsightRelabel', 'reward_fn' must return {expected}, but got {got}.{_IN_GRAPHS if in_graph else ''}"
+
+
+def _expected(rows: int, dtype: str | None) -> str:
+    """Return what the reward function must return."""
+    if dtype is None:
+        return f"(rewards, terminated) with a flag for each row, of shape ({rows},)"
+    return f"a reward of {dtype} for each row, of shape ({rows},), or (rewards, terminated)"
+
+
+def _need_column(plan: RelabelPlan) -> None:
+    """Raise a ValueError if there is no column for what the reward function returns beside rewards."""
+    if plan.terminated is None:
+        raise ValueError(
+            "For 'HindsightRelabel', 'reward_fn' returns (rewards, terminated), so the buffer must have the column "
+            f"{plan.columns.terminated!r} as its 'terminated', but it has none."
+        )
+
+
+@ms.jit_class
+class RewardFunction:
+    """``(achieved goals [m, *F], goals [m, *F]) -> (rewards, terminated or None)``: calls the user's function.
+
+    A bound method and an object with ``__call__`` compile; the arguments of a ``functools.partial`` are taken out of
+    it, since MindSpore would run it in Python.
+
+    Args:
+        function (Callable): The user's function.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.arguments: tuple[Any, ...] = ()
+        self.keywords: dict[str, Any] = {}
+        while isinstance(function, functools.partial):
+            self.arguments = function.args + self.arguments
+            self.keywords = {**function.keywords, **self.keywords}
+            function = function.func
+        is_lambda = getattr(function, "__name__", "") == "<lambda>"
+        self.function = _unreadable if is_lambda and not _is_alone(function) else function
+
+    def __call__(self, achieved, goal):
+        """Return Tensors."""
+        given = self.function(*self.arguments, achieved, goal, **self.keywords)
+        if not isinstance(given, tuple):
+            return self._tensor(given), None
+        if len(given) != 2:
+            self._refuse(f"a tuple of {len(given)}")
+        return self._tensor(given[0]), self._tensor(given[1])
+
+    def _tensor(self, given):
+        if not isinstance(given, Tensor):
+            self._refuse("a value of Python or NumPy")
+        elif not isconstant(given.shape):
+            self._refuse("an array that NumPy has made")
+        return given
+
+    @compile_time
+    def _refuse(self, got: str) -> bool:
+        raise TypeError(_bad_result("a Tensor, or two", got, True))
+
+
+def _unreadable(*_goals):
+    """Take the place of a lambda that MindSpore's parser cannot read."""
+    raise TypeError(
+        "For 'HindsightRelabel', 'reward_fn' must be a function made with def, or a lambda in a statement of its own, "
+        "where it is compiled into a graph, but got a lambda within another expression."
+    )
+
+
+def _is_alone(function: Any) -> bool:
+    """Return True if MindSpore's parser can read a lambda: if its line is nothing but its assignment."""
+    try:
+        statement: Any = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    except (OSError, SyntaxError):
+        return False
+    return isinstance(getattr(statement, "value", None), ast.Lambda)
+
+
+@ms.jit_class
+class Relabel:
+    """``(outputs) -> outputs`` in a graph: computes the rewards of relabelled samples, and drops the hidden outputs.
+
+    Args:
+        plan (RelabelPlan): Where the outputs are.
+    """
+
+    def __init__(self, plan: Any) -> None:
+        # The compiler would parse the function wherever it finds it.
+        self.plan = plan._replace(columns=plan.columns._replace(reward_fn=None))
+        self.rewards = RewardFunction(plan.columns.reward_fn)
+        self.chain = plan.chain or 1
+        self.powers = Tensor(np.array([plan.gamma**step for step in range(self.chain)]))
+        self.index = Tensor(np.arange(self.chain), ms.int32)
+        self.zero, self.none = Tensor(0.0, ms.float64), Tensor(0.0, ms.float32)
+
+    def __call__(self, *outputs):
+        """Return the outputs of a sample."""
+        plan = self.plan
+        relabelled, hidden = outputs[plan.width], outputs[plan.width + 1 :]
+        outputs = outputs[: plan.width]
+        if plan.mask is not None:
+            relabelled = ops.logical_and(ops.expand_dims(relabelled, 1), outputs[plan.mask])
+        if plan.next_goal is not None:
+            goal = outputs[plan.goal]
+            where = ops.reshape(relabelled, (*relabelled.shape, *(1,) * len(plan.goal_shape)))
+            outputs = self.put(outputs, plan.next_goal, ops.select(where, goal, outputs[plan.next_goal]))
+        if plan.chain is not None:
+            return self.with_returns(outputs, relabelled, hidden)
+        rewards, terminated = self.of(outputs[plan.achieved], outputs[plan.goal])
+        outputs = self.put_where(outputs, plan.reward, relabelled, rewards)
+        if terminated is None:
+            return outputs
+        return self.end(outputs, ops.logical_and(relabelled, terminated))
+
+    def with_returns(self, outputs, relabelled, hidden):
+        """Return the outputs with n-step returns, in which every step has the same goal, up to one that ends."""
+        plan = self.plan
+        chains, achieved = hidden[0], hidden[1]
+        goals = ops.broadcast_to(ops.expand_dims(outputs[plan.goal], chains.ndim), achieved.shape)
+        rewards, terminated = self.of(achieved, goals)
+        inside = self.index < ops.expand_dims(chains, -1)
+        if terminated is None:
+            return self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards))
+        ends = ops.cast(ops.logical_and(terminated, inside), ms.int32)
+        passed = ops.cumsum(ends, chains.ndim)
+        inside = ops.logical_and(inside, passed - ends == 0)
+        outputs = self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards))
+        reached = ops.logical_and(relabelled, passed[..., self.chain - 1] > 0)
+        discount = ops.select(reached, self.none, outputs[plan.discount])
+        outputs = self.end(self.put(outputs, plan.discount, discount), reached)
+        length = ops.cumsum(ops.cast(inside, ms.int32), chains.ndim)[..., self.chain - 1]
+        shorter = ops.logical_and(reached, length < chains)
+        if plan.truncated is not None:
+            flag = outputs[plan.truncated]
+            outputs = self.put_where(outputs, plan.truncated, shorter, ops.zeros_like(flag))
+        for i in range(len(plan.following)):
+            field = plan.following[i]
+            new = outputs[field]
+            for step in range(self.chain - 1):
+                new = self.after(step, hidden[2 + i], new, ops.logical_and(shorter, length == step + 1))
+            outputs = self.put(outputs, field, new)
+        return outputs
+
+    def after(self, step, observations, new, where):
+        """Return next observations, where the chain ends at this step those after it."""
+        taken = observations[:, step] if self.plan.mask is None else observations[:, step : step + new.shape[1]]
+        where = ops.reshape(where, (*where.shape, *(1,) * (new.ndim - where.ndim)))
+        return ops.select(where, taken, new)
+
+    def total(self, inside, rewards):
+        """Return the discounted sums of rewards over chains."""
+        terms = ops.select(inside, ops.cast(rewards, ms.float64) * self.powers, self.zero)
+        return ops.cumsum(terms, inside.ndim - 1)[..., self.chain - 1]
+
+    def of(self, achieved, goal):
+        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``."""
+        rows = (-1, *self.plan.goal_shape)
+        lead = achieved.shape[: achieved.ndim - len(self.plan.goal_shape)]
+        achieved, goal = ops.reshape(achieved, rows), ops.reshape(goal, rows)
+        rewards, terminated = self.rewards(achieved, goal)
+        self._check(rewards.shape, rewards.dtype, achieved.shape[0])
+        if terminated is None:
+            return ops.reshape(rewards, lead), None
+        self._check_terminated(terminated.shape, achieved.shape[0])
+        return ops.reshape(rewards, lead), ops.reshape(terminated != 0, lead)
+
+    def end(self, outputs, reached):
+        """Return the outputs with the episode ended where a goal is reached."""
+        at = self.plan.terminated
+        flag = outputs[at]
+        return self.put_where(outputs, at, reached, ops.ones_like(flag))
+
+    def put_where(self, outputs, at, where, new):
+        """Return the outputs with new values in one of them where a mask is true."""
+        old = outputs[at]
+        return self.put(outputs, at, ops.select(where, ops.cast(new, old.dtype), old))
+
+    def put(self, outputs, at, new):
+        """Return the outputs with another in place of one."""
+        return (*outputs[:at], new, *outputs[at + 1 :])
+
+    @compile_time
+    def _check(self, shape: tuple[int, ...], dtype: Any, rows: int) -> bool:
+        got, expected = type_name(dtype), self.plan.reward_type
+        if got != expected:
+            raise TypeError(_bad_result(_expected(rows, expected), f"{got} of shape {shape}", True))
+        if shape != (rows,):
+            raise ValueError(_bad_result(_expected(rows, expected), f"shape {shape}", True))
+        return True
+
+    @compile_time
+    def _check_terminated(self, shape: tuple[int, ...], rows: int) -> bool:
+        if shape != (rows,):
+            raise ValueError(_bad_result(_expected(rows, None), f"shape {shape}", True))
+        _need_column(self.plan)
+        return True
+
+
+class RelabelFromPython:
+    """``(outputs) -> outputs`` as `Relabel`, for samples drawn from Python: computes on NumPy arrays.
+
+    The user's function gets arrays. If it cannot compute with them, it gets Tensors, in a compiled graph of its own, or
+    one operator after the other if it cannot be compiled.
+
+    Args:
+        plan (RelabelPlan): Where the outputs are.
+    """
+
+    def __init__(self, plan: RelabelPlan) -> None:
+        self._plan = plan
+        self._index = np.arange(plan.chain or 1)
+        self._powers = plan.gamma ** self._index.astype(np.float64)
+        self._function = plan.columns.reward_fn
+        self._graph: Any = None
+        self._rewards = RewardFunction(self._function)
+
+    @functools.cached_property
+    def runs_graphs(self) -> bool:
+        """True if the user's function computes with Tensors, not with arrays. It is tried on two goals of zeros."""
+        zeros = np.zeros((2, 2, *self._plan.goal_shape), _numpy(self._plan.goal_type))
+        with np.errstate(all="ignore"):
+            try:
+                given = self._function(*zeros)
+            except Exception:
+                return True
+        return any(isinstance(part, Tensor) for part in (given if isinstance(given, tuple) else (given,)))
+
+    def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
+        """Return the outputs of a sample, given as arrays or Tensors; the first `before` are not of the plan."""
+        plan, outputs = self._plan, list(batch[before : before + self._plan.width])
+        relabelled, *hidden = map(_array, batch[before + plan.width :])
+        if plan.mask is not None:
+            relabelled = relabelled[:, None] & _array(outputs[plan.mask])
+        goal = _array(outputs[plan.goal])
+        if plan.next_goal is not None:
+            self._put(outputs, plan.next_goal, relabelled, goal)
+        if plan.chain is not None:
+            self._put_returns(outputs, relabelled, goal, hidden)
+        else:
+            rewards, terminated = self._of(_array(outputs[plan.achieved]), goal)
+            self._put(outputs, plan.reward, relabelled, rewards)
+            if terminated is not None:
+                self._put(outputs, plan.terminated, relabelled & terminated, True)
+        return tuple(share(part) if isinstance(part, np.ndarray) else part for part in (*batch[:before], *outputs))
+
+    def _put_returns(
+        self, outputs: list[Any], relabelled: np.ndarray, goal: np.ndarray, hidden: list[np.ndarray]
+    ) -> None:
+        """Put n-step returns, in which every step has the same goal, up to one that ends."""
+        plan, chains, achieved = self._plan, hidden[0], hidden[1]
+        rewards, terminated = self._of(achieved, np.broadcast_to(np.expand_dims(goal, chains.ndim), achieved.shape))
+        inside = self._index < chains[..., None]
+        if terminated is not None:
+            ends = terminated & inside
+            passed = np.cumsum(ends, -1)
+            inside &= passed - ends == 0
+        terms = np.where(inside, rewards.astype(np.float64) * self._powers, 0.0)
+        self._put(outputs, plan.reward, relabelled, np.cumsum(terms, -1)[..., -1])
+        if terminated is None:
+            return
+        reached, length = relabelled & (passed[..., -1] > 0), inside.sum(-1)
+        shorter = reached & (length < chains)
+        self._put(outputs, plan.discount, reached, 0.0)
+        self._put(outputs, plan.terminated, reached, True)
+        if plan.truncated is not None:
+            self._put(outputs, plan.truncated, shorter, False)
+        for field, observations in zip(plan.following, hidden[2:]):
+            for step in range(len(self._index) - 1):
+                steps = step if plan.mask is None else slice(step, step + chains.shape[1])
+                self._put(outputs, field, shorter & (length == step + 1), observations[:, steps])
+
+    def _put(self, outputs: list[Any], at: Any, where: np.ndarray, new: Any) -> None:
+        """Put new values in an output where a mask is true."""
+        array = outputs[at]
+        if isinstance(array, Tensor):
+            array = outputs[at] = array.asnumpy().copy()
+        if array.ndim > where.ndim:
+            where = where.reshape(*where.shape, *[1] * (array.ndim - where.ndim))
+        np.copyto(array, new, "unsafe", where)
+
+    def _of(self, achieved: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``."""
+        plan = self._plan
+        lead = achieved.shape[: achieved.ndim - len(plan.goal_shape)]
+        rows = (-1, *plan.goal_shape)
+        achieved, goal = (np.ascontiguousarray(goals).reshape(rows) for goals in (achieved, goal))
+        given = self._with_tensors(achieved, goal) if self.runs_graphs else self._function(achieved, goal)
+        rewards, terminated = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+        rewards = self._checked(rewards, len(goal), plan.reward_type).reshape(lead)
+        if terminated is None:
+            return rewards, None
+        _need_column(plan)
+        return rewards, self._checked(terminated, len(goal), None).reshape(lead) != 0
+
+    def _with_tensors(self, achieved: np.ndarray, goal: np.ndarray) -> Any:
+        """Call the user's function with Tensors, in a graph if it can be compiled."""
+        tensors = share(achieved), share(goal)
+        try:
+            if self._graph is None:
+                self._graph = ms.jit(self._rewards.__call__)
+            return self._graph(*tensors)
+        except Exception:
+            self._graph = self._function
+        try:
+            return self._function(*tensors)
+        except Exception as error:
+            raise RuntimeError(
+                "For 'HindsightRelabel', 'reward_fn' must compute rewards from NumPy arrays or from Tensors of shape "
+                f"{achieved.shape}, but failed with both, at last with {type(error).__name__}: {error}"
+            ) from error
+
+    def _checked(self, given: Any, rows: int, dtype: str | None) -> np.ndarray:
+        """Return rewards or flags as an array of the right shape; raise an error for anything else."""
+        try:
+            array = given.asnumpy() if isinstance(given, Tensor) else np.asarray(given)
+        except (TypeError, ValueError):
+            array = np.empty((), object)
+        if array.dtype.kind not in "biuf":
+            got = f"{type(given).__name__} of {array.dtype}" if array.ndim else type(given).__name__
+            raise TypeError(_bad_result(_expected(rows, dtype), got))
+        if array.shape != (rows,):
+            raise ValueError(_bad_result(_expected(rows, dtype), f"{type(given).__name__} of shape {array.shape}"))
+        if dtype is not None and not np.can_cast(array.dtype, _numpy(dtype), "same_kind"):
+            raise TypeError(_bad_result(_expected(rows, dtype), str(array.dtype)))
+        return array
+
+
+def _numpy(dtype: str) -> np.dtype:
+    """Return the NumPy dtype that a column's rows are computed in."""
+    return np.dtype("float32" if dtype == "bfloat16" else dtype)
+
+
+def _array(given: Any) -> np.ndarray:
+    """Return the values of an array or a Tensor; bfloat16 as float32."""
+    array = given.asnumpy() if isinstance(given, Tensor) else given
+    return array if array.dtype.kind in "biuf" else array.astype(np.float32)
