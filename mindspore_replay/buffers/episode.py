@@ -123,7 +123,8 @@ class EpisodeReplayBuffer(Buffer):
         Returns:
             tuple[Tensor, ...]: Handles of the episodes, int64 ``[B]``; if `prioritized`, importance weights, float32
             ``[B]``; the episodes' lengths, int32 ``[B]``; a mask of the steps that exist, bool ``[B, L]``; copies of
-            the rows, ``[B, L, *F]`` for each column, zeros where the mask is ``False``.
+            the rows, ``[B, L, *F]`` for each column, zeros where the mask is ``False``. With `NStep` the steps are
+            transitions: a row that holds only the last observation is none, and does not count.
 
         Raises:
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.

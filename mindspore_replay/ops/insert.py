@@ -13,7 +13,7 @@ from ..store.options import Options
 from ..store.tree import FANOUT
 from .checks import check
 from .in_place import InPlace
-from .primitives import concat, gather, item, stack, zeros_like
+from .primitives import concat, gather, item, normal, stack, zeros_like
 from .ring import Gather, RingWrite, newest
 from .room import Room
 from .staleness import RemoveStale
@@ -70,7 +70,7 @@ class _RowState:
         n = self.ring.rows_of(rows)
         slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.tree.index)
         ok, steps = self.rows.before_insertion(rows, slots, n, ends, self.accepts(priority, version, n))
-        given = ops.reshape(priority, (-1,))
+        given = ops.reshape(normal(priority), (-1,))
         given = newest(given, slots.shape[0]) if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
         tree = self.tree.view(self.state.weights)
         weight = ops.select(ok, self.rows.first_weights(given), gather(tree, slots, 0))

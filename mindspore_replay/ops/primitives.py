@@ -19,6 +19,8 @@ concat = ops.Concat()
 concat_columns = ops.Concat(1)
 #: ``(x)``
 zeros_like = ops.ZerosLike()
+#: The least float32 that is not subnormal.
+LEAST_NORMAL = float(np.finfo(np.float32).tiny)
 #: ``(sorted, values)``: the first place, int64, whose element is at least the value.
 searchsorted = ops.SearchSorted()
 #: The same as int32, for ints: MindSpore registers it for no floats on Ascend.
@@ -48,3 +50,8 @@ def column(matrix, i):
 def columns(matrix, first, last):
     """Return the columns from a first one up to a last one, not included; both are known at compile time."""
     return gather(matrix, _places(first, last), 1)
+
+
+def normal(priority):
+    """Return priorities as they are stored: a subnormal one counts as 0."""
+    return ops.select(priority < LEAST_NORMAL, zeros_like(priority), priority)

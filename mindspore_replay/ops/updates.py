@@ -15,7 +15,7 @@ from ..store.tree import initial_weights
 from ..store.windows import END, WindowRule
 from .checks import check, stops_graphs
 from .in_place import InPlace
-from .primitives import gather, item, stack, zeros_like
+from .primitives import gather, item, normal, stack, zeros_like
 from .reservoir import handles_of
 from .rows import Count, Handles, Named, Uses, WeightOf
 from .staleness import RemoveStale
@@ -50,7 +50,7 @@ class CompositeUpdatePriorities:
         slots, stored = self.handles.slots(handles)
         live = self.rows.live(handles, slots, stored)
         written = ops.logical_and(live, ok)
-        given = ops.broadcast_to(priority, slots.shape)
+        given = ops.broadcast_to(normal(priority), slots.shape)
         last, exists, counted = self.last_of_each(slots, written)
         new = gather(given, last, 0)
         tree = self.tree.view(self.state.weights)

@@ -59,8 +59,7 @@ def need_weights(cls_name: str, weighted: bool, method: str) -> None:
     """Raise a RuntimeError unless a buffer has a weight for each row."""
     if not weighted:
         raise RuntimeError(
-            f"For '{cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with "
-            "weighted=True, max_use or max_staleness."
+            f"For '{cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with weighted=True."
         )
 
 
@@ -116,6 +115,8 @@ def positions_of(cls_name: str, index: Any) -> np.ndarray:
 def check_positions(cls_name: str, positions: np.ndarray, count: int) -> None:
     """Raise an IndexError unless a row is stored at each position."""
     outside = positions[(positions < -count) | (positions >= count)]
+    if outside.size and not count:
+        raise IndexError(f"For '{cls_name}', 'index' must be that of a stored row, and none is stored yet.")
     if outside.size:
         raise IndexError(
             f"For '{cls_name}', 'index' must be in [-{count}, {count}), since {count} rows are "

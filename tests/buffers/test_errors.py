@@ -300,7 +300,7 @@ def test_a_position_without_a_row(buffer: ReplayBuffer, index: Any):
 def test_an_empty_buffer_has_no_row(backend: str):
     buffer = make_buffer(backend)
     for index in (0, -1):
-        message = text(f"'index' must be in [-0, 0), since 0 rows are stored, but got {index}.")
+        message = text("'index' must be that of a stored row, and none is stored yet.")
         assert_unchanged(buffer, lambda index=index: buffer.get_item(index), IndexError, message)
 
 

@@ -467,3 +467,17 @@ def test_handles_and_priorities_of_other_lengths(backend: str):
             buffer.update_priorities(form(np.arange(3)), form(np.ones(2, np.float32)))
         with pytest.raises(ValueError, match="shape"):
             buffer.update_priorities(form(np.zeros((2, 1), np.int64)), form(np.ones(2, np.float32)))
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_a_subnormal_priority_is_stored_as_0(backend: str):
+    least = float(np.finfo(np.float32).tiny)
+    buffer = PrioritizedReplayBuffer(
+        sample_size=1, capacity=4, shapes=[()], types=["int32"], epsilon=0.0, alpha=1.0, seed=0, backend=backend
+    )
+    buffer.insert([[1, 2, 3]], priority=[1e-40, 1.0, least])
+    stored = [buffer.info([0, 1, 2])[0].asnumpy().view(np.uint32).tolist()]
+    buffer.update_priorities([1, 2], [least, np.float32(1e-45)])
+    stored.append(buffer.info([0, 1, 2])[0].asnumpy().view(np.uint32).tolist())
+    bits = int(np.float32(least).view(np.uint32))
+    assert stored == [[0, int(np.float32(1).view(np.uint32)), bits], [0, bits, 0]]

@@ -63,6 +63,11 @@ struct ReservoirCursors : Cursors {
   }
 };
 
+// Returns a priority as it is stored. A subnormal one counts as 0, as MindSpore's threads flush subnormals.
+REPLAY_BOTH inline float Normal(float priority) {
+  return priority < std::numeric_limits<float>::min() ? 0.0f : priority;
+}
+
 // The rule for the rows of a buffer with weights, laid out as in its Tensor: maps a priority to a weight.
 struct RowRule {
   double alpha;
@@ -70,11 +75,9 @@ struct RowRule {
   double keep;  // 1: an insertion may not evict a row that can still be drawn
   double late;  // use count of a new row: 0, or that of a pending row
 
-  // Rounded to float32, so that power functions that differ in the last bits of a double give the same result. A
-  // subnormal priority counts as 0 everywhere, as MindSpore's threads flush subnormals.
+  // Rounded to float32, so that power functions that differ in the last bits of a double give the same result.
   REPLAY_BOTH float operator()(float priority) const {
-    const double normal = priority < std::numeric_limits<float>::min() ? 0.0 : static_cast<double>(priority);
-    return Power(normal + epsilon, alpha);
+    return Power(static_cast<double>(Normal(priority)) + epsilon, alpha);
   }
 };
 
@@ -151,7 +154,7 @@ struct RowState {
 
   // Initializes the state of a new row, but for its weight.
   REPLAY_BOTH void Begin(int64_t slot, float priority) const {
-    priorities[slot] = priority;
+    priorities[slot] = Normal(priority);
     use_counts[slot] = static_cast<int32_t>(rule->late);
     insertion_clocks[slot] = clock->now;
   }
@@ -375,7 +378,7 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
       continue;
     }
     const int64_t at = given == n ? i : 0;
-    const float priority = priorities[at];
+    const float priority = Normal(priorities[at]);
     row_state.priorities[slot] = priority;
     row_state.Set(slot, weights[static_cast<size_t>(at)], &changed);
     *row_state.max_priority = std::max(*row_state.max_priority, priority);

@@ -457,7 +457,7 @@ __global__ void __launch_bounds__(kThreads)
     slots[threadIdx.x] = slot;
     __syncthreads();
     if (slot >= 0) {
-      const float priority = priorities[given == n ? i : 0];
+      const float priority = replay::Normal(priorities[given == n ? i : 0]);
       replay::RaiseTo(row_state.max_priority, priority);
       bool last = true;
       for (unsigned j = threadIdx.x + 1; j < blockDim.x; ++j) last &= slots[j] != slot;
