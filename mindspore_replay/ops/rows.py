@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.late import MOST_LATE, PENDING
+from ..store.late import MOST_LATE, MOST_USES, PENDING
 from ..store.state import COUNTS
 from .in_place import InPlace
 from .primitives import gather, item, zeros_like
@@ -153,7 +153,7 @@ class Deliver:
 
     def __init__(self, state: State, max_use: int | None) -> None:
         self.state = state
-        self.max_use = max_use
+        self.max_use, self.most = max_use, Tensor(MOST_USES, ms.int32)
         self.removal = Removal(state)
         self.count = Count(state)
 
@@ -161,9 +161,10 @@ class Deliver:
         """Count deliveries, and remove rows that are used up."""
         deliveries = ops.broadcast_to(ops.cast(ok, ms.int32), slots.shape)
         use_counts = ops.scatter_add(self.state.use_counts, slots, deliveries)
-        used_up = 0
-        if self.max_use is not None:
-            uses = gather(use_counts, slots, 0)
+        used_up, uses = 0, gather(use_counts, slots, 0)
+        if self.max_use is None:
+            ops.scatter_update(self.state.use_counts, slots, ops.minimum(uses, self.most))
+        else:
             used_up = self.removal(slots, ops.logical_and(ok, uses >= self.max_use))
         self.count(drawn=ops.reduce_sum(ops.cast(deliveries, ms.int64)), used_up=used_up)
 

@@ -8,6 +8,9 @@ MOST_LATE = 16
 #: Use counts of pending rows begin here, with a bit for each late column that is missing.
 PENDING = -(2**31)
 
+#: The largest use count; more deliveries are not counted. The complement of a removed row's is then no pending one.
+MOST_USES = ~(PENDING + (1 << MOST_LATE))
+
 
 def pending(use_counts: np.ndarray) -> np.ndarray:
     """Return whether rows with these use counts wait for late columns. Shape ``[n]``, bool."""

@@ -15,6 +15,7 @@ from drivers_weighted import CAPACITY, LIMITED, MAX_USE, PLACES, SHAPES, TYPES, 
 from reference import stack
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay.store.late import MOST_USES
 
 Make = Callable[..., Any]
 
@@ -495,3 +496,17 @@ def test_a_plain_buffer_keeps_no_weights(backend: str):
         more = {"weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock", "counts"}
         assert set(weighted.state_dict()) == state | more
         assert weighted.nbytes > buffer.nbytes
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_use_counts_end_at_the_largest(backend: str):
+    buffer = ReplayBuffer(
+        sample_size=4, capacity=4, shapes=[()], types=["int32"], weighted=True, seed=0, backend=backend
+    )
+    buffer.insert([[1, 2, 3, 4]])
+    buffer.use_counts.asnumpy()[...] = MOST_USES - 1
+    drawn = np.concatenate([buffer.sample()[0].asnumpy() - 1 for _ in range(3)])
+    times = np.bincount(drawn, minlength=4)
+    assert times.max() > 1
+    assert (buffer.info(range(4))[1].asnumpy() == MOST_USES - (times == 0)).all()
+    assert MOST_USES == 2**31 - 1 - 2**16
