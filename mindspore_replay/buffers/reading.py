@@ -1,5 +1,6 @@
 """Reading of rows by position, and their number."""
 
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -49,12 +50,16 @@ class Reading(Attributes):
             10 12 [10 12]
         """
         positions = self._positions(index)
+        return self._read(positions, lambda stored: check_positions(type(self).__name__, positions, stored))
+
+    def _read(self, positions: np.ndarray, check: Callable[[int], None]) -> tuple[Tensor, ...]:
+        """Read rows after a check of the number of rows stored."""
         with self._lock:
             wait_for_work()
             while True:
-                check_positions(type(self).__name__, positions, self._calls.count())
+                check(self._calls.count())
                 try:
-                    return self._calls.read(positions.astype(np.int64))
+                    return self._calls.read(positions.astype(np.int64))  # type: ignore[no-any-return]
                 except KernelError as error:
                     if error.status != OUT_OF_RANGE:
                         raise  # else rows have gone since they were counted: their writer died
@@ -87,16 +92,15 @@ class Reading(Attributes):
             >>> print(*buffer.rows())
             [11 12 13 14]
         """
-        with self._lock:
-            wait_for_work()
-            stored = self._calls.count()
-            if stored < self.capacity:
-                raise RuntimeError(
-                    f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
-                    "stored. Wait until full() is true; of the rows stored until then, get_item(range(len(buffer))) "
-                    "gives a batch, and datasets.to_npz makes a file."
-                )
-            return self._calls.read(np.arange(self.capacity))
+        return self._read(np.arange(self.capacity), self._need_all)
+
+    def _need_all(self, stored: int) -> None:
+        if stored < self.capacity:
+            raise RuntimeError(
+                f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
+                "stored. Wait until full() is true; of the rows stored until then, get_item(range(len(buffer))) "
+                "gives a batch, and datasets.to_npz makes a file."
+            )
 
     @graph_body(Attributes._size_graph)
     def size(self) -> Tensor:

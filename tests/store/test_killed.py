@@ -149,11 +149,22 @@ def test_rows_that_were_being_overwritten_are_gone_from_the_first_answer_on(kind
 
 def test_rows_that_go_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The number of rows was asked for before the death, and the kernel finds fewer."""
-    learner = make("uniform", tmp_path / "rows")
-    victim = die_within(tmp_path / "rows", lambda arrays: arrays["shared.journal"].__setitem__(10, 4))
-    answers = iter([12])
-    count = learner._calls.count
-    monkeypatch.setattr(learner._calls, "count", lambda: next(answers, None) or count())
-    with pytest.raises(IndexError, match=r"'index' must be in \[-8, 8\), since 8 rows are stored, but got 8\."):
-        learner.get_item(np.arange(12))
-    assert len(victim) == 8
+    for i, (read, error, message) in enumerate(
+        [
+            (
+                lambda b: b.get_item(np.arange(12)),
+                IndexError,
+                r"'index' must be in \[-8, 8\), since 8 rows are .* got 8\.",
+            ),
+            (lambda b: b.rows(), RuntimeError, "'rows' gives all capacity=12 rows, but got 8 stored"),
+        ]
+    ):
+        learner = make("uniform", tmp_path / str(i))
+        victim = die_within(tmp_path / str(i), lambda arrays: arrays["shared.journal"].__setitem__(10, 4))
+        answers, count = iter([12]), learner._calls.count
+        monkeypatch.setattr(
+            learner._calls, "count", lambda answers=answers, count=count: next(answers, None) or count()
+        )
+        with pytest.raises(error, match=message):
+            read(learner)
+        assert len(victim) == 8

@@ -181,6 +181,17 @@ def test_a_column_with_the_name_of_bookkeeping_is_refused(kind: str, tmp_path: P
             assert {*plain, *names} <= set(attach(tmp_path / column, timeout=0).sample(as_dict=True))
 
 
+def test_minibatches_and_mixtures_refuse_such_a_column_too():
+    refused = "'as_dict' needs columns with other names than"
+    padded = make("padded epochs", names=("mask", "reward", "terminated"))
+    with pytest.raises(ValueError, match=refused):
+        next(padded.minibatches(as_dict=True))
+    for column, flags in (("source", {}), ("indices", {"with_indices": True}), ("weights", {"with_indices": True})):
+        mixed = MixedReplay([(make("weighted", names=(column, "reward", "terminated")), 1.0)], 2)
+        with pytest.raises(ValueError, match=rf"^For 'MixedReplay', {refused} \['{column}'\]"):
+            mixed.sample(as_dict=True, **flags)
+
+
 def test_a_batch_with_another_number_of_parts_is_never_named():
     with pytest.raises(ValueError, match="zip"):
         named(("step", "reward"), (1, 2, 3))
