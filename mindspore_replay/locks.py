@@ -1,6 +1,7 @@
 """Holds the locks of buffers."""
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -30,18 +31,12 @@ class FolderLock:
 
 def hold_locks(buffers: Any) -> contextlib.ExitStack:
     """Acquire the locks of several buffers, always in the same order."""
-    stack = contextlib.ExitStack()
-    for lock in sorted((buffer.lock for buffer in buffers), key=id):
-        stack.enter_context(lock)
-    return stack
+    return _held(buffer.lock for buffer in buffers)
 
 
 def hold_calls(buffers: Any) -> contextlib.ExitStack:
     """Keep calls from Python, of this process, from several buffers."""
-    stack = contextlib.ExitStack()
-    for lock in sorted((getattr(buffer.lock, "of_calls", buffer.lock) for buffer in buffers), key=id):
-        stack.enter_context(lock)
-    return stack
+    return _held(_of_calls(buffer.lock) for buffer in buffers)
 
 
 def hold_folders(buffers: Any) -> contextlib.ExitStack:
@@ -50,7 +45,7 @@ def hold_folders(buffers: Any) -> contextlib.ExitStack:
     Until the end nothing of MindSpore may be used that waits for graphs: they may wait for this.
     """
     stack = contextlib.ExitStack()
-    for lock in sorted((buffer.lock for buffer in buffers if is_in_folder(buffer)), key=id):
+    for lock in sorted((buffer.lock for buffer in buffers if is_in_folder(buffer)), key=lambda lock: id(lock.of_calls)):
         stack.enter_context(lock.store.kernels_kept_out())
     return stack
 
@@ -58,3 +53,15 @@ def hold_folders(buffers: Any) -> contextlib.ExitStack:
 def is_in_folder(buffer: Any) -> bool:
     """Return True if the buffer has a lock of all processes."""
     return isinstance(buffer.lock, FolderLock)
+
+
+def _held(locks: Iterable[Any]) -> contextlib.ExitStack:
+    stack = contextlib.ExitStack()
+    for lock in sorted(locks, key=lambda lock: id(_of_calls(lock))):
+        stack.enter_context(lock)
+    return stack
+
+
+def _of_calls(lock: Any) -> Any:
+    """Return the part of a lock that keeps out calls from Python of this process."""
+    return getattr(lock, "of_calls", lock)
