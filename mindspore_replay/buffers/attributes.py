@@ -70,5 +70,10 @@ class Attributes:
         """MindSpore dtype of each column."""
         return self.columns.types
 
+    @property
+    def achieved_goal(self) -> str | None:
+        """Column of the goals achieved, in the state after an action, if samples get other goals."""
+        return None if self.layout.hindsight is None else self.layout.hindsight.achieved
+
     def _size_graph(self):
         return self._graph.count() + self._zero

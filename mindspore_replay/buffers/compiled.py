@@ -189,8 +189,11 @@ class CompiledCalls(nn.Cell):
         """Store one row or a batch, as `store.insertion.Insertion` does."""
         options = self._options
         fields = self._schema.as_fields(exp)
-        batch = self._schema.layout(fields, options.num_envs)
+        batch = self._schema.layout(fields, options.streams)
         rows = batch.rows
+        if rows == 0:
+            self.__dict__.setdefault("_first", Tensor(0, ms.int64))
+            return batch
         inputs = [value if isinstance(value, Tensor) else Tensor(value) for value in fields]
         if priority is not None:
             check_length(options.cls_name, priority, rows)

@@ -122,8 +122,8 @@ class Insertion(Arguments):
 
     @contextlib.contextmanager
     def _turn_to_insert(self, exp: Any) -> Iterator[None]:
-        rows = self.columns.layout(self.columns.as_fields(exp), self.num_envs).rows
-        with self.limiter.inserting(rows), self._lock:
+        rows = self.columns.layout(self.columns.as_fields(exp), self.options.streams).rows
+        with self.limiter.inserting(rows) if rows else contextlib.nullcontext(), self._lock:
             yield
 
     # The rows.
@@ -178,7 +178,7 @@ class Insertion(Arguments):
 
     @compile_time
     def _check_rows(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
-        self.columns.check(shapes, [type_name(dtype) for dtype in types], self.num_envs)
+        self.columns.check(shapes, [type_name(dtype) for dtype in types], max(self.options.streams, 1))
         return True
 
     @compile_time

@@ -63,6 +63,7 @@ def folder_of(buffer: Any, storage: Any, schema: Schema, options: Options) -> An
         schema_of_sample.bookkeeping,
         tuple(schema_of_sample.fields),
         buffer.layout.hindsight is None,
+        buffer.achieved_goal,
     )
     header = Header(schema, options, sample, describe_in_folder(buffer))
     if hasattr(storage, "header"):

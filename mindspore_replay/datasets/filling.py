@@ -92,14 +92,14 @@ def make_buffer(
     """Make a buffer for the chosen episodes, of the requested class and arguments."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
     buffer_cls = get_buffer_cls({"type": arguments.pop("buffer_cls", "uniform")})
-    if knows_episodes(buffer_cls, arguments):
+    single = knows_episodes(buffer_cls, arguments) and not _relabels(arguments.get("views"))
+    if single:
         fields = {name: field for name, field in fields.items() if name in source.fields}
     lengths, known, lost = (part[... if chosen is None else chosen] for part in source.lengths())
     if lengths.sum() == 0:
         raise ValueError(f"For '{what}', {source.label} must have a step in the chosen episodes, but got none.")
     # An episode takes one row more for its last observation; transitions lack a row where the next one is unknown.
-    single = knows_episodes(buffer_cls, arguments) and bool(source.observations)
-    last = known.sum() if single else -lost.sum() if fields.keys() - source.fields.keys() else 0
+    last = known.sum() if single and source.observations else -lost.sum() if fields.keys() - source.fields.keys() else 0
     arguments = {"capacity": max(1, int(lengths.sum() + last)), **arguments}
     return schema_buffer(what, buffer_cls, fields, types, arguments)
 
@@ -114,6 +114,11 @@ def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
     """Return True if the rows of a buffer of this class know their episode."""
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
+
+
+def _relabels(views: Any) -> bool:
+    """Return True if a view needs the goals achieved after the actions, which are in columns of next observations."""
+    return any(hasattr(view, "hindsight") for view in (views if isinstance(views, (list, tuple)) else ()))
 
 
 def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], types: Any, arguments: Any) -> Any:
@@ -173,6 +178,9 @@ def match(
             f"For '{what}', {label} must have each column of the buffer, but got none for {missing}; it has "
             f"{list(fields)}."
         )
+    achieved = buffer.achieved_goal
+    if achieved is not None and f"next_{names[achieved]}" in fields:  # the goals in the state after the action
+        names[achieved] = f"next_{names[achieved]}"
     return {name: names[name] for name in buffer.columns.names}
 
 

@@ -37,7 +37,9 @@ def from_minari(
     a Dict or Tuple space each leaf is a column: ``observation.position``, ``next_observation.position``, ``action.0``.
 
     In a buffer whose rows know their episode (with views, of sequences or of whole episodes) observations are stored
-    once, without ``next_observation``: each episode has one row more, `final`, with its last observation.
+    once, without ``next_observation``: each episode has one row more, `final`, with its last observation. With
+    `HindsightRelabel` there are next observations, since goals are achieved in the state after an action; in a buffer
+    that is given, its column of goals achieved is filled with those.
 
     Reads one episode at a time, whatever the size of the dataset.
 
@@ -347,6 +349,12 @@ def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
         found = [column for column in (name, short) if column in there]
         if found:
             names[name] = found[0]
+    achieved = buffer.achieved_goal
+    if achieved is not None and achieved in [names.get(name) for name in observations]:
+        raise ValueError(
+            f"For 'to_minari', the column {achieved!r} of 'buffer' holds the goals achieved in the state after an action,"
+            f" and an observation is from before it: make the buffer with 'next_{achieved}' too."
+        )
     missing = [name for name in needed if name not in names]
     if missing:
         raise ValueError(

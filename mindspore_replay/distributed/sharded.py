@@ -170,13 +170,14 @@ class ShardedReplay:
         """Make the learner's parts, given the buffer of the smallest shard."""
         self._columns = columns = buffer.columns
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
+        self.num_envs, self.has_episodes = buffer.num_envs, buffer.has_episodes
         self.prioritized, self.weighted = buffer.prioritized, buffer.weighted
         self._contents, plan = buffer.sample_schema, buffer.options.plan._replace(n=self.sample_size)
         limiter, buffer.limiter = buffer.limiter, None
         self._exchange = Exchange(self._links, limiter, buffer.options.beta)
         timeout = None if limiter is None else limiter.timeout
         weights = buffer.weighted, buffer.prioritized
-        rules = Rules(schema_of(buffer), buffer.num_envs, buffer.options.rule, *weights, timeout)
+        rules = Rules(schema_of(buffer), buffer.options.streams, buffer.options.rule, *weights, timeout)
         self._writers = OwnWriters(self._exchange, rules, batch, in_flight)
         self._exchange.resume(memo)
         before = [] if not memo else [memo["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]

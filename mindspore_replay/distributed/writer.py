@@ -23,7 +23,7 @@ class Rules(NamedTuple):
 
     Attributes:
         columns (Schema): Their columns.
-        num_envs (int): An insertion has a multiple of this number of rows.
+        num_envs (int): An insertion has a multiple of this number of rows; 0 for any number.
         rule (Union[WindowRule, None]): Where windows may start, if rows know their episode.
         weighted (bool): Whether rows have weights.
         prioritized (bool): Whether rows have priorities.
@@ -103,6 +103,26 @@ class ShardWriter:
             f"collected={self.collected}, lost={self.lost})"
         )
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns; ``None`` without."""
+        return self._rules.columns.given_names
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Dtype of each column."""
+        return self._rules.columns.dtypes
+
+    @property
+    def num_envs(self) -> int:
+        """Environments that insert in step."""
+        return max(self._rules.num_envs, 1)
+
+    @property
+    def has_episodes(self) -> bool:
+        """Whether rows know their episode."""
+        return self._rules.rule is not None
+
     def insert(
         self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
     ) -> "ShardWriter":
@@ -128,6 +148,8 @@ class ShardWriter:
         fields = rules.columns.as_fields(rules.columns.in_order(exp))
         rows = rules.columns.layout(fields, rules.num_envs).rows
         more = self._marks(rows, priority, end, final, version)
+        if rows == 0:
+            return self
         if self._rows and set(more) != set(self._more[-1]):
             self._send(self._whole())
             if self._rows:

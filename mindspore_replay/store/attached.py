@@ -119,6 +119,8 @@ class AttachedBuffer:
         self._is_queue = options.plan.in_order
         self._lock, self._given_up, self._of_closed = threading.RLock(), False, opened.closed
         self.names, self.capacity, self.sample_size = opened.schema.given_names, options.capacity, size
+        self.types, self.num_envs, self.has_episodes = opened.schema.dtypes, options.num_envs, options.rule is not None
+        self.achieved_goal = self._sample.achieved_goal
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._timeout)
@@ -179,7 +181,7 @@ class AttachedBuffer:
             return batch.handles(self._store.first) if with_indices else self
 
         return self._when_allowed(
-            "insert", lambda: schema.layout(schema.as_fields(fields), options.num_envs).rows, insert
+            "insert", lambda: schema.layout(schema.as_fields(fields), options.streams).rows, insert
         )
 
     #: `insert` under the other name that buffers have for it.
@@ -234,7 +236,7 @@ class AttachedBuffer:
         if with_indices and not options.has_handles:
             need_weights(self._name, options.weighting is not None, "sample(with_indices=True)")
         with_indices = with_indices or options.plan.always_handles
-        bookkeeping, columns, _ = self._sample
+        bookkeeping, columns = self._sample[:2]
         has_names = self.names is not None
         names = sample_names(self._name, has_names, bookkeeping, columns, with_indices) if as_dict else ()
         bounds = None if sample_range is None else range_of(self._name, sample_range, ALL_ROWS[1])
@@ -395,6 +397,9 @@ class AttachedBuffer:
                 self._need_open()
                 return action()
         rows, arrays, signals = count(), self._folder.arrays, self._folder.signals
+        if rows == 0:
+            with self._exclusive():
+                return action()
         wait = Wait(self._account, what, rows, self._timeout)
         while True:
             seen = signals.seen()

@@ -164,7 +164,7 @@ class CompressedInsertion(Insertion):
         schema = self._rows_schema
         fields = [schema.to_array(i, value) for i, value in enumerate(exp)]
         types = schema.names_of(range(len(schema)), fields)
-        batch = schema.check([field.shape for field in fields], types, self._options.num_envs)
+        batch = schema.check([field.shape for field in fields], types, self._options.streams)
         for i, column in self._compressed.items():
             numbers = column.store(fields[i][None] if batch.single else fields[i])
             fields[i] = numbers.reshape(()) if batch.single else numbers

@@ -29,11 +29,13 @@ class Sample(NamedTuple):
         bookkeeping (tuple[str, ...]): Names of the outputs before the columns.
         fields (tuple[str, ...]): Names of the columns, as modified by views.
         complete (bool): Whether the kernels alone draw it, without functions in Python.
+        achieved_goal (Union[str, None]): Column of the goals achieved, in the state after an action. Default: ``None``.
     """
 
     bookkeeping: tuple[str, ...]
     fields: tuple[str, ...]
     complete: bool
+    achieved_goal: str | None = None
 
 
 class Header(NamedTuple):
@@ -124,7 +126,9 @@ def _parsed(given: Any) -> Header:
             "late": tuple(options["late"]),
         }
     )
-    sample = Sample(tuple(given["sample"][0]), tuple(given["sample"][1]), bool(given["sample"][-1]))
+    bookkeeping, fields, complete, achieved = given["sample"]
+    achieved = None if achieved is None else str(achieved)
+    sample = Sample(tuple(bookkeeping), tuple(fields), bool(complete), achieved)
     return Header(columns, made, sample, given["description"])
 
 

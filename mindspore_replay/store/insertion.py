@@ -66,6 +66,8 @@ class Insertion:
         ``None`` for the clock.
         """
         arrays, rows = self._checked(exp)
+        if rows == 0:
+            return Batch(0, False)
         if version is None:
             self._store(self._many if arrays else self._one, arrays, rows, priority, end, final)
         else:
@@ -133,7 +135,7 @@ class Insertion:
         schema = self._schema
         arrays = [schema.to_array(i, value) for i, value in enumerate(fields)]
         batch = schema.check(
-            [a.shape for a in arrays], schema.names_of(range(len(schema)), arrays), self._options.num_envs
+            [a.shape for a in arrays], schema.names_of(range(len(schema)), arrays), self._options.streams
         )
         if batch.single:
             for staged, array in zip(self._staged, arrays):

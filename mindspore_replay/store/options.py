@@ -84,6 +84,11 @@ class Options(NamedTuple):
         return sum(1 << bit for bit, column in enumerate(self.late) if column in columns)
 
     @property
+    def streams(self) -> int:
+        """Environments of which each insertion holds rows; 0 where rows know no episodes, and any number may come."""
+        return 0 if self.rule is None else self.num_envs
+
+    @property
     def has_handles(self) -> bool:
         """True if rows have handles: if each has a weight or its own serial number."""
         return self.weighting is not None or self.reservoir

@@ -276,7 +276,7 @@ class Schema:
                 f"For '{self.cls_name}', 'exp' must hold one row in each column's shape, or a batch of rows with one "
                 f"leading axis more, the same in each column. {'; '.join(wrong)}."
             )
-        if rows < 1 or rows % num_envs:
+        if num_envs and (rows < 1 or rows % num_envs):
             raise ValueError(
                 f"For '{self.cls_name}', 'exp' must hold a positive multiple of num_envs={num_envs} rows, "
                 f"but got {rows}."

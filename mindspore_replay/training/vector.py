@@ -46,17 +46,23 @@ class VectorRows:
     each of them. The rows depend on the autoreset mode and on whether a row holds its own next observation, which it
     does if the buffer has a column ``next_observation``. `docs/vector.md` has the table.
 
+    A buffer whose rows know no episodes gets real transitions alone: in the mode NEXT_STEP the row of the step that
+    resets is left out, so an insertion may have fewer rows than environments, or none, and there are no flags.
+
     Columns ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated`` are filled
     by name. If the observation is a dict, each key is a column ``key``, with ``next_key`` for the next one; keys
-    without a column are ignored. Any other column is passed to `step` by keyword.
+    without a column are ignored. Any other column is passed to `step` by keyword. The column of goals achieved that
+    `HindsightRelabel` reads, such as ``achieved_goal`` in a buffer without ``next_achieved_goal``, holds those of the
+    state after the action.
 
     In the mode NEXT_STEP it remembers which environments were done in the previous step. An error changes nothing.
 
     Axes: ``E`` environments, ``*F`` a column's shape.
 
     Args:
-        buffer (ReplayBuffer): The buffer to make rows for, with `names`. Only its `names`, `types` and `num_envs` are
-            read.
+        buffer (ReplayBuffer): The buffer to make rows for, with `names`; also an attached or a sharded one, or a writer
+            of shards. The number of environments is its `num_envs`; where rows know no episodes and that is 1, that of
+            the first step.
         autoreset_mode (Union[gymnasium.vector.AutoresetMode, str]): The mode, its value or its name, as in
             ``envs.metadata["autoreset_mode"]``.
 
@@ -94,6 +100,9 @@ class VectorRows:
                 f"For 'VectorRows', 'buffer' must be made with 'names', but got a {type(buffer).__name__} without."
             )
         self.num_envs: int = buffer.num_envs
+        self._has_episodes: bool = getattr(buffer, "has_episodes", True)
+        self._any_number = not self._has_episodes and self.num_envs == 1
+        self._achieved: str | None = getattr(buffer, "achieved_goal", None)
         self.autoreset_mode = _mode(autoreset_mode)
         self._types = {name: numpy_type(dtype) for name, dtype in zip(buffer.names, buffer.types)}
         self.reset()
@@ -135,7 +144,8 @@ class VectorRows:
 
         Returns:
             tuple[dict, dict]: The rows, a copy for each of the buffer's columns, and the flags ``end`` and ``final``,
-            bool ``[E]``, for ``buffer.insert(exp, **flags)``. The caller may change both.
+            bool ``[E]``, for ``buffer.insert(exp, **flags)``. The caller may change both. Without episodes there are no
+            flags, and only rows of real transitions.
 
         Raises:
             TypeError: If values cannot be cast to their columns' dtypes, a flag is not bool, or `info` is no dict.
@@ -153,20 +163,31 @@ class VectorRows:
             >>> print(exp["observation"], flags["end"], buffer.insert(exp, **flags).size())
             [1. 2.] [False False] 2
         """
+        if self._any_number:
+            self._count(terminated)
         ended = self._flag("terminated", terminated)
         done = ended | self._flag("truncated", truncated)
         self._check_mode(done, info)
         before, after = _parts("observation", observation), _parts("next_observation", next_observation)
         self._check_parts(before, after)
         whole = any(f"next_{key}" in self._types for key in before)
+        if self._achieved is not None and self._achieved in before:
+            before = {**before, self._achieved: after[self._achieved]}
         known = {"action": action, "reward": reward, "terminated": terminated, "truncated": truncated}
         exp = self._rows(before, {f"next_{key}": value for key, value in after.items()}, known, columns)
-        if whole and self.autoreset_mode == SAME_STEP:
+        if self.autoreset_mode == SAME_STEP and (whole or self._achieved in before):
             for i in np.flatnonzero(done):
                 self._put_final(exp, i, info["final_obs"], after)
-        flags = self._flags(ended, done, whole)
+        flags = self._flags(ended, done, whole) if self._has_episodes else {}
+        if not self._has_episodes and self.autoreset_mode == NEXT_STEP and self._was_done.any():
+            exp = {name: rows[~self._was_done] for name, rows in exp.items()}
         self._was_done = done
         return exp, flags
+
+    def _count(self, terminated: Any) -> None:
+        """Take the number of environments from the first step of a buffer that has none."""
+        self.num_envs, self._any_number = np.size(terminated), False
+        self.reset()
 
     def _flag(self, name: str, value: Any) -> np.ndarray:
         flag = np.asarray(value)
@@ -246,14 +267,16 @@ class VectorRows:
         """Store the final observation of an environment as its next one, instead of that of its reset."""
         dense = isinstance(final, Mapping)  # some environments give a dict of arrays, not an array of dicts
         parts = {key: rows[i] for key, rows in final.items()} if dense else _parts("info['final_obs']", final[i])
-        for key in (key for key in keys if f"next_{key}" in exp):
-            rows, part = exp[f"next_{key}"], np.asarray(parts.get(key))
+        columns = {f"next_{key}": key for key in keys if f"next_{key}" in exp}
+        columns |= {key: key for key in keys if key == self._achieved}
+        for name, key in columns.items():
+            rows, part = exp[name], np.asarray(parts.get(key))
             if part.shape != rows.shape[1:] or not np.can_cast(part.dtype, rows.dtype, "same_kind"):
                 raise ValueError(
                     f"For 'VectorRows', info['final_obs'][{i}] must have {key!r} of shape {rows.shape[1:]} and kind "
                     f"{rows.dtype}, but got shape {part.shape}, {part.dtype}."
                 )
-            rows[i] = _cast(f"next_{key}", part, rows.dtype)
+            rows[i] = _cast(name, part, rows.dtype)
 
     def _flags(self, terminated: np.ndarray, done: np.ndarray, whole: bool) -> dict[str, np.ndarray]:
         """Return the flags ``end`` and ``final``, in new arrays."""

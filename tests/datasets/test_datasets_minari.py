@@ -273,12 +273,12 @@ def test_observations_may_be_named_as_vector_rows_names_them():
     shapes, types = [(1,), (1,), (), (), ()], ["float32", "float32", "int32", "float32", "bool"]
     buffer = ReplayBuffer(sample_size=4, capacity=50, shapes=shapes, types=types, names=names, views=[view])
     from_minari(dataset, buffer=buffer)
-    assert rows(buffer)["achieved_goal"][:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert rows(buffer)["achieved_goal"][:, 0].tolist() == [1, 2, 3, 4]  # in the state after each action
     assert VectorRows(buffer, "NextStep").num_envs == 1  # it takes the same columns
-    back = to_minari(
-        buffer, "goals-v1", observation_space=space, action_space=spaces.Discrete(5), **METADATA, requirements=[]
-    )
-    np.testing.assert_array_equal(back[0].observations["achieved_goal"][:, 0], np.arange(5))
+    with pytest.raises(ValueError, match=r"'achieved_goal' of 'buffer' holds .* after an action"):
+        to_minari(
+            buffer, "goals-v1", observation_space=space, action_space=spaces.Discrete(5), **METADATA, requirements=[]
+        )
 
 
 def test_live_rows_of_vector_environments_become_episodes(caplog: pytest.LogCaptureFixture):
@@ -422,3 +422,38 @@ def test_columns_of_mindspore_rl_become_a_dataset():
     back = from_minari(dataset, buffer=ReplayBuffer(sample_size=1, capacity=4, shapes=shapes, types=types, names=names))
     for name, array in rows(back).items():
         np.testing.assert_array_equal(array, rows(buffer)[name])
+
+
+@pytest.mark.parametrize("goal", ["achieved_goal", "observation.achieved_goal", "next_observation.achieved_goal"])
+def test_goals_are_those_after_the_action(goal: str):
+    """The place after step t is t + 1, and hindsight takes it as achieved, in a new buffer and in a given one."""
+    box = spaces.Box(-99, 99, (1,), np.float32)
+    places = np.arange(6, dtype=np.float32)[:, None]
+    episode = EpisodeBuffer(
+        observations={"observation": places, "achieved_goal": places, "desired_goal": places * 0 + 50},
+        actions=np.zeros(5, np.int64),
+        rewards=np.full(5, -1.0),
+        terminations=np.zeros(5, bool),
+        truncations=np.arange(5) == 4,
+        infos={},
+    )
+    space = spaces.Dict(observation=box, achieved_goal=box, desired_goal=box)
+    name = f"line/{goal.replace('.', '-').replace('_', '-')}-v0"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = minari.create_dataset_from_buffers(
+            name, [episode], observation_space=space, action_space=spaces.Discrete(2)
+        )
+    view = HindsightRelabel("future", 1.0, lambda a, g: (a == g)[:, 0] - 1.0, achieved_goal=goal)
+    made = from_minari(dataset, views=[view], types={"reward": "float32"}, sample_size=5, seed=0)
+    assert made.size() == 5
+    names = ["observation", "achieved_goal", "desired_goal", "reward"]
+    short = HindsightRelabel("future", 1.0, lambda a, g: (a == g)[:, 0] - 1.0)
+    given = ReplayBuffer(5, 10, [(1,)] * 3 + [()], ["float32"] * 4, names=names, views=[short], seed=0)
+    for buffer in (made, from_minari(dataset, buffer=given)):
+        for _ in range(10):
+            parts = buffer.sample(as_dict=True).items()
+            sample = {key.removeprefix("observation."): part.asnumpy() for key, part in parts}
+            reached = sample["observation"] + 1 == sample["desired_goal"]
+            np.testing.assert_array_equal(sample["reward"], reached[:, 0] - 1)
+            assert (sample["desired_goal"] < 50).all()

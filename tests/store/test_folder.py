@@ -214,8 +214,8 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
 
 #: Members that tell what a buffer was made of, or are not for users; and what needs arguments.
 OF_NO_ROWS = {
-    "columns", "has_groups", "last_saved", "names", "nbytes", "open", "runs_graphs", "sample_schema", "shapes",
-    "state_parameters", "types", "check_state", "checked_state", "take_over", "turn_to_sample", "extend_repr",
+    "achieved_goal", "columns", "has_groups", "last_saved", "names", "nbytes", "open", "runs_graphs", "sample_schema",
+    "shapes", "state_parameters", "types", "check_state", "checked_state", "take_over", "turn_to_sample", "extend_repr",
 }  # fmt: skip
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "insert": ([np.zeros(1, np.int32)],),

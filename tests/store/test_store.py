@@ -449,7 +449,7 @@ BAD_ROWS: dict[str, Callable[[list[Any]], Any]] = {
     "another dtype": lambda r: [np.zeros(2), *r[1:]],
     "several dtypes": lambda r: [np.zeros(2), np.array(1), *r[2:]],
     "other lengths": lambda r: [np.zeros((3, 2), np.float32), *r[1:]],
-    "no rows": lambda r: [np.zeros((0, *np.shape(field)), np.asarray(field).dtype) for field in r],
+    "no rows of one column": lambda r: [np.zeros((0, *np.shape(r[0])), np.asarray(r[0]).dtype), *r[1:]],
     "a float for a bool": lambda r: [*r[:2], 1.0, *r[3:]],
     "a float for an int": lambda r: [*r[:4], 0.5],
     "beyond the dtype": lambda r: [*r[:4], 2**40],

@@ -421,8 +421,8 @@ def test_rows_that_are_wrong_do_not_wait():
     buffer.insert([np.zeros(2, np.float32)]).insert([0.0])
     with pytest.raises(TypeError, match="'exp' must have the columns' dtypes"):
         buffer.insert([np.zeros(1, np.int32)])
-    with pytest.raises(ValueError, match="'exp' must hold a positive multiple"):
-        buffer.insert([np.zeros(0, np.float32)])
+    with pytest.raises(ValueError, match="'exp' must hold one row in each column's shape"):
+        buffer.insert([np.zeros((1, 2), np.float32)])
 
 
 # Long waits.

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from mindspore_replay import NStep, ReplayBuffer
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpochReplayBuffer,
+    HindsightRelabel,
+    NStep,
+    PrioritizedReplayBuffer,
+    RateLimiter,
+    ReplayBuffer,
+    ReplayQueue,
+    ReservoirReplayBuffer,
+    attach,
+)
 from mindspore_replay.training.vector import VectorRows
 
 MODES = list(AutoresetMode)
@@ -611,3 +622,152 @@ def test_rows_fit_a_buffer():
     exp, _ = step_of(rows=VectorRows(buffer, NEXT_STEP))
     stored = buffer.insert(exp).get_item([0, 1])
     assert [column.asnumpy().tolist() for column in stored] == [exp[name].tolist() for name in WHOLE]
+
+
+# Buffers whose rows know no episodes.
+
+PLAIN: dict[str, Any] = {
+    "uniform": lambda **given: ReplayBuffer(1, **given),
+    "composite": lambda **given: ReplayBuffer(1, **given, backend="composite"),
+    "made with num_envs": lambda **given: ReplayBuffer(1, **given, num_envs=3),
+    "prioritized": lambda **given: PrioritizedReplayBuffer(1, **given),
+    "reservoir": lambda **given: ReservoirReplayBuffer(1, **given, weighted=True),
+    "elastic": lambda **given: ElasticReplayBuffer(1, **given, window=400),
+    "queue": lambda **given: ReplayQueue(1, **given),
+    "epochs": lambda **given: EpochReplayBuffer(1, **given),
+}
+
+
+def stored_transitions(buffer: Any) -> list[tuple[Any, ...]]:
+    size = int(buffer.size())
+    columns = [np.asarray(getattr(part, "asnumpy", lambda part=part: part)()) for part in buffer.get_item(range(size))]
+    return sorted(tuple(np.concatenate([np.ravel(column[i]) for column in columns])) for i in range(size))
+
+
+def record(rows: VectorRows, buffer: Any, envs: Any, steps: int) -> list[tuple[Any, ...]]:
+    """Insert steps of environments, and return the transitions that they made."""
+    observation, _ = envs.reset(seed=0)
+    for _ in range(steps):
+        action = envs.action_space.sample()
+        following, *result = envs.step(action)
+        exp, flags = rows.step(observation, action, following, *result)
+        buffer.insert(exp, **flags)
+        observation, done = following, result[1] | result[2]
+        if rows.autoreset_mode == DISABLED.value and done.any():
+            observation, _ = envs.reset(options={"reset_mask": done})
+    logged = [step for env in happened(envs, Recorder(WHOLE, 3)) for episode in env for step in episode]
+    return sorted((*s.observation, s.action, s.reward, *s.next_observation, float(s.terminated)) for s in logged)
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@IN_EACH_MODE
+def test_a_buffer_without_episodes_gets_real_transitions_alone(mode: AutoresetMode, kind: str):
+    if kind != "uniform" and mode != NEXT_STEP:
+        pytest.skip("the kind of buffer matters where rows are left out")
+    shapes, types = [(3,), (), (), (3,), ()], ["float32", "int32", "float32", "float32", "bool"]
+    buffer = PLAIN[kind](capacity=400, shapes=shapes, types=types, names=WHOLE)
+    envs = make_envs("Counting-v0", 3, mode)
+    expected = record(VectorRows(buffer, mode), buffer, envs, 60)
+    assert stored_transitions(buffer) == expected
+    assert (len(expected) < 180) == (mode == NEXT_STEP)
+
+
+def test_a_step_in_which_all_environments_reset_inserts_nothing():
+    buffer = ReplayBuffer(1, 8, [(), ()], ["float32"] * 2, names=["observation", "reward"], weighted=True)
+    buffer.limiter = RateLimiter(1, 1, 1, timeout=0)
+    rows, no, yes = VectorRows(buffer, NEXT_STEP), np.zeros(1, bool), np.ones(1, bool)
+    for terminated in (yes, no):
+        exp, flags = rows.step(np.zeros(1), np.zeros(1), np.ones(1), np.ones(1), terminated, no, {})
+        assert flags == {}
+        handles = buffer.insert(exp, with_indices=True)
+    assert handles.shape == (0,)
+    assert buffer.size() == 1
+
+
+def test_an_attached_process_makes_the_same_rows(tmp_path: Any):
+    names, shapes = ["observation", "achieved_goal", "desired_goal", "reward"], [()] * 4
+    views = [HindsightRelabel("future", 1.0, np.subtract)]
+    learners = [
+        ReplayBuffer(1, 8, shapes, ["float32"] * 4, names=names, views=views, storage=str(tmp_path / "goals")),
+        ReplayBuffer(1, 8, shapes, ["float32"] * 4, names=names, storage=str(tmp_path / "plain")),
+    ]
+    cases = zip(learners, ("goals", "plain"), ([2.0], [1.0]), ({"end", "final"}, set()), strict=True)
+    for learner, folder, achieved, flags in cases:
+        attached = attach(str(tmp_path / folder))
+        rows, no = VectorRows(attached, NEXT_STEP), np.zeros(1, bool)
+        now, after = ({"observation": x, "achieved_goal": x, "desired_goal": x} for x in (np.ones(1), np.full(1, 2.0)))
+        exp, given = rows.step(now, np.zeros(1), after, np.zeros(1), no, no, {})
+        assert exp["achieved_goal"].tolist() == achieved
+        assert given.keys() == flags
+        attached.insert(exp, **given)
+        assert learner.size() == 1
+        attached.close()
+        learner.close()
+
+
+# Goals.
+
+
+class Line(gym.Env):
+    """A place that grows by one with each step, and a goal far away. Episodes end after five steps."""
+
+    box = gym.spaces.Box(-99, 99, (1,), np.float32)
+    observation_space = gym.spaces.Dict(observation=box, achieved_goal=box, desired_goal=box)
+    action_space = gym.spaces.Discrete(2)
+
+    def observe(self) -> Any:
+        place = np.array([self.place], np.float32)
+        return {"observation": place, "achieved_goal": place.copy(), "desired_goal": np.full(1, 50, np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        self.place += 1
+        return self.observe(), -1.0, False, self.place >= 5, {}
+
+
+def at_goal(achieved: Any, goal: Any) -> Any:
+    there = (achieved == goal)[:, 0]
+    return there.astype(np.float32) - 1, there
+
+
+@IN_EACH_MODE
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("following", [[], ["observation"], ["observation", "achieved_goal", "desired_goal"]], ids=len)
+def test_default_columns_of_hindsight_and_rows_of_goal_environments_fit(
+    mode: AutoresetMode, n: int, following: list[str]
+):
+    keys = ["observation", "achieved_goal", "desired_goal"]
+    names = [*keys, "reward", "terminated", *(f"next_{key}" for key in following)]
+    shapes = [(1,)] * 3 + [(), ()] + [(1,)] * len(following)
+    types = ["float32"] * 4 + ["bool"] + ["float32"] * len(following)
+    views = [HindsightRelabel("future", 0.8, at_goal), NStep(n, 0.5)]
+    buffer = ReplayBuffer(16, 120, shapes, types, names=names, num_envs=2, views=views, seed=0)
+    envs = gym.vector.SyncVectorEnv([Line, Line], autoreset_mode=mode)
+    rows = VectorRows(buffer, mode)
+    observation, _ = envs.reset()
+    for _ in range(14):
+        result = envs.step(np.zeros(2, int))
+        exp, flags = rows.step(observation, np.zeros(2, int), *result)
+        buffer.insert(exp, **flags)
+        observation, done = result[0], result[2] | result[3]
+        if mode == DISABLED and done.any():
+            observation, _ = envs.reset(options={"reset_mask": done})
+    goals = set()
+    for _ in range(20):
+        sample = {key: part.asnumpy().ravel() for key, part in buffer.sample(as_dict=True).items()}
+        for i, (place, goal) in enumerate(zip(sample["observation"], sample["desired_goal"], strict=True)):
+            steps = sample["next_observation"][i] - place
+            assert 1 <= steps <= n
+            assert place + steps <= min(goal, 5)
+            ends = place + steps == goal
+            assert sample["reward"][i] == sum(-(0.5**k) for k in range(int(steps) - ends))
+            assert sample["discount"][i] == (0 if ends else 0.5**steps)
+            assert sample["terminated"][i] == ends
+            if "desired_goal" in following:
+                assert sample["next_desired_goal"][i] == goal
+            goals.add(goal)
+    assert {2, 3, 4, 50} <= goals  # the environments run on beyond most of them
