@@ -352,8 +352,8 @@ def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
     achieved = buffer.achieved_goal
     if achieved is not None and achieved in [names.get(name) for name in observations]:
         raise ValueError(
-            f"For 'to_minari', the column {achieved!r} of 'buffer' holds the goals achieved in the state after an action,"
-            f" and an observation is from before it: make the buffer with 'next_{achieved}' too."
+            f"For 'to_minari', the column {achieved!r} of 'buffer' holds the goals achieved in the state after an "
+            f"action, and an observation is from before it: make the buffer with 'next_{achieved}' too."
         )
     missing = [name for name in needed if name not in names]
     if missing:
