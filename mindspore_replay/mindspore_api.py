@@ -76,6 +76,9 @@ wait: Callable[[], None] = _find(
 #: In compiled bodies, returns whether a value is known at compile time. No public name.
 isconstant: Any = _find("isconstant", "mindspore.ops.functional:isconstant")
 
+#: ``(names, values) -> dict`` in compiled bodies, of a constant tuple of names. No public name.
+make_dict: Any = _find("make_dict", "mindspore.ops.functional:make_dict")
+
 #: The parser's function that mistakes a bare statement ``a.insert(...)`` for a list's method. No public switch.
 EXPAND_STATEMENT = "expand_expr_statement"
 #: The parser's functions that return the target of ``+=`` in place, and of a plain assignment.

@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import numpy_type
-from ..mindspore_api import isconstant
+from ..mindspore_api import isconstant, make_dict
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_number, need_weights, too_few_rows
 from ..store.inputs import one_number
@@ -24,12 +24,11 @@ class Drawing(Arguments):
     """The methods that draw rows. Each public class has a `sample` with its own arguments."""
 
     def _drawn_graph(self, bounds, beta, as_dict, with_indices):
-        if as_dict:
-            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
         if with_indices and not self.has_handles:
             raise RuntimeError("For 'sample', 'with_indices' needs a buffer made with weighted=True or a limit.")
         batch = self._graph.sample(bounds, beta)
-        return batch[1:] if self.has_handles and not with_indices else batch
+        batch = batch[1:] if self.has_handles and not with_indices else batch
+        return make_dict(self._names_in_graph(with_indices), batch) if as_dict else batch
 
     def _drawn(self, bounds: tuple[int, int] | None, beta: float | None, as_dict: bool, with_indices: bool) -> Any:
         """Draw a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""
@@ -67,6 +66,10 @@ class Drawing(Arguments):
         """Return the names of a sample's parts."""
         name, has_names = type(self).__name__, self.names is not None
         return sample_names(name, has_names, self._bookkeeping, self._sample_columns, with_indices)
+
+    @compile_time
+    def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
+        return self._sample_names(with_indices)
 
     def _need_rows(self, bounds: tuple[int, int] | None) -> None:
         rows = self._calls.eligible(bounds)

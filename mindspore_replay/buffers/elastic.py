@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import mindspore as ms
 import numpy as np
@@ -159,19 +159,20 @@ class ElasticReplayBuffer(Buffer):
         one_int(type(self).__name__, "window", np.ones(shape, numpy_type(dtype)))
         return True
 
-    def _sample_graph(self, beta=None, *, as_dict=False, with_indices=False):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, self._beta_graph(beta), as_dict, with_indices or self.prioritized)
 
     @graph_body(_sample_graph)
     def sample(
-        self, beta: Any = None, *, as_dict: bool = False, with_indices: bool = False
+        self, *misplaced: NoReturn, beta: Any = None, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw `sample_size` of the newest `window` rows that were not removed, with equal probability or by priority.
 
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
                 `prioritized`. Default: ``None``.
-            as_dict (bool): Whether to return a dict by column name; only from Python. Default: ``False``.
+            as_dict (bool): Whether to return a dict by column name. Default: ``False``.
             with_indices (bool): Whether to return the rows' handles first, as for `ReplayBuffer.sample`. Default:
                 ``False``.
 
@@ -191,4 +192,6 @@ class ElasticReplayBuffer(Buffer):
             >>> print(*buffer.insert([list(range(100))]).sample())
             [98 98 96]
         """
+        if misplaced or unknown:
+            raise self._wrong_sample(misplaced, unknown)
         return self._drawn(None, self._beta(beta), as_dict, with_indices or self.prioritized)

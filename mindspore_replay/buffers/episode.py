@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from mindspore import Tensor
 
+from ..mindspore_api import make_dict
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_bool, check_size
 from ..store.library import TOO_FEW_ROWS, KernelError
@@ -107,18 +108,21 @@ class EpisodeReplayBuffer(Buffer):
         )
         self.max_episode_length = max_episode_length
 
-    def _sample_graph(self, beta=None, *, as_dict=False):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)
 
     @graph_body(_sample_graph)
-    def sample(self, beta: Any = None, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(
+        self, *misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **unknown: NoReturn
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw finished episodes.
 
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"lengths"``,
-                ``"mask"`` and the columns' names; only from Python. Default: ``False``.
+                ``"mask"`` and the columns' names. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the episodes, int64 ``[B]``; if `prioritized`, importance weights, float32
@@ -139,13 +143,14 @@ class EpisodeReplayBuffer(Buffer):
             >>> print(indices, lengths, mask, steps)
             [0] [3] [[ True  True  True False]] [[10 11 12  0]]
         """
+        if misplaced or unknown:
+            raise self._wrong_sample(misplaced, unknown)
         return self._drawn(None, self._beta(beta), as_dict, True)
 
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
-        if as_dict:
-            raise ValueError("For 'sample_groups', 'as_dict' must be False in a graph.")
         column = self._group_column(key, groups, size_in_group, ordered)
-        return self._graph.sample_groups(column, ordered, groups, size_in_group)
+        batch = self._graph.sample_groups(column, ordered, groups, size_in_group)
+        return make_dict(self._names_of_groups("mask"), batch) if as_dict else batch
 
     @graph_body(_sample_groups_graph)
     def sample_groups(
@@ -165,8 +170,7 @@ class EpisodeReplayBuffer(Buffer):
             ordered (bool): Whether to take consecutive rows of a group, in the order of their insertion, beginning at a
                 random one; ``False`` takes different rows in random order. Of a smaller group all rows are taken.
                 Default: ``True``.
-            as_dict (bool): Whether to return a dict, with ``"mask"`` and the columns' names; only from Python. Default:
-                ``False``.
+            as_dict (bool): Whether to return a dict, with ``"mask"`` and the columns' names. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: A mask of the rows that exist, bool ``[G, L]``; copies of the rows, ``[G, L, *F]`` for
@@ -193,7 +197,7 @@ class EpisodeReplayBuffer(Buffer):
              [0 2 0]]
         """
         options = self._group_options(key, groups, size_in_group, ordered)
-        names = sample_names(type(self).__name__, True, ("mask",), self.columns.names) if as_dict else ()
+        names = self._group_names("mask") if as_dict else ()
         with self._lock:
             wait_for_work()
             if not self._direct:  # a composite graph that failed could not be called again
@@ -205,6 +209,13 @@ class EpisodeReplayBuffer(Buffer):
                     self._need_groups(key, options)
                 raise
         return named(names, batch) if as_dict else batch  # type: ignore[no-any-return]
+
+    def _group_names(self, mask: str) -> tuple[str, ...]:
+        return sample_names(type(self).__name__, True, (mask,), self.columns.names)
+
+    @compile_time
+    def _names_of_groups(self, mask: str) -> tuple[str, ...]:
+        return self._group_names(mask)
 
     @compile_time
     def _group_column(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:

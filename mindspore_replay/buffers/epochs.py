@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from mindspore import Tensor
@@ -107,16 +107,18 @@ class EpochReplayBuffer(Buffer):
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]
 
-    def _sample_graph(self, *, as_dict=False, with_indices=False):
+    def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None)
 
     @graph_body(_sample_graph)
-    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(
+        self, *misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw the next batch of the epoch; begin the next epoch if none is left.
 
         Args:
-            as_dict (bool): Whether to return a dict by name, the mask as ``"mask"``; only from Python. Default:
-                ``False``.
+            as_dict (bool): Whether to return a dict by name, the mask as ``"mask"``. Default: ``False``.
             with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
                 only with weights. Sequences always come with them. Default: ``False``.
 
@@ -138,6 +140,8 @@ class EpochReplayBuffer(Buffer):
             [10 14]
             [13 11]
         """
+        if misplaced or unknown:
+            raise self._wrong_sample(misplaced, unknown)
         return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)
 
     def batches(self) -> int:

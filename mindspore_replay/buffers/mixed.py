@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import mindspore as ms
 import numpy as np
@@ -13,6 +13,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from ..arguments import KeepsArguments
 from ..columns import numpy_type
 from ..locks import hold_locks
+from ..mindspore_api import make_dict
 from ..ops.checks import check
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
@@ -265,19 +266,22 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             return ops.cast(ops.gather(ops.cast(column, ms.uint8), rows, 0), ms.bool_)
         return ops.gather(column, rows, 0)
 
-    def _sample_graph(self, *, as_dict=False, with_indices=False):
-        if as_dict:
-            raise ValueError("For 'sample', 'as_dict' must be False in a graph.")
+    _OTHER_SIZE = "MixedReplay(parts, {}).sample()"
+
+    def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         batch = self._draw()
-        return batch if with_indices else batch[:1] + batch[3:]
+        batch = batch if with_indices else batch[:1] + batch[3:]
+        return make_dict(self._names_in_graph(with_indices), batch) if as_dict else batch
 
     @graph_body(_sample_graph)
-    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(
+        self, *misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw a batch, the rows of source 0 first.
 
         Args:
-            as_dict (bool): Whether to return a dict, with ``"source"`` and the other outputs by name; only from Python.
-                Default: ``False``.
+            as_dict (bool): Whether to return a dict, with ``"source"`` and the other outputs by name. Default: ``False``.
             with_indices (bool): Whether handles and importance weights come after the source: those of the row's own
                 buffer, -1 if that has no handles, and 1 if it has no priorities. Default: ``False``.
 
@@ -299,6 +303,8 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             >>> print(source, step)
             [0 0 1 1] [  5   6 105 106]
         """
+        if misplaced or unknown:
+            raise self._wrong_sample(misplaced, unknown)
         names = self._sample_names(with_indices) if as_dict else ()
         with self.turn_to_sample(None), hold_locks(self.sources):
             wait_for_work()
@@ -327,6 +333,10 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         return sample_names(
             name, has_names, bookkeeping, tuple(self._fields), with_indices, optional=_WITH_HANDLES, made="buffers made"
         )
+
+    @compile_time
+    def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
+        return self._sample_names(with_indices)
 
     @graph_body(OwnNames._len_graph)
     def __len__(self) -> int:

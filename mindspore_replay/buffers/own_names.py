@@ -1,15 +1,19 @@
 """Base class of Cells that keep names and dtypes independent of their owner."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mindspore import Parameter, nn
+
+from ..mindspore_api import isconstant
+from ..store.habits import NoContainer, wrong_sample
+from .compile_time import compile_time
 
 #: Flags that mixed precision sets on a Cell and all its sub-cells, with the dtype that operators then compute in.
 _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
-class OwnNames:
+class OwnNames(NoContainer):
     """A Cell whose Parameters keep their names and dtypes in any owner.
 
     A checkpoint uses the Cell's own names for its Parameters, and mixed precision of its owner, by ``to_float`` or
@@ -23,6 +27,24 @@ class OwnNames:
             if flags.pop(flag, False) and columns is not None:
                 columns.owner_dtype = dtype
         return nn.Cell.add_flags(self, **flags)
+
+    def _refuse_graph(self, misplaced, unknown):
+        """Raise the error for arguments that `sample` does not have, while the graph is compiled."""
+        if len(misplaced) + len(unknown) > 0:
+            given = ()
+            for value in misplaced:
+                given = (*given, value if isconstant(value) else "...")
+            self._refuse_arguments(given, tuple(unknown.keys()))
+
+    @compile_time
+    def _refuse_arguments(self, misplaced: tuple[Any, ...], unknown: tuple[str, ...]) -> bool:
+        raise self._wrong_sample(misplaced, dict.fromkeys(unknown, ...))
+
+    def _wrong_sample(self: Any, misplaced: Sequence[Any], unknown: Mapping[str, Any]) -> TypeError:
+        return wrong_sample(self, misplaced, unknown, self._OTHER_SIZE)
+
+    #: Code for a sample of ``{}`` rows, for errors.
+    _OTHER_SIZE = "with_sample_size({}).sample()"
 
     def _len_graph(self):
         raise RuntimeError("'len' of a buffer is for Python alone: in a graph its 'size' is a Tensor.")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from mindspore import Tensor
 
@@ -106,11 +106,14 @@ class PrioritizedReplayBuffer(Buffer):
             backend=backend,
         )
 
-    def _sample_graph(self, beta=None, *, as_dict=False):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)
 
     @graph_body(_sample_graph)
-    def sample(self, beta: Any = None, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(
+        self, *misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **unknown: NoReturn
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         r"""Draw one row from each of `sample_size` equal strata of the total weight, with importance weights.
 
         The importance weight of a row with weight :math:`w_i` is :math:`(w_\min / w_i)^\beta`, where :math:`w_\min`
@@ -120,8 +123,7 @@ class PrioritizedReplayBuffer(Buffer):
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]; a Tensor has shape ``[]`` or ``[1]``.
                 Default: ``None``, for the Parameter `beta`. In both cases the Parameter advances by its step.
-            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names; only
-                from Python. Default: ``False``.
+            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights, float32
@@ -141,6 +143,8 @@ class PrioritizedReplayBuffer(Buffer):
             >>> indices, weights, step = buffer.sample()
             >>> print(indices, weights, step)
             [0 2] [1. 1.] [10 12]
-            >>> indices, weights, step = buffer.sample(1.0)  # with another beta
+            >>> indices, weights, step = buffer.sample(beta=1.0)  # with another beta
         """
+        if misplaced or unknown:
+            raise self._wrong_sample(misplaced, unknown)
         return self._drawn(None, self._beta(beta), as_dict, True)

@@ -4,7 +4,7 @@ import math
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from mindspore import Tensor
 
@@ -196,15 +196,18 @@ class ReplayQueue(Buffer):
         """True if calls wait; without, they fail with a RuntimeError."""
         return self.limiter.timeout != 0  # type: ignore[no-any-return]
 
-    def _sample_graph(self, *, as_dict=False, with_indices=False):
+    def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None)
 
     @graph_body(_sample_graph)
-    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(
+        self, *misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Deliver the next rows or sequences, and remove them.
 
         Args:
-            as_dict (bool): Whether to return a dict by name; only from Python. Default: ``False``.
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
             with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
                 sequences always come with them. Default: ``False``.
 
@@ -225,4 +228,6 @@ class ReplayQueue(Buffer):
             >>> print(*queue.insert([list(range(4))]).sample(), queue.sample(as_dict=True)["step"])
             [0 1] [2 3]
         """
+        if misplaced or unknown:
+            raise self._wrong_sample(misplaced, unknown)
         return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import mindspore as ms
 from mindspore import Tensor, ops
@@ -136,20 +136,22 @@ class ReplayBuffer(Buffer):
             backend=backend,
         )
 
-    def _sample_graph(self, sample_range=None, *, as_dict=False, with_indices=False):
+    def _sample_graph(self, sample_range=None, *misplaced, as_dict=False, with_indices=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         bounds = None if sample_range is None else self._range_graph(sample_range)
         return self._drawn_graph(bounds, None, as_dict, with_indices)
 
     @graph_body(_sample_graph)
     def sample(
-        self, sample_range: tuple[Any, Any] | None = None, *, as_dict: bool = False, with_indices: bool = False
+        self, sample_range: tuple[Any, Any] | None = None, *misplaced: NoReturn, as_dict: bool = False,
+        with_indices: bool = False, **unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw `sample_size` rows, each row of the range that was not removed with equal probability.
 
         Args:
             sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows: negative bounds count from
                 the newest row, ``None`` is open, bounds outside are clamped. Default: ``None``, for all rows.
-            as_dict (bool): Whether to return a dict by column name; only from Python. Default: ``False``.
+            as_dict (bool): Whether to return a dict by column name. Default: ``False``.
             with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
                 only with weights. Default: ``False``.
 
@@ -170,10 +172,14 @@ class ReplayBuffer(Buffer):
             >>> print(buffer.sample(as_dict=True)["step"])
             [7 2 3]
         """
+        if misplaced or unknown or type(sample_range) is int:
+            raise self._wrong_sample((sample_range, *misplaced) if sample_range is not None else misplaced, unknown)
         bounds = None if sample_range is None else range_of(type(self).__name__, sample_range, ALL_ROWS[1])
         return self._drawn(bounds, None, as_dict, with_indices)
 
     def _range_graph(self, sample_range):
+        if isinstance(sample_range, (int, float)):
+            self._refuse_graph((sample_range,), {})
         start, stop = sample_range
         first = self._graph.all_rows[0] if start is None else self._bound_graph(start)
         last = self._graph.all_rows[1] if stop is None else self._bound_graph(stop)

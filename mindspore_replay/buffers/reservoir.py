@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from mindspore import Tensor
 
@@ -80,15 +80,18 @@ class ReservoirReplayBuffer(Buffer):
             sample_size, capacity, shapes, types, parts, names=names, seed=seed, storage=storage, backend=backend
         )
 
-    def _sample_graph(self, *, as_dict=False, with_indices=False):
+    def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, None, as_dict, with_indices)
 
     @graph_body(_sample_graph)
-    def sample(self, *, as_dict: bool = False, with_indices: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(
+        self, *misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw `sample_size` rows, each row that was not removed with equal probability.
 
         Args:
-            as_dict (bool): Whether to return a dict by column name; only from Python. Default: ``False``.
+            as_dict (bool): Whether to return a dict by column name. Default: ``False``.
             with_indices (bool): Whether to return the rows' handles, which are their serial numbers, first, int64
                 ``[B]``, in a dict as ``"indices"``. Default: ``False``.
 
@@ -106,4 +109,6 @@ class ReservoirReplayBuffer(Buffer):
             >>> print(*buffer.insert([list(range(100))]).sample())
             [28 28 29]
         """
+        if misplaced or unknown:
+            raise self._wrong_sample(misplaced, unknown)
         return self._drawn(None, None, as_dict, with_indices)

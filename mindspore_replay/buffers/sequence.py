@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from mindspore import Tensor
 
@@ -122,18 +122,21 @@ class SequenceReplayBuffer(Buffer):
         )  # fmt: skip
         self.sequence_length, self.burn_in, self.stride, self.pad_end = span
 
-    def _sample_graph(self, beta=None, *, as_dict=False):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
+        self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)
 
     @graph_body(_sample_graph)
-    def sample(self, beta: Any = None, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    def sample(
+        self, *misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **unknown: NoReturn
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw sequences.
 
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"mask"`` and
-                the columns' names; only from Python. Default: ``False``.
+                the columns' names. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the starts, int64 ``[B]``; if `prioritized`, importance weights, float32
@@ -153,4 +156,6 @@ class SequenceReplayBuffer(Buffer):
             >>> print(indices, mask, steps)
             [1] [[ True  True]] [[11 12]]
         """
+        if misplaced or unknown:
+            raise self._wrong_sample(misplaced, unknown)
         return self._drawn(None, self._beta(beta), as_dict, True)

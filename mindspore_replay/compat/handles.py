@@ -190,7 +190,7 @@ class PriorityReplayBufferSample(_Sample):
         self._set_up(handle, PrioritizedReplayBuffer, batch_size, shapes, dtypes)
 
     def _call_graph(self, beta):
-        return self.twin.sample(ops.reshape(ops.cast(beta, ms.float64), ()))
+        return self.twin.sample(beta=ops.reshape(ops.cast(beta, ms.float64), ()))
 
     @graph_body(_call_graph)
     def __call__(self, beta: Any) -> tuple[Tensor, ...]:

@@ -1,0 +1,90 @@
+"""Errors for calls in the form of another library, with what to write here."""
+
+import inspect
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NoReturn
+
+#: Names that other libraries have for the number of rows of a sample.
+_SIZES = ("batch_size", "sample_size", "batch", "size", "num_samples", "n_samples", "n", "k", "num")
+#: Keyword arguments of `insert`.
+_OF_INSERT = ("priority", "end", "final", "version", "with_indices")
+
+
+class NoContainer:
+    """A buffer, of which a row or a batch is not had by the syntax of containers."""
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            f"For '{type(self).__name__}', there is no iteration: each sample() is a batch, and "
+            "get_item(range(len(buffer))) gives all rows, the oldest first. Epochs over the rows are those of an "
+            "EpochReplayBuffer: minibatches()."
+        )
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise TypeError(f"For '{type(self).__name__}', rows are read by get_item, not by [...]: get_item({index!r}).")
+
+
+def wrong_insert(
+    cls_name: str, names: Sequence[str] | None, columns: int, exp: Any, misplaced: Collection[Any],
+    unknown: Collection[str],
+) -> TypeError:  # fmt: skip
+    """Return the error for an insertion with other arguments than `insert` has.
+
+    Args:
+        cls_name (str): Class of the buffer.
+        names (Union[Sequence[str], None]): Names of the columns that are not late, if they have any.
+        columns (int): Their number.
+        exp (Any): The first argument; ``None`` if there is none.
+        misplaced (Collection): Further positional arguments.
+        unknown (Collection[str]): Names of unknown keyword arguments.
+    """
+    row = f"[{', '.join(names)}]" if names else f"[{', '.join('abcdefghij'[:columns])}{', ...' * (columns > 10)}]"
+    named = "{" + ", ".join(f"{name!r}: ..." for name in names) + "}" if names else ""
+    start = f"For '{cls_name}', 'insert' takes"
+    if unknown and (exp is None or set(unknown) & set(names or ())):
+        given = f"insert({named})" if names else f"insert({row}), or a dict if the buffer is made with 'names'"
+        return TypeError(
+            f"{start} a row or a batch as one list or dict, but got columns by keyword, {sorted(unknown)}: write {given}."
+        )
+    if unknown:
+        return TypeError(f"{start} {', '.join(_OF_INSERT)} by keyword, but got {sorted(unknown)}.")
+    if isinstance(exp, (list, tuple, Mapping)):
+        return TypeError(
+            f"{start} one positional argument, the rows, but got {1 + len(misplaced)}: write the others by keyword, as "
+            "insert(rows, priority=...)."
+        )
+    or_named = f" or insert({named})" if names else ""
+    return TypeError(
+        f"{start} a row or a batch as one list or dict, but got {1 + len(misplaced)} arguments: write "
+        f"insert({row}){or_named}."
+    )
+
+
+def wrong_sample(buffer: Any, misplaced: Sequence[Any], unknown: Mapping[str, Any], other_size: str) -> TypeError:
+    """Return the error for a sample with other arguments than `sample` has.
+
+    Args:
+        buffer (Any): The buffer.
+        misplaced (Sequence): Positional arguments.
+        unknown (Mapping[str, Any]): Unknown keyword arguments; ``...`` for values that are not known.
+        other_size (str): Code for a sample of ``{}`` rows.
+    """
+    parameters = inspect.signature(type(buffer).sample).parameters.values()
+    accepted = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.name == "sample_range"]
+    given = [*map(_shown, misplaced), *(f"{name}={_shown(value)}" for name, value in unknown.items())]
+    message = (
+        f"For '{type(buffer).__name__}', 'sample' takes {', '.join(accepted)} by keyword, but got "
+        f"sample({', '.join(given)})."
+    )
+    sizes = [*misplaced[:1], *(value for name, value in unknown.items() if name in _SIZES)]
+    if sizes:
+        size = sizes[0] if type(sizes[0]) is int and sizes[0] > 0 else "n"
+        message += (
+            f" A sample always has sample_size={buffer.sample_size} rows: write sample(), or for {size} rows "
+            f"{other_size.format(size)}."
+        )
+    return TypeError(message)
+
+
+def _shown(value: Any) -> str:
+    return "..." if value is ... or value == "..." else repr(value)
