@@ -10,8 +10,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import numpy_type
-from ..mindspore_api import isconstant, make_dict
+from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
+from ..ops.primitives import named_in_graph
 from ..store.checks import check_number, need_weights, too_few_rows
 from ..store.inputs import one_number
 from ..store.library import TOO_FEW_ROWS, KernelError
@@ -28,7 +29,7 @@ class Drawing(Arguments):
             raise RuntimeError("For 'sample', 'with_indices' needs a buffer made with weighted=True or a limit.")
         batch = self._graph.sample(bounds, beta)
         batch = batch[1:] if self.has_handles and not with_indices else batch
-        return make_dict(self._names_in_graph(with_indices), batch) if as_dict else batch
+        return named_in_graph(self._names_in_graph(with_indices), batch) if as_dict else batch
 
     def _drawn(self, bounds: tuple[int, int] | None, beta: float | None, as_dict: bool, with_indices: bool) -> Any:
         """Draw a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""

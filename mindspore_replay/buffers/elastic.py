@@ -165,7 +165,12 @@ class ElasticReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *misplaced: NoReturn, beta: Any = None, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+        self,
+        *_misplaced: NoReturn,
+        beta: Any = None,
+        as_dict: bool = False,
+        with_indices: bool = False,
+        **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw `sample_size` of the newest `window` rows that were not removed, with equal probability or by priority.
 
@@ -192,6 +197,6 @@ class ElasticReplayBuffer(Buffer):
             >>> print(*buffer.insert([list(range(100))]).sample())
             [98 98 96]
         """
-        if misplaced or unknown:
-            raise self._wrong_sample(misplaced, unknown)
+        if _misplaced or _unknown:
+            raise self._wrong_sample(_misplaced, _unknown)
         return self._drawn(None, self._beta(beta), as_dict, with_indices or self.prioritized)

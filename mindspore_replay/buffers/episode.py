@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 import numpy as np
 from mindspore import Tensor
 
-from ..mindspore_api import make_dict
 from ..ops.eager import graph_body, wait_for_work
+from ..ops.primitives import named_in_graph
 from ..store.checks import check_bool, check_size
 from ..store.library import TOO_FEW_ROWS, KernelError
 from ..store.naming import named, sample_names
@@ -114,7 +114,7 @@ class EpisodeReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **unknown: NoReturn
+        self, *_misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw finished episodes.
 
@@ -143,14 +143,14 @@ class EpisodeReplayBuffer(Buffer):
             >>> print(indices, lengths, mask, steps)
             [0] [3] [[ True  True  True False]] [[10 11 12  0]]
         """
-        if misplaced or unknown:
-            raise self._wrong_sample(misplaced, unknown)
+        if _misplaced or _unknown:
+            raise self._wrong_sample(_misplaced, _unknown)
         return self._drawn(None, self._beta(beta), as_dict, True)
 
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
         column = self._group_column(key, groups, size_in_group, ordered)
         batch = self._graph.sample_groups(column, ordered, groups, size_in_group)
-        return make_dict(self._names_of_groups("mask"), batch) if as_dict else batch
+        return named_in_graph(self._names_of_groups("mask"), batch) if as_dict else batch
 
     @graph_body(_sample_groups_graph)
     def sample_groups(

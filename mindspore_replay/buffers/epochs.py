@@ -113,7 +113,7 @@ class EpochReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+        self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw the next batch of the epoch; begin the next epoch if none is left.
 
@@ -140,8 +140,8 @@ class EpochReplayBuffer(Buffer):
             [10 14]
             [13 11]
         """
-        if misplaced or unknown:
-            raise self._wrong_sample(misplaced, unknown)
+        if _misplaced or _unknown:
+            raise self._wrong_sample(_misplaced, _unknown)
         return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)
 
     def batches(self) -> int:

@@ -1,8 +1,8 @@
 """Insertion of rows."""
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterator
+from typing import Any, NoReturn, TypeVar
 
 import mindspore as ms
 import numpy as np
@@ -21,7 +21,12 @@ _Self = TypeVar("_Self", bound="Insertion")
 class Insertion(Arguments):
     """The methods that store rows."""
 
-    def _insert_graph(self, exp, *, priority=None, end=False, final=False, version=None, with_indices=False):
+    def _insert_graph(
+        self, exp=None, *misplaced, priority=None, end=False, final=False, version=None, with_indices=False, **unknown
+    ):
+        if len(misplaced) + len(unknown) > 0:
+            kind = "rows" if isinstance(exp, (list, tuple, dict)) else "one"
+            self._refuse_insert("none" if exp is None else kind, len(misplaced), tuple(unknown.keys()))
         rows = self._checked_rows(exp)
         single = ops.rank(rows[0]) == len(self.shapes[0])
         n = 1 if single else rows[0].shape[0]
@@ -44,8 +49,8 @@ class Insertion(Arguments):
 
     @graph_body(_insert_graph)
     def insert(
-        self: _Self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None,
-        with_indices: bool = False,
+        self: _Self, exp: Any = None, *_misplaced: NoReturn, priority: Any = None, end: Any = False, final: Any = False,
+        version: Any = None, with_indices: bool = False, **_unknown: NoReturn,
     ) -> Any:  # fmt: skip
         """Append one row or a batch; in a full buffer each new row replaces the oldest.
 
@@ -98,6 +103,8 @@ class Insertion(Arguments):
             >>> print(buffer.size())
             5
         """
+        if _misplaced or _unknown:
+            raise self._wrong_insert(exp, _misplaced, _unknown)
         plain = version is None and not with_indices and self.limiter is None
         if plain and self._calls.insert_now(exp, priority, end, final):
             return self
@@ -119,6 +126,13 @@ class Insertion(Arguments):
 
     #: `insert` under a name that MindSpore's parser does not mistake for a list's method.
     add = insert
+
+    def _wrong_insert(self, exp: Any, misplaced: Collection[Any], unknown: Collection[str]) -> TypeError:
+        return self.columns.wrong_insert(exp, misplaced, unknown)
+
+    @compile_time
+    def _refuse_insert(self, kind: str, misplaced: int, unknown: tuple[str, ...]) -> bool:
+        raise self._wrong_insert({"none": None, "rows": [], "one": 0}[kind], range(misplaced), unknown)
 
     @contextlib.contextmanager
     def _turn_to_insert(self, exp: Any) -> Iterator[None]:

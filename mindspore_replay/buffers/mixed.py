@@ -13,10 +13,10 @@ from mindspore import Parameter, Tensor, nn, ops
 from ..arguments import KeepsArguments
 from ..columns import numpy_type
 from ..locks import hold_locks
-from ..mindspore_api import make_dict
 from ..ops.checks import check
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
+from ..ops.primitives import named_in_graph
 from ..store.checks import check_bool, check_seed, check_size
 from ..store.inputs import as_priority, as_values, check_length
 from ..store.naming import named, sample_names
@@ -272,16 +272,17 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         self._refuse_graph(misplaced, unknown)
         batch = self._draw()
         batch = batch if with_indices else batch[:1] + batch[3:]
-        return make_dict(self._names_in_graph(with_indices), batch) if as_dict else batch
+        return named_in_graph(self._names_in_graph(with_indices), batch) if as_dict else batch
 
     @graph_body(_sample_graph)
     def sample(
-        self, *misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+        self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw a batch, the rows of source 0 first.
 
         Args:
-            as_dict (bool): Whether to return a dict, with ``"source"`` and the other outputs by name. Default: ``False``.
+            as_dict (bool): Whether to return a dict, with ``"source"`` and the other outputs by name. Default:
+                ``False``.
             with_indices (bool): Whether handles and importance weights come after the source: those of the row's own
                 buffer, -1 if that has no handles, and 1 if it has no priorities. Default: ``False``.
 
@@ -303,8 +304,8 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             >>> print(source, step)
             [0 0 1 1] [  5   6 105 106]
         """
-        if misplaced or unknown:
-            raise self._wrong_sample(misplaced, unknown)
+        if _misplaced or _unknown:
+            raise self._wrong_sample(_misplaced, _unknown)
         names = self._sample_names(with_indices) if as_dict else ()
         with self.turn_to_sample(None), hold_locks(self.sources):
             wait_for_work()

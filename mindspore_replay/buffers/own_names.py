@@ -41,7 +41,7 @@ class OwnNames(NoContainer):
         raise self._wrong_sample(misplaced, dict.fromkeys(unknown, ...))
 
     def _wrong_sample(self: Any, misplaced: Sequence[Any], unknown: Mapping[str, Any]) -> TypeError:
-        return wrong_sample(self, misplaced, unknown, self._OTHER_SIZE)
+        return wrong_sample(type(self).__name__, self, misplaced, unknown, self._OTHER_SIZE)
 
     #: Code for a sample of ``{}`` rows, for errors.
     _OTHER_SIZE = "with_sample_size({}).sample()"

@@ -112,7 +112,7 @@ class PrioritizedReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **unknown: NoReturn
+        self, *_misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         r"""Draw one row from each of `sample_size` equal strata of the total weight, with importance weights.
 
@@ -123,7 +123,8 @@ class PrioritizedReplayBuffer(Buffer):
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]; a Tensor has shape ``[]`` or ``[1]``.
                 Default: ``None``, for the Parameter `beta`. In both cases the Parameter advances by its step.
-            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names. Default: ``False``.
+            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names.
+                Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights, float32
@@ -145,6 +146,6 @@ class PrioritizedReplayBuffer(Buffer):
             [0 2] [1. 1.] [10 12]
             >>> indices, weights, step = buffer.sample(beta=1.0)  # with another beta
         """
-        if misplaced or unknown:
-            raise self._wrong_sample(misplaced, unknown)
+        if _misplaced or _unknown:
+            raise self._wrong_sample(_misplaced, _unknown)
         return self._drawn(None, self._beta(beta), as_dict, True)

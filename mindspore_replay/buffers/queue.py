@@ -202,7 +202,7 @@ class ReplayQueue(Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+        self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Deliver the next rows or sequences, and remove them.
 
@@ -228,6 +228,6 @@ class ReplayQueue(Buffer):
             >>> print(*queue.insert([list(range(4))]).sample(), queue.sample(as_dict=True)["step"])
             [0 1] [2 3]
         """
-        if misplaced or unknown:
-            raise self._wrong_sample(misplaced, unknown)
+        if _misplaced or _unknown:
+            raise self._wrong_sample(_misplaced, _unknown)
         return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)

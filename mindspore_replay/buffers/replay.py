@@ -143,8 +143,12 @@ class ReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, sample_range: tuple[Any, Any] | None = None, *misplaced: NoReturn, as_dict: bool = False,
-        with_indices: bool = False, **unknown: NoReturn,
+        self,
+        sample_range: tuple[Any, Any] | None = None,
+        *_misplaced: NoReturn,
+        as_dict: bool = False,
+        with_indices: bool = False,
+        **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw `sample_size` rows, each row of the range that was not removed with equal probability.
 
@@ -172,8 +176,8 @@ class ReplayBuffer(Buffer):
             >>> print(buffer.sample(as_dict=True)["step"])
             [7 2 3]
         """
-        if misplaced or unknown or type(sample_range) is int:
-            raise self._wrong_sample((sample_range, *misplaced) if sample_range is not None else misplaced, unknown)
+        if _misplaced or _unknown or type(sample_range) is int:
+            raise self._wrong_sample((sample_range, *_misplaced) if sample_range is not None else _misplaced, _unknown)
         bounds = None if sample_range is None else range_of(type(self).__name__, sample_range, ALL_ROWS[1])
         return self._drawn(bounds, None, as_dict, with_indices)
 

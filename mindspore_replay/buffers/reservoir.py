@@ -86,7 +86,7 @@ class ReservoirReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **unknown: NoReturn
+        self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw `sample_size` rows, each row that was not removed with equal probability.
 
@@ -109,6 +109,6 @@ class ReservoirReplayBuffer(Buffer):
             >>> print(*buffer.insert([list(range(100))]).sample())
             [28 28 29]
         """
-        if misplaced or unknown:
-            raise self._wrong_sample(misplaced, unknown)
+        if _misplaced or _unknown:
+            raise self._wrong_sample(_misplaced, _unknown)
         return self._drawn(None, None, as_dict, with_indices)

@@ -128,7 +128,7 @@ class SequenceReplayBuffer(Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **unknown: NoReturn
+        self, *_misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw sequences.
 
@@ -156,6 +156,6 @@ class SequenceReplayBuffer(Buffer):
             >>> print(indices, mask, steps)
             [1] [[ True  True]] [[11 12]]
         """
-        if misplaced or unknown:
-            raise self._wrong_sample(misplaced, unknown)
+        if _misplaced or _unknown:
+            raise self._wrong_sample(_misplaced, _unknown)
         return self._drawn(None, self._beta(beta), as_dict, True)

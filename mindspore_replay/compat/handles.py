@@ -68,7 +68,7 @@ class _Sample(_OnHandle):
             )
         self.twin: Any = buffer.with_sample_size(self.batch_size)
 
-    def _draw(self, *arguments: Any) -> tuple[Tensor, ...]:
+    def _draw(self, **arguments: Any) -> tuple[Tensor, ...]:
         with self.buffer.lock:
             wait_for_work()
             rows = self.buffer.eligible()
@@ -77,7 +77,7 @@ class _Sample(_OnHandle):
                     f"For '{type(self).__name__}', a sample needs batch_size={self.batch_size} rows, but {rows} can be "
                     "drawn."
                 )
-            return self.twin.sample(*arguments)
+            return self.twin.sample(**arguments)
 
 
 class _Push(_OnHandle):
@@ -197,7 +197,7 @@ class PriorityReplayBufferSample(_Sample):
         """Check `beta`, and return handles, importance weights and rows of a sample."""
         name = type(self).__name__
         given = one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta
-        return self._draw(check_number(name, "beta", given))
+        return self._draw(beta=check_number(name, "beta", given))
 
 
 @ms.jit_class

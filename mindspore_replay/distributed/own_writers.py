@@ -78,7 +78,7 @@ class OwnWriter(ShardWriter):
         self._group = group
         self._using = threading.RLock()
 
-    def insert(self, exp: Any, **more: Any) -> "OwnWriter":
+    def insert(self, exp: Any = None, **more: Any) -> "OwnWriter":  # type: ignore[override]
         """Collect rows, and send a complete batch; other threads wait."""
         with self._in_turn():
             self._group.busy.add(self)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import mindspore as ms
 import numpy as np
@@ -17,6 +17,7 @@ from mindspore import Tensor
 
 from ..buffers.base import Buffer
 from ..store.checks import check_number, check_size, need_weights
+from ..store.habits import NoContainer, wrong_sample
 from ..store.inputs import as_handles, as_priority, as_values, as_versions, bad_version, check_length, one_number
 from ..store.limits import Wait
 from ..store.naming import named, sample_names
@@ -45,7 +46,7 @@ def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> 
     return handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers)
 
 
-class ShardedReplay:
+class ShardedReplay(NoContainer):
     r"""A buffer whose rows are in several processes, on one or more machines, for one learner.
 
     Each shard is a Ray actor with a `store.Store`; its process does without MindSpore. Writers, in any process, insert
@@ -243,8 +244,9 @@ class ShardedReplay:
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
     def insert(
-        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
-    ) -> "ShardedReplay":
+        self, exp: Any = None, *_misplaced: NoReturn, priority: Any = None, end: Any = False, final: Any = False,
+        version: Any = None, **_unknown: NoReturn,
+    ) -> "ShardedReplay":  # fmt: skip
         """Insert one row or a batch from the learner's own process, into each shard in turn.
 
         Rows are collected as by a writer. The other methods send them first, and wait until they are inserted.
@@ -263,6 +265,8 @@ class ShardedReplay:
             TypeError, ValueError, RuntimeError: As for the buffer's `insert`; then none of these rows is inserted.
             TimeoutError: If the limiter has a timeout, and too little was sampled in time.
         """
+        if _misplaced or _unknown:
+            raise self._columns.wrong_insert(exp, _misplaced, _unknown)
         if version is not None and self.weighted:
             versions, now = as_versions(_NAME, version), self._exchange.clock
             if versions.max() > now:
@@ -280,7 +284,12 @@ class ShardedReplay:
     # Rows out.
 
     def sample(
-        self, beta: Any = None, *, as_dict: bool = False, with_indices: bool = False
+        self,
+        *_misplaced: NoReturn,
+        beta: Any = None,
+        as_dict: bool = False,
+        with_indices: bool = False,
+        **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw a batch from all shards that answer, each row with the probability that it has in their union.
 
@@ -302,6 +311,8 @@ class ShardedReplay:
                 and the buffers have no handles.
             TimeoutError: If the limiter has a timeout, and too little was inserted in time.
         """
+        if _misplaced or _unknown:
+            raise wrong_sample(_NAME, self, _misplaced, _unknown, "with_sample_size({}).sample()")
         given, contents = self._beta_of(beta), self._contents
         if with_indices and not contents.has_handles:
             raise RuntimeError(f"For '{_NAME}', 'with_indices' needs a buffer made with weighted=True.")

@@ -4,7 +4,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -124,8 +124,9 @@ class ShardWriter:
         return self._rules.rule is not None
 
     def insert(
-        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None
-    ) -> "ShardWriter":
+        self, exp: Any = None, *_misplaced: NoReturn, priority: Any = None, end: Any = False, final: Any = False,
+        version: Any = None, **_unknown: NoReturn,
+    ) -> "ShardWriter":  # fmt: skip
         """Collect one row or a batch, and send a complete batch. The arrays may change afterwards.
 
         Args:
@@ -145,6 +146,8 @@ class ShardWriter:
             ConnectionError: If no shard is left.
         """
         rules = self._rules
+        if _misplaced or _unknown:
+            raise rules.columns.wrong_insert(exp, _misplaced, _unknown)
         fields = rules.columns.as_fields(rules.columns.in_order(exp))
         rows = rules.columns.layout(fields, rules.num_envs).rows
         more = self._marks(rows, priority, end, final, version)

@@ -9,6 +9,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..mindspore_api import make_dict
+
 #: ``(x, indices, axis)``
 gather = ops.Gather()
 #: ``(tensors)``
@@ -55,3 +57,15 @@ def columns(matrix, first, last):
 def normal(priority):
     """Return priorities as they are stored: a subnormal one counts as 0."""
     return ops.select(priority < LEAST_NORMAL, zeros_like(priority), priority)
+
+
+def named_in_graph(names, batch):
+    """Return the tuple of a sample's parts as a dict.
+
+    MindSpore takes items of a dict that it made of an operator's outputs for the operator's inputs. So it is given a
+    tuple that is written out.
+    """
+    parts = ()
+    for i in range(len(names)):
+        parts = (*parts, batch[i])
+    return make_dict(names, parts)

@@ -5,7 +5,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from .checks import (
     too_few_rows,
 )
 from .folder import bad_folder, open_to_attach
+from .habits import NoContainer, wrong_sample
 from .inputs import as_handles, as_priority, as_versions
 from .limits import Account, QueueAccount, Wait, seconds_of
 from .naming import named, sample_names
@@ -68,7 +69,7 @@ def attach(
     return AttachedBuffer(folder, sample_size, seconds_of(timeout, "attach"))
 
 
-class AttachedBuffer:
+class AttachedBuffer(NoContainer):
     """The buffer in a folder, for a process beside its learner; `attach` makes it.
 
     Arguments, results and errors of its methods are those of the buffer's class, with NumPy arrays instead of Tensors.
@@ -132,8 +133,8 @@ class AttachedBuffer:
     # Rows in and out.
 
     def insert(
-        self, exp: Any, *, priority: Any = None, end: Any = False, final: Any = False, version: Any = None,
-        with_indices: bool = False,
+        self, exp: Any = None, *_misplaced: NoReturn, priority: Any = None, end: Any = False, final: Any = False,
+        version: Any = None, with_indices: bool = False, **_unknown: NoReturn,
     ) -> Any:  # fmt: skip
         """Append one row or a batch, as `Buffer.insert` does.
 
@@ -159,6 +160,8 @@ class AttachedBuffer:
             TimeoutError: If it has to wait too long.
         """
         schema, options = self._store.schema, self._store.options
+        if _misplaced or _unknown:
+            raise schema.wrong_insert(exp, _misplaced, _unknown)
         if version is None and not with_indices:
             with self._lock:
                 self._need_open()
@@ -208,8 +211,8 @@ class AttachedBuffer:
                 return self._store.read(positions.astype(np.int64))
 
     def sample(
-        self, sample_range: tuple[Any, Any] | None = None, *, beta: float | None = None, as_dict: bool = False,
-        with_indices: bool = False,
+        self, sample_range: tuple[Any, Any] | None = None, *_misplaced: NoReturn, beta: float | None = None,
+        as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn,
     ) -> Any:  # fmt: skip
         """Draw `sample_size` rows as the learner's buffer does.
 
@@ -228,6 +231,9 @@ class AttachedBuffer:
                 with `HindsightRelabel`, or as for `insert`.
         """
         options = self._store.options
+        if _misplaced or _unknown or type(sample_range) is int:
+            given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
+            raise wrong_sample(self._name, self, given, _unknown, "attach(folder, sample_size={}).sample()")
         if not self._sample.complete:
             raise RuntimeError(f"For '{self._name}', only the learner can sample: a view of the buffer is Python code.")
         if beta is not None:

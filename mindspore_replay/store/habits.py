@@ -44,7 +44,8 @@ def wrong_insert(
     if unknown and (exp is None or set(unknown) & set(names or ())):
         given = f"insert({named})" if names else f"insert({row}), or a dict if the buffer is made with 'names'"
         return TypeError(
-            f"{start} a row or a batch as one list or dict, but got columns by keyword, {sorted(unknown)}: write {given}."
+            f"{start} a row or a batch as one list or dict, but got columns by keyword, {sorted(unknown)}: write "
+            f"{given}."
         )
     if unknown:
         return TypeError(f"{start} {', '.join(_OF_INSERT)} by keyword, but got {sorted(unknown)}.")
@@ -60,10 +61,13 @@ def wrong_insert(
     )
 
 
-def wrong_sample(buffer: Any, misplaced: Sequence[Any], unknown: Mapping[str, Any], other_size: str) -> TypeError:
+def wrong_sample(
+    cls_name: str, buffer: Any, misplaced: Sequence[Any], unknown: Mapping[str, Any], other_size: str
+) -> TypeError:
     """Return the error for a sample with other arguments than `sample` has.
 
     Args:
+        cls_name (str): Class to name.
         buffer (Any): The buffer.
         misplaced (Sequence): Positional arguments.
         unknown (Mapping[str, Any]): Unknown keyword arguments; ``...`` for values that are not known.
@@ -72,11 +76,11 @@ def wrong_sample(buffer: Any, misplaced: Sequence[Any], unknown: Mapping[str, An
     parameters = inspect.signature(type(buffer).sample).parameters.values()
     accepted = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.name == "sample_range"]
     given = [*map(_shown, misplaced), *(f"{name}={_shown(value)}" for name, value in unknown.items())]
-    message = (
-        f"For '{type(buffer).__name__}', 'sample' takes {', '.join(accepted)} by keyword, but got "
-        f"sample({', '.join(given)})."
-    )
-    sizes = [*misplaced[:1], *(value for name, value in unknown.items() if name in _SIZES)]
+    message = f"For '{cls_name}', 'sample' takes {', '.join(accepted)} by keyword, but got sample({', '.join(given)})."
+    sizes = [
+        *(value for value in misplaced[:1] if not isinstance(value, float)),
+        *(value for name, value in unknown.items() if name in _SIZES),
+    ]
     if sizes:
         size = sizes[0] if type(sizes[0]) is int and sizes[0] > 0 else "n"
         message += (

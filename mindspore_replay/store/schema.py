@@ -2,11 +2,12 @@
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .habits import wrong_insert
 from .late import MOST_LATE
 
 #: The dtypes allowed for a column.
@@ -239,6 +240,11 @@ class Schema:
     def as_fields(self, exp: Sequence[Any]) -> list[Any]:
         """Return the fields of a transition as Tensors and arrays."""
         return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
+
+    def wrong_insert(self, exp: Any, misplaced: Collection[Any], unknown: Collection[str]) -> TypeError:
+        """Return the error for an insertion with other arguments than `insert` has."""
+        names = None if self.given_names is None else [self.names[i] for i in self.present]
+        return wrong_insert(self.cls_name, names, len(self.present), exp, misplaced, unknown)
 
     def names_of(self, columns: Iterable[int], fields: Iterable[Any]) -> list[str]:
         """Return the names of the dtypes of fields for these columns; bits of bfloat16 are of that dtype."""

@@ -216,7 +216,7 @@ ERRORS: dict[str, Callable[[Any], Any]] = {
     "a priority too many": lambda b: b.insert(rows(b, 3, 0), priority=[1.0] * 4),
     "bad priorities": lambda b: b.update_priorities([0, 1], np.array([1.0, -1.0], np.float32)),
     "priorities of another length": lambda b: b.update_priorities([0, 1], np.ones(3, np.float32)),
-    "a beta too large": lambda b: b.sample(1.5),
+    "a beta too large": lambda b: b.sample(beta=1.5),
 }
 
 

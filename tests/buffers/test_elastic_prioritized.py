@@ -286,7 +286,7 @@ def test_a_store_draws_as_the_buffer():
         given = np.arange(i, i + 7, dtype=np.int64), np.arange(1, 8, dtype=np.float32)
         buffer.insert([given[0]], priority=given[1])
         store.insert([given[0]], given[1])
-        for ours, theirs in zip(buffer.sample(0.7), store.sample(beta=0.7), strict=True):
+        for ours, theirs in zip(buffer.sample(beta=0.7), store.sample(beta=0.7), strict=True):
             assert ours.asnumpy().tolist() == theirs.tolist()
         assert store.eligible() == buffer.eligible() == 6
 
@@ -342,6 +342,6 @@ def test_beta_of_a_uniform_buffer():
     buffer = ElasticReplayBuffer(DRAWS, CAPACITY, [()], [ms.int64], backend="native")
     buffer.insert([np.arange(9)])
     with pytest.raises(ValueError, match="'beta' needs a buffer made with prioritized=True"):
-        buffer.sample(0.5)
+        buffer.sample(beta=0.5)
     with pytest.raises(RuntimeError, match="prioritized=True"):
         buffer.insert([np.arange(2)], priority=1.0)

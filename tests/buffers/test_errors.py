@@ -333,7 +333,7 @@ def test_a_sample_of_too_few_rows(backend: str, sample_range: Any, rows: int, re
     assert_unchanged(buffer, lambda: buffer.sample(sample_range), RuntimeError, message)
 
 
-@pytest.mark.parametrize("sample_range", [3, "04", (0,), (0, 1, 2), (0.5, 2), ("a", None), (None, "2"), [None, 1.0]])
+@pytest.mark.parametrize("sample_range", ["04", (0,), (0, 1, 2), (0.5, 2), ("a", None), (None, "2"), [None, 1.0]])
 def test_a_range_that_is_no_pair_of_ints(buffer: ReplayBuffer, sample_range: Any):
     message = text(f"'sample_range' must be (start, stop), each an int or None, but got {sample_range!r}.")
     assert_unchanged(buffer, lambda: buffer.sample(sample_range), TypeError, message)
@@ -461,8 +461,8 @@ class AsDict(nn.Cell):
         return self.buffer.sample(as_dict=True)
 
 
-def test_no_dict_in_a_graph(buffer: ReplayBuffer):
-    with pytest.raises(ValueError, match=r"For 'sample', 'as_dict' must be False in a graph."):
+def test_no_dict_without_names_in_a_graph(buffer: ReplayBuffer):
+    with pytest.raises(TypeError, match=r"For 'ReplayBuffer', 'as_dict' needs a buffer made with 'names'."):
         AsDict(buffer)()
 
 

@@ -129,7 +129,7 @@ def draw(buffer: Any) -> Callable[[Tensor], Any]:
 
 
 def draw_with_beta(buffer: Any) -> Callable[[Tensor], Any]:
-    return lambda value: buffer.sample(value)
+    return lambda value: buffer.sample(beta=value)
 
 
 def put(buffer: Any) -> Callable[[Tensor], Any]:

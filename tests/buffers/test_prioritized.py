@@ -407,7 +407,7 @@ def test_beta_as_a_parameter():
     driver = from_python(alpha=1.0)
     driver.insert(rows(0, 1, 2), np.array([1, 1, 2], np.float32))
     for beta in (driver.buffer.beta, ms.Tensor([0.5], ms.float64), ms.Tensor(0.5)):
-        assert driver.buffer.sample(beta)[1].asnumpy().tolist() == [1.0, float(np.float32(0.5**0.5))]
+        assert driver.buffer.sample(beta=beta)[1].asnumpy().tolist() == [1.0, float(np.float32(0.5**0.5))]
         driver.buffer.load_state_dict(driver.buffer.state_dict() | {"beta": np.array([0.5])})
 
 

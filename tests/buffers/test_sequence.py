@@ -937,7 +937,7 @@ def test_importance_weights_are_those_of_the_starts():
     pair = sequences(13, 3, 4, **PLAIN, beta=0.5)
     pair.insert([False] * 8, priority=[1.0, 4.0, 16.0, 4.0, 1.0, 1.0, 100.0, 100.0])
     for beta in (None, 0.0, 1.0, 0.25):
-        handles, weights, *_ = (part.asnumpy() for part in pair.buffer.sample(beta))
+        handles, weights, *_ = (part.asnumpy() for part in pair.buffer.sample(beta=beta))
         of = {0: 1.0, 1: 4.0, 2: 16.0, 3: 4.0, 4: 1.0, 5: 1.0}
         drawn = np.array([of[handle] for handle in handles.tolist()])
         expected = (drawn.min() / drawn) ** (0.5 if beta is None else beta)
@@ -1006,7 +1006,7 @@ TWO = [np.zeros((2, 2), np.float32), np.zeros(2, np.int32)]
 CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
     (RuntimeError, lambda b: b.insert([X, Y], priority=1.0), r"'insert\(priority=\.\.\.\)' needs .*prioritized=True"),
     (RuntimeError, lambda b: b.update_priorities([0], [1.0]), "'update_priorities' needs .*prioritized=True"),
-    (ValueError, lambda b: b.sample(0.5), "'beta' needs a buffer made with prioritized=True"),
+    (ValueError, lambda b: b.sample(beta=0.5), "'beta' needs a buffer made with prioritized=True"),
     (TypeError, lambda b: b.sample(as_dict=True), "'as_dict' needs a buffer made with 'names'"),
     (RuntimeError, lambda b: b.sample(), "sample_size=2 eligible rows, but got 0 .* of 2 stored.*can_sample"),
     (ValueError, lambda b: b.insert(TWO, end=True), r"'end' must have shape \[2\], one flag for each row, .* \[\]"),
@@ -1062,7 +1062,7 @@ class WrongCalls(Kept):
 
     @ms.jit
     def beta(self):
-        return self.buffer.sample(0.5)
+        return self.buffer.sample(beta=0.5)
 
 
 def test_calls_in_a_graph_that_need_priorities():

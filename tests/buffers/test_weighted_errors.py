@@ -159,12 +159,14 @@ def test_handles_far_outside_are_dead(buffer: PrioritizedReplayBuffer):
 
 @pytest.mark.parametrize("beta", [1.5, -0.1, NAN, INF, Tensor(2.0)], ids=str)
 def test_a_bad_beta(buffer: PrioritizedReplayBuffer, beta: Any):
-    assert_unchanged(buffer, lambda: buffer.sample(beta), ValueError, named(r"'beta' must be in \[0, 1\], but got"))
+    assert_unchanged(
+        buffer, lambda: buffer.sample(beta=beta), ValueError, named(r"'beta' must be in \[0, 1\], but got")
+    )
 
 
 @pytest.mark.parametrize("beta", ["1", (0, 3), [0.5]], ids=str)
 def test_a_beta_that_is_no_number(buffer: PrioritizedReplayBuffer, beta: Any):
-    assert_unchanged(buffer, lambda: buffer.sample(beta), (TypeError, ValueError), named("'beta'"))  # type: ignore[arg-type]
+    assert_unchanged(buffer, lambda: buffer.sample(beta=beta), (TypeError, ValueError), named("'beta'"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("steps", [-1, 1.5, None, True, "1"], ids=str)
@@ -275,7 +277,7 @@ def test_indices_that_are_no_tensor_in_a_graph(buffer: PrioritizedReplayBuffer):
 def test_a_beta_that_is_no_number_in_a_graph(buffer: PrioritizedReplayBuffer, beta: Tensor):
     @ms.jit
     def sample(beta):
-        return buffer.sample(beta)
+        return buffer.sample(beta=beta)
 
     assert_unchanged(buffer, lambda: sample(beta), TypeError, named("'beta' must be one number"))
 

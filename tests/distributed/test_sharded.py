@@ -609,7 +609,7 @@ def test_names_of_a_sample(options: dict[str, Any], plain: list[str], with_indic
     ("call", "error", "message"),
     [
         (lambda replay: replay.sample(), RuntimeError, "needs sample_size=8 rows, but the 2 shards that answer have 0"),
-        (lambda replay: replay.sample(0.4), TypeError, "'beta' needs a buffer with priorities"),
+        (lambda replay: replay.sample(beta=0.4), TypeError, "'beta' needs a buffer with priorities"),
         (lambda replay: replay.sample(with_indices=True), RuntimeError, "weighted=True"),
         (lambda replay: replay.update_priorities([0], [1.0]), RuntimeError, "needs a buffer with priorities"),
         (lambda replay: replay.update([0], {"number": [1]}), RuntimeError, "'update' needs"),

@@ -93,7 +93,7 @@ def prioritized() -> Case:
     buffer = filled(PrioritizedReplayBuffer, max_use=9, max_staleness=9)
 
     def body(beta, priority, version, other, steps):
-        batch = buffer.sample(beta)
+        batch = buffer.sample(beta=beta)
         made = buffer.insert(ROWS, priority=priority, version=version, with_indices=True)
         invalid = buffer.update_priorities(batch[0], other)
         buffer.advance(steps)

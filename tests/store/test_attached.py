@@ -242,7 +242,7 @@ ERRORS: dict[str, tuple[str, Callable[[Any], Any], type, str]] = {
     "handles": ("uniform", lambda b: b.sample(with_indices=True), RuntimeError, "keeps a weight for each row"),
     "beta": ("uniform", lambda b: b.sample(beta=0.5), RuntimeError, r"'sample\(beta=\.\.\.\)' needs a buffer that"),
     "large beta": ("prioritized", lambda b: b.sample(beta=2), ValueError, r"'beta' must be in \[0, 1\], but got 2"),
-    "range": ("uniform", lambda b: b.sample(5), TypeError, r"'sample_range' must be \(start, stop\)"),
+    "range": ("uniform", lambda b: b.sample((5,)), TypeError, r"'sample_range' must be \(start, stop\)"),
     "position": ("uniform", lambda b: b.get_item(1), IndexError, r"'index' must be in \[-1, 1\), .* but got 1"),
     "no position": ("uniform", lambda b: b.get_item(0.5), TypeError, "'index' must be an int or hold ints"),
     "update": ("uniform", lambda b: b.update([0], row(1)), RuntimeError, "keeps a weight for each row"),

@@ -253,7 +253,7 @@ def pairs(buffer: Any, first: int, rng: np.random.Generator) -> list[Pair]:
     if buffer.prioritized:
         new = rng.random(3).astype(np.float32)
         found.append((lambda b: b.update_priorities(handles, new), lambda s: s.update_priorities(handles, new)))
-        found.append((lambda b: b.sample(0.3), lambda s: s.sample(beta=0.3)))
+        found.append((lambda b: b.sample(beta=0.3), lambda s: s.sample(beta=0.3)))
     if buffer.has_episodes:
         found.append((lambda b: b.end_episodes(), lambda s: s.end_episodes()))
     if isinstance(buffer, EpisodeReplayBuffer):

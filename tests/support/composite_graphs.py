@@ -93,7 +93,7 @@ def prioritized() -> Callable[..., Any]:
     def body():
         buffer.insert(ROWS, priority=PRIORITY, end=ENDS)
         buffer.insert(ROWS, version=VERSION)
-        batch = buffer.sample(BETA)
+        batch = buffer.sample(beta=BETA)
         invalid = buffer.update_priorities(batch[0], batch[1])
         removed = buffer.delete(batch[0])
         buffer.advance(STEPS)
@@ -179,7 +179,7 @@ def elastic() -> Callable[..., Any]:
     def body():
         buffer.insert(ROWS)
         buffer.set_window(WINDOW)
-        return buffer.sample(BETA), buffer.can_sample()
+        return buffer.sample(beta=BETA), buffer.can_sample()
 
     return body
 

@@ -57,7 +57,7 @@ class WeightedCalls(Calls):
 
     @ms.jit
     def sample_with(self, beta):
-        return self.buffer.sample(beta)
+        return self.buffer.sample(beta=beta)
 
     @ms.jit
     def update(self, indices, priorities):
@@ -90,7 +90,7 @@ class EagerWeighted(Eager):
         return arrays(self.buffer.sample(*where, with_indices=True))
 
     def sample_weighted(self, beta: float | None = None) -> tuple[np.ndarray, ...]:
-        return arrays(self.buffer.sample(beta))
+        return arrays(self.buffer.sample(beta=beta))
 
     def draw(self) -> tuple[np.ndarray, ...]:
         """Draw a sample: its handles and rows, from a uniform or a prioritized buffer."""

@@ -716,7 +716,7 @@ def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
     ):
         buffer.update_priorities([0], [1.0])
     with pytest.raises(TypeError, match="sample_range"):
-        buffer.sample(0.5)
+        buffer.sample(beta=0.5)
     with pytest.raises(ValueError, match=r"'end' must have shape \[4\], one flag for each row, but got shape \[3\]"):
         buffer.insert(rows, end=[True] * 3)
     assert same_states(before, buffer)

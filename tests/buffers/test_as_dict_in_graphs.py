@@ -1,0 +1,120 @@
+"""Samples as dicts in compiled graphs: the names and the rows of the same call from Python."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    EpochReplayBuffer,
+    MixedReplay,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayQueue,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+)
+
+COLUMNS: dict[str, Any] = {
+    "sample_size": 2, "capacity": 12, "shapes": [(3,), ()], "types": ["float32", "int32"], "names": ["x", "step"],
+    "seed": 0,
+}  # fmt: skip
+
+
+def make(cls: type, backend: str, **more: Any) -> Any:
+    buffer = cls(**COLUMNS, backend=backend, **more)
+    steps = np.arange(9, dtype=np.int32)
+    end = {"end": steps % 3 == 2} if buffer.has_episodes else {}
+    return buffer.insert([np.repeat(steps[:, None], 3, 1).astype(np.float32), steps], **end)
+
+
+def mixed(backend: str) -> MixedReplay:
+    return MixedReplay([(make(PrioritizedReplayBuffer, backend), 0.5), (make(ReplayBuffer, backend), 0.5)], 4)
+
+
+MADE: dict[str, tuple[Callable[[str], Any], dict[str, Any]]] = {
+    "uniform": (lambda b: make(ReplayBuffer, b), {}),
+    "uniform with handles": (lambda b: make(ReplayBuffer, b, weighted=True), {"with_indices": True}),
+    "prioritized": (lambda b: make(PrioritizedReplayBuffer, b), {}),
+    "sequences": (lambda b: make(SequenceReplayBuffer, b, sequence_length=2, prioritized=True), {}),
+    "episodes": (lambda b: make(EpisodeReplayBuffer, b, max_episode_length=3), {}),
+    "elastic": (lambda b: make(ElasticReplayBuffer, b), {}),
+    "reservoir": (lambda b: make(ReservoirReplayBuffer, b), {"with_indices": True}),
+    "queue": (lambda b: make(ReplayQueue, b), {}),
+    "epochs": (lambda b: make(EpochReplayBuffer, b, last="pad"), {}),
+    "mixed": (mixed, {"with_indices": True}),
+}
+
+
+class Sampler(nn.Cell):
+    """Returns a sample as a dict, and one column."""
+
+    def __init__(self, buffer: Any, arguments: dict[str, Any]) -> None:
+        super().__init__()
+        self.buffer, self.with_indices = buffer, bool(arguments)
+
+    def construct(self):
+        batch = self.buffer.sample(as_dict=True, with_indices=True) if self.with_indices else self._plain()
+        return batch, batch["step"] + 1
+
+    def _plain(self):
+        return self.buffer.sample(as_dict=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend"), [*((kind, "native") for kind in MADE), ("uniform", "composite"), ("mixed", "composite")]
+)
+def test_the_names_and_rows_of_a_call_from_python(kind: str, backend: str):
+    build, arguments = MADE[kind]
+    twin, buffer = build(backend), build(backend)
+    expected = twin.sample(as_dict=True, **arguments)
+    batch, more = ms.jit(Sampler(buffer, arguments).construct)()
+    assert list(batch) == list(expected)
+    for name, part in expected.items():
+        assert batch[name].asnumpy().tolist() == part.asnumpy().tolist(), name
+    assert more.asnumpy().tolist() == (expected["step"].asnumpy() + 1).tolist()
+
+
+@pytest.mark.parametrize("backend", ["native"])
+def test_groups(backend: str):
+    def groups(buffer: EpisodeReplayBuffer) -> Any:
+        return buffer.sample_groups("step", 2, 1, as_dict=True)
+
+    class Groups(nn.Cell):
+        def __init__(self, buffer: EpisodeReplayBuffer) -> None:
+            super().__init__()
+            self.buffer = buffer
+
+        def construct(self):
+            return self.buffer.sample_groups("step", 2, 1, as_dict=True)
+
+    twin, buffer = (make(EpisodeReplayBuffer, backend, max_episode_length=3) for _ in range(2))
+    expected, batch = groups(twin), ms.jit(Groups(buffer).construct)()
+    assert list(batch) == list(expected) == ["mask", "x", "step"]
+    assert batch["step"].asnumpy().tolist() == expected["step"].asnumpy().tolist()
+
+
+def test_errors_at_compile_time():
+    plain = ReplayBuffer(2, 9, [()], ["int32"], seed=0)
+    with pytest.raises(TypeError, match=r"For 'ReplayBuffer', 'as_dict' needs a buffer made with 'names'"):
+        ms.jit(Sampler(plain, {}).construct)()
+
+
+def test_no_warning_of_columns_that_are_not_used(capfd: pytest.CaptureFixture[str]):
+
+    class Named(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.buffer = make(PrioritizedReplayBuffer, "native")
+
+        def construct(self):
+            batch = self.buffer.sample(as_dict=True)
+            return batch["step"]
+
+    ms.jit(Named().construct)()
+    assert "side effect nodes" not in "".join(capfd.readouterr())

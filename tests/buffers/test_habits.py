@@ -1,0 +1,156 @@
+"""Calls in the form of other libraries: each error says what to write here, from Python, attached and in a graph."""
+
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    EpochReplayBuffer,
+    MixedReplay,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayQueue,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    attach,
+)
+
+COLUMNS: dict[str, Any] = {
+    "sample_size": 4, "capacity": 50, "shapes": [(), (), ()], "types": ["float32", "int32", "float32"],
+    "names": ["obs", "act", "rew"], "seed": 0,
+}  # fmt: skip
+ROW = [np.float32(0), np.int32(1), np.float32(2)]
+
+BUFFERS: dict[str, Callable[[], Any]] = {
+    "uniform": lambda: ReplayBuffer(**COLUMNS),
+    "prioritized": lambda: PrioritizedReplayBuffer(**COLUMNS),
+    "sequences": lambda: SequenceReplayBuffer(**COLUMNS, sequence_length=2),
+    "episodes": lambda: EpisodeReplayBuffer(**COLUMNS, max_episode_length=2),
+    "reservoir": lambda: ReservoirReplayBuffer(**COLUMNS),
+    "queue": lambda: ReplayQueue(**COLUMNS),
+    "epochs": lambda: EpochReplayBuffer(**COLUMNS),
+}
+ROWS = "insert([obs, act, rew]) or insert({'obs': ..., 'act': ..., 'rew': ...})."
+CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "size": (
+        lambda b: b.sample(32),
+        "sample_size=4 rows: write sample(), or for 32 rows with_sample_size(32).sample().",
+    ),
+    "named size": (lambda b: b.sample(batch_size=8), "sample(batch_size=8). A sample always has sample_size=4 rows"),
+    "size and beta": (lambda b: b.sample(32, 0.4), "but got sample(32, 0.4). A sample always has sample_size=4 rows"),
+    "one by one": (lambda b: b.add(*ROW), f"got 3 arguments: write {ROWS}"),
+    "by keyword": (
+        lambda b: b.add(obs=0.0, act=1, rew=2.0),
+        "columns by keyword, ['act', 'obs', 'rew']: write insert({'obs': ..., 'act': ..., 'rew': ...}).",
+    ),
+    "priority": (lambda b: b.insert(ROW, 3.0), "write the others by keyword, as insert(rows, priority=...)."),
+    "unknown": (lambda b: b.insert(ROW, done=True), "by keyword, but got ['done']."),
+    "iteration": (list, "there is no iteration: each sample() is a batch"),
+    "item": (lambda b: b[3], "rows are read by get_item, not by [...]: get_item(3)."),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_from_python(kind: str, call: str):
+    buffer = BUFFERS[kind]()
+    with pytest.raises(TypeError, match=f"^For '{type(buffer).__name__}', .*{re.escape(CALLS[call][1])}"):
+        CALLS[call][0](buffer)
+    assert len(buffer) == 0
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call != "size"])
+def test_attached(call: str, tmp_path: Path):
+    with contextlib.closing(ReplayBuffer(**COLUMNS, storage=tmp_path / "rows")):
+        attached = attach(tmp_path / "rows")
+        with pytest.raises(TypeError, match=f"^For '(Replay|Attached)Buffer', .*{re.escape(CALLS[call][1])}"):
+            CALLS[call][0](attached)
+        with pytest.raises(TypeError, match=r"or for 32 rows attach\(folder, sample_size=32\)\.sample\(\)\."):
+            attached.sample(32)
+        attached.close()
+
+
+def test_without_names():
+    buffer = ReplayBuffer(4, 50, [(), ()], ["float32", "int32"])
+    with pytest.raises(TypeError, match=r"write insert\(\[a, b\]\)\.$"):
+        buffer.add(0.0, 1)
+    with pytest.raises(TypeError, match=r"write insert\(\[a, b\]\), or a dict if the buffer is made with 'names'\.$"):
+        buffer.add(obs=0.0, act=1)
+
+
+def test_a_mixture():
+    mixed = MixedReplay([(BUFFERS["uniform"](), 0.5), (BUFFERS["prioritized"](), 0.5)], 4)
+    with pytest.raises(TypeError, match=r"^For 'MixedReplay', .* or for 8 rows MixedReplay\(parts, 8\)\.sample\(\)\.$"):
+        mixed.sample(8)
+    with pytest.raises(TypeError, match=r"^For 'MixedReplay', there is no iteration"):
+        list(mixed)
+
+
+@pytest.mark.parametrize("kind", ["prioritized"])
+def test_beta_by_keyword_alone(kind: str):
+    buffer = BUFFERS[kind]()
+    buffer.insert([np.zeros(9, np.float32), np.zeros(9, np.int32), np.zeros(9, np.float32)])
+    for beta in (1, 0.4):
+        with pytest.raises(TypeError, match=r"'sample' takes beta, as_dict by keyword, but got sample\("):
+            buffer.sample(beta)
+    assert buffer.sample(beta=1)[1].shape == (4,)
+
+
+class Wrong(nn.Cell):
+    """The calls of a graph."""
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def size(self):
+        return self.buffer.sample(32)
+
+    def named(self):
+        return self.buffer.sample(batch_size=32)
+
+    def beta(self):
+        return self.buffer.sample(1)
+
+    def one_by_one(self, x):
+        self.buffer.add(x, x, x)
+        return x
+
+    def by_keyword(self, x):
+        self.buffer.add(obs=x, act=x, rew=x)
+        return x
+
+    def priority(self, x):
+        _ = self.buffer.insert([x, x, x], 3.0)
+        return x
+
+    def item(self):
+        return self.buffer[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("size", "or for 32 rows with_sample_size(32).sample()."),
+        ("named", "but got sample(batch_size=...). A sample always has sample_size=4 rows"),
+        ("beta", "'sample' takes beta, as_dict by keyword, but got sample(1)."),
+        ("one_by_one", f"write {ROWS}"),
+        ("by_keyword", "write insert({'obs': ..., 'act': ..., 'rew': ...})."),
+        ("priority", "as insert(rows, priority=...)."),
+        ("item", "get_item(0)."),
+    ],
+)
+def test_in_a_graph(method: str, message: str):
+    wrong = Wrong(BUFFERS["prioritized"]())
+    given = (Tensor(1.0),) if method in ("one_by_one", "by_keyword", "priority") else ()
+    with pytest.raises(TypeError, match=re.escape(message)):
+        ms.jit(getattr(wrong, method))(*given)
+    assert len(wrong.buffer) == 0
