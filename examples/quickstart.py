@@ -21,16 +21,16 @@ class Step(nn.Cell):
             seed=0,
         )
 
-    def construct(self, observation: Tensor, action: Tensor) -> tuple[Tensor, ...]:
+    def construct(self, observation: Tensor, action: Tensor) -> dict[str, Tensor]:
         self.buffer.insert([observation, action])
-        return self.buffer.sample()
+        return self.buffer.sample(as_dict=True)
 
 
 ms.set_context(mode=ms.GRAPH_MODE)
 step = Step()
 step.buffer.insert([np.zeros(3, np.float32), 0])  # from Python, the same call works at once
 for i in range(1, 5):
-    observation, action = step(Tensor([i] * 3, ms.float32), Tensor(i, ms.int32))
+    batch = step(Tensor([i] * 3, ms.float32), Tensor(i, ms.int32))
 print("stored:", step.buffer.size())
-print("sampled actions:", action)
-print("sampled observations:", *observation.asnumpy().tolist())
+print("sampled actions:", batch["action"])
+print("sampled observations:", *batch["observation"].asnumpy().tolist())

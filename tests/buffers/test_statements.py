@@ -4,7 +4,7 @@ import mindspore as ms
 import pytest
 from bodies import ONCE, Body, compiled, ints, make_buffer, row
 from checks import cursors
-from mindspore import nn
+from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
 
@@ -279,3 +279,27 @@ class Returned(Body):
 def test_insert_gives_the_rows_stored_in_a_compiled_body(mode: str, backend: str):
     step = compiled(Returned(make_buffer(backend)), mode)
     assert [int(step(*row(number))) for number in (1, 2)] == [1, 2]
+
+
+class Chained(nn.Cell):
+    """Chained calls: `Tensor` has a method `add` too."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__()
+        self.buffer = ReplayBuffer(1, 9, [()], ["int32"], seed=0, backend=backend)
+
+    def add(self, x):
+        self.buffer.add([x]).add([x])
+        return x
+
+    def insert(self, x):
+        self.buffer.insert([x]).add([x]).size()
+        return x
+
+
+@pytest.mark.parametrize("method", ["add", "insert"])
+def test_a_chain_of_calls_stops_with_an_error(backend: str, method: str):
+    chained = Chained(backend)
+    with pytest.raises(TypeError, match="the calls of a buffer cannot be chained"):
+        ms.jit(getattr(chained, method))(Tensor(1, ms.int32))
+    assert len(chained.buffer) == 0
