@@ -41,7 +41,7 @@ class Changes(Arguments):
         invalid = self._zero + 0
         for i in range(len(columns)):
             rows = ops.reshape(given[i], (-1, *self.shapes[columns[i]]))
-            invalid = self._graph.update(columns[i], handles, rows)
+            invalid = self._graph.update(columns[i], i == 0, handles, rows)
         return invalid
 
     @graph_body(_update_graph)

@@ -129,8 +129,8 @@ class CompiledCalls(nn.Cell):
     def _begin_epoch_graph(self):
         return self._operators.begin_epoch()
 
-    def _update_column_graph(self, column, handles, rows):
-        return self._operators.update(column, handles, rows)
+    def _update_column_graph(self, column, counts, handles, rows):
+        return self._operators.update(column, counts, handles, rows)
 
     def _update_priorities_graph(self, handles, priorities):
         return self._operators.update_priorities(handles, priorities)
@@ -278,7 +278,8 @@ class CompiledCalls(nn.Cell):
         """Write columns of stored rows, as `Store.update` does."""
         where, chosen, arrays = as_values(self._schema, handles, values)
         flat = Tensor(where)
-        return [self._update_column(i, flat, Tensor(rows)) for i, rows in zip(chosen, arrays)][-1].asnumpy()
+        updates = enumerate(zip(chosen, arrays))
+        return [self._update_column(i, j == 0, flat, Tensor(rows)) for j, (i, rows) in updates][-1].asnumpy()
 
     def update_priorities_now(self, handles: Any, priorities: Any) -> int:
         """Return -1: a graph sets priorities."""

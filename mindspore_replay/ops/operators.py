@@ -8,6 +8,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
+from ..store.late import COUNTS_INVALID
 from ..store.options import Options
 from ..store.random import ALL_ROWS
 from ..store.windows import HANDLE, WEIGHT
@@ -82,15 +83,15 @@ class Operators:
             **sampling,
         )
         self._reset = make("reset", lambda: updates.CompositeReset(state))
-        self._update = tuple(
-            make(
-                "update",
-                lambda i=i: updates.CompositeUpdate(state, columns, i, rule, options.late_bits([i])),  # type: ignore[misc]
-                columns=[column],
-                late=Tensor([options.late_bits([i])], ms.int64),
-            )
-            for i, column in enumerate(state.columns)
-        )
+
+        def make_update(i: int, counts: bool) -> Any:
+            bits = options.late_bits([i])
+            late = Tensor([bits | COUNTS_INVALID if counts else bits], ms.int64)
+            body = lambda: updates.CompositeUpdate(state, columns, i, rule, bits, counts)  # noqa: E731
+            return make("update", body, columns=[state.columns[i]], late=late)
+
+        #: For each column, one that does not count invalid handles, and one that does.
+        self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
         if self.weighted:
             given = state, state.row_rule, rule
             limit = options.max_staleness
@@ -212,9 +213,9 @@ class Operators:
             ops.assign(self.state.beta, self.first_beta)
         return self._reset()
 
-    def update(self, column, handles, rows):
-        """Write `rows`, ``[n, *F]``, to a column at these handles: ``-> invalid handles``."""
-        return self.number(self._update[column](handles, rows))
+    def update(self, column, counts, handles, rows):
+        """Write `rows`, ``[n, *F]``, to a column at these handles: ``-> invalid handles``, which are counted or not."""
+        return self.number(self._update[2 * column + int(counts)](handles, rows))
 
     def update_priorities(self, handles, priority):
         """Set priorities: ``-> invalid handles``. `handles` is int64 ``[n]``, `priority` float32 ``[]`` or ``[n]``."""

@@ -74,11 +74,16 @@ class CompositeUpdate:
     Of several rows for one handle the last is kept.
     """
 
-    def __init__(self, state: State, columns: Columns, column: int, rule: WindowRule | None, late_bit: int = 0) -> None:
+    def __init__(
+        self, state: State, columns: Columns, column: int, rule: WindowRule | None, late_bit: int, counts: bool
+    ) -> None:
         self.state, self.column = state, state.columns[column]
         self.rows_state = None if state.weights is None else eligibility(state, state.row_rule, rule)
         self.not_written, self.pending = Tensor((1 << MOST_LATE) - 1 - late_bit, ms.int32), Tensor(PENDING, ms.int32)
         self.late, self.use_counts = late_bit > 0, Uses(state)
+        self.counts = counts and state.counts is not None
+        if self.counts:
+            self.count, self.named = Count(state), Named()
         self.handles = handles_of(state)
         self.last_of_each = LastOfEach()
         self.ones = (1,) * len(columns.shapes[column])
@@ -98,6 +103,8 @@ class CompositeUpdate:
         self.note(slots, live)
         if self.late:
             self.arrive(handles, slots, exists)
+        if self.counts:
+            self.count(dead=self.named(handles, ops.logical_not(live)))
         return ops.reduce_sum(ops.cast(ops.logical_not(live), ms.int32))
 
     def note(self, slots, written):

@@ -14,6 +14,7 @@ from .call import NO_TENSORS, Array, Call, Tensors, kept
 from .epochs import SIZE, has_batch, progress
 from .inputs import as_handles, as_priority, as_values, as_versions, check_length
 from .insertion import Insertion
+from .late import COUNTS_INVALID
 from .memory import block_of, give_back
 from .options import Options
 from .random import ALL_ROWS
@@ -264,7 +265,7 @@ class Store:
     def _write(self, where: np.ndarray, chosen: list[int], arrays: list[np.ndarray]) -> np.ndarray:
         rows = [Array(array.shape, self.schema.dtypes[i], array) for i, array in zip(chosen, arrays)]
         columns = [self._state["columns"][i] for i in chosen]
-        late = kept(np.array([self.options.late_bits(chosen)], np.int64))
+        late = kept(np.array([self.options.late_bits(chosen) | COUNTS_INVALID], np.int64))
         self._call("update", columns=columns, handles=kept(where), rows=rows, late=late, dead=kept(self._result))()
         return self._result.copy()
 

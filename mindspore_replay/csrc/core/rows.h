@@ -103,6 +103,7 @@ struct Counts {
 // is missing.
 constexpr int32_t kPending = std::numeric_limits<int32_t>::min();
 constexpr int32_t kMissing = (1 << 16) - 1;  // the bits
+constexpr int64_t kCountsInvalid = int64_t{1} << 32;  // beside the bits of late columns, for `update` to count handles
 constexpr int32_t kMostUses = ~(kPending + kMissing + 1);
 
 struct RowState {

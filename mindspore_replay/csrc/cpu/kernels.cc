@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #ifdef __linux__
@@ -245,7 +247,7 @@ MINDSPORE_REPLAY_KERNEL(insert) {
 }
 
 // Overwrites the rows of handles; for repeated handles the last row counts. Skips and counts invalid handles. `late` has
-// a bit for each late column that is written.
+// a bit for each late column that is written, and kCountsInvalid.
 MINDSPORE_REPLAY_KERNEL(update) {
   const int64_t *handles = args.data<int64_t>(NAMED("handles"));
   replay::Vector<int64_t> slots(static_cast<size_t>(args.n()));
@@ -279,7 +281,12 @@ MINDSPORE_REPLAY_KERNEL(update) {
   const int64_t late = has_row_state ? *args.data<int64_t>(NAMED("late")) : 0;
   if (late == 0) return replay::kOk;
   return replay::WithRows(args, [&](const auto &rows) {
-    replay::Complete(rows, slots, late);
+    if ((late & replay::kCountsInvalid) != 0) {
+      const auto is_unknown = [](int64_t handle, int64_t slot) { return int64_t{handle >= 0 && slot < 0}; };
+      rows.row_state().counts->dead +=
+          std::inner_product(handles, handles + args.n(), slots.begin(), int64_t{0}, std::plus<>(), is_unknown);
+    }
+    if ((late & replay::kMissing) != 0) replay::Complete(rows, slots, late & replay::kMissing);
     return replay::kOk;
   });
 }

@@ -391,7 +391,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool sound = state.Sound();
   const int64_t number = updates.Next();
   if (!sound) replay::Refuse(report, replay::kBadArguments, dead);
-  int64_t skipped = 0;
+  int64_t skipped = 0, unknown = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     slots[i] = -1;
     if (!sound) continue;
@@ -403,6 +403,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     updates.Mark(slots[i], number);
     skipped += slots[i] < 0;
+    unknown += slots[i] < 0 && handles[i] >= 0;
   }
   if (!sound) return;
   const replay::StepsByCell rows_by_slot(table, buckets);
@@ -417,7 +418,9 @@ __global__ void __launch_bounds__(kThreads)
     updates.End(number);
   }
   if constexpr (replay::kHasRowState<Rows>) {
-    if (*late != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, static_cast<int32_t>(*late));
+    if ((*late & replay::kCountsInvalid) != 0) replay::AddTo(&state.row_state.counts->dead, unknown);
+    const auto written = static_cast<int32_t>(*late & replay::kMissing);
+    if (written != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, written);
   }
 }
 
