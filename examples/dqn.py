@@ -113,9 +113,9 @@ class Learner(nn.Cell):
         self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
     ) -> Tensor:
         self.buffer.insert([observation, action, reward, next_observation, terminated])
-        observation, action, reward, next_observation, terminated = self.buffer.sample()
-        wanted = self.wanted_value(reward, next_observation, terminated)
-        loss, gradients = self.loss_and_gradients(observation, action, wanted)
+        batch = self.buffer.sample(as_dict=True)
+        wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"])
+        loss, gradients = self.loss_and_gradients(batch["observation"], batch["action"], wanted)
         self.improve(gradients)
         return loss
 
@@ -150,9 +150,9 @@ class NStepLearner(Learner):
     ) -> Tensor:  # fmt: skip
         self.buffer.insert([observation, action, reward, next_observation, terminated], end=end)
         # The discount is 0 if a step terminated the episode; before a truncation the return has fewer steps.
-        observation, action, reward, next_observation, _, discount = self.buffer.sample()
-        wanted = reward + discount * self.next_value(next_observation)
-        loss, gradients = self.loss_and_gradients(observation, action, wanted)
+        batch = self.buffer.sample(as_dict=True)
+        wanted = batch["reward"] + batch["discount"] * self.next_value(batch["next_observation"])
+        loss, gradients = self.loss_and_gradients(batch["observation"], batch["action"], wanted)
         self.improve(gradients)
         return loss
 
