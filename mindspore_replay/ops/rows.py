@@ -163,7 +163,7 @@ class Deliver:
         use_counts = ops.scatter_add(self.state.use_counts, slots, deliveries)
         used_up, uses = 0, gather(use_counts, slots, 0)
         if self.max_use is None:
-            ops.scatter_update(self.state.use_counts, slots, ops.minimum(uses, self.most))
+            ops.scatter_update(self.state.use_counts, ops.cast(slots, ms.int32), ops.minimum(uses, self.most))
         else:
             used_up = self.removal(slots, ops.logical_and(ok, uses >= self.max_use))
         self.count(drawn=ops.reduce_sum(ops.cast(deliveries, ms.int64)), used_up=used_up)
