@@ -1,6 +1,7 @@
 """Messages between the learner and its shards: answers contain totals; requests contain the clock and the quotas."""
 
 import math
+import secrets
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -40,6 +41,8 @@ class Exchange:
         self.samples = self.sampled = self.inserted = self.dead_handles = self.clock = 0
         self.largest = 1.0
         self.takes_back = self.outdated = False
+        #: Identifies the run in files, and the number of the save that each shard's file is of; 0 if there is none.
+        self.run, self.saves = secrets.token_hex(8), [0] * len(links.all)
         self._turn = 0
         self._lock = threading.RLock()
 
@@ -47,6 +50,7 @@ class Exchange:
         """Return the learner's state, from which a later learner resumes."""
         names = "samples", "sampled", "clock", "largest"
         memo: dict[str, Any] = {name: getattr(self, name) for name in names}
+        memo |= {"run": self.run, "saves": self.saves}
         if self.beta is not None:
             memo["beta"] = self.beta
         if self.limiter is not None:
@@ -60,6 +64,7 @@ class Exchange:
             self.samples, self.sampled = memo["samples"], memo["sampled"]
             self.clock, self.largest = memo["clock"], memo["largest"]
             self.beta = memo.get("beta")
+            self.run, self.saves = memo["run"], list(memo["saves"])
             if self.limiter is not None and "counts" in memo:
                 overwrite(self.limiter.counts, np.array(memo["counts"]))
                 for link in self.links.all:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .ray_module import ray_module
+from .ray_module import ray_module, session
 from .shard import Report
 
 logger = logging.getLogger("mindspore_replay.distributed")
@@ -64,10 +64,32 @@ class Links:
         self.timeout = timeout
         self.deaths = self.timeouts = 0
         self._ray = ray_module()
+        self._session, self._closed = session(), False
         self._lock = threading.RLock()
 
+    def check_open(self) -> None:
+        """Raise a RuntimeError if the shards were closed, or Ray was shut down, which a call would start anew."""
+        if self._closed or session() != self._session:
+            what = "its shards were ended by close()" if self._closed else "Ray was shut down, and with it the shards"
+            raise RuntimeError(
+                f"For 'ShardedReplay', {what}. Make a new one; with resume=True it goes on from the last save() to its "
+                "folder."
+            )
+
+    def close(self) -> None:
+        """End the shards; a second call does nothing."""
+        closed, self._closed = self._closed, True
+        if not closed and session() == self._session:
+            for link in self.all:
+                self._ray.kill(link.actor)
+
     def alive(self) -> list[Link]:
-        """Return the shards that answer, after a check whether any of the others answers again."""
+        """Return the shards that answer, after a check whether any of the others answers again.
+
+        Raises:
+            RuntimeError: If they were closed.
+        """
+        self.check_open()
         with self._lock:
             for link in self.all:
                 if link.outstanding is not None:
@@ -87,10 +109,12 @@ class Links:
         Raises:
             Exception: Any error that a shard raises.
         """
+        self.check_open()
         asked = {link: link.identity for link in calls}
         refs = {make(): link for link, make in calls.items()}
         seconds = None if wait else self.timeout
         ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=seconds) if refs else ([], [])
+        self.check_open()  # another thread may have closed them
         answers = {}
         with self._lock:
             for ref in late:
@@ -101,7 +125,7 @@ class Links:
                 try:
                     answers[link] = self._ray.get(ref)
                 except self._ray.exceptions.RayTaskError as error:
-                    raise error.as_instanceof_cause() from None
+                    raise error.cause from None
                 except self._ray.exceptions.RayError as error:
                     if asked[link] == link.identity:
                         self._has_died(link, error)

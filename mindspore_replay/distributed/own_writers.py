@@ -51,6 +51,7 @@ class OwnWriters:
 
     def land(self) -> None:
         """Send the collected rows, and wait until they have landed, unless they are blocked."""
+        self.exchange.links.check_open()
         with self.landing:
             while going := {writer.shard for writer in list(self.busy) if not writer.has_landed(POLL)}:
                 reports = self.exchange.reports()
@@ -93,6 +94,7 @@ class OwnWriter(ShardWriter):
 
     def send(self) -> None:
         """Send the collected rows; other threads wait."""
+        self._check_open()
         with self._using:
             super().send()
 
@@ -101,8 +103,12 @@ class OwnWriter(ShardWriter):
         with self._using:
             return super().landed(seconds)
 
+    def _check_open(self) -> None:
+        self._group.exchange.links.check_open()
+
     @contextlib.contextmanager
     def _in_turn(self) -> Iterator[None]:
+        self._check_open()
         with self._group.landing:  # a thread that waits for all rows has precedence
             pass
         with self._using:
@@ -128,6 +134,7 @@ class OwnWriter(ShardWriter):
     def _arrived(self, ref: Any, seconds: float | None) -> bool:
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         while not super()._arrived(ref, POLL):
+            self._check_open()
             if time.monotonic() > deadline:
                 return False
             self._group.exchange.reports()

@@ -28,6 +28,17 @@ def ray_module() -> Any:
         raise ImportError(f"'mindspore_replay.distributed' needs Ray: {install_command('ray')}") from error
 
 
+def session() -> tuple[str, str] | None:
+    """Return what identifies the connection of this process to a cluster; ``None`` if there is none.
+
+    Unlike a call of an actor, it connects to none.
+    """
+    if not ray_module().is_initialized():
+        return None
+    context = ray_module().get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
+
+
 def connect() -> Any:
     """Connect to Ray, and return its module.
 

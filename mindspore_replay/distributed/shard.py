@@ -119,16 +119,16 @@ class Shard:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Ray's own code uses a deprecated property
                 replaces = ray_module().get_runtime_context().was_current_actor_reconstructed
-            self._begin(self._path, resume or replaces, replaces)
+            self._begin(self._path, resume or replaces)
 
-    def _begin(self, path: Path, read: bool, may_lack: bool) -> None:
+    def _begin(self, path: Path, read: bool) -> None:
         if not read:
-            if path.exists():
+            for other in sorted(path.parent.glob("shard_*.safetensors")):
                 raise FileExistsError(
-                    f"For 'ShardedReplay', 'folder' must hold no shards of another run, but {path} is there. Go on "
+                    f"For 'ShardedReplay', 'folder' must hold no shards of another run, but {other} is there. Go on "
                     "from it with resume=True, or name another folder."
                 )
-        elif path.exists() or not may_lack:
+        elif path.exists():  # the learner notices a missing one
             with contextlib.ExitStack() as stack:
                 sources = open_sources(path, stack)
                 check_description(sources[0].path, sources[-1].header.description)
@@ -286,6 +286,11 @@ class Shard:
         """Write the file of the rows, and beside it the state of the learner."""
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(self._path.with_suffix(".json"), "save") as file:  # first, so that rows never lack it
-            file.write(json.dumps(memo).encode())
+        self._write_memo({**memo, "writing": True})  # first, so that rows never lack it
         save_parts(self._parts, self._path, self._description, incremental=incremental)
+        self._write_memo(memo)
+
+    def _write_memo(self, memo: dict[str, Any]) -> None:
+        assert self._path is not None
+        with replacing(self._path.with_suffix(".json"), "save") as file:
+            file.write(json.dumps(memo).encode())

@@ -160,7 +160,7 @@ class ShardedReplay(NoContainer):
         self._drawing = threading.RLock()
         try:
             self.capacity = sum(part.options.capacity for part in parts)
-            self.nbytes, memo = begin(self._links, parts)
+            self.nbytes, memo = begin(self._links, parts, resume)
             self._set_up(smallest, batch, in_flight, config.get("seed"), memo)
         except BaseException:
             if settings.get("name") is None:
@@ -218,6 +218,7 @@ class ShardedReplay(NoContainer):
             ValueError: If it is not positive, or larger than any possible sample; if the limiter's `error_buffer` is
                 too small for it.
         """
+        self._links.check_open()
         size = self._sizes.checked(sample_size)
         if self.limiter is not None:
             self.limiter.check_sizes(self._writers.batch, size)
@@ -240,6 +241,7 @@ class ShardedReplay(NoContainer):
             TypeError: If `shard` is no int.
             ValueError: If there is no such shard.
         """
+        self._links.check_open()
         number = next(self._turn) % self.num_shards if shard is None else shard
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
@@ -267,6 +269,7 @@ class ShardedReplay(NoContainer):
         """
         if _misplaced or _unknown:
             raise self._columns.wrong_insert(exp, _misplaced, _unknown)
+        self._links.check_open()
         if version is not None and self.weighted:
             versions, now = as_versions(_NAME, version), self._exchange.clock
             if versions.max() > now:
@@ -503,7 +506,7 @@ class ShardedReplay(NoContainer):
         """
         self._need_weights("advance")
         check_size(_NAME, "steps", steps, LAST_CLOCK - self._exchange.clock, minimum=0)
-        self._writers.land()
+        self._settle()
         self._exchange.advance(steps)
         return self
 
@@ -534,11 +537,26 @@ class ShardedReplay(NoContainer):
         if self._folder is None:
             raise RuntimeError(f"For '{_NAME}', 'save' needs one made with 'folder'.")
         with self._writers.landing:
-            links, memo, left = list(self._settle()), self._exchange.memo(), self._writers.on_their_way
+            links, left = list(self._settle()), self._writers.on_their_way
         if left:
             why = "the limiter holds them back, or their shard does not answer"
             logger.warning("save: %d rows that were inserted are in no file: %s", left, why)
-        self._links.ask({link: partial(link.actor.keep.remote, memo, incremental) for link in links}, wait=True)
+        self._write(links, incremental)
+
+    def _write(self, links: Sequence[Link], incremental: bool) -> None:
+        """Let shards write their files, all as one save; those that die meanwhile keep the files of an earlier one."""
+        exchange = self._exchange
+        number = max(exchange.saves)
+        while links:
+            number += 1
+            saves = [number if link in links else before for link, before in zip(self._links.all, exchange.saves)]
+            memo = {**exchange.memo(), "saves": saves}
+            calls = {link: partial(link.actor.keep.remote, memo, incremental) for link in links}
+            written = list(self._links.ask(calls, wait=True))
+            if len(written) == len(links):
+                exchange.saves = saves
+                return
+            links = written
 
     def statistics(self) -> Statistics:
         """Return the statistics of all shards together, as `ReplayMonitor` reads them, and of each as ``shard_0/...``.
@@ -581,9 +599,8 @@ class ShardedReplay(NoContainer):
         self._links.ask({link: link.actor.check_valid.remote for link in self._links.alive()})
 
     def close(self) -> None:
-        """End the shards, including those with a name."""
-        for link in self._links.all:
-            self._ray.kill(link.actor)
+        """End the shards, including those with a name. Every later call but this is a RuntimeError."""
+        self._links.close()
 
     def __repr__(self) -> str:
         return (

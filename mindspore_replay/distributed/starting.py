@@ -27,8 +27,13 @@ def actors(setups: Sequence[Setup], settings: Mapping[str, Any], resume: bool) -
     return begun
 
 
-def begin(links: Links, setups: Sequence[Setup]) -> tuple[int, dict[str, Any]]:
-    """Wait until all shards have started; return the bytes of their rows, and the latest state of a learner."""
+def begin(links: Links, setups: Sequence[Setup], resume: bool) -> tuple[int, dict[str, Any]]:
+    """Wait until all shards have started; return the bytes of their rows, and the latest state of a learner.
+
+    Raises:
+        FileNotFoundError: If nothing was saved in the folder from which to resume.
+        ValueError: If the files there are not those of one save of as many shards, or shards have another description.
+    """
     ray = ray_module()
     calls = [link.actor.begin.remote(setup.description) for link, setup in zip(links.all, setups)]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
@@ -40,12 +45,39 @@ def begin(links: Links, setups: Sequence[Setup]) -> tuple[int, dict[str, Any]]:
     try:
         begun = ray.get(calls)
     except ray.exceptions.RayTaskError as error:
-        raise error.as_instanceof_cause() from None
+        raise error.cause from None
     except ray.exceptions.RayActorError as error:
         cause = str(error).strip().splitlines()[-1]
         raise RuntimeError(f"For '{_NAME}', a shard could not begin: {cause}") from None
+    memos = [memo for _, memo in begun]
+    if resume:
+        _check_saved(memos)
     for link, report in links.ask({link: link.actor.report.remote for link in links.all}).items():
         links.accept(link, report)
-    return sum(nbytes for nbytes, _ in begun), max(
-        (memo for _, memo in begun), key=lambda memo: memo.get("samples", -1)
-    )
+    return sum(nbytes for nbytes, _ in begun), max(memos, key=_age)
+
+
+def _age(memo: Mapping[str, Any]) -> tuple[int, int]:
+    """Return numbers that grow with the samples and the saves before a state."""
+    return memo.get("samples", -1), max(memo.get("saves", [0]))
+
+
+def _check_saved(memos: Sequence[Mapping[str, Any]]) -> None:
+    """Raise an error unless the files that shards have read are of one run, and of its newest save."""
+    read = [memo for memo in memos if memo]
+    if not read:
+        raise FileNotFoundError(f"For '{_NAME}', 'resume' needs a folder that save() has written to.")
+    newest = max(read, key=lambda memo: max(memo.get("saves", [0])))
+    saves = newest.get("saves", [])
+    if len(saves) != len(memos):
+        raise ValueError(
+            f"For '{_NAME}', 'num_shards' must be {len(saves)}, the number of shards that were saved, but got "
+            f"{len(memos)}. Rows stay in their shards: resume with num_shards={len(saves)}."
+        )
+    own = [memo["saves"][i] if memo and "writing" not in memo else 0 for i, memo in enumerate(memos)]
+    if len({memo["run"] for memo in read}) > 1 or any(number < least for number, least in zip(own, saves)):
+        raise ValueError(
+            f"For '{_NAME}', the files in 'folder' must be of one save, but those of its shards are of the saves {own} "
+            f"of {len({memo['run'] for memo in read})} runs: one was cut off, or files are missing or of elsewhere. "
+            "Resume from a copy of the folder, or begin in another one."
+        )

@@ -13,7 +13,7 @@ from ..store.limits import PATIENCE
 from ..store.schema import Schema, is_tensor
 from ..store.state import LAST_CLOCK
 from ..store.windows import END, FINAL, WindowRule, continues, marks_of
-from .ray_module import ray_module
+from .ray_module import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
@@ -80,7 +80,8 @@ class ShardWriter:
         self.shard = shard
         self.inserted = self.lost = 0
         self.waited = 0.0
-        self._actors = list(actors)
+        self._actors, self._session = list(actors), session()
+        self._has_ended = False
         self._rules = rules
         self._batch = batch
         self._in_flight = in_flight
@@ -143,8 +144,9 @@ class ShardWriter:
         Raises:
             TypeError, ValueError, RuntimeError: As for the buffer's `insert`; then none of these rows is collected.
             TimeoutError: If the limiter has a timeout, and too little was sampled in time.
-            ConnectionError: If no shard is left.
+            RuntimeError: If no shard is left, since the buffer was closed, for example.
         """
+        self._check_open()
         rules = self._rules
         if _misplaced or _unknown:
             raise rules.columns.wrong_insert(exp, _misplaced, _unknown)
@@ -253,6 +255,7 @@ class ShardWriter:
         return self._arrived(ref, None if limit is None else limit - PATIENCE)
 
     def _await_oldest(self) -> None:
+        self._check_open()
         ray = ray_module()
         ref, rows, shard = self._sent[0]
         start = time.perf_counter()
@@ -269,7 +272,7 @@ class ShardWriter:
             self.inserted += rows
         except ray.exceptions.RayTaskError as error:
             self.lost += rows
-            raise error.as_instanceof_cause() from None
+            raise error.cause from None
         except ray.exceptions.RayError as error:
             self._count_lost(rows, shard, error)
 
@@ -281,8 +284,14 @@ class ShardWriter:
             left = [(shard + i) % len(self._actors) for i in range(len(self._actors))]
             left = [i for i in left if self._actors[i] is not None]
             if not left:
-                raise ConnectionError("For 'ShardWriter', no shard is left to insert into.") from error
+                self._has_ended = True
+                raise _ended() from None
             self.shard = left[0]
+
+    def _check_open(self) -> None:
+        """Raise a RuntimeError if the shards have ended; a call of one would start a cluster if Ray was shut down."""
+        if self._has_ended or session() != self._session:
+            raise _ended()
 
     def flush(self) -> "ShardWriter":
         """Send the collected rows, and wait until all are inserted.
@@ -294,7 +303,7 @@ class ShardWriter:
 
         Raises:
             TimeoutError: If the limiter has a timeout, and too little was sampled in time.
-            ConnectionError: If no shard is left.
+            RuntimeError: If no shard is left, since the buffer was closed, for example.
         """
         self.send()
         while self._sent:
@@ -303,6 +312,7 @@ class ShardWriter:
 
     def send(self) -> None:
         """Send the collected rows, without waiting until they are inserted."""
+        self._check_open()
         self._send(self._whole())
 
     @property
@@ -330,6 +340,13 @@ class ShardWriter:
         while self._sent and ray.wait([self._sent[0][0]], timeout=seconds)[0]:
             self._await_oldest()
         return not self._sent
+
+
+def _ended() -> RuntimeError:
+    return RuntimeError(
+        "For 'ShardWriter', all shards have ended: their ShardedReplay was closed, or Ray was shut down. Take a writer "
+        "of a new one."
+    )
 
 
 def bits(array: np.ndarray) -> np.ndarray:

@@ -70,7 +70,7 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
 def begun(kind: str, path: Path) -> Shard:
     """Return a shard that loads a file."""
     shard = Shard(setup(kind), None, False)
-    shard._begin(path, read=True, may_lack=False)
+    shard._begin(path, read=True)
     return shard
 
 
@@ -180,7 +180,7 @@ sys.modules["mindspore"] = None
 setup, path = pickle.loads(sys.stdin.buffer.read())
 from mindspore_replay.distributed.shard import Shard
 shard = Shard(setup, None, False)
-shard._begin(path, read=True, may_lack=False)
+shard._begin(path, read=True)
 shard.check_valid()
 sys.stdout.buffer.write(pickle.dumps([part.tolist() for part in shard.draw(2).parts]))
 """

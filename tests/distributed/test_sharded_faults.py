@@ -120,6 +120,17 @@ def test_a_saved_run_goes_on_in_new_processes(tmp_path: Path):
         replay.save(incremental=True)
         beta, counts = replay._exchange.beta, replay.limiter.counts.asnumpy().tolist()
         assert counts[:2] == [45, 160]
+    for number in 1, 3:
+        wrong = {**settings, "shards": {**shards, "number": number}}
+        with pytest.raises(ValueError, match=rf"^For 'ShardedReplay', 'num_shards' must be 2, .* but got {number}\."):
+            ShardedReplay(wrong, resume=True)
+    memo = tmp_path / "shard_1.json"
+    good = memo.read_text()
+    for wrong in {"writing": True}, {"saves": [2, 1]}, {"run": "another"}:  # cut off, of an older save, of another run
+        memo.write_text(json.dumps({**json.loads(good), **wrong}))
+        with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the files in 'folder' must be of one save"):
+            ShardedReplay(settings, resume=True)
+    memo.write_text(good)
     with ShardedReplay(settings, resume=True) as replay:
         assert int(replay.size()) == 45
         assert replay._exchange.beta == beta > 0.4
@@ -324,5 +335,24 @@ def test_a_writer_goes_to_another_shard_when_its_own_is_gone_for_good(cluster: A
         assert (writer.inserted, writer.lost, writer.shard) == (128, 64, 0)
         wait_until(lambda: int(replay.size()) == 64)
         cluster.kill(replay._links.all[0].actor)
-        with pytest.raises(ConnectionError, match="no shard is left"):
+        with pytest.raises(RuntimeError, match=r"^For 'ShardWriter', all shards have ended"):
             insert_until_refused(writer)
+
+
+def test_after_close_every_call_is_the_same_error():
+    replay = ShardedReplay(config("prioritized"), batch=16)
+    writer = replay.writer(0)
+    replay.insert(rows(range(20)))
+    indices, *_ = replay.sample()
+    writer.insert(rows(range(3)))
+    replay.close()
+    replay.close()
+    calls = [
+        replay.sample, replay.size, replay.full, replay.can_sample, replay.statistics, replay.check_valid, replay.reset,
+        replay.advance, replay.writer, lambda: replay.info(indices), lambda: replay.delete(indices),
+        lambda: replay.update_priorities(indices, 1.0), lambda: replay.insert(rows([1])), writer.flush, writer.send,
+        lambda: writer.insert(rows([1])), lambda: replay.with_sample_size(2),
+    ]  # fmt: skip
+    for call in calls * 2:
+        with pytest.raises(RuntimeError, match=r"^For 'ShardedReplay', its shards were ended by close\(\)\."):
+            call()
