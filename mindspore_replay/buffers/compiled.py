@@ -92,8 +92,13 @@ class CompiledCalls(nn.Cell):
         """Return a block for what is to happen at once; it keeps no graph out."""
         return contextlib.nullcontext()
 
-    def replace_all(self) -> None:
-        """Do nothing: no other process sees rows that are being replaced."""
+    def sole_use(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block during which nobody attaches to the rows: nobody can."""
+        return contextlib.nullcontext()
+
+    def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the state to write: no other process sees rows that are being replaced."""
+        return arrays
 
     def close(self) -> None:
         """Give the memory of the state back to the system, if it is the host's."""

@@ -203,8 +203,11 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         arrays = fitting(type(self).__name__, own, expected)
         self.check_state(arrays)
         checked = [buffer.checked_state(part) for buffer, part in zip(self.sources, parts)]
-        for buffer, part in zip(self.sources, checked):
-            buffer.take_over(part)
+        with contextlib.ExitStack() as stack:
+            for buffer in self.sources:
+                stack.enter_context(buffer.sole_use())
+            for buffer, part in zip(self.sources, checked):
+                buffer.take_over(part)
         for key, parameter in self.state_parameters().items():
             overwrite(parameter, arrays[key])
         return None

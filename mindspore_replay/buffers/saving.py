@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,11 @@ class Saving(Attributes):
             args (Any): More arguments of ``nn.Cell.load_state_dict``, for a state of another origin.
             kwargs (Any): As `args`.
 
+        In a folder the rows get new serial numbers, if others were given out already: a handle never names another row.
+
         Raises:
             ValueError: If version, keys, shapes, dtypes, cursors or weights do not fit; then nothing is changed.
+            RuntimeError: If the buffer is in a folder that somebody is attached to.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -72,7 +76,8 @@ class Saving(Attributes):
         """
         if "version" not in state_dict:
             return nn.Cell.load_state_dict(self, state_dict, *args, **kwargs)
-        self.take_over(self.checked_state(state_dict))
+        with self.sole_use():
+            self.take_over(self.checked_state(state_dict))
         return None
 
     def check_valid(self) -> None:
@@ -91,6 +96,11 @@ class Saving(Attributes):
 
     # For the rest of the package.
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds the rows; ``None`` if they are in memory."""
+        return None if self._folder is None else self._folder.path
+
     def state_parameters(self) -> dict[str, Parameter]:
         """Return the Parameters of the state by name, including the limiter's."""
         return dict(self.parameters_and_names())  # type: ignore[attr-defined]
@@ -103,13 +113,18 @@ class Saving(Attributes):
             with self._calls.kernels_kept_out():
                 yield
 
-    def begin_replacing(self) -> None:
-        """Declare that all rows are about to be replaced; the caller keeps others out.
+    def sole_use(self) -> contextlib.AbstractContextManager[None]:
+        """Let nobody attach to the rows during the block; a RuntimeError if somebody is attached."""
+        return self._calls.sole_use()
 
-        If the process dies before it lets them in, a buffer in a folder is empty.
+    def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Declare that all rows are about to be replaced, and return the state to write, without its columns.
+
+        The caller has `sole_use`, and keeps others out. If the process dies before it lets them in, a buffer in a
+        folder is empty. There a serial number is never given out twice.
         """
         count_load(self.head)  # also for those that share the rows, and continue files of their own
-        self._calls.replace_all()
+        return self._calls.begin_replacing(arrays)
 
     @contextlib.contextmanager
     def snapshot(self, columns: bool = False) -> Iterator[dict[str, Any]]:
@@ -135,9 +150,9 @@ class Saving(Attributes):
         return arrays
 
     def take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy checked arrays into the state."""
+        """Copy checked arrays into the state; the caller has `sole_use`."""
         with self.alone():
-            self.begin_replacing()
+            arrays = self.begin_replacing(arrays)
             self.last_saved = None
             for key, parameter in self.state_parameters().items():
                 overwrite(parameter, arrays[key])

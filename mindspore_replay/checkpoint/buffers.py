@@ -73,7 +73,8 @@ def load(
             `TrainingCheckpoint`, the buffers are loaded, as a dict.
         buffer (Union[Cell, dict, CellList, None]): Takes over the file's state instead of a new buffer: of the same
             class, with the same columns, and made with the same arguments where those matter to its rows. A buffer with
-            `HindsightRelabel`, or of a class of your own, can only be loaded this way. Default: ``None``.
+            `HindsightRelabel`, or of a class of your own, can only be loaded this way. In a folder rows that replace
+            others get new serial numbers. Default: ``None``.
         capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may have another capacity too, unless it is
             a reservoir, whose rows are a sample of its size. Default: ``None``, for that of the saved buffer.
         backend (str): Backend of a new buffer. Default: ``"auto"``.
@@ -87,7 +88,7 @@ def load(
         ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing; if
             `buffer` or `capacity` do not fit. Then `buffer` is unchanged.
         TypeError: If an argument is of another type.
-        RuntimeError: If the backend is not available.
+        RuntimeError: If the backend is not available, or `buffer` is in a folder that somebody is attached to.
         ImportError: If `progress` is asked for and tqdm is not installed.
 
     Examples:

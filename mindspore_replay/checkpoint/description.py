@@ -33,19 +33,24 @@ class _NotWrittenError(Exception):
     """An argument that cannot be written to a file."""
 
 
-def describe(buffers: Any) -> dict[str, Any]:
-    """Describe how to make such buffers; for those that cannot be made from a file, give the reason."""
+def describe(buffers: Any, in_folders: bool = False) -> dict[str, Any]:
+    """Describe how to make such buffers; for those that cannot be made from a file, give the reason.
+
+    With `in_folders`, one in a folder stays there: the description names the folder.
+    """
+    if isinstance(buffers, Buffer) and in_folders and buffers.folder is not None:
+        return {"class": type(buffers).__name__, "folder": os.fspath(buffers.folder)}
     if isinstance(buffers, Buffer):
         limits = isinstance(buffers.limiter, RateLimiter)
         limiter = {"limiter": {"timeout": buffers.limiter.timeout}} if limits else {}
         arguments = _arguments(buffers, _BUFFERS)
         return {"class": type(buffers).__name__, "capacity": buffers.capacity, **limiter, **arguments}
     if isinstance(buffers, MixedReplay):
-        sources = [describe(source) for source in buffers.sources]
+        sources = [describe(source, in_folders) for source in buffers.sources]
         return {"class": type(buffers).__name__, "sources": sources, **_arguments(buffers, _MIXED)}
     if isinstance(buffers, Mapping):
-        return {"dict": {name: describe(part) for name, part in buffers.items()}}
-    return {"list": [describe(part) for part in buffers]}
+        return {"dict": {name: describe(part, in_folders) for name, part in buffers.items()}}
+    return {"list": [describe(part, in_folders) for part in buffers]}
 
 
 def build(description: Any, capacity: int | None, backend: str) -> Any:
@@ -58,6 +63,11 @@ def build(description: Any, capacity: int | None, backend: str) -> Any:
         return buffers
     if "list" in description:
         return nn.CellList([build(part, None, backend) for part in description["list"]])
+    if "folder" in description:
+        raise ValueError(
+            f"the rows of its {description['class']} are in the folder {description['folder']}: "
+            f"{description['class']}.open opens that"
+        )
     if "reason" in description:
         raise ValueError(
             f"it has no arguments to make the buffer with, since {description['reason']}: make it as it was made for "

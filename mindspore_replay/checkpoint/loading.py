@@ -1,5 +1,6 @@
 """Reads files into parts."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +44,10 @@ def take_over(
     total = sum(source.header.nbytes for source in sources)
     if not new:
         total += sum(state.column_bytes() for state in states)
-    with progress_bar("load", total, progress) as done:
+    with progress_bar("load", total, progress) as done, contextlib.ExitStack() as stack:
+        for state in states:
+            if state.part.is_buffer:
+                stack.enter_context(state.part.owner.sole_use())
         for source in sources:
             source.progress = done
         for state in states:
@@ -74,8 +78,7 @@ def _overwrite(states: Sequence[Any], new: bool) -> None:
     with locked([state.part for state in states]):
         try:
             for state in states:
-                if state.part.is_buffer:
-                    state.part.owner.begin_replacing()
+                state.begin()
                 state.read_columns()
             for state in states:
                 state.overwrite_marks()

@@ -39,7 +39,7 @@ def check_description(path: Any, description: Any, depth: int = 0) -> None:
 
 def _describes_one(description: dict[str, Any]) -> bool:
     """Return True if the description of a single Cell can make it, or says why not."""
-    if "class" not in description:
+    if "class" not in description or isinstance(description.get("folder"), str):
         return True
     known = isinstance(description.get("reason"), str) or (
         isinstance(description.get("arguments"), dict) and description["class"] in CLASSES
@@ -49,7 +49,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
 
 
 def same_kind(first: Any, second: Any) -> bool:
-    """Return True if two descriptions name the same classes in the same order."""
+    """Return True if two descriptions name the same classes in the same order, and the same ones are in folders."""
     if first.keys() != second.keys() and not {"class"} <= first.keys() & second.keys():
         return False
     if "dict" in first:
@@ -60,6 +60,7 @@ def same_kind(first: Any, second: Any) -> bool:
     parts = [each.get(key, []) for each in (first, second)]
     return (
         first.get("class") == second.get("class")
+        and ("folder" in first) == ("folder" in second)
         and len(parts[0]) == len(parts[1])
         and all(same_kind(*pair) for pair in zip(*parts))
     )
@@ -72,4 +73,5 @@ def summary(description: Any) -> str:
     if "list" in description:
         return "[" + ", ".join(map(summary, description["list"])) + "]"
     sources = [summary(source) for source in description.get("sources", [])]
-    return description["class"] + (f"({', '.join(sources)})" if sources else "")
+    place = " in a folder" if "folder" in description else ""
+    return description["class"] + (f"({', '.join(sources)})" if sources else "") + place

@@ -110,6 +110,11 @@ class Restored:
             for key in self._columns:
                 source.check(self.part.prefix + key)
 
+    def begin(self) -> None:
+        """Declare that the rows are about to be replaced. The buffer's lock must be held."""
+        if self.part.is_buffer:
+            self._row_state = dict(self.part.owner.begin_replacing(self._row_state))
+
     def read_columns(self) -> None:
         """Read the columns into their Parameters, whose previous rows are lost."""
         self.part.owner.last_saved = None

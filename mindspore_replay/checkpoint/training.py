@@ -1,6 +1,7 @@
 """The whole state of a training run in one file."""
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from .saving import save_parts
 from .sources import Source, open_sources
 from .values import decoded, encoded, is_value
 
+_LOGGER = logging.getLogger("mindspore_replay.checkpoint")
+
 
 class TrainingCheckpoint:
     r"""One file with all that a training run needs to continue: networks, optimizers, buffers, counts, random states.
@@ -31,6 +34,8 @@ class TrainingCheckpoint:
     there. Of buffers it writes the rows inserted or updated since the last time, to ``<path>.1``, ``<path>.2`` and so
     on, which belong to the file; from time to time it writes one file with all rows and removes those. `load` reads the
     newest checkpoint into objects that were made as before. ``docs/training_checkpoints.md`` has the recipe for a loop.
+
+    A buffer in a folder stays there as it is, with rows that came since: `load` says in the log how many.
 
     The random states of NumPy (``np.random``), Python (``random``) and MindSpore (its seeds and ``default_generator``)
     are always included. An operator that draws random numbers in a compiled graph has a state of its own, which
@@ -82,8 +87,11 @@ class TrainingCheckpoint:
             _check_part(name, part)
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
         self._buffers = _buffers(parts)
-        self._parts = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
+        self._parts: list[Part] = [*parts_of("TrainingCheckpoint", self._buffers)] if self._buffers else []
         known = {id(parameter) for part in self._parts for parameter in part.owner.state_parameters().values()}
+        self._in_folders = {i: _InFolder(part.owner) for i, part in enumerate(self._parts) if _is_in_folder(part.owner)}
+        for i, note in self._in_folders.items():
+            self._parts[i] = Part(self._parts[i].prefix, note)
         for name, cell in parts.items():
             if isinstance(cell, nn.Cell):
                 self._parts.append(CellPart(f"{name}.", _Weights(name, cell, known)))
@@ -109,7 +117,10 @@ class TrainingCheckpoint:
             ...     TrainingCheckpoint(f"{folder}/run.safetensors", buffer=buffer.insert([7])).save(step=1)
         """
         self._values.arrays = encoded(values=values, random=self._random.read())
-        save_parts([*self._parts, Part("", self._values)], self.path, describe(self._buffers), incremental=True)
+        for note in self._in_folders.values():
+            note.read()
+        description = describe(self._buffers, in_folders=True)
+        save_parts([*self._parts, Part("", self._values)], self.path, description, incremental=True)
 
     def load(self) -> dict[str, Any] | None:
         """Read the checkpoint into the parts. The run then continues as if it had not stopped.
@@ -141,12 +152,16 @@ class TrainingCheckpoint:
             values = _RestoredValues(sources, Part("", self._values), self._random)
             capacities = [node.get("capacity", 0) for node in descriptions(sources[-1].header.description)]
             capacities += [0] * (len(self._parts) - len(capacities))
+            for note in self._in_folders.values():
+                note.read()
             states = [Restored(sources, part, i, capacities[i], False) for i, part in enumerate(self._parts)]
             take_over(sources, [*states, values], new=False)
+        for note in self._in_folders.values():
+            note.tell()
         return values.content["values"]
 
     def _check_kinds(self, sources: Sequence[Source]) -> None:
-        path, saved, given = sources[0].path, sources[-1].header.description, describe(self._buffers)
+        path, saved, given = sources[0].path, sources[-1].header.description, describe(self._buffers, True)
         if not any(map(is_value, sources[-1].header.entries)):
             raise ValueError(
                 f"For 'TrainingCheckpoint', 'path' must be a file that it wrote, but {path} was written by the "
@@ -238,6 +253,41 @@ class _Values(_Saved):
         return {name: Plain(array, array.dtype.name) for name, array in self.arrays.items()}
 
 
+def _is_in_folder(buffer: Any) -> bool:
+    return isinstance(buffer, Buffer) and buffer.folder is not None
+
+
+class _InFolder(_Values):
+    """A buffer in a folder, where its rows and all of its state stay; a file holds its serial numbers alone.
+
+    Args:
+        buffer (Buffer): The buffer.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._saved = 0
+
+    def read(self) -> None:
+        """Read the serial numbers."""
+        with self._buffer.snapshot() as arrays:
+            self.arrays = {"serials": arrays["serials"].copy()}
+
+    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Keep the serial numbers of a file, which `load` does not write."""
+        self._saved = int(state["serials"][0])
+
+    def tell(self) -> None:
+        """Say in the log if rows were inserted since the file was written."""
+        self.read()
+        inserted = int(self.arrays["serials"][0])
+        if inserted != self._saved:
+            _LOGGER.warning(
+                "For 'TrainingCheckpoint', the %s in %s stays as it is: %d rows were inserted by now, %d when the "
+                "checkpoint was saved.", type(self._buffer).__name__, self._buffer.folder, inserted, self._saved,
+            )  # fmt: skip
+
+
 class _RestoredValues:
     """Plain values and random states read from files, with the methods of `Restored`."""
 
@@ -269,6 +319,9 @@ class _RestoredValues:
         self._random.check(states)
 
     def check_columns(self) -> None:
+        pass
+
+    def begin(self) -> None:
         pass
 
     def read_columns(self) -> None:

@@ -43,10 +43,6 @@ class Rows(Store):
         layout = state.layout(self.schema, self.options)
         return {name: Plain(array, layout[name][1]) for name, array in self.arrays.items()}
 
-    def begin_replacing(self) -> None:
-        """Declare that all rows are about to be replaced."""
-        self.replace_all()
-
     def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise a ValueError if a state, apart from columns, is inconsistent."""
         state.check(self.options, arrays)

@@ -285,7 +285,7 @@ class CompressedStore(Store):
         """Load the result of `state_dict`, as `Store.load_state_dict` does."""
         arrays = state.checked(self._rows_schema, self.options, given, STATE_VERSION)
         with self.kernels_kept_out():
-            self.replace_all()
+            self.begin_replacing(arrays)
             own: dict[str, Any] = {**self.arrays, **self.compressed}
             for name, array in own.items():
                 array[...] = arrays[name]

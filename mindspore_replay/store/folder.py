@@ -2,7 +2,7 @@
 
 The folder holds ``header``, see `folder_header.py`; ``state``, with the arrays of the state, the lock and the journal;
 ``column.0``, ``column.1``, ..., with the rows; and ``owner``, which the learner locks. Each process that uses the
-folder holds a shared lock on ``state``.
+folder holds a shared lock on ``state``, and each that is attached one on ``column.0``.
 """
 
 import contextlib
@@ -106,7 +106,10 @@ class Folder:
         self._before = self._maps[_STATE][:] if alone and not is_new else None
         self.signals = sharing.Signals(self.arrays["shared.changes"])
         self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
-        self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched))
+        self._users = os.open(path / _column_file(0), os.O_RDWR | os.O_CLOEXEC)
+        self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched, self._users))
+        if owner is None:
+            fcntl.flock(self._users, fcntl.LOCK_SH)
         _opened.add(self)
 
     @property
@@ -144,6 +147,23 @@ class Folder:
             return not _locked(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
+
+    @contextlib.contextmanager
+    def without_attached(self) -> Iterator[None]:
+        """Let nobody attach during the block, of the learner's process.
+
+        Raises:
+            RuntimeError: If somebody is attached.
+        """
+        if not _locked(self._users, fcntl.LOCK_EX):
+            raise RuntimeError(
+                f"For '{self.options.cls_name}', the rows in {self.path} cannot be replaced while somebody is attached "
+                "to them: close the attached buffers first."
+            )
+        try:
+            yield
+        finally:
+            fcntl.flock(self._users, fcntl.LOCK_UN)
 
     def is_beyond_memory(self) -> bool:
         """Return True if the columns are larger than a half of the memory that this process may use."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .epochs import check_epoch
+from .epochs import FIRST, check_epoch
 from .late import pending
 from .memory import zeros
 from .options import Options
@@ -151,6 +151,19 @@ def pending_note(options: Options, state: Mapping[str, np.ndarray]) -> str:
         f"oldest has the handle {oldest}. Write its columns with update({oldest}, ...), or remove it with "
         f"delete({oldest})."
     )
+
+
+def renumbered(arrays: Mapping[str, np.ndarray], inserted: int) -> dict[str, np.ndarray]:
+    """Return a state with its serial numbers raised, if need be, so that the oldest row's is at least `inserted`."""
+    rows, numbers = int(arrays["count"]), arrays["serials"]
+    serials = arrays["row_serials"][:rows] if "row_serials" in arrays else np.arange(numbers[0] - rows, numbers[0])
+    more = max(inserted - int(serials.min(initial=numbers[0])), 0)
+    # The serial numbers in each array, by the index of the first.
+    first = {"serials": 0, "row_serials": 0, "clock": 1}
+    raised = {key: np.append(arrays[key][:i], arrays[key][i:] + more) for key, i in first.items() if key in arrays}
+    if "epoch" in arrays:
+        raised["epoch"] = arrays["epoch"] + more * (np.arange(len(arrays["epoch"])) == FIRST)
+    return {**arrays, **raised}
 
 
 def check(options: Options, state: Mapping[str, np.ndarray]) -> None:

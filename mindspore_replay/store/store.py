@@ -469,9 +469,18 @@ class Store:
         self._holds -= 1
         self._handle.replay_let_go(self._head)
 
-    def replace_all(self) -> None:
-        """Declare that all rows are about to be replaced, in a `hold`: if the process dies, no row is left."""
+    def sole_use(self) -> contextlib.AbstractContextManager[None]:
+        """Let nobody attach to the rows in a folder during the block; a RuntimeError if somebody is attached."""
+        return contextlib.nullcontext() if self.folder is None else self.folder.without_attached()
+
+    def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Declare that all rows are about to be replaced by those of a state, and return the state to write.
+
+        The caller has `sole_use`, in a `hold`. If the process dies, no row is left in a folder. There a serial number
+        is never given out twice: that of a row to write may be raised.
+        """
         self._handle.replay_replace(self._head)
+        return arrays if self.folder is None else state.renumbered(arrays, int(self.arrays["serials"][0]))
 
     @contextlib.contextmanager
     def kernels_kept_out(self) -> Iterator[None]:
@@ -529,10 +538,10 @@ class Store:
             ValueError: If an array does not fit or the state is inconsistent; then nothing is changed.
         """
         arrays = state.checked(self.schema, self.options, given, STATE_VERSION)
-        with self.kernels_kept_out():
-            self.replace_all()
+        with self.sole_use(), self.kernels_kept_out():
+            replaced = self.begin_replacing(arrays)
             for name, array in self.arrays.items():
-                array[...] = arrays[name]
+                array[...] = replaced[name]
 
     def check(self) -> None:
         """Raise a ValueError if the arrays are inconsistent."""

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,12 +13,20 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from checkpoint_cases import RINGS, assert_same_state, draws, filled, insert
+from checkpoint_cases import RINGS, assert_same_state, draws, filled, insert, rows
 from mindspore import Parameter, Tensor, nn, ops
 from places import ROOT, TESTS
 from programs import run_program
 
-from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, SequenceReplayBuffer, TrainingCheckpoint, load, save
+from mindspore_replay import (
+    MixedReplay,
+    PrioritizedReplayBuffer,
+    SequenceReplayBuffer,
+    TrainingCheckpoint,
+    attach,
+    load,
+    save,
+)
 from mindspore_replay.checkpoint import files
 
 PATH = "run.safetensors"
@@ -284,6 +293,55 @@ def test_only_new_rows_are_written():
     assert sizes[1] < 20_000
     TrainingCheckpoint(PATH, network=network, buffer=buffer).save()  # by another object: all rows
     assert [entry.name for entry in Path().iterdir()] == [PATH]
+
+
+@pytest.mark.cpu_only("rows in a folder are in host memory")
+@pytest.mark.parametrize("how", GIVEN)
+def test_buffers_in_folders_stay_as_they_are(how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Beside an attached process: `load` touches neither rows nor the random state, and says so; all else goes back."""
+    buffers = {"agent": filled(RINGS["prioritized"], storage=tmp_path / "rows"), "expert": filled(RINGS["uniform"])}
+    both, network = mixed(buffers, 1), nn.Dense(2, 1)
+    both.set_ratios([1.0, 3.0])
+    checkpoint = TrainingCheckpoint(PATH, network=network, **GIVEN[how](buffers, both))
+    checkpoint.save(step=1)
+    weight, count = network.weight.asnumpy().copy(), len(buffers["expert"])
+    assert checkpoint.load() == {"step": 1}
+    assert not caplog.records
+    network.weight.set_data(network.weight * 2)
+    attached = attach(tmp_path / "rows")
+    handles = attached.sample()[0]
+    attached.insert(rows(31, 4))
+    insert(buffers["expert"], 4)
+    before = buffers["agent"].state_dict()
+    assert checkpoint.load() == {"step": 1}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"For 'TrainingCheckpoint', the PrioritizedReplayBuffer in {tmp_path / 'rows'} stays as it is: 35 rows were "
+        "inserted by now, 31 when the checkpoint was saved."
+    ]
+    after = buffers["agent"].state_dict()
+    assert all(after[key].tobytes() == array.tobytes() for key, array in before.items())
+    assert attached.update_priorities(handles, np.ones(3, np.float32)) == 0
+    np.testing.assert_array_equal(network.weight.asnumpy(), weight)
+    assert int(buffers["expert"].serials.asnumpy()[0]) == 31
+    assert len(buffers["expert"]) == count
+
+
+@pytest.mark.cpu_only("rows in a folder are in host memory")
+def test_rows_are_in_a_folder_or_in_a_file(tmp_path: Path):
+    """Neither is taken for the other, and the function `load` says where they are."""
+    memory, stored = filled(RINGS["uniform"]), filled(RINGS["uniform"], storage=tmp_path / "rows")
+    for saved, other, names in ((memory, stored, ("", " in a folder")), (stored, memory, (" in a folder", ""))):
+        TrainingCheckpoint(PATH, buffer=saved).save()
+        expected, got = (f"{{'buffer': ReplayBuffer{name}}}" for name in names)
+        message = f"the buffers must be those that were saved in {PATH}, {expected}, but got {got}."
+        with pytest.raises(ValueError, match=re.escape(message)):
+            TrainingCheckpoint(PATH, buffer=other).load()
+    where = f"the rows of its ReplayBuffer are in the folder {tmp_path / 'rows'}: ReplayBuffer.open opens that"
+    with pytest.raises(ValueError, match=re.escape(where)):
+        load(PATH)
+    stored.close()
+    with pytest.raises(RuntimeError, match="the buffer was closed: open its folder again"):
+        TrainingCheckpoint(PATH, buffer=stored).save()
 
 
 def test_another_capacity():

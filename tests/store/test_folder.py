@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -214,13 +215,15 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
 
 #: Members that tell what a buffer was made of, or are not for users; and what needs arguments.
 OF_NO_ROWS = {
-    "achieved_goal", "columns", "has_groups", "last_saved", "names", "nbytes", "open", "runs_graphs", "sample_schema",
-    "shapes", "state_parameters", "types", "check_state", "checked_state", "take_over", "turn_to_sample", "extend_repr",
+    "achieved_goal", "columns", "folder", "has_groups", "last_saved", "names", "nbytes", "open", "runs_graphs",
+    "sample_schema", "shapes", "state_parameters", "types", "check_state", "checked_state", "take_over",
+    "turn_to_sample", "extend_repr",
 }  # fmt: skip
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "insert": ([np.zeros(1, np.int32)],),
     "add": ([np.zeros(1, np.int32)],),
     "get_item": (0,),
+    "begin_replacing": ({},),
     "update": ([0], [np.zeros(1, np.int32)]),
     "update_priorities": ([0], 1.0),
     "delete": ([0],),
@@ -563,8 +566,68 @@ def test_checkpoints(kind: str, tmp_path: Path):
     same(copy.sample(), stored.sample())
     other = make(kind, storage=tmp_path / "other")
     load(tmp_path / "saved", buffer=other)
-    stored.load_state_dict(other.state_dict())
-    same(other.sample(), stored.sample())
+    first = other.sample()
+    load(tmp_path / "saved", buffer=copy)
+    same(first, copy.sample())
+    # Rows that replace others have serial numbers that were never given out: the rest of a sample is the same.
+    handles = int(other.sample_schema.always_handles)
+    for replace in (
+        lambda: stored.load_state_dict(other.state_dict()),
+        lambda: load(tmp_path / "saved", buffer=stored),
+    ):
+        given = int(stored.serials.asnumpy()[0])
+        load(tmp_path / "saved", buffer=other)
+        replace()
+        stored.check_valid()
+        oldest = int(stored.serials.asnumpy()[0]) - len(stored)
+        if "row_serials" in stored.state_dict():
+            oldest = int(stored.row_serials.asnumpy()[: len(stored)].min())
+        assert oldest >= given
+        same(other.sample()[handles:], stored.sample()[handles:])
+        fill(stored)
+        stored.check_valid()
+
+
+def test_rows_are_not_replaced_beside_an_attached_process(tmp_path: Path):
+    """Nor partly: a mixture changes none of its sources, a checkpoint nothing else in it."""
+    learner = make("prioritized", storage=tmp_path / "rows")
+    mixed = MixedReplay([(make("prioritized"), 0.5), (learner, 0.5)], 8, adjustable=True, seed=1)
+    for buffer in mixed.sources:
+        fill(buffer)
+    state, both = learner.state_dict(), mixed.state_dict()
+    save(learner, tmp_path / "saved")
+    save(mixed, tmp_path / "mixed")
+    mixed.set_ratios([1.0, 2.0])
+    for buffer in mixed.sources:
+        fill(buffer)
+    with contextlib.closing(attach(tmp_path / "rows")) as attached:
+        before = mixed.state_dict()
+        for replace in (
+            lambda: learner.load_state_dict(state), lambda: load(tmp_path / "saved", buffer=learner),
+            lambda: mixed.load_state_dict(both), lambda: load(tmp_path / "mixed", buffer=mixed),
+        ):  # fmt: skip
+            with pytest.raises(
+                RuntimeError, match=r"^For 'PrioritizedReplayBuffer', the rows in .*rows cannot be replac"
+            ):
+                replace()
+            after = mixed.state_dict()
+            assert all(after[key].tobytes() == array.tobytes() for key, array in before.items())
+        handles = attached.sample()[0]
+    learner.load_state_dict(state)
+    attached = attach(tmp_path / "rows")
+    for _ in range(3):
+        assert attached.update_priorities(handles, np.ones(len(handles), np.float32)) == len(handles)
+        fill(learner)
+    with contextlib.ExitStack() as stack:
+        attached.close()
+        stack.enter_context(learner.sole_use())
+        opening = threading.Thread(target=lambda: opened.append(attach(tmp_path / "rows")))
+        opened: list[Any] = []
+        opening.start()
+        opening.join(0.05)
+        assert not opened
+    opening.join()
+    opened[0].close()
 
 
 def test_a_mixture_of_folder_and_memory(tmp_path: Path):
