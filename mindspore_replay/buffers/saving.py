@@ -80,6 +80,13 @@ class Saving(Attributes):
             self.take_over(self.checked_state(state_dict))
         return None
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"For '{type(self).__name__}', a buffer cannot be pickled or copied: write it to a file with "
+            "save(buffer, path), use storage=folder and attach(folder) in the other process, or load_state_dict its "
+            "state_dict() into another."
+        )
+
     def check_valid(self) -> None:
         """Check the invariants of the state, which hold between any two operations.
 
