@@ -33,7 +33,7 @@ from actor import ROWS, SETTINGS, WEIGHTS, SharedWeights
 from device import add_device_option, use_device
 from dqn import ROOT, Policy, Run, conclude, make_network, passed
 from dqn_prioritized import DuelingHead, PrioritizedLearner
-from mindspore import Tensor, ops
+from mindspore import Tensor
 from tqdm import tqdm
 
 from mindspore_replay import create_buffer, load_config
@@ -51,12 +51,7 @@ class SamplingLearner(PrioritizedLearner):
     """A `PrioritizedLearner` whose buffer others fill."""
 
     def construct(self) -> Tensor:
-        indices, weights, observation, action, reward, next_observation, terminated = self.buffer.sample()
-        wanted = self.wanted_value(reward, next_observation, terminated)
-        (loss, error), gradients = self.loss_and_gradients(observation, action, wanted, weights)
-        self.improve(gradients)
-        self.buffer.update_priorities(indices, ops.abs(error))
-        return loss
+        return self.learn()
 
 
 class ActorsRun(Run):

@@ -37,7 +37,7 @@ import gymnasium as gym
 import mindspore as ms
 import numpy as np
 from device import add_device_option, use_device
-from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner, value_of
+from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
@@ -72,12 +72,10 @@ class AtariLearner(Learner):
     """A `Learner` that samples the rows of the game: one call learns from a batch and moves the target."""
 
     def construct(self) -> tuple[Tensor, Tensor]:
-        batch = self.buffer.sample()
-        observation, action, reward = batch[:3]
-        next_observation, discount = batch[4:]  # the discount contains batch[3], terminated: 0 without a bootstrap
-        next_action = ops.argmax(self.network(next_observation), 1)
-        wanted = reward + discount * value_of(self.target(next_observation), next_action)
-        loss, gradients = self.loss_and_gradients(observation, action, wanted)
+        # The discount is 0 if a step terminated the episode.
+        batch = self.buffer.sample(as_dict=True)
+        wanted = batch["reward"] + batch["discount"] * self.next_value(batch["next_observation"])
+        loss, gradients = self.loss_and_gradients(batch["observation"], batch["action"], wanted)
         self.improve(gradients)
         return loss, ops.mean(wanted)
 

@@ -44,11 +44,17 @@ class PrioritizedLearner(Learner):
         self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
     ) -> Tensor:
         self.buffer.insert([observation, action, reward, next_observation, terminated])
-        indices, weights, observation, action, reward, next_observation, terminated = self.buffer.sample()
-        wanted = self.wanted_value(reward, next_observation, terminated)
-        (loss, error), gradients = self.loss_and_gradients(observation, action, wanted, weights)
+        return self.learn()
+
+    def learn(self) -> Tensor:
+        """Learn from a batch, write its errors to the buffer as priorities, and return the loss."""
+        batch = self.buffer.sample(as_dict=True)
+        wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"])
+        (loss, error), gradients = self.loss_and_gradients(
+            batch["observation"], batch["action"], wanted, batch["weights"]
+        )
         self.improve(gradients)
-        self.buffer.update_priorities(indices, ops.abs(error))
+        self.buffer.update_priorities(batch["indices"], ops.abs(error))
         return loss
 
     def weighted_loss(

@@ -138,11 +138,12 @@ class Learner(nn.Cell):
         achieved: Tensor, end: Tensor,
     ) -> Tensor:  # fmt: skip
         self.buffer.insert([observation, action, reward, next_observation, goal, achieved], end=end)
-        observation, action, reward, next_observation, goal = self.buffer.sample()[:5]
-        next_value = ops.reduce_max(self.target(ops.concat((next_observation, goal), 1)), 1)
+        batch = self.buffer.sample(as_dict=True)
+        next_value = ops.reduce_max(self.target(ops.concat((batch["next_observation"], batch["desired_goal"]), 1)), 1)
         # A reached goal has no future. As it depends on the goal, it is derived from the reward instead of a column.
-        wanted = reward + GAMMA * (reward < 0).astype(ms.float32) * next_value
-        loss, gradients = self.loss_and_gradients(ops.concat((observation, goal), 1), action, wanted)
+        wanted = batch["reward"] + GAMMA * (batch["reward"] < 0).astype(ms.float32) * next_value
+        inputs = ops.concat((batch["observation"], batch["desired_goal"]), 1)
+        loss, gradients = self.loss_and_gradients(inputs, batch["action"], wanted)
         self.optimizer(gradients)
         for weight, target_weight in zip(self.weights, self.target_weights):
             ops.assign(target_weight, target_weight + TAU * (weight - target_weight))

@@ -61,27 +61,25 @@ class Learner(nn.Cell):
 
     def construct(self) -> tuple[Tensor, Tensor]:
         """Return the loss ``[]``, and the lag of each unroll ``[B]``, -1 if a new row has replaced it already."""
-        indices, *unrolls = self.buffer.sample(with_indices=True)
-        _, _, lag = self.buffer.info(indices)
-        loss, gradients = self.gradients(*unrolls)
+        batch = self.buffer.sample(with_indices=True, as_dict=True)
+        lag = self.buffer.info(batch["indices"])[2]
+        loss, gradients = self.gradients(batch)
         self.optimizer(ops.clip_by_global_norm(gradients, self.largest_norm))
         self.buffer.advance()
         return loss, lag
 
-    def loss(
-        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor,
-        done: Tensor, log_probability: Tensor,
-    ) -> Tensor:  # fmt: skip
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Return the loss of policy and values, less the entropy."""
-        flat = ops.reshape(observation, (-1, self.inputs))
+        action, flat = batch["action"], ops.reshape(batch["observation"], (-1, self.inputs))
         logs = self.network(flat)
         chosen = ops.reshape(value_of(logs, ops.reshape(action, (-1,))), action.shape)
         value = ops.reshape(self.critic(flat), action.shape)
-        next_value = ops.reshape(self.critic(ops.reshape(next_observation, (-1, self.inputs))), action.shape)
-        weight = ops.minimum(ops.exp(chosen - log_probability), self.largest_weight)
+        next_value = ops.reshape(self.critic(ops.reshape(batch["next_observation"], (-1, self.inputs))), action.shape)
+        weight = ops.minimum(ops.exp(chosen - batch["log_probability"]), self.largest_weight)
         wanted, advantage = self.v_trace(
-            ops.stop_gradient(weight), ops.stop_gradient(value), ops.stop_gradient(next_value), reward, terminated, done
-        )
+            ops.stop_gradient(weight), ops.stop_gradient(value), ops.stop_gradient(next_value),
+            batch["reward"], batch["terminated"], batch["done"],
+        )  # fmt: skip
         entropy = -ops.reduce_sum(ops.exp(logs) * logs, 1)
         policy_loss = -ops.mean(advantage * chosen) - self.entropy * ops.mean(entropy)
         return policy_loss + self.value_weight * ops.mean(ops.square(value - wanted))

@@ -61,9 +61,9 @@ class OfflineLearner(Learner):
         self.conservatism = conservatism
 
     def construct(self) -> Tensor:
-        observation, action, reward, next_observation, terminated, _ = self.buffer.sample()
-        wanted = self.wanted_value(reward, next_observation, terminated)
-        loss, gradients = self.loss_and_gradients(observation, action, wanted)
+        batch = self.buffer.sample(as_dict=True)
+        wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"])
+        loss, gradients = self.loss_and_gradients(batch["observation"], batch["action"], wanted)
         self.improve(gradients)
         return loss
 

@@ -94,14 +94,14 @@ class Learner(nn.Cell):
         """Learn from each row of the policy buffer until it is used up."""
         loss = self.zero
         while self.buffer.can_sample():
-            observation, action, log_probability, advantage = self.buffer.sample()
+            batch = self.buffer.sample(as_dict=True)
             loss, gradients = self.policy_gradients(
-                self.flat(observation), ops.reshape(action, (-1,)), ops.reshape(log_probability, (-1,)),
-                ops.reshape(advantage, (-1,)),
+                self.flat(batch["observation"]), ops.reshape(batch["action"], (-1,)),
+                ops.reshape(batch["log_probability"], (-1,)), ops.reshape(batch["advantage"], (-1,)),
             )  # fmt: skip
             self.optimizer(gradients)
-            observation, wanted = self.value_buffer.sample(self.newest)
-            self.improve_critic(self.flat(observation), ops.reshape(wanted, (-1,)))
+            batch = self.value_buffer.sample(self.newest, as_dict=True)
+            self.improve_critic(self.flat(batch["observation"]), ops.reshape(batch["wanted"], (-1,)))
         return loss
 
     def auxiliary_phase(self) -> Tensor:
@@ -110,8 +110,8 @@ class Learner(nn.Cell):
             ops.assign(former_weight, weight)
         loss, step = self.zero, self.first
         while ops.logical_and(step < self.auxiliary_steps, self.value_buffer.can_sample()):
-            observation, wanted = self.value_buffer.sample()
-            observation, wanted = self.flat(observation), ops.reshape(wanted, (-1,))
+            batch = self.value_buffer.sample(as_dict=True)
+            observation, wanted = self.flat(batch["observation"]), ops.reshape(batch["wanted"], (-1,))
             loss, gradients = self.auxiliary_gradients(observation, wanted, self.former(observation)[:, :-1])
             self.optimizer(gradients)
             self.improve_critic(observation, wanted)
@@ -143,8 +143,7 @@ class Learner(nn.Cell):
         return 0.5 * ops.mean(ops.square(self.critic(observation)[:, 0] - wanted))
 
     def improve_critic(self, observation: Tensor, wanted: Tensor) -> None:
-        _, gradients = self.critic_gradients(observation, wanted)
-        self.critic_optimizer(gradients)
+        self.critic_optimizer(self.critic_gradients(observation, wanted)[1])
 
 
 class PpgRun(RolloutRun):

@@ -127,20 +127,17 @@ class Learner(nn.Cell):
         self.buffer.begin_epoch()
         step, loss = self.first, self.zero
         while step < self.batches:
-            observation, action, log_probability, advantage, wanted = self.buffer.sample()
-            loss, gradients = self.gradients(observation, action, log_probability, advantage, wanted)
+            loss, gradients = self.gradients(self.buffer.sample(as_dict=True))
             self.optimizer(ops.clip_by_global_norm(gradients, self.largest_norm))
             step = step + 1
         return loss
 
-    def loss(
-        self, observation: Tensor, action: Tensor, log_probability: Tensor, advantage: Tensor, wanted: Tensor
-    ) -> Tensor:
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Return PPO's clipped objective, negated, and the mean squared error of the values."""
-        ratio = ops.exp(self.network.log_density(observation, action) - log_probability)
+        ratio = ops.exp(self.network.log_density(batch["observation"], batch["action"]) - batch["log_probability"])
         clipped = ops.clamp(ratio, 1.0 - self.clip, 1.0 + self.clip)
-        gain = ops.minimum(ratio * advantage, clipped * advantage)
-        error = ops.square(self.critic(observation)[:, 0] - wanted)
+        gain = ops.minimum(ratio * batch["advantage"], clipped * batch["advantage"])
+        error = ops.square(self.critic(batch["observation"])[:, 0] - batch["wanted"])
         return ops.mean(self.value_weight * error - gain)
 
 

@@ -158,20 +158,20 @@ class RecurrentLearner(Learner):
         self.no_observation = Tensor(np.zeros((sequences, 1, inputs), np.float32))
 
     def construct(self) -> Tensor:
-        indices, weights, mask, observation, action, reward, next_observation, terminated, h, c = self.buffer.sample()
-        seen, there = self.all_observations(observation, next_observation, mask)
-        learned, action, reward = mask[:, self.burn_in :], action[:, self.burn_in :], reward[:, self.burn_in :]
+        batch = self.buffer.sample(as_dict=True)
+        seen, there = self.all_observations(batch["observation"], batch["next_observation"], batch["mask"])
+        learned, reward = batch["mask"][:, self.burn_in :], batch["reward"][:, self.burn_in :]
         # Only a terminated episode has no future: a truncated one is bootstrapped from its final observation.
-        discount = self.gamma * (1.0 - terminated[:, self.burn_in :].astype(ms.float32))
+        discount = self.gamma * (1.0 - batch["terminated"][:, self.burn_in :].astype(ms.float32))
         # If an episode begins within the burn-in, the first row is masked: it and its state are zeros.
-        h, c = ops.expand_dims(h[:, 0], 0), ops.expand_dims(c[:, 0], 0)
+        h, c = ops.expand_dims(batch["h"][:, 0], 0), ops.expand_dims(batch["c"][:, 0], 0)
         (loss, errors, h, c), gradients = self.loss_and_gradients(
-            seen, there, h, c, action, reward, discount, learned, weights
+            seen, there, h, c, batch["action"][:, self.burn_in :], reward, discount, learned, batch["weights"]
         )
         self.improve(gradients)
-        self.buffer.update_priorities(indices, sequence_priorities(errors, learned, self.eta))
+        self.buffer.update_priorities(batch["indices"], sequence_priorities(errors, learned, self.eta))
         if self.refresh:
-            self.store_states(indices, mask, h, c)
+            self.store_states(batch["indices"], batch["mask"], h, c)
         return loss
 
     def store_states(self, indices: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tensor:

@@ -118,11 +118,11 @@ class Learner(nn.Cell):
         self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
     ) -> Tensor:
         self.buffer.insert([observation, action, reward, next_observation, terminated])
-        observation, action, reward, next_observation, terminated = self.buffer.sample()
+        batch = self.buffer.sample(as_dict=True)
         noise, alpha = ops.standard_normal(self.noise_shape), ops.exp(self.log_alpha)
-        wanted = self.wanted_value(reward, next_observation, terminated, noise[0], alpha)
-        loss, critic_gradients = self.critic_gradients(observation, action, wanted)
-        losses, actor_gradients = self.actor_gradients(observation, noise[1], alpha)
+        wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"], noise[0], alpha)
+        loss, critic_gradients = self.critic_gradients(batch["observation"], batch["action"], wanted)
+        losses, actor_gradients = self.actor_gradients(batch["observation"], noise[1], alpha)
         # The gradient of alpha's loss with respect to the logarithm of alpha: the mean excess of entropy.
         alpha_gradient = ops.reshape(-ops.mean(losses[1]) - self.least_entropy, (1,))
         self.critic_optimizer(critic_gradients)
@@ -182,8 +182,8 @@ class SacRun(Run):
         """Step the environments, return the transitions as the buffer's columns, and add the rewards to `returns`."""
         actions = self.act()
         result = self.envs.step(actions * self.units)
-        rows, flags = self.rows.step(self.observation, actions, *result)
-        self.observation, done = result[0], flags["end"]
+        rows, _ = self.rows.step(self.observation, actions, *result)
+        self.observation, done = result[0], result[2] | result[3]
         self.step += len(actions)
         returns += result[1]
         self.history["episodes"] += [(self.step, float(value)) for value in returns[done]]

@@ -54,9 +54,9 @@ class SqilLearner(Learner):
         self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
     ) -> Tensor:
         self.buffer.insert([observation, action, reward, next_observation, terminated])
-        observation, action, reward, next_observation, terminated = self.mixed.sample()[1:]  # without the sources
-        wanted = self.wanted_value(reward, next_observation, terminated)
-        loss, gradients = self.loss_and_gradients(observation, action, wanted)
+        batch = self.mixed.sample(as_dict=True)
+        wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"])
+        loss, gradients = self.loss_and_gradients(batch["observation"], batch["action"], wanted)
         self.improve(gradients)
         return loss
 
