@@ -61,7 +61,7 @@ def make(kind: str, n: int, source: int, backend: str = "native") -> ReplayBuffe
     for step in range(30):
         number = FIRST[source] + step
         end = {"end": step % 7 == 6} if buffer.has_episodes else {}
-        buffer.insert([np.full(2, number, np.float32), np.float32(number), step % 2 == 0], **end)
+        buffer.insert([np.full(2, number, np.float32), np.float32(number), step % 14 == 6], **end)
     return buffer
 
 

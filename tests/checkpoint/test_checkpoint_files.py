@@ -516,20 +516,20 @@ def test_a_buffer_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPat
 
 
 def updating(buffer: Any, reward: float) -> tuple[Any, tuple[ms.Tensor, ms.Tensor]]:
-    """Return a graph that updates the newest five rows, compiled, and its inputs."""
+    """Return a graph that updates five stored rows, compiled, and its inputs."""
 
     @ms.jit
     def update(handles, rewards):
         return buffer.update(handles, {"reward": rewards})
 
-    given = ms.Tensor(handles(buffer)), ms.Tensor(np.full(5, reward, np.float32))
+    given = ms.Tensor(handles(buffer) - 2), ms.Tensor(np.full(5, reward, np.float32))
     update(*given)
     return update, given
 
 
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_a_graph_that_only_updates_while_a_file_is_written(monkeypatch: pytest.MonkeyPatch, backend: str):
-    buffer = filled(RINGS["limits"], backend=backend)
+    buffer = filled(RINGS["prioritized"], backend=backend)
     save(buffer, PATH)
     content = Path(PATH).read_bytes()
     update, given = updating(buffer, 0)

@@ -22,6 +22,7 @@ INNER = {
     "count_inserted", "deaths", "extend_repr", "full_sample", "has_room", "landed", "last_saved", "lets_sample",
     "limiter", "move_to", "on_their_way", "parameters_and_names", "runs_graphs", "sampling_unless", "send", "signals",
     "snapshot", "state_parameters", "take_over", "timeouts", "turn_to_sample", "closed", "folder", "sole_use",
+    "achieved_goal", "has_episodes", "names", "num_envs", "types",
 }  # fmt: skip
 
 
