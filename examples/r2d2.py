@@ -165,14 +165,14 @@ class RecurrentLearner(Learner):
         discount = self.gamma * (1.0 - batch["terminated"][:, self.burn_in :].astype(ms.float32))
         # If an episode begins within the burn-in, the first row is masked: it and its state are zeros.
         h, c = ops.expand_dims(batch["h"][:, 0], 0), ops.expand_dims(batch["c"][:, 0], 0)
-        (loss, errors, h, c), gradients = self.loss_and_gradients(
+        results, gradients = self.loss_and_gradients(
             seen, there, h, c, batch["action"][:, self.burn_in :], reward, discount, learned, batch["weights"]
         )
         self.improve(gradients)
-        self.buffer.update_priorities(batch["indices"], sequence_priorities(errors, learned, self.eta))
+        self.buffer.update_priorities(batch["indices"], sequence_priorities(results[1], learned, self.eta))
         if self.refresh:
-            self.store_states(batch["indices"], batch["mask"], h, c)
-        return loss
+            self.store_states(batch["indices"], batch["mask"], *results[2:])
+        return results[0]
 
     def store_states(self, indices: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tensor:
         """Write states ``[B, K, H]`` over those of the rows where other sequences begin, if they are stored.
