@@ -77,3 +77,11 @@ class Attributes:
 
     def _size_graph(self):
         return self._graph.count() + self._zero
+
+    def _stored_graph(self):
+        """Return what stands for the buffer in a graph, where a method cannot return it.
+
+        A tuple has no method by the name of one of a buffer's, so that a chained call stops the compiler; a Tensor has
+        `add`.
+        """
+        return (self._size_graph(),)

@@ -223,7 +223,7 @@ class Changes(Arguments):
         elif isconstant(steps) or not isinstance(steps, int):
             self._check_steps(steps)
         self._graph.advance(ops.reshape(ops.cast(steps, ms.int64), ()))
-        return self._size_graph()
+        return self._stored_graph()
 
     @graph_body(_advance_graph)
     def advance(self: _Self, steps: int = 1) -> _Self:
@@ -233,7 +233,7 @@ class Changes(Arguments):
             steps (Union[int, Tensor]): Learner steps to advance by, at least 0. Default: ``1``.
 
         Returns:
-            Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
+            Buffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
 
         Raises:
             RuntimeError: If the buffer has no weights.
@@ -304,7 +304,7 @@ class Changes(Arguments):
 
     def _reset_graph(self):
         self._graph.reset()
-        return self._size_graph()
+        return self._stored_graph()
 
     @graph_body(_reset_graph)
     def reset(self: _Self) -> _Self:
@@ -314,7 +314,7 @@ class Changes(Arguments):
         limiter. Costs O(1), and O(C) in a buffer with weights.
 
         Returns:
-            Buffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
+            Buffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer

@@ -117,7 +117,7 @@ class ElasticReplayBuffer(Buffer):
         else:
             self._check_window(window)
             ops.assign(self.window, ops.reshape(ops.cast(window, ms.int64), (1,)))
-        return self._size_graph()
+        return self._stored_graph()
 
     @graph_body(_set_window_graph)
     def set_window(self, window: Any) -> "ElasticReplayBuffer":
@@ -127,7 +127,7 @@ class ElasticReplayBuffer(Buffer):
             window (Union[int, Tensor]): From `sample_size` to `capacity`; a Tensor has shape ``[]`` or ``[1]``.
 
         Returns:
-            ElasticReplayBuffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
+            ElasticReplayBuffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
 
         Raises:
             TypeError: If `window` is no int.

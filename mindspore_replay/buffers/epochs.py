@@ -159,14 +159,14 @@ class EpochReplayBuffer(Buffer):
 
     def _begin_epoch_graph(self):
         _ = self._graph.begin_epoch()
-        return self._size_graph()
+        return self._stored_graph()
 
     @graph_body(_begin_epoch_graph)
     def begin_epoch(self: _Self) -> _Self:
         """End the epoch in progress: the next sample begins another, over the rows that are stored then.
 
         Returns:
-            EpochReplayBuffer: The buffer itself. In a graph the number of rows stored, a Tensor, shape ``[]``, int32.
+            EpochReplayBuffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
 
         Examples:
             >>> from mindspore_replay import EpochReplayBuffer

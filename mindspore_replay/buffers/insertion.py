@@ -36,7 +36,7 @@ class Insertion(Arguments):
             return self._handles_from_graph(self._graph.insert(rows, priority, ends, version), n, single)
         # The parser would mistake a bare statement for that of a list, see `ops/statement_hook.py`.
         _ = self._graph.insert(rows, priority, ends, version)
-        return self._size_graph()
+        return self._stored_graph()
 
     def _handles_from_graph(self, first, n, single):
         if not self.has_handles:
@@ -80,8 +80,8 @@ class Insertion(Arguments):
                 Needs a buffer with handles. Default: ``False``.
 
         Returns:
-            Union[Buffer, Tensor]: The buffer itself; or handles, int64 ``[]`` or ``[n]``. In a graph the number of rows
-            stored, a Tensor, shape ``[]``, int32, stands for the buffer: the compiler would treat that as a Python
+            Union[Buffer, Tensor]: The buffer itself; or handles, int64 ``[]`` or ``[n]``. In a graph a tuple with the
+            number of rows stored, int32 ``[]``, stands for the buffer: the compiler would treat that as a Python
             object, and a chained call would leave the graph.
 
         Raises:

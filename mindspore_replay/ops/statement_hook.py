@@ -15,8 +15,6 @@ from ..mindspore_api import EXPAND_STATEMENT, find_parser
 #: Numbers of positional arguments of methods of buffers and mixtures that share their name with a list's or dict's
 #: method, which takes other numbers.
 _ARGUMENTS = {"insert": (1,), "update": (2, 3)}
-#: Methods of buffers that give the number of rows in a graph.
-_GIVE_NUMBERS = ("add", "insert", "reset", "advance", "set_window", "begin_epoch")
 
 
 def is_buffer_statement(node: ast.AST) -> bool:
@@ -31,31 +29,8 @@ def is_buffer_statement(node: ast.AST) -> bool:
     )
 
 
-def is_chained(node: ast.AST) -> bool:
-    """Return True for a statement with a chained call of `add`: there the first call has given a Tensor.
-
-    A Tensor has a method `add`, which would take the rows for a number. As a statement of its own it does nothing, so
-    that nobody means it.
-    """
-    call = getattr(node, "value", None)
-    return isinstance(node, ast.Expr) and _adds_to_a_call(call)
-
-
-def _adds_to_a_call(call: Any) -> bool:
-    inner = getattr(getattr(call, "func", None), "value", None)
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(inner, ast.Call)):
-        return False
-    given = getattr(inner.func, "attr", "")
-    return (call.func.attr == "add" and given in _GIVE_NUMBERS) or _adds_to_a_call(inner)
-
-
 def _hooked(original: Callable[[ast.AST], Any]) -> Callable[[ast.AST], Any]:
     def expand_expr_statement(node: ast.AST) -> Any:
-        if is_chained(node):
-            raise TypeError(
-                "In a graph, the calls of a buffer cannot be chained: they give the number of rows there. Write each "
-                "as a statement of its own: buffer.add(rows), then buffer.add(more)."
-            )
         if is_buffer_statement(node):
             return True, node.value  # type: ignore[attr-defined]
         return original(node)

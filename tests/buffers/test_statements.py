@@ -4,7 +4,7 @@ import mindspore as ms
 import pytest
 from bodies import ONCE, Body, compiled, ints, make_buffer, row
 from checks import cursors
-from mindspore import Tensor, nn
+from mindspore import nn
 
 from mindspore_replay import ReplayBuffer
 
@@ -229,6 +229,24 @@ class ResetAndInsert(Body):
         return self.buffer.size()
 
 
+class ResetAndAdd(Body):
+    def construct(self, x, y):
+        return self.buffer.reset().add([x, y])
+
+
+class AddTwice(Body):
+    """A Tensor would have a method `add`."""
+
+    def construct(self, x, y):
+        count = self.buffer.add([x, y]).add([x, y])
+        return self.buffer.size(), count
+
+
+class InsertAndSample(Body):
+    def construct(self, x, y):
+        return self.buffer.insert([x, y]).sample()
+
+
 class Named(Body):
     def construct(self, x, y):
         memory = self.buffer.add([x, y])
@@ -251,21 +269,21 @@ class InBranch(Body):
         return self.buffer.size()
 
 
-CHAINS = [InsertTwice, ResetAndInsert, Named, InLoop, InBranch]
+CHAINS = [InsertTwice, ResetAndInsert, ResetAndAdd, AddTwice, InsertAndSample, Named, InLoop, InBranch]
 
 
 @pytest.mark.parametrize(
     ("body", "backend", "mode"),
     [
         *[(body, "native", ("graph", "pynative")[i % 2]) for i, body in enumerate(CHAINS)],
-        (InsertTwice, "composite", "pynative"),
+        (AddTwice, "composite", "pynative"),
         (InLoop, "composite", "graph"),
     ],
     indirect=["mode"],
 )
 def test_chained_calls_are_refused(mode: str, backend: str, body: type[Body]):
     buffer = make_buffer(backend, weighted=True)
-    with pytest.raises((AttributeError, ValueError), match=r"no attribute '|object is not callable"):
+    with pytest.raises(AttributeError, match=r"[Tt]uple' object has no attribute '"):
         compiled(body(buffer), mode)(*row(1))
     assert buffer.size() == 0
 
@@ -278,28 +296,4 @@ class Returned(Body):
 @ONCE
 def test_insert_gives_the_rows_stored_in_a_compiled_body(mode: str, backend: str):
     step = compiled(Returned(make_buffer(backend)), mode)
-    assert [int(step(*row(number))) for number in (1, 2)] == [1, 2]
-
-
-class Chained(nn.Cell):
-    """Chained calls: `Tensor` has a method `add` too."""
-
-    def __init__(self, backend: str) -> None:
-        super().__init__()
-        self.buffer = ReplayBuffer(1, 9, [()], ["int32"], seed=0, backend=backend)
-
-    def add(self, x):
-        self.buffer.add([x]).add([x])
-        return x
-
-    def insert(self, x):
-        self.buffer.insert([x]).add([x]).size()
-        return x
-
-
-@pytest.mark.parametrize("method", ["add", "insert"])
-def test_a_chain_of_calls_stops_with_an_error(backend: str, method: str):
-    chained = Chained(backend)
-    with pytest.raises(TypeError, match="the calls of a buffer cannot be chained"):
-        ms.jit(getattr(chained, method))(Tensor(1, ms.int32))
-    assert len(chained.buffer) == 0
+    assert [int(count) for number in (1, 2) for count in step(*row(number))] == [1, 2]

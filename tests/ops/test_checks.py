@@ -174,7 +174,7 @@ def elastic() -> Case:
     buffer = filled(ElasticReplayBuffer)
 
     def body(window):
-        return buffer.set_window(window) * 0
+        return buffer.set_window(window)[0] * 0
 
     return Case(buffer, body, [Tensor(4)], [Tensor(99)], [("set_window", "the window is outside its range")])
 

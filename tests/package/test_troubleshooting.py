@@ -146,7 +146,7 @@ def compile_what_is_in_no_file() -> None:
 
 RAISING: dict[str, Callable[[], object]] = {
     "Mindspore can not compile temporary source code in terminal.": compile_what_is_in_no_file,
-    "'Tensor' object has no attribute 'insert'": lambda: ms.jit(Chained().construct)(Tensor(1, ms.int32)),
+    "'Tuple' object has no attribute 'insert'": lambda: ms.jit(Chained().construct)(Tensor(1, ms.int32)),
     "The prim is not a PrimitivePy.": lambda: ms.jit(ChangesAList().construct)(
         Tensor([1, 2], ms.float32), Tensor(1, ms.int32)
     ),
