@@ -1,9 +1,10 @@
 """Batches from several buffers."""
 
 import contextlib
+import functools
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import mindspore as ms
@@ -140,9 +141,13 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         self._dead = Tensor(-1, ms.int64)
         self._check_source = check("update", "there is no such source")
         self._check_given = check("set_ratios", "a ratio is outside its range")
-        self._draw_now = ms.jit(self._draw)
         if self.adjustable:
             self._pick = PickRows(self.sample_size, len(self.sources))
+
+    @functools.cached_property
+    def _draw_now(self) -> Callable[[], tuple[Tensor, ...]]:
+        """Draws a batch from Python: in a graph, unless a source has a reward function, which may be one of NumPy."""
+        return self._draw if any(twin._relabel is not None for twin in self._twins) else ms.jit(self._draw)
 
     def state_parameters(self) -> dict[str, Parameter]:
         """Return its own state by name, without that of the sources."""

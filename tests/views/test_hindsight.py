@@ -19,6 +19,7 @@ from reference_windows import PrioritizedWindowsTwin, Rule, Views, WindowsTwin, 
 from mindspore_replay import (
     EpisodeReplayBuffer,
     HindsightRelabel,
+    MixedReplay,
     NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -468,6 +469,15 @@ def test_functions_that_serve_samples_from_python(reward_fn: Any, backend: str):
     for _ in range(3):
         achieved, goal, reward, _ = (part.asnumpy() for part in buffer.sample())
         assert reward.dtype == np.float32
+        np.testing.assert_allclose(reward, -np.abs(achieved - goal).sum(-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("adjustable", [False, True])
+def test_functions_that_serve_mixtures(adjustable: bool):
+    functions = distance, lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1)
+    mixed = MixedReplay([(pairs(one), 0.5) for one in functions], 8, adjustable=adjustable)
+    for _ in range(2):
+        _, achieved, goal, reward, _ = (part.asnumpy() for part in mixed.sample())
         np.testing.assert_allclose(reward, -np.abs(achieved - goal).sum(-1), rtol=1e-6)
 
 
