@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..arguments import mixin
 from ..columns import numpy_type
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
@@ -21,6 +22,7 @@ from .arguments import Arguments
 from .compile_time import compile_time
 
 
+@mixin
 class Drawing(Arguments):
     """The methods that draw rows. Each public class has a `sample` with its own arguments."""
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from ..arguments import mixin
 from ..ops.eager import wait_for_work
 from ..store.sharing import SharedCondition
 from .attributes import Attributes
@@ -27,6 +28,7 @@ class _Closed:
         pass
 
 
+@mixin
 class InFolder(Attributes):
     """The methods of a buffer whose rows are in a folder."""
 

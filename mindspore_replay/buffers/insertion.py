@@ -8,6 +8,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..arguments import mixin
 from ..columns import numpy_type, type_name
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
@@ -18,6 +19,7 @@ from .compile_time import compile_time
 _Self = TypeVar("_Self", bound="Insertion")
 
 
+@mixin
 class Insertion(Arguments):
     """The methods that store rows."""
 

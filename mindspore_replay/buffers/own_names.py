@@ -5,6 +5,7 @@ from typing import Any
 
 from mindspore import Parameter, nn
 
+from ..arguments import mixin
 from ..mindspore_api import isconstant
 from ..store.habits import NoContainer, wrong_sample
 from .compile_time import compile_time
@@ -13,6 +14,7 @@ from .compile_time import compile_time
 _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
+@mixin
 class OwnNames(NoContainer):
     """A Cell whose Parameters keep their names and dtypes in any owner.
 

@@ -7,6 +7,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..arguments import mixin
 from ..columns import type_name
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_positions, positions_of
@@ -16,6 +17,7 @@ from .compile_time import compile_time
 from .own_names import OwnNames
 
 
+@mixin
 class Reading(Attributes):
     """The methods that read rows by position, and count them."""
 

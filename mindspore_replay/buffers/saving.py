@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, nn
 
+from ..arguments import mixin
 from ..ops.eager import wait_for_work
 from ..store import state
 from ..store.schema import type_name
@@ -16,6 +17,7 @@ from .attributes import Attributes
 from .parameters import count_load, overwrite
 
 
+@mixin
 class Saving(Attributes):
     """The methods that save, load and check the state.
 

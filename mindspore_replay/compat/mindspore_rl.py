@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ..arguments import mixin
 from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer as Reservoir
@@ -56,6 +57,7 @@ class UniformReplayBuffer(ReplayBuffer):
         self.buffer_sample.own, self.buffer_sample.random_state = own, self.random_state
 
 
+@mixin
 class _FieldByField:
     """Common methods of MindSpore RL's buffers with priorities and reservoirs."""
 

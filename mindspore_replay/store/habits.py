@@ -4,12 +4,15 @@ import inspect
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
+from ..arguments import mixin
+
 #: Names that other libraries have for the number of rows of a sample.
 _SIZES = ("batch_size", "sample_size", "batch", "size", "num_samples", "n_samples", "n", "k", "num")
 #: Keyword arguments of `insert`.
 _OF_INSERT = ("priority", "end", "final", "version", "with_indices")
 
 
+@mixin
 class NoContainer:
     """A buffer, of which a row or a batch is not had by the syntax of containers."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import mixin
 from .checks import check_size
 from .limits import KINDS, Wait, seconds_of
 
@@ -14,6 +15,7 @@ from .limits import KINDS, Wait, seconds_of
 _LONGEST_WAIT = 0.5
 
 
+@mixin
 class Waiting:
     """Lets threads insert and sample when an account of the buffer allows it.
 

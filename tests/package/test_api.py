@@ -133,3 +133,22 @@ def test_formulas_become_mathml():
     assert "frac{" not in adapted(text)
     for entry in ENTRIES:
         assert ":math:`" not in adapted(text_of(entry.object))
+
+
+@pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.path)
+def test_errors_of_wrong_arguments_name_no_inner_class(entry: Entry):
+    """Python's own errors begin with the name of the class that defines the method, unless `mixin` leaves it out."""
+    shown, public = entry.object, {other.object.__name__ for other in CLASSES}
+    for name in dir(shown):
+        method = getattr(shown, name)
+        member = getattr(method, "__func__", method)
+        wrapped = getattr(member, "__wrapped__", None)
+        member = wrapped if getattr(wrapped, "__name__", "") == name else member  # of a context manager
+        own = inspect.isfunction(member) and member.__module__.startswith("mindspore_replay.")
+        if name.startswith("_") or not own or "**" in str(inspect.signature(member, follow_wrapped=False)):
+            continue
+        with pytest.raises(TypeError, match=r"surprise") as caught:
+            method(*([] if inspect.ismethod(method) else [None]), surprise=1)
+        words = re.match(r"(?:(\w+)\.)?\w+\(\) ", str(caught.value))
+        assert words, str(caught.value)
+        assert words[1] is None or words[1] in public, str(caught.value)
