@@ -154,7 +154,7 @@ class RepeatByPriority(Repeat):
         if self.operator == "insert":
             self.buffer.insert(self.row, priority=self.priority)
         elif self.operator == "sample + update":
-            indices, weights, *_ = self.buffer.sample()
+            indices, weights = self.buffer.sample()[:2]
             self.buffer.update_priorities(indices, weights)
 
 

@@ -93,7 +93,7 @@ class Learner(nn.Cell):
     def policy_phase(self) -> Tensor:
         """Learn from each row of the policy buffer until it is used up."""
         loss = self.zero
-        while self.buffer.can_sample():
+        while ops.logical_and(self.buffer.can_sample(), self.value_buffer.can_sample()):
             batch = self.buffer.sample(as_dict=True)
             loss, gradients = self.policy_gradients(
                 self.flat(batch["observation"]), ops.reshape(batch["action"], (-1,)),

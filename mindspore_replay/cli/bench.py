@@ -82,7 +82,7 @@ class _Body(nn.Cell):
             elif self.operator == "sample":
                 self.buffer.sample()
             elif self.operator == "sample + update":
-                indices, weights, *_ = self.buffer.sample()
+                indices, weights = self.buffer.sample()[:2]
                 self.buffer.update_priorities(indices, weights)
         return x
 

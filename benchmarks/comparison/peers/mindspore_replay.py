@@ -86,7 +86,7 @@ class PrioritizedUpdate(Loop):
     """Samples with updates of their priorities, which depend on the sample, as a learner's do."""
 
     def operate(self):
-        indices, weights, *_ = self.buffer.sample()
+        indices, weights = self.buffer.sample()[:2]
         self.buffer.update_priorities(indices, weights)
 
 
