@@ -126,9 +126,9 @@ def prioritized(table: QTable, memory: list[np.ndarray], seed: int) -> None:
         memory
     )
     while not table.solved():
-        indices, _, *columns = buffer.sample()
-        error = table.learn(*(column.item() for column in columns))
-        buffer.update_priorities(indices, abs(error))
+        batch = buffer.sample(as_dict=True)
+        error = table.learn(*(batch[name].item() for name in SCHEMA["names"]))
+        buffer.update_priorities(batch["indices"], abs(error))
 
 
 def prioritized_current(table: QTable, memory: list[np.ndarray], seed: int) -> None:
@@ -141,8 +141,8 @@ def prioritized_current(table: QTable, memory: list[np.ndarray], seed: int) -> N
     buffer = PrioritizedReplayBuffer(sample_size=1, capacity=len(errors), alpha=1.0, seed=seed, **SCHEMA)
     buffer.insert(memory, priority=errors)  # the rows of an empty buffer have the handles 0, 1, 2 ...
     while not table.solved():
-        _, _, *columns = buffer.sample()
-        state, action, *rest = (column.item() for column in columns)
+        batch = buffer.sample(as_dict=True)
+        state, action, *rest = (batch[name].item() for name in SCHEMA["names"])
         table.learn(state, action, *rest)
         changed = [(state, action)] + ([(state - 1, right_action(state - 1))] if state else [])
         for pair in changed:
