@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mindspore import Parameter, nn
+import numpy as np
+from mindspore import Parameter, Tensor, nn
 
 from ..arguments import mixin
 from ..mindspore_api import isconstant
+from ..ops.eager import wait_for_work
 from ..store.habits import NoContainer, wrong_sample
 from .compile_time import compile_time
 
@@ -63,3 +65,30 @@ class OwnNames(NoContainer):
             finally:
                 if parameter.name == key:
                     parameter.name = name
+
+    def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
+        """Check and load all arrays of the Cell and its sub-cells, by the names of the Parameters, or none."""
+        raise NotImplementedError
+
+    def _load_from_state_dict(
+        self: Any, state_dict: dict[str, Any], prefix: str, _metadata: Any, _strict: bool, missing_keys: list[str],
+        _unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        # Called by ``nn.Cell.load_state_dict`` of an owner, whose own way is to give each Parameter new memory.
+        parameters = dict(self.parameters_and_names())
+        given = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
+        if parameters and not given:
+            missing_keys.extend(prefix + key for key in self._params)
+        if not given or error_msgs or all(parameters.get(key) is value for key, value in given.items()):
+            return
+        wait_for_work()
+        try:
+            self.load_from_cell({key: _array(value) for key, value in given.items()})
+        except (RuntimeError, ValueError) as error:
+            error_msgs.append(str(error))
+        else:  # sub-cells have nothing left to load
+            state_dict.update({prefix + key: parameter for key, parameter in parameters.items()})
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)

@@ -82,6 +82,19 @@ class Saving(Attributes):
             self.take_over(self.checked_state(state_dict))
         return None
 
+    def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
+        """Load the state that the ``state_dict`` of a Cell which contains the buffer holds."""
+        if self.compressed:
+            raise RuntimeError(
+                f"For '{type(self).__name__}', the 'state_dict' of a Cell does not contain compressed columns: use "
+                "state_dict() and load_state_dict(state) of the buffer itself, or save(buffer, path) and load(path)."
+            )
+        self.load_state_dict(self.completed(arrays))
+
+    def completed(self, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
+        """Return such a state with what else `load_state_dict` needs."""
+        return {prefix + "version": np.array(STATE_VERSION), prefix + "capacity": np.array(self.capacity), **arrays}
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
             f"For '{type(self).__name__}', a buffer cannot be pickled or copied: write it to a file with "

@@ -11,6 +11,7 @@ from ..buffers.own_names import OwnNames
 from ..buffers.parameters import load_in_place, overwrite, parameter_on, state_parameter
 from ..store.checks import check_size
 from ..store.limits import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
+from ..store.state import fitting
 from ..store.waiting import Waiting
 
 
@@ -228,6 +229,16 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
                 f"For 'RateLimiter', 'rule' and 'counts' must be those of a limiter, but got {rule.tolist()} and "
                 f"{counts.tolist()}."
             )
+
+    def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
+        """Load the rule and the counts that the ``state_dict`` of a Cell which contains the limiter holds."""
+        expected = {"rule": ((5,), "float64"), "counts": ((4,), "int64")}
+        checked = fitting("RateLimiter", arrays, expected)
+        self.check_state(checked["rule"], checked["counts"])
+        with self._changed:
+            overwrite(self.rule, checked["rule"])
+            overwrite(self.counts, checked["counts"])
+            self._changed.notify_all()
 
     def account(self) -> "Account":
         """Return the rule and the counts as numbers.
