@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "arguments.h"
@@ -24,13 +27,27 @@
 #define MINDSPORE_REPLAY_KERNEL(name)                                                                                \
   static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args);                         \
   MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,                 \
-                                            const char **dtypes, void *, void *) {                                   \
-    return replay::Run<replay::OperatorNumber(#name)>(name##_of,                                                     \
-                                                      replay::Arguments(nparam, params, ndims, shapes, dtypes));    \
+                                            const char **dtypes, void *, void *of_mindspore) {                       \
+    const replay::Arguments args(nparam, params, ndims, shapes, dtypes);                                             \
+    const replay::Status status = replay::Run<replay::OperatorNumber(#name)>(name##_of, args);                       \
+    if (status != replay::kOk && of_mindspore != nullptr) replay::Fail("replay_" #name, status);                     \
+    return status;                                                                                                   \
   }                                                                                                                  \
   static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args)
 
 namespace replay {
+
+// Throws what MindSpore shows of a failure in a graph; of a status it would show the number alone. It calls kernels with
+// data of its own and catches exceptions of theirs. By then the kernel has returned, and holds neither lock nor memory.
+[[noreturn]] __attribute__((noinline, cold)) inline void Fail(const char *kernel, Status status) {
+  const char *reason = ReasonOf(status);
+  std::string text = std::string("The kernel '") + kernel + (reason ? "' failed" : "' refused its arguments");
+  text += " with status " + std::to_string(status) + (reason ? std::string(": ") + reason : "") + ".";
+  if (std::string_view(kernel) == "replay_sample" && status == kTooFewRows) {
+    text += " Call the compiled function once can_sample() is True.";
+  }
+  throw std::runtime_error(text + " After this failure, mindspore.ms_memory_recycle() makes the function work again.");
+}
 
 // Empties the upper halves of vector registers. Some libraries leave them in use, for example the one that computes
 // a checkpoint's checksums. Kernels, whose instructions use the lower halves, would then take twice as long.

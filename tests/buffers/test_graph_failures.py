@@ -1,4 +1,4 @@
-"""Kernels that fail in a graph: MindSpore names kernel and status, and docs/mindspore.md explains them."""
+"""Kernels that fail in a graph: the error names kernel, status and the way out, and docs/mindspore.md has a table."""
 
 import re
 import tempfile
@@ -25,7 +25,7 @@ from mindspore_replay import (
 from mindspore_replay.store import library
 
 SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
-MESSAGE = re.compile(r"function\((\w+)\) is (\d+)")
+MESSAGE = re.compile(r"The kernel '(\w+)' failed with status (\d+)")
 
 #: Statuses that a kernel may return for its data, besides those of its arguments.
 STATUSES = {
@@ -91,6 +91,12 @@ def test_each_kernel_is_looked_at():
 def test_the_table_has_every_failure_of_a_kernel():
     assert set(STATUSES.values()) == set(library.FAILURES)
     assert set(table()) == failures_of_kernels()
+
+
+def test_kernels_and_python_have_the_same_words():
+    text = re.sub(r'"\s+"', "", (SOURCES / "core" / "status.h").read_text(encoding="utf-8"))
+    words = {str(library.KernelError("it", status)).partition(": ")[2][:-1] for status in (*library.FAILURES, 8)}
+    assert set(re.findall(r'return "(.*)";', text)) == words
 
 
 def columns() -> tuple[Any, ...]:
@@ -200,11 +206,14 @@ def test_a_failure_in_a_graph_is_in_the_table(case: str):
     call = ms.jit(body(buffer))
     with pytest.raises(RuntimeError) as caught:
         finished(call(Tensor(value, ms.float32)))
-    kernel, status = MESSAGE.findall(str(caught.value))[0]
-    assert (kernel, int(status)) == failure
+    first = str(caught.value).splitlines()[0]
+    assert str(library.KernelError(*failure)) in first
+    assert ("once can_sample() is True" in first) == (failure == ("replay_sample", library.TOO_FEW_ROWS))
+    assert "mindspore.ms_memory_recycle()" in first
     assert table()[failure]
     for name, array in buffer.state_dict().items():
         np.testing.assert_array_equal(array, before[name], err_msg=name)
+    assert buffer.reset().size() == 0  # the kernel let go of its lock
 
 
 def test_an_error_of_a_kernel_that_python_calls_has_words():

@@ -20,6 +20,23 @@ enum Status : int {
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 
+// Returns why a kernel failed, in the words of store/library.py; null if it refused its arguments.
+inline const char *ReasonOf(Status status) {
+  switch (status) {
+    case kTooFewRows: return "fewer rows are eligible than a sample needs";
+    case kIndexOutOfRange: return "an index is out of range: no row is stored there";
+    case kBadWeight: return "a priority, weight or beta is negative, NaN or infinite, or beyond its range";
+    case kTooLong: return "an episode would have more rows than it may have";
+    case kNoLock: return "the buffer was closed, or the lock in the memory of its folder is not usable";
+    case kOpenEpisode:
+      return "the newest rows are an open episode of another process: each process must insert whole episodes, whose "
+             "last row comes with end=True; end_episodes() ends an episode whose process is gone";
+    case kFull: return "there is no room: rows would be evicted that can still be drawn";
+    case kBadVersion: return "a version is negative, or newer than the learner's clock";
+    default: return nullptr;
+  }
+}
+
 }  // namespace replay
 
 #endif  // MINDSPORE_REPLAY_STATUS_H_
