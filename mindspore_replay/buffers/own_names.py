@@ -51,7 +51,10 @@ class OwnNames(NoContainer):
     _OTHER_SIZE = "with_sample_size({}).sample()"
 
     def _len_graph(self):
-        raise RuntimeError("'len' of a buffer is for Python alone: in a graph its 'size' is a Tensor.")
+        raise RuntimeError(
+            "'len' of a buffer is for Python alone, and there is no loop over one: in a graph its 'size' is a Tensor, "
+            "and each sample() is a batch."
+        )
 
     def __bool__(self) -> bool:
         return True
