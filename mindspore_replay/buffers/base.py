@@ -27,6 +27,7 @@ from ..store.windows import END, FINAL
 from .changes import Changes
 from .compile_time import compile_time
 from .compiled import CompiledCalls
+from .copying import Copying
 from .drawing import Drawing
 from .folders import InFolder
 from .insertion import Insertion
@@ -68,12 +69,12 @@ class SampleSchema(NamedTuple):
     always_handles: bool
 
 
-class Buffer(Insertion, Drawing, Reading, Changes, Saving, InFolder, KeepsArguments, OwnNames, nn.Cell):
+class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, KeepsArguments, OwnNames, nn.Cell):
     """Rows on the device: columns, the state of each row, and operators on them.
 
     The base class of all buffers; a subclass has its own constructor, which chooses the parts. The methods, each with a
-    body for the compiler, are in ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py``, ``saving.py`` and
-    ``folders.py``.
+    body for the compiler, are in ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py``, ``saving.py``,
+    ``copying.py`` and ``folders.py``.
 
     Args:
         sample_size (int): ``B``, rows of one sample.

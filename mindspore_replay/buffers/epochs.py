@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from itertools import count
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -103,7 +102,7 @@ class EpochReplayBuffer(Buffer):
             num_envs=num_envs, seed=seed, storage=storage, backend=backend,
         )  # fmt: skip
         self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
-        self._datasets = count()  # made so far
+        self._datasets = np.zeros(1, np.int64)  # made so far
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]
 
@@ -276,8 +275,9 @@ class EpochReplayBuffer(Buffer):
                 )
             types = self.columns.numpy_types
             stored = [array for key, array in arrays.items() if key.startswith("column.")]
-            now = int(arrays["epoch"][BEGUN]), int(arrays["serials"][0]), next(self._datasets)
+            now = int(arrays["epoch"][BEGUN]), int(arrays["serials"][0]), int(self._datasets[0])
             seed = [*arrays["random_state"].view(np.uint64).tolist(), *now]
+            self._datasets += 1
         columns = [array.view(dtype) if dtype == np.bool_ else array for array, dtype in zip(stored, types)]
         names = self.names or [f"column_{i}" for i in range(len(columns))]
         return dataset_of(Rows(columns, slots), Epochs(len(slots), self.rank, self.world, seed), names, workers)

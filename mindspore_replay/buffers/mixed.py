@@ -1,6 +1,7 @@
 """Batches from several buffers."""
 
 import contextlib
+import copy
 import functools
 import itertools
 import threading
@@ -11,7 +12,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from ..arguments import KeepsArguments
+from ..arguments import KeepsArguments, given_arguments
 from ..columns import numpy_type
 from ..locks import hold_locks
 from ..ops.checks import check
@@ -25,6 +26,7 @@ from ..store.random import initial_state
 from ..store.schema import type_name
 from ..store.state import fitting
 from .compile_time import compile_time
+from .copying import keep_names
 from .mixture_arguments import (
     LARGEST_RATIO,
     SMALLEST_RATIO,
@@ -216,6 +218,22 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         for key, parameter in self.state_parameters().items():
             overwrite(parameter, arrays[key])
         return None
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "MixedReplay":
+        """Make an independent mixture of copies of the sources, with the same ratios and random state."""
+        given = given_arguments(self)
+        pairs = [(copy.deepcopy(buffer, memo), ratio) for buffer, ratio in given["parts"]]
+        made: MixedReplay = type(self)(**{**given, "parts": pairs, "seed": 0})
+        for key, parameter in self.state_parameters().items():
+            overwrite(made.state_parameters()[key], parameter.asnumpy())
+        keep_names(type(self).__name__, self.state_parameters(), made.state_parameters())
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"For '{type(self).__name__}', a mixture cannot be pickled: write it to a file with save(mixture, path), "
+            "or load_state_dict its state_dict() into another. In this process copy.deepcopy(mixture) is a copy."
+        )
 
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
         """Load the state that the ``state_dict`` of a Cell which contains the mixture holds."""

@@ -1,5 +1,6 @@
 """A queue: each row, or each sequence, is delivered once, in order."""
 
+import copy
 import math
 import os
 import threading
@@ -31,6 +32,10 @@ class QueueLimiter(Waiting):
         if self._folder is not None:
             self._begun = self._folder.arrays["shared.begun"]
             self._begun[:] = 0
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "QueueLimiter":
+        """Make the limiter of a copy of the queue."""
+        return QueueLimiter(copy.deepcopy(self._queue, memo), self.timeout)
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room."""

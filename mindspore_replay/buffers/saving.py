@@ -95,13 +95,6 @@ class Saving(Attributes):
         """Return such a state with what else `load_state_dict` needs."""
         return {prefix + "version": np.array(STATE_VERSION), prefix + "capacity": np.array(self.capacity), **arrays}
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            f"For '{type(self).__name__}', a buffer cannot be pickled or copied: write it to a file with "
-            "save(buffer, path), use storage=folder and attach(folder) in the other process, or load_state_dict its "
-            "state_dict() into another."
-        )
-
     def check_valid(self) -> None:
         """Check the invariants of the state, which hold between any two operations.
 

@@ -64,6 +64,15 @@ class CompressedColumn:
         self._row_bytes += library.calls.compress(self._codec.compress, self._rows, given, np.ascontiguousarray(rows))
         return given
 
+    def take_over(self, other: "CompressedColumn") -> None:
+        """Store the rows of another column, in their compressed form."""
+        self.numbers[...] = other.numbers
+        self._rows, self._free, self._row_bytes = other.contents()
+
+    def contents(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return copies of the compressed rows by number, of the free numbers, and the bytes of all rows."""
+        return self._rows.copy(), self._free.copy(), self._row_bytes
+
     def close(self) -> None:
         """Free the rows."""
         self._rows, self._free = np.full(1, None, object), np.zeros(0, np.int64)

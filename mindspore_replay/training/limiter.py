@@ -230,6 +230,15 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
                 f"{counts.tolist()}."
             )
 
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "RateLimiter":
+        """Make a limiter with the same rule and counts, which nothing waits for."""
+        made = RateLimiter(1, 1, 1, timeout=self.timeout)
+        with self._changed:
+            overwrite(made.rule, self.rule.asnumpy())
+            overwrite(made.counts, self.counts.asnumpy())
+            made._sizes[:] = self._sizes
+        return made
+
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
         """Load the rule and the counts that the ``state_dict`` of a Cell which contains the limiter holds."""
         expected = {"rule": ((5,), "float64"), "counts": ((4,), "int64")}

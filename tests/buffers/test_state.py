@@ -1,8 +1,6 @@
 """Saving and loading: checkpoints of MindSpore, `state_dict`, and identical draws afterwards."""
 
-import copy
 import functools
-import pickle
 from typing import Any
 
 import mindspore as ms
@@ -319,10 +317,3 @@ def test_check_valid_finds_broken_cursors(backend: str, name: str, value: Any):
     overwrite(getattr(buffer, name), value)
     with pytest.raises(ValueError, match="For 'ReplayBuffer', the cursors must describe a ring of capacity 6"):
         buffer.check_valid()
-
-
-def test_a_buffer_is_not_pickled():
-    buffer = ReplayBuffer(1, 4, [()], ["int32"])
-    for copied in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match=r"^For 'ReplayBuffer', a buffer cannot be pickled or copied: write"):
-            copied(nn.CellList([buffer]))

@@ -1,0 +1,92 @@
+"""Copies of buffers in the memory of this process."""
+
+import copy
+import re
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from mindspore import Parameter, nn
+
+from .attributes import Attributes
+from .compile_time import compile_time
+from .parameters import overwrite
+
+#: Attributes that never change, which a copy shares, and those that it makes anew.
+_SHARED = {"columns", "parts", "layout", "options", "_check"}
+_OWN = {
+    "limiter", "last_saved", "updates", "compressed", "_lock", "_outer_lock", "_folder", "_on_these_rows", "_calls",
+    "_block", "_watched", "_zero", "_flag_values", "_relabel", "_guard", "_given",
+}  # fmt: skip
+
+
+def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mapping[str, Parameter]) -> None:
+    """Give copies the names that an owner gave the Parameters; without an owner each object has names of its own."""
+    for key, made in copies.items():
+        name = parameters[key].name
+        if not re.match(rf"{cls_name}_\d+\.", name):
+            made.name = name
+
+
+class Copying(Attributes):
+    """The methods by which Python copies and pickles."""
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
+        """Make an independent buffer with the same rows, random state and options, and a limiter of its own.
+
+        It has no folder. Buffers that `with_sample_size` made on the same rows are so in a copy of their owner too.
+        """
+        rows = "rows", id(self._lock)
+        if rows in memo:
+            memo[id(self)] = made = memo[rows].with_sample_size(self.sample_size)
+            made.__dict__["limiter"] = copy.deepcopy(self.limiter, memo)
+            return made
+        with self._lock:
+            memo[id(self)] = memo[rows] = made = self._without_limiter(memo)
+            limiter = copy.deepcopy(self.limiter, memo)
+            if isinstance(limiter, nn.Cell):
+                made.limiter = limiter
+            else:
+                made.__dict__["limiter"] = limiter
+        return made
+
+    def _without_limiter(self: Any, memo: dict[Any, Any]) -> Any:
+        cls: Any = type(self)
+        made = cls.__new__(cls)
+        nn.Cell.__init__(made)
+        made.__dict__["_given"] = self._given
+        for key in vars(self).keys() - vars(made).keys() - _OWN:
+            if not isinstance(getattr(type(self), key, None), compile_time):
+                value = vars(self)[key]
+                made.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
+        made.__dict__.update(limiter=None, _lock=threading.RLock(), _folder=None, _on_these_rows=weakref.WeakSet())
+        made._make_state()
+        self._copy_state(made)
+        made._make_operators()
+        made._watch()
+        for name in [name for name in self._params if name not in made._params]:  # of a subclass, as are sub-cells
+            made.insert_param_to_cell(name, copy.deepcopy(self._params[name], memo), check_name_contain_dot=False)
+        for name in [name for name in self._cells if name != "limiter"]:
+            made.insert_child_to_cell(name, copy.deepcopy(self._cells[name], memo))
+        keep_names(type(self).__name__, self.state_parameters(), made.state_parameters())
+        return made
+
+    def _copy_state(self: Any, made: Any) -> None:
+        with self.snapshot(columns=True) as arrays:
+            if made._direct:  # nothing of MindSpore, which may wait for graphs that wait for a folder
+                for key, array in made._calls.arrays.items():
+                    if key in made.compressed:
+                        made.compressed[key].take_over(arrays[key])
+                    else:
+                        array[...] = arrays[key]
+            else:
+                for key, parameter in made.state_parameters().items():
+                    overwrite(parameter, arrays[key])
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"For '{type(self).__name__}', a buffer cannot be pickled: write it to a file with save(buffer, path), use "
+            "storage=folder and attach(folder) in the other process, or load_state_dict its state_dict() into another. "
+            "In this process copy.deepcopy(buffer) is a copy."
+        )
