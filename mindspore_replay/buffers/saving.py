@@ -14,7 +14,7 @@ from ..store import state
 from ..store.schema import type_name
 from ..store.store import STATE_VERSION
 from .attributes import Attributes
-from .parameters import count_load, overwrite
+from .parameters import count_load, is_on_host, overwrite
 
 
 @mixin
@@ -166,13 +166,17 @@ class Saving(Attributes):
 
     def take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy checked arrays into the state; the caller has `sole_use`."""
-        with self.alone():
-            arrays = self.begin_replacing(arrays)
-            self.last_saved = None
-            for key, parameter in self.state_parameters().items():
-                overwrite(parameter, arrays[key])
-            for key, column in self.compressed.items():
-                column[...] = arrays[key]
+        with self._lock:
+            wait_for_work()
+            parameters = self.state_parameters()
+            memory = {key: one.asnumpy() for key, one in parameters.items() if is_on_host(one)} | self.compressed
+            with self.alone():  # graphs may wait for this, and nothing here for them
+                arrays = self.begin_replacing(arrays)
+                self.last_saved = None
+                for key, array in memory.items():
+                    array[...] = arrays[key]
+                for key in parameters.keys() - memory.keys():
+                    overwrite(parameters[key], arrays[key])
 
     def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Check a state without its columns, as `check_valid` does."""

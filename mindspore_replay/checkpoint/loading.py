@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from ..locks import hold_calls, hold_folders
 from .nodes import descriptions, same_kind, summary
 from .parts import Part
 from .progress import progress_bar
 from .restored import Restored
-from .saving import locked
 from .sources import Source
 from .values import is_value
 
@@ -75,16 +75,26 @@ def _check_arrays(sources: Sequence[Source], states: Sequence[Any], of_all: bool
 
 def _overwrite(states: Sequence[Any], new: bool) -> None:
     """Read the columns, then give the buffers their state."""
-    with locked([state.part for state in states]):
+    of_buffers = [state for state in states if state.part.is_buffer]
+    owners = [state.part.owner for state in of_buffers]
+    with hold_calls(owners):
+        for state in of_buffers:
+            state.find_memory()
         try:
-            for state in states:
-                state.begin()
-                state.read_columns()
-            for state in states:
-                state.overwrite_marks()
+            with hold_folders(owners):
+                _write(of_buffers)
+            _write([state for state in states if not state.part.is_buffer])
         except BaseException:
             # The checks passed, so this is a read error of the disk: rows are now mixed.
-            for state in states:
-                if not new and state.part.is_buffer:
-                    state.part.owner.reset()
+            if not new:
+                for owner in owners:
+                    owner.reset()
             raise
+
+
+def _write(states: Sequence[Any]) -> None:
+    for state in states:
+        state.begin()
+        state.read_columns()
+    for state in states:
+        state.overwrite_marks()

@@ -52,6 +52,8 @@ class Restored:
         # The file has one entry a stored row for each of these; of the tree of weights, only the leaves.
         self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
         self._row_state: dict[str, np.ndarray] = {}
+        #: The memory of the Parameters that have it here, once `find_memory` ran.
+        self._in_memory: dict[str, np.ndarray] = {}
         #: For each file, the slots that the rows of its columns go to.
         self._places: list[_Places] = [[] for _ in sources]
 
@@ -110,6 +112,10 @@ class Restored:
             for key in self._columns:
                 source.check(self.part.prefix + key)
 
+    def find_memory(self) -> None:
+        """Find the memory to write to. No graph may wait for the caller, but may from then on."""
+        self._in_memory = {key: one.asnumpy() for key, one in self._parameters.items() if one.in_memory}
+
     def begin(self) -> None:
         """Declare that the rows are about to be replaced. The buffer's lock must be held."""
         if self.part.is_buffer:
@@ -119,18 +125,21 @@ class Restored:
         """Read the columns into their Parameters, whose previous rows are lost."""
         self.part.owner.last_saved = None
         for key in self._columns:
-            parameter = self._parameters[key]
-            in_memory = parameter.in_memory
-            array = parameter.asnumpy() if in_memory else np.zeros(parameter.shape, parameter.numpy_type)
+            parameter, array = self._parameters[key], self._in_memory.get(key)
+            if array is None:
+                array = np.zeros(parameter.shape, parameter.numpy_type)
             for source, places in zip(self._sources, self._places):
                 source.fill(self.part.prefix + key, array, places)
-            if not in_memory:
+            if key not in self._in_memory:
                 parameter.overwrite(array)
 
     def overwrite_marks(self) -> None:
         """Write the state that was read to all Parameters but the columns."""
         for key, array in self._row_state.items():
-            self._parameters[key].overwrite(array)
+            if key in self._in_memory:
+                self._in_memory[key][...] = array
+            else:
+                self._parameters[key].overwrite(array)
 
     # Rows.
 

@@ -1,6 +1,5 @@
 """Writes parts to files."""
 
-import contextlib
 import json
 import os
 import secrets
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..locks import hold_calls, hold_folders, hold_locks
+from ..locks import hold_calls, hold_folders
 from .contents import Contents, View, view_of
 from .file_format import FORMAT, VERSION, header_bytes
 from .files import (
@@ -76,11 +75,6 @@ def save_parts(
             part.owner.last_saved = written, i
     if last is None:
         remove_increments(file, written.id)
-
-
-def locked(parts: Sequence[Part]) -> contextlib.ExitStack:
-    """Hold the locks of all buffers among the parts."""
-    return hold_locks(part.owner for part in parts if part.is_buffer)
 
 
 def _last_written(parts: Sequence[Part], views: Sequence[View], path: Path, description: str) -> _Written | None:

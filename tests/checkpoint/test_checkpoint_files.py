@@ -557,6 +557,29 @@ def test_graphs_wait_until_a_folder_is_saved(monkeypatch: pytest.MonkeyPatch):
     buffer.close()
 
 
+@pytest.mark.parametrize("way", ["load", "load_state_dict"])
+def test_graphs_wait_until_a_state_is_loaded_into_a_folder(monkeypatch: pytest.MonkeyPatch, way: str):
+    buffer = filled(RINGS["limits"], storage="rows")
+    update, given = updating(buffer, 77)
+    save(buffer, PATH)
+    state, real = buffer.state_dict(), buffer.begin_replacing
+    other = threading.Thread(target=lambda: update(*given))
+
+    def begin(arrays: Any) -> Any:
+        other.start()
+        other.join(0.1)
+        assert other.is_alive()
+        return real(arrays)
+
+    monkeypatch.setitem(vars(buffer), "begin_replacing", begin)
+    load(PATH, buffer=buffer) if way == "load" else buffer.load_state_dict(state)
+    other.join()
+    loaded = buffer.state_dict()
+    assert all(np.array_equal(loaded[key], state[key]) for key in ("count", "use_counts", "priorities"))
+    buffer.check_valid()
+    buffer.close()
+
+
 def test_checksums_are_those_of_the_written_bytes(monkeypatch: pytest.MonkeyPatch):
     """Also if memory changes between the checksum and the write, or during either."""
     buffer, real = large(), isal_zlib.crc32
