@@ -9,6 +9,7 @@ from typing import Any
 
 from mindspore import Parameter, nn
 
+from ..mindspore_api import cells_of
 from .attributes import Attributes
 from .compile_time import compile_time
 from .parameters import overwrite
@@ -65,10 +66,13 @@ class Copying(Attributes):
         self._copy_state(made)
         made._make_operators()
         made._watch()
-        for name in [name for name in self._params if name not in made._params]:  # of a subclass, as are sub-cells
-            made.insert_param_to_cell(name, copy.deepcopy(self._params[name], memo), check_name_contain_dot=False)
-        for name in [name for name in self._cells if name != "limiter"]:
-            made.insert_child_to_cell(name, copy.deepcopy(self._cells[name], memo))
+        there = dict(made.parameters_and_names(expand=False))
+        for name, parameter in dict(self.parameters_and_names(expand=False)).items():
+            if name not in there:  # of a subclass, as are sub-cells
+                made.insert_param_to_cell(name, copy.deepcopy(parameter, memo), check_name_contain_dot=False)
+        for name, cell in cells_of(self).items():
+            if name != "limiter":
+                made.insert_child_to_cell(name, copy.deepcopy(cell, memo))
         keep_names(type(self).__name__, self.state_parameters(), made.state_parameters())
         return made
 

@@ -81,7 +81,7 @@ class OwnNames(NoContainer):
         parameters = dict(self.parameters_and_names())
         given = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
         if parameters and not given:
-            missing_keys.extend(prefix + key for key in self._params)
+            missing_keys.extend(prefix + key for key, _ in self.parameters_and_names(expand=False))
         if not given or error_msgs or all(parameters.get(key) is value for key, value in given.items()):
             return
         wait_for_work()
