@@ -53,23 +53,25 @@ class Links:
     Args:
         actors (Iterable[ActorHandle]): The shards.
         timeout (float): Seconds to wait for an answer.
+        place (Union[ActorHandle, None]): The learner's place among the shards of a name. Default: ``None``, for shards
+            without.
 
     Attributes:
         deaths (int): Processes of shards that died.
         timeouts (int): Answers that did not come in time.
     """
 
-    def __init__(self, actors: Iterable[Any], timeout: float) -> None:
+    def __init__(self, actors: Iterable[Any], timeout: float, place: Any = None) -> None:
         self.all = [Link(i, actor) for i, actor in enumerate(actors)]
         self.timeout = timeout
         self.deaths = self.timeouts = 0
-        self._ray = ray_module()
+        self._ray, self._place = ray_module(), place
         self._session, self._closed = session(), False
         self._lock = threading.RLock()
 
     def check_open(self) -> None:
         """Raise a RuntimeError if the shards were closed, or Ray was shut down, which a call would start anew."""
-        if self._closed or session() != self._session:
+        if self._closed or session() is not self._session:
             what = "its shards were ended by close()" if self._closed else "Ray was shut down, and with it the shards"
             raise RuntimeError(
                 f"For 'ShardedReplay', {what}. Make a new one; with resume=True it goes on from the last save() to its "
@@ -78,10 +80,14 @@ class Links:
 
     def close(self) -> None:
         """End the shards; a second call does nothing."""
+        self.end([link.actor for link in self.all])
+
+    def end(self, actors: Iterable[Any]) -> None:
+        """End these shards, and give the learner's place back; a second call does nothing."""
         closed, self._closed = self._closed, True
-        if not closed and session() == self._session:
-            for link in self.all:
-                self._ray.kill(link.actor)
+        if not closed and session() is self._session:
+            for actor in [*actors, *([] if self._place is None else [self._place])]:
+                self._ray.kill(actor)
 
     def alive(self) -> list[Link]:
         """Return the shards that answer, after a check whether any of the others answers again.

@@ -115,11 +115,17 @@ class Shard:
         self._allowed = 0.0
         self._changed = threading.Condition()
         self._sized: dict[int, Store] = {}
+        self._error: Exception | None = None
         if self._path is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Ray's own code uses a deprecated property
                 replaces = ray_module().get_runtime_context().was_current_actor_reconstructed
-            self._begin(self._path, resume or replaces)
+            try:
+                self._begin(self._path, resume or replaces)
+            except Exception as error:
+                if replaces:
+                    raise
+                self._error = error  # a learner gets it from `begin` as it is
 
     def _begin(self, path: Path, read: bool) -> None:
         if not read:
@@ -140,7 +146,10 @@ class Shard:
 
         Raises:
             ValueError: If the shard has another description.
+            Exception: What kept the shard from reading its file.
         """
+        if self._error is not None:
+            raise self._error
         if self._description != expected:
             raise ValueError(
                 "For 'ShardedReplay', the shards that live under this 'name' must have the same configuration, but "
@@ -187,6 +196,10 @@ class Shard:
 
     def _clock(self) -> int:
         return int(self.rows.arrays["clock"][0]) if self._weighted else 0
+
+    def answers(self) -> bool:
+        """Return True, which tells a writer that the process is there."""
+        return True
 
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
         """Insert rows, once they are granted.

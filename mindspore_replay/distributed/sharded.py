@@ -32,7 +32,7 @@ from .links import Link, Links
 from .own_writers import POLL, OwnWriters
 from .ray_module import connect
 from .shard import Report
-from .starting import actors, begin
+from .starting import actors, begin, claim
 from .totals import added_up
 from .writer import Rules, ShardWriter, bits
 
@@ -106,6 +106,7 @@ class ShardedReplay(NoContainer):
         TypeError: If an argument is of another type.
         ValueError: If the configuration is invalid or cannot be sharded; if the limiter's `error_buffer` is too small
             for a writer's `batch`; if shards of this `name` have another configuration.
+        RuntimeError: If another learner uses the shards of this `name`.
         TimeoutError: If the shards do not start, for example if the cluster has too few processors.
 
     Examples:
@@ -155,7 +156,10 @@ class ShardedReplay(NoContainer):
         self._ray = connect()
         self._folder = settings.get("folder")
         parts = setups(smallest, configs)
-        self._links = Links(actors(parts, settings, resume), seconds)
+        name = settings.get("name")
+        place = None if name is None else claim(name)
+        shards, new = actors(parts, settings, resume)
+        self._links = Links(shards, seconds, place)
         self._turn = count()
         self._drawing = threading.RLock()
         try:
@@ -163,8 +167,7 @@ class ShardedReplay(NoContainer):
             self.nbytes, memo = begin(self._links, parts, resume)
             self._set_up(smallest, batch, in_flight, config.get("seed"), memo)
         except BaseException:
-            if settings.get("name") is None:
-                self.close()
+            self._links.end(new)
             raise
 
     def _set_up(self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, memo: Mapping[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """Starts the processes of the shards, or finds running ones."""
 
+import contextlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,21 +12,55 @@ from .shard import Setup, Shard
 
 #: Seconds to wait for the processes of the shards to start.
 _START = 300.0
+#: Seconds that the name of a learner may take to become free after it has ended.
+_FREE = 10.0
 _NAME = "ShardedReplay"
 
 
-def actors(setups: Sequence[Setup], settings: Mapping[str, Any], resume: bool) -> list[Any]:
-    """Make the shards, or find those that run under the name."""
+class _Learner:
+    """An actor that a learner owns, so that its name is taken for as long as the learner lives."""
+
+
+def claim(name: str) -> Any:
+    """Take the place of the one learner of the shards of a name.
+
+    Returns:
+        ActorHandle: The place. It becomes free when the handle, its process or the actor ends.
+
+    Raises:
+        RuntimeError: If another learner has it.
+    """
+    place = ray_module().remote(num_cpus=0)(_Learner).options(namespace=NAMESPACE, name=f"{name}/learner")
+    deadline = time.monotonic() + _FREE
+    while True:
+        try:
+            return place.remote()
+        except ValueError:  # the name is taken
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"For '{_NAME}', the shards of a 'name' must have one learner, but another uses {name!r}. End it "
+                    "or close() it, which ends the shards too; or take another name. Processes that only insert need "
+                    "no learner: give them its writer()."
+                ) from None
+            time.sleep(0.1)
+
+
+def actors(setups: Sequence[Setup], settings: Mapping[str, Any], resume: bool) -> tuple[list[Any], list[Any]]:
+    """Make the shards, or find those that run under the name. Return all, and those that were made."""
     made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
     options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
     name, folder = settings.get("name"), settings.get("folder")
-    living = {"namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
-    begun = []
+    begun, new = [], []
     for i, setup in enumerate(setups):
         path = None if folder is None else f"{os.path.abspath(folder)}/shard_{i}.safetensors"
-        own = options if name is None else {**options, **living, "name": f"{name}/shard_{i}"}
-        begun.append(made.options(**own).remote(setup, path, resume))
-    return begun
+        if name is not None:
+            options |= {"namespace": NAMESPACE, "lifetime": "detached", "name": f"{name}/shard_{i}"}
+            with contextlib.suppress(ValueError):  # there is none
+                begun.append(ray_module().get_actor(options["name"], NAMESPACE))
+                continue
+        begun.append(made.options(**options).remote(setup, path, resume))
+        new.append(begun[-1])
+    return begun, new
 
 
 def begin(links: Links, setups: Sequence[Setup], resume: bool) -> tuple[int, dict[str, Any]]:

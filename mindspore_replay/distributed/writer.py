@@ -17,6 +17,9 @@ from .ray_module import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
+#: Seconds between two questions to a shard that is restarting.
+_AGAIN = 0.1
+
 
 class Rules(NamedTuple):
     """Properties of the shards' buffers that a writer needs.
@@ -48,8 +51,9 @@ class ShardWriter:
     If rows know their episode, whole episodes are sent, since batches of several writers alternate in a shard: a batch
     grows until an episode ends.
 
-    If the process of the shard dies, batches in transit are lost, and later ones wait until it has restarted; if it
-    does not restart, they go to the next shard. If the writer's process dies, its unsent rows are lost.
+    If the process of the shard dies, the batches in transit, at most `in_flight`, are lost, and later ones wait until
+    it has restarted; if it does not restart, they go to the next shard. If the writer's process dies, its unsent rows
+    are lost.
 
     Args:
         actors (Sequence[ActorHandle]): The shards.
@@ -89,6 +93,8 @@ class ShardWriter:
         self._fields: list[list[np.ndarray]] = []
         self._more: list[dict[str, np.ndarray]] = []
         self._sent: deque[tuple[Any, int, int]] = deque()
+        #: Whether the shard lost a batch and has not answered since, and the question to it.
+        self._doubts, self._question = False, None
 
     def __reduce__(self) -> Any:
         if self._rows or self._sent:
@@ -234,7 +240,11 @@ class ShardWriter:
 
     def _await_room(self) -> None:
         while not self.has_room:
-            self._await_oldest()
+            if self._sent:
+                self._await_oldest()
+            else:
+                self._check_open()
+                self._answers(_AGAIN)
 
     def _arrived(self, ref: Any, seconds: float | None) -> bool:
         """Wait for an answer; return True if it came."""
@@ -279,18 +289,44 @@ class ShardWriter:
     def _count_lost(self, rows: int, shard: int, error: Exception) -> None:
         self.lost += rows
         logger.warning("shard %d has died, and %d rows on their way are lost", shard, rows)
+        self._doubts = True
         if isinstance(error, ray_module().exceptions.ActorDiedError) and shard == self.shard:
-            self._actors[shard] = None
-            left = [(shard + i) % len(self._actors) for i in range(len(self._actors))]
-            left = [i for i in left if self._actors[i] is not None]
-            if not left:
-                self._has_ended = True
-                raise _ended() from None
-            self.shard = left[0]
+            self._leave()
+
+    def _leave(self) -> None:
+        """Go to the next shard, since this one will not restart."""
+        self._actors[self.shard] = None
+        left = [(self.shard + i) % len(self._actors) for i in range(len(self._actors))]
+        left = [i for i in left if self._actors[i] is not None]
+        if not left:
+            self._has_ended = True
+            raise _ended() from None
+        self.shard, self._question = left[0], None
+
+    def _answers(self, seconds: float) -> bool:
+        """Return True if the shard takes batches, now or within so many seconds; ask it if it has lost one.
+
+        What is sent to a process that is restarting is lost at once.
+        """
+        if not self._doubts:
+            return True
+        ray = ray_module()
+        if self._question is None:
+            self._question = self._actors[self.shard].answers.remote()
+        if not ray.wait([self._question], timeout=seconds)[0]:
+            return False
+        answer, self._question = self._question, None
+        try:
+            self._doubts = not ray.get(answer)
+        except ray.exceptions.ActorDiedError:
+            self._leave()
+        except ray.exceptions.RayError:
+            time.sleep(min(seconds, _AGAIN))
+        return not self._doubts
 
     def _check_open(self) -> None:
         """Raise a RuntimeError if the shards have ended; a call of one would start a cluster if Ray was shut down."""
-        if self._has_ended or session() != self._session:
+        if self._has_ended or session() is not self._session:
             raise _ended()
 
     def flush(self) -> "ShardWriter":
@@ -318,7 +354,7 @@ class ShardWriter:
     @property
     def has_room(self) -> bool:
         """True if a batch can be sent at once."""
-        return len(self._sent) < self._in_flight
+        return len(self._sent) < self._in_flight and self._answers(0.0)
 
     @property
     def on_their_way(self) -> int:

@@ -79,7 +79,7 @@ def test_processes_import_what_the_learner_imported(tmp_path: Path):
     (scripts / "script.py").write_text(
         "import beside\n"
         "from mindspore_replay import create_buffer\n"
-        "config = {'capacity': 9, 'data_shape': [[]], 'data_type': ['int32'], 'shards': 1}\n"
+        "config = {'capacity': 9, 'sample_size': 1, 'data_shape': [[]], 'data_type': ['int32'], 'shards': 1}\n"
         "with create_buffer(config) as replay:\n"
         "    replay.insert([beside.NUMBER])\n"
         "    import ray\n"
@@ -566,7 +566,7 @@ def test_shards_that_cannot_begin_say_why(tmp_path: Path):
     with pytest.raises(ValueError, match="'capacity' must be at least 6"):
         ShardedReplay(config("sequence", capacity=8, sequence_length=6))
     (tmp_path / "shard_1.safetensors").write_text("of another run")
-    with pytest.raises(RuntimeError, match=r"'folder' must hold no shards of another run, but .*shard_1"):
+    with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must hold no shards of .*shard_1"):
         ShardedReplay(config(), folder=str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"^For 'ShardedReplay', 'resume' needs a folder that save\(\) has"):
         ShardedReplay(config(), folder=str(tmp_path / "nothing"), resume=True)

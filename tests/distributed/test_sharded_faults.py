@@ -1,5 +1,6 @@
 """Processes die or hang: the others continue, and every delivered row is complete and correct."""
 
+import gc
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ from clusters import PATIENCE, Writing, config, fill, numbers_of, process_of, ro
 from places import TESTS
 
 from mindspore_replay import JSONLinesSink, ReplayMonitor
-from mindspore_replay.distributed import ShardedReplay
+from mindspore_replay.distributed import ShardedReplay, starting
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),
@@ -337,6 +338,46 @@ def test_a_writer_goes_to_another_shard_when_its_own_is_gone_for_good(cluster: A
         cluster.kill(replay._links.all[0].actor)
         with pytest.raises(RuntimeError, match=r"^For 'ShardWriter', all shards have ended"):
             insert_until_refused(writer)
+
+
+def test_a_name_has_one_learner(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = f"one-{os.getpid()}"
+    with pytest.raises(FileNotFoundError, match=r"^For 'ShardedReplay', 'resume' needs"):
+        ShardedReplay(config(), name=name, folder=str(tmp_path), resume=True)
+    replay = ShardedReplay(config(), name=name)  # the shards that were refused have ended, and their name is free
+    fill(replay, 0, range(10))
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, "_FREE", 0.1)
+        for other in config(), config(capacity=100):
+            with pytest.raises(RuntimeError, match=rf"^For 'ShardedReplay', the shards .* another uses '{name}'\. End"):
+                ShardedReplay(other, name=name)
+    assert int(replay.size()) == 10
+    del replay
+    gc.collect()
+    with pytest.raises(ValueError, match="must have the same configuration"):
+        ShardedReplay(config(capacity=100), name=name)
+    with ShardedReplay(config(), name=name) as again:  # shards that lived before stay when a learner is refused
+        assert int(again.size()) == 10
+
+
+def test_a_killed_shard_loses_no_more_than_was_in_transit(cluster: Any):
+    """The writer goes on while the shard restarts."""
+    with ShardedReplay(config(), batch=8, in_flight=2) as replay:
+        actor = cluster.remote(max_concurrency=2)(Writing)
+        writing = actor.remote(replay.writer(1), 0, 10**6, 10**6)
+        going = writing.run.remote(3600.0, at_once=8)
+        for deaths in 1, 2:
+            landed = cluster.get(writing.landed.remote())
+            wait_until(lambda landed=landed: cluster.get(writing.landed.remote()) > landed)
+            kill(replay, 1)
+            wait_until(lambda deaths=deaths: replay.size() is not None and replay.deaths == deaths)
+            wait_until(lambda: is_back(replay, 1))
+            landed = cluster.get(writing.landed.remote())
+            wait_until(lambda landed=landed: cluster.get(writing.landed.remote()) > landed + 64)
+            assert cluster.get(writing.lost.remote()) <= 2 * 8 * deaths
+        assert cluster.get(writing.place.remote()) == 1
+        cluster.kill(writing)
+        del going
 
 
 def test_after_close_every_call_is_the_same_error():

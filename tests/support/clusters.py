@@ -101,6 +101,10 @@ class Writing:
         """Return the rows that have landed."""
         return self.writer.inserted
 
+    def lost(self) -> int:
+        """Return the rows that were lost."""
+        return self.writer.lost
+
     def place(self) -> int:
         """Return the shard."""
         return self.writer.shard
