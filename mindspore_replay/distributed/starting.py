@@ -115,5 +115,5 @@ def _check_saved(memos: Sequence[Mapping[str, Any]]) -> None:
         raise ValueError(
             f"For '{_NAME}', the files in 'folder' must be of one save, but those of its shards are of the saves {own} "
             f"of {len({memo['run'] for memo in read})} runs: one was cut off, or files are missing or of elsewhere. "
-            "Resume from a copy of the folder, or begin in another one."
+            "Resume from a copy of the folder, or begin in another one: load() reads each file there as a buffer."
         )
