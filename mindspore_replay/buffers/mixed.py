@@ -238,7 +238,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
         """Load the state that the ``state_dict`` of a Cell which contains the mixture holds."""
         for i, buffer in enumerate(self.sources):
-            arrays = buffer.completed(arrays, f"source_{i}.")
+            arrays = buffer._completed(arrays, f"source_{i}.")
         self.load_state_dict(arrays)
 
     def check_state(self, state: Mapping[str, np.ndarray]) -> None:

@@ -64,7 +64,7 @@ class Saving(Attributes):
 
         Raises:
             ValueError: If version, keys, shapes, dtypes, cursors or weights do not fit; then nothing is changed.
-            RuntimeError: If the buffer is in a folder that somebody is attached to.
+            RuntimeError: If the state has other rows than a folder that somebody is attached to.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -78,8 +78,9 @@ class Saving(Attributes):
         """
         if "version" not in state_dict:
             return nn.Cell.load_state_dict(self, state_dict, *args, **kwargs)
-        with self.sole_use():
-            self.take_over(self.checked_state(state_dict))
+        arrays = self.checked_state(state_dict)
+        with contextlib.nullcontext() if self._calls.holds(arrays) else self.sole_use():
+            self.take_over(arrays)
         return None
 
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
@@ -89,9 +90,9 @@ class Saving(Attributes):
                 f"For '{type(self).__name__}', the 'state_dict' of a Cell does not contain compressed columns: use "
                 "state_dict() and load_state_dict(state) of the buffer itself, or save(buffer, path) and load(path)."
             )
-        self.load_state_dict(self.completed(arrays))
+        self.load_state_dict(self._completed(arrays))
 
-    def completed(self, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
+    def _completed(self, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
         """Return such a state with what else `load_state_dict` needs."""
         return {prefix + "version": np.array(STATE_VERSION), prefix + "capacity": np.array(self.capacity), **arrays}
 
@@ -135,8 +136,8 @@ class Saving(Attributes):
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Declare that all rows are about to be replaced, and return the state to write, without its columns.
 
-        The caller has `sole_use`, and keeps others out. If the process dies before it lets them in, a buffer in a
-        folder is empty. There a serial number is never given out twice.
+        The caller has `sole_use` if there are other rows, and keeps others out. If the process dies before it lets
+        them in, a buffer in a folder is empty. There a serial number is never given out twice.
         """
         count_load(self.head)  # also for those that share the rows, and continue files of their own
         return self._calls.begin_replacing(arrays)
@@ -165,7 +166,7 @@ class Saving(Attributes):
         return arrays
 
     def take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy checked arrays into the state; the caller has `sole_use`."""
+        """Copy checked arrays into the state; the caller has `sole_use` if there are other rows."""
         with self._lock:
             wait_for_work()
             parameters = self.state_parameters()

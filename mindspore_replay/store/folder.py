@@ -108,6 +108,7 @@ class Folder:
         self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
         self._users = os.open(path / _column_file(0), os.O_RDWR | os.O_CLOEXEC)
         self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched, self._users))
+        self._is_sole = False
         if owner is None:
             fcntl.flock(self._users, fcntl.LOCK_SH)
         _opened.add(self)
@@ -155,15 +156,21 @@ class Folder:
         Raises:
             RuntimeError: If somebody is attached.
         """
-        if not _locked(self._users, fcntl.LOCK_EX):
+        self._is_sole = _locked(self._users, fcntl.LOCK_EX)
+        self.check_sole_use()
+        try:
+            yield
+        finally:
+            self._is_sole = False
+            fcntl.flock(self._users, fcntl.LOCK_UN)
+
+    def check_sole_use(self) -> None:
+        """Raise a RuntimeError unless the caller is in `without_attached`."""
+        if not self._is_sole:
             raise RuntimeError(
                 f"For '{self.options.cls_name}', the rows in {self.path} cannot be replaced while somebody is attached "
                 "to them: close the attached buffers first."
             )
-        try:
-            yield
-        finally:
-            fcntl.flock(self._users, fcntl.LOCK_UN)
 
     def is_beyond_memory(self) -> bool:
         """Return True if the columns are larger than a half of the memory that this process may use."""

@@ -476,11 +476,21 @@ class Store:
     def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
         """Declare that all rows are about to be replaced by those of a state, and return the state to write.
 
-        The caller has `sole_use`, in a `hold`. If the process dies, no row is left in a folder. There a serial number
-        is never given out twice: that of a row to write may be raised.
+        The caller has `sole_use`, or the state has the same rows, in a `hold`. If the process dies, no row is left in a
+        folder. There a serial number is never given out twice: that of a row to write may be raised.
         """
+        same = self.holds(arrays)
+        if self.folder is not None and not same:
+            self.folder.check_sole_use()
         self._handle.replay_replace(self._head)
-        return arrays if self.folder is None else state.renumbered(arrays, int(self.arrays["serials"][0]))
+        return arrays if same else state.renumbered(arrays, int(self.arrays["serials"][0]))
+
+    def holds(self, arrays: Mapping[str, Any]) -> bool:
+        """Return True if a state has the rows that are stored now, by their serial numbers, or nobody can tell."""
+        rows = [key for key in self.arrays if key.startswith("column.") or key in ("serials", "row_serials")]
+        return self.folder is None or all(
+            key in arrays and arrays[key].tobytes() == self.arrays[key].tobytes() for key in rows
+        )
 
     @contextlib.contextmanager
     def kernels_kept_out(self) -> Iterator[None]:

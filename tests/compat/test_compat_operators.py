@@ -160,7 +160,7 @@ def test_get_item_outside_is_an_error(backend: str):
         with pytest.raises(IndexError, match=rf"must be in \[-3, 3\), since 3 rows are stored, but got {index}\."):
             ring.get_item(index)
     if backend == "native":  # a failing graph takes seconds
-        with pytest.raises(RuntimeError, match=r"replay_read\) is 3"):
+        with pytest.raises(RuntimeError, match=r"'replay_read' failed with status 3"):
             ms.jit(Get(ring).construct)(Tensor(3, ms.int32))[0][1].asnumpy()
     assert ring.rows() == [0, 1, 2]
 

@@ -133,7 +133,7 @@ def test_returns_of_several_environments(folder: Path):
     buffer = SequenceReplayBuffer(sample_size=1, capacity=40, sequence_length=2, num_envs=2, **COLUMNS)
     ends = np.zeros(14, bool)
     ends[[4, 7, 10]] = True
-    insert(buffer, 0, 14, end=ends)
+    insert(buffer, 0, 14, 99, end=ends)
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
     assert part.returns().tolist() == [0 + 2 + 4, 1 + 3 + 5 + 7, 6 + 8 + 10]
@@ -421,4 +421,4 @@ def test_the_installed_command(folder: Path):
     script = Path(sys.executable).with_name("mindspore-replay")
     result = subprocess.run([script, "inspect", "buffer.safetensors", "--json"], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
-    assert json.loads(result.stdout)["eligible"] == 9
+    assert json.loads(result.stdout)["eligible"] == 10

@@ -279,7 +279,7 @@ def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
     for front, state in zip((buffer, twin), states):
         for name in own:
             with pytest.raises(RuntimeError, match=f"^For '{limited}', the buffer .*was closed: {way_out}") as caught:
-                call(front, name, *ARGUMENTS.get(name, (state,) if name == "load_state_dict" else ()))
+                call(front, name, *ARGUMENTS.get(name, (state,) if name.startswith("load_") else ()))
             assert caught.type is RuntimeError, name
     for use in (mixed.sample, mixed.can_sample, mixed.state_dict, lambda: len(mixed)):
         with pytest.raises(RuntimeError, match=f"the buffer .*was closed: {way_out}"):
@@ -318,7 +318,7 @@ def test_a_graph_with_a_closed_buffer_fails():
     graph = ms.jit(Samples(buffer).construct)
     assert graph(ms.Tensor(7, ms.int32))[0].asnumpy().tolist() == [7]
     buffer.close()
-    with pytest.raises(RuntimeError, match=r"function\(replay_insert\) is 8"):
+    with pytest.raises(RuntimeError, match=r"'replay_insert' failed with status 8"):
         graph(ms.Tensor(8, ms.int32))[0].asnumpy()
     again = ReplayBuffer(1, 4, [()], ["int32"], seed=0)
     assert int(again.insert([9]).size()) == 1
