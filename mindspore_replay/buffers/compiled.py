@@ -92,13 +92,9 @@ class CompiledCalls(nn.Cell):
         """Return a block for what is to happen at once; it keeps no graph out."""
         return contextlib.nullcontext()
 
-    def sole_use(self) -> contextlib.AbstractContextManager[None]:
+    def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
         """Return a block during which nobody attaches to the rows: nobody can."""
         return contextlib.nullcontext()
-
-    def holds(self, arrays: Mapping[str, Any]) -> bool:
-        """Return True if no other process can notice that rows are replaced."""
-        return True
 
     def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the state to write: no other process sees rows that are being replaced."""

@@ -211,8 +211,8 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         self.check_state(arrays)
         checked = [buffer.checked_state(part) for buffer, part in zip(self.sources, parts)]
         with contextlib.ExitStack() as stack:
-            for buffer in self.sources:
-                stack.enter_context(buffer.sole_use())
+            for buffer, part in zip(self.sources, checked):
+                stack.enter_context(buffer.sole_use(part))
             for buffer, part in zip(self.sources, checked):
                 buffer.take_over(part)
         for key, parameter in self.state_parameters().items():

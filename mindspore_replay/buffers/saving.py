@@ -79,7 +79,7 @@ class Saving(Attributes):
         if "version" not in state_dict:
             return nn.Cell.load_state_dict(self, state_dict, *args, **kwargs)
         arrays = self.checked_state(state_dict)
-        with contextlib.nullcontext() if self._calls.holds(arrays) else self.sole_use():
+        with self.sole_use(arrays):
             self.take_over(arrays)
         return None
 
@@ -129,14 +129,14 @@ class Saving(Attributes):
             with self._calls.kernels_kept_out():
                 yield
 
-    def sole_use(self) -> contextlib.AbstractContextManager[None]:
-        """Let nobody attach to the rows during the block; a RuntimeError if somebody is attached."""
-        return self._calls.sole_use()
+    def sole_use(self, arrays: Mapping[str, np.ndarray]) -> contextlib.AbstractContextManager[None]:
+        """Let nobody attach during the block, for a state with other rows; a RuntimeError if somebody is attached."""
+        return self._calls.sole_use(arrays)
 
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Declare that all rows are about to be replaced, and return the state to write, without its columns.
 
-        The caller has `sole_use` if there are other rows, and keeps others out. If the process dies before it lets
+        The caller has `sole_use` for the state, and keeps others out. If the process dies before it lets
         them in, a buffer in a folder is empty. There a serial number is never given out twice.
         """
         count_load(self.head)  # also for those that share the rows, and continue files of their own
@@ -166,7 +166,7 @@ class Saving(Attributes):
         return arrays
 
     def take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy checked arrays into the state; the caller has `sole_use` if there are other rows."""
+        """Copy checked arrays into the state; the caller has `sole_use` for them."""
         with self._lock:
             wait_for_work()
             parameters = self.state_parameters()

@@ -47,7 +47,7 @@ def take_over(
     with progress_bar("load", total, progress) as done, contextlib.ExitStack() as stack:
         for state in states:
             if state.part.is_buffer:
-                stack.enter_context(state.part.owner.sole_use())
+                stack.enter_context(state.part.owner.sole_use({}))
         for source in sources:
             source.progress = done
         for state in states:

@@ -469,27 +469,35 @@ class Store:
         self._holds -= 1
         self._handle.replay_let_go(self._head)
 
-    def sole_use(self) -> contextlib.AbstractContextManager[None]:
-        """Let nobody attach to the rows in a folder during the block; a RuntimeError if somebody is attached."""
-        return contextlib.nullcontext() if self.folder is None else self.folder.without_attached()
+    def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+        """Let nobody attach to a folder during the block, for a state with other rows than those stored now.
+
+        Raises:
+            RuntimeError: If somebody is attached.
+        """
+        if self.folder is None or self._holds_rows_of(arrays):
+            return contextlib.nullcontext()
+        return self.folder.without_attached()
 
     def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
         """Declare that all rows are about to be replaced by those of a state, and return the state to write.
 
-        The caller has `sole_use`, or the state has the same rows, in a `hold`. If the process dies, no row is left in a
-        folder. There a serial number is never given out twice: that of a row to write may be raised.
+        The caller has `sole_use` for the state, in a `hold`. If the process dies, no row is left in a folder. There a
+        serial number is never given out twice: that of a row to write may be raised.
         """
-        same = self.holds(arrays)
+        same = self.folder is None or self._holds_rows_of(arrays)
         if self.folder is not None and not same:
             self.folder.check_sole_use()
         self._handle.replay_replace(self._head)
         return arrays if same else state.renumbered(arrays, int(self.arrays["serials"][0]))
 
-    def holds(self, arrays: Mapping[str, Any]) -> bool:
-        """Return True if a state has the rows that are stored now, by their serial numbers, or nobody can tell."""
-        rows = [key for key in self.arrays if key.startswith("column.") or key in ("serials", "row_serials")]
-        return self.folder is None or all(
-            key in arrays and arrays[key].tobytes() == self.arrays[key].tobytes() for key in rows
+    def _holds_rows_of(self, arrays: Mapping[str, Any]) -> bool:
+        """Return True if the rows of a state are those stored now, by their serial numbers and their bytes."""
+        columns = [key for key in self.arrays if key.startswith("column.")]
+        keys = ["serials", *(key for key in ("row_serials",) if key in self.arrays), *columns]  # the small ones first
+        return all(
+            key in arrays and np.ascontiguousarray(arrays[key]).data.cast("B") == self.arrays[key].data.cast("B")
+            for key in keys
         )
 
     @contextlib.contextmanager
@@ -548,7 +556,7 @@ class Store:
             ValueError: If an array does not fit or the state is inconsistent; then nothing is changed.
         """
         arrays = state.checked(self.schema, self.options, given, STATE_VERSION)
-        with self.sole_use(), self.kernels_kept_out():
+        with self.sole_use(arrays), self.kernels_kept_out():
             replaced = self.begin_replacing(arrays)
             for name, array in self.arrays.items():
                 array[...] = replaced[name]

@@ -224,6 +224,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "add": ([np.zeros(1, np.int32)],),
     "get_item": (0,),
     "begin_replacing": ({},),
+    "sole_use": ({},),
     "update": ([0], [np.zeros(1, np.int32)]),
     "update_priorities": ([0], 1.0),
     "delete": ([0],),
@@ -620,7 +621,7 @@ def test_rows_are_not_replaced_beside_an_attached_process(tmp_path: Path):
         fill(learner)
     with contextlib.ExitStack() as stack:
         attached.close()
-        stack.enter_context(learner.sole_use())
+        stack.enter_context(learner.sole_use({}))
         opening = threading.Thread(target=lambda: opened.append(attach(tmp_path / "rows")))
         opened: list[Any] = []
         opening.start()
