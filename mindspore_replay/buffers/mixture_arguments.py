@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from mindspore import Tensor
 
 from ..columns import TYPES, numpy_type
 from ..ops.mixture import exact_counts
 from ..store.checks import check_number
+from ..store.inputs import as_array
 from .base import Buffer
 
 SMALLEST_RATIO, LARGEST_RATIO = 1e-30, 1e30
@@ -126,7 +126,7 @@ def checked_ratios(name: str, ratios: Any, sources: int, may_be_zero: bool) -> n
 
 def as_ints(name: str, argument: str, values: Any) -> np.ndarray:
     """Return ints as an array; raise an error for other values."""
-    array = values.asnumpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = as_array(values)
     if array.dtype.kind not in "iu":
         raise TypeError(f"For '{name}', '{argument}' must hold ints, but got {array.dtype.name}.")
     return array

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, nn
 
 from ..arguments import mixin
 from ..mindspore_api import isconstant
 from ..ops.eager import wait_for_work
 from ..store.habits import NoContainer, wrong_sample
+from ..store.inputs import as_array
 from .compile_time import compile_time
 
 #: Flags that mixed precision sets on a Cell and all its sub-cells, with the dtype that operators then compute in.
@@ -86,12 +87,8 @@ class OwnNames(NoContainer):
             return
         wait_for_work()
         try:
-            self.load_from_cell({key: _array(value) for key, value in given.items()})
+            self.load_from_cell({key: as_array(value) for key, value in given.items()})
         except (RuntimeError, ValueError) as error:
             error_msgs.append(str(error))
         else:  # sub-cells have nothing left to load
             state_dict.update({prefix + key: parameter for key, parameter in parameters.items()})
-
-
-def _array(value: Any) -> np.ndarray:
-    return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)

@@ -16,6 +16,7 @@ from mindspore import Tensor, ops
 
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
+from ..store.inputs import as_array
 from .compile_time import compile_time
 from .layout import RelabelPlan
 
@@ -341,7 +342,7 @@ class RelabelFromPython:
     def _checked(self, given: Any, rows: int, dtype: str | None) -> np.ndarray:
         """Return rewards or flags as an array of the right shape; raise an error for anything else."""
         try:
-            array = given.asnumpy() if isinstance(given, Tensor) else np.asarray(given)
+            array = as_array(given)
         except (TypeError, ValueError):
             array = np.empty((), object)
         if array.dtype.kind not in "biuf":

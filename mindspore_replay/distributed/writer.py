@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ..store.inputs import as_priority, as_versions, bad_version, check_length
+from ..store.inputs import as_array, as_priority, as_versions, bad_version, check_length
 from ..store.limits import PATIENCE
 from ..store.schema import Schema, is_tensor
 from ..store.state import LAST_CLOCK
@@ -392,7 +392,7 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 def _flags(name: str, flags: Any, rows: int) -> np.ndarray:
     """Return one flag for each row, bool ``[rows]``."""
-    given = flags.asnumpy() if is_tensor(flags) else np.asarray(flags)
+    given = as_array(flags)
     if given.dtype != np.bool_:
         raise TypeError(f"For 'ShardWriter', {name!r} must hold bools, but got {given.dtype.name}.")
     if given.shape not in ((rows,), *([()] if rows == 1 else [])) and not (given.shape == () and not given):

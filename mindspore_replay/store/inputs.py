@@ -11,13 +11,14 @@ from .windows import END, FINAL
 _INFINITY = np.float32(np.inf).view(np.uint32)
 
 
-def _array(value: Any) -> np.ndarray:
+def as_array(value: Any) -> np.ndarray:
+    """Return an array, a Tensor, or numbers as an array."""
     return value.asnumpy() if is_tensor(value) else np.asarray(value)
 
 
 def as_handles(cls_name: str, indices: Any) -> np.ndarray:
     """Return handles as int64 ``[]`` or ``[n]``."""
-    handles = _array(indices)
+    handles = as_array(indices)
     if handles.dtype.kind not in "iu":
         raise TypeError(f"For '{cls_name}', 'indices' must hold ints, but got {handles.dtype.name}.")
     if handles.ndim > 1 or handles.size == 0:
@@ -29,7 +30,7 @@ def as_handles(cls_name: str, indices: Any) -> np.ndarray:
 
 def as_priority(cls_name: str, priority: Any) -> np.ndarray:
     """Return priorities as float32 ``[]`` or ``[n]``; raise a ValueError if one is negative, NaN or infinite."""
-    given = _array(priority)
+    given = as_array(priority)
     if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
         raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {given.dtype.name}.")
     if given.ndim > 1 or given.size == 0:
@@ -48,7 +49,7 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
 
 def as_versions(cls_name: str, version: Any) -> np.ndarray:
     """Return versions as int64 ``[]`` or ``[n]``."""
-    given = _array(version)
+    given = as_array(version)
     if given.dtype.kind not in "iu":
         raise TypeError(f"For '{cls_name}', 'version' must be an int or hold ints, but got {given.dtype.name}.")
     if given.ndim > 1 or given.size == 0:
@@ -96,7 +97,7 @@ def one_number(cls_name: str, beta: np.ndarray) -> Any:
 
 def as_flags(cls_name: str, argument: str, value: Any) -> np.ndarray:
     """Return flags as bool ``[]`` or ``[n]``."""
-    given = _array(value)
+    given = as_array(value)
     if given.dtype != np.bool_:
         raise TypeError(f"For '{cls_name}', '{argument}' must be a bool or hold bools, but got {given.dtype.name}.")
     if given.ndim > 1 or given.size == 0:
