@@ -47,7 +47,7 @@ def sampling(buffer: Any) -> dict[str, Callable[[], Any]]:
         f"- {len(made)} arrays": lambda: [make() for make in made],
         "- kernel": kernel,
         f"- {len(made)} Tensors": lambda: tuple(map(share, arrays)),
-        "into NumPy arrays": Store(columns, buffer.options, store.arrays).sample,
+        "into NumPy arrays": Store(columns, buffer.options, store.arrays | {"updates": store.updates}).sample,
     }
 
 
