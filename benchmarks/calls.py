@@ -55,7 +55,7 @@ def plain() -> dict[str, Callable[[], Any]]:
     """Insert one row and 64 rows; sample."""
     buffer = ReplayBuffer(sample_size=BATCH, capacity=CAPACITY, shapes=SHAPES, types=TYPES, seed=0, backend="native")
     buffer.insert(rows(CAPACITY))
-    now, kernel = buffer._calls.insert_now, buffer._calls.insertion._one.direct.run
+    now, kernel = buffer._calls.try_insert, buffer._calls.insertion._one.direct.run
     row = [np.ones(4, np.float32), 1, 1.0, np.ones(4, np.float32), False]
     batch = rows(BATCH)
 

@@ -125,7 +125,7 @@ void AddPrioritized(Workloads *workloads) {
     // Handles from all over the buffer; those of the sample lie elsewhere in memory, which makes no difference.
     const Arguments update = {{"handles", Int64(Range(kRows, n, kRows / n))},
                               {"priority", Floats(std::vector<float>(static_cast<size_t>(n), 0.7f))},
-                              {"dead", One("int32")}};
+                              {"invalid", One("int32")}};
     workloads->Add("prioritized sample + update " + std::to_string(n) + ", CartPole", {"sample", "update_priorities"},
                    sample.With(update), n * RowBytes(kCartPole));
   }

@@ -32,7 +32,7 @@ class Attributes:
     _bookkeeping: tuple[str, ...]
     _sample_columns: tuple[str, ...]
     #: Eligible rows with which a sample succeeds.
-    _fewest: int
+    _min_rows_to_sample: int
     #: Number of columns.
     _late: tuple[int, ...]
     _present: tuple[int, ...]

@@ -31,7 +31,7 @@ from .copying import Copying
 from .drawing import Drawing
 from .folders import InFolder
 from .insertion import Insertion
-from .own_names import OwnNames
+from .isolated_cell import IsolatedCell
 from .parameters import parameter_on
 from .parts import Parts, Prioritized
 from .reading import Reading
@@ -69,7 +69,7 @@ class SampleSchema(NamedTuple):
     always_handles: bool
 
 
-class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, KeepsArguments, OwnNames, nn.Cell):
+class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, KeepsArguments, IsolatedCell, nn.Cell):
     """Rows on the device: columns, the state of each row, and operators on them.
 
     The base class of all buffers; a subclass has its own constructor, which chooses the parts. The methods, each with a
@@ -217,7 +217,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, Ke
 
     def _check_sizes(self) -> None:
         name, options, rule = type(self).__name__, self.options, self.options.rule
-        self._fewest = options.fewest
+        self._min_rows_to_sample = options.min_rows_to_sample
         if rule is not None:
             needed = (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
             if needed > self.capacity:

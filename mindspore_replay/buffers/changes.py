@@ -131,7 +131,7 @@ class Changes(Arguments):
             1 [0. 9. 1.]
         """
         self._need_priorities("update_priorities")
-        invalid = self._calls.update_priorities_now(indices, priorities)
+        invalid = self._calls.try_update_priorities(indices, priorities)
         if type(invalid) is np.ndarray:
             return share(invalid)
         name = type(self).__name__

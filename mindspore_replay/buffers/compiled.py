@@ -67,7 +67,7 @@ class CompiledCalls(nn.Cell):
         weighted, has_episodes = options.weighting is not None, options.rule is not None
         #: Rows of the longest episode, if that is limited.
         self._longest = 0 if options.rule is None else options.rule.max_length
-        waits = reports_failures and (self._longest > 0 or options.keeps_valid)
+        waits = reports_failures and (self._longest > 0 or options.never_evicts_valid)
         self._width, self._has_episodes = len(schema), has_episodes
         self._insert = graph_of(self._insert_graph, waits)
         self._sample = graph_of(self._sample_graph, reports_failures)
@@ -184,7 +184,7 @@ class CompiledCalls(nn.Cell):
             return int(self._eligible().asnumpy())
         return int(self._eligible_between(Tensor(where, ms.int64)).asnumpy())
 
-    def insert_now(self, exp: Any, priority: Any, end: Any, final: Any) -> bool:
+    def try_insert(self, exp: Any, priority: Any, end: Any, final: Any) -> bool:
         """Return False: a graph stores rows."""
         return False
 
@@ -214,7 +214,7 @@ class CompiledCalls(nn.Cell):
             if version.min() < 0 or version.max() > now:
                 raise bad_version(options.cls_name, version, now)
             inputs.append(Tensor(version))
-        if self.checks_first and options.keeps_valid and rows > self.room():
+        if self.checks_first and options.never_evicts_valid and rows > self.room():
             raise self._no_room(rows)
         try:
             first = self._insert(priority is not None, version is not None, *inputs)
@@ -266,7 +266,7 @@ class CompiledCalls(nn.Cell):
             before = now
         return True
 
-    def sample_now(self, skip: int) -> int:
+    def try_sample(self, skip: int) -> int:
         """Return -1: a graph draws rows."""
         return -1
 
@@ -286,7 +286,7 @@ class CompiledCalls(nn.Cell):
         updates = enumerate(zip(chosen, arrays))
         return [self._update_column(i, j == 0, flat, Tensor(rows)) for j, (i, rows) in updates][-1].asnumpy()
 
-    def update_priorities_now(self, handles: Any, priorities: Any) -> int:
+    def try_update_priorities(self, handles: Any, priorities: Any) -> int:
         """Return -1: a graph sets priorities."""
         return -1
 

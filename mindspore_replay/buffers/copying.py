@@ -81,7 +81,7 @@ class Copying(Attributes):
             if made._direct:  # nothing of MindSpore, which may wait for graphs that wait for a folder
                 for key, array in made._calls.arrays.items():
                     if key in made.compressed:
-                        made.compressed[key].take_over(arrays[key])
+                        made.compressed[key].load_checked(arrays[key])
                     else:
                         array[...] = arrays[key]
             else:

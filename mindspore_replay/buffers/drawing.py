@@ -40,7 +40,7 @@ class Drawing(Arguments):
         names = self._sample_names(with_indices) if as_dict else ()
         if bounds is None and beta is None and self.limiter is None and self._relabel is None:
             skip = self.has_handles and not with_indices
-            batch = self._calls.sample_now(skip)
+            batch = self._calls.try_sample(skip)
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
         batch = self._draw(bounds, beta)
@@ -76,7 +76,7 @@ class Drawing(Arguments):
 
     def _need_rows(self, bounds: tuple[int, int] | None) -> None:
         rows = self._calls.eligible(bounds)
-        if rows < self._fewest:
+        if rows < self._min_rows_to_sample:
             raise self._too_few(rows)
 
     def _too_few(self, rows: int) -> RuntimeError:
@@ -117,7 +117,7 @@ class Drawing(Arguments):
     # When a sample can be drawn.
 
     def _can_sample_graph(self):
-        return self._graph.eligible() >= self._fewest
+        return self._graph.eligible() >= self._min_rows_to_sample
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
@@ -134,7 +134,7 @@ class Drawing(Arguments):
             >>> print(buffer.insert([10]).can_sample(), buffer.insert([11]).can_sample())
             False True
         """
-        enough = self.eligible() >= self._fewest
+        enough = self.eligible() >= self._min_rows_to_sample
         return Tensor(enough and (self.limiter is None or self.limiter.lets_sample(self.sample_size)))
 
     def eligible(self) -> int:

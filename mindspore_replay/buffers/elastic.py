@@ -142,7 +142,7 @@ class ElasticReplayBuffer(Buffer):
         """
         if isinstance(window, Tensor):
             window = one_int(type(self).__name__, "window", window.asnumpy())
-        with self.alone():
+        with self.exclusive():
             overwrite(self.window, np.array([self._checked_window(window)], np.int64))
         return self
 

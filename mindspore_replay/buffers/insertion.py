@@ -108,7 +108,7 @@ class Insertion(Arguments):
         if _misplaced or _unknown:
             raise self._wrong_insert(exp, _misplaced, _unknown)
         plain = version is None and not with_indices and self.limiter is None
-        if plain and self._calls.insert_now(exp, priority, end, final):
+        if plain and self._calls.try_insert(exp, priority, end, final):
             return self
         exp = self.columns.in_order(exp)
         if priority is not None:

@@ -27,7 +27,8 @@ from ..store.schema import type_name
 from ..store.state import fitting
 from .compile_time import compile_time
 from .copying import keep_names
-from .mixture_arguments import (
+from .isolated_cell import IsolatedCell
+from .mixed_checks import (
     LARGEST_RATIO,
     SMALLEST_RATIO,
     as_ints,
@@ -38,7 +39,6 @@ from .mixture_arguments import (
     rows_of_sources,
     steps_of,
 )
-from .own_names import OwnNames
 from .parameters import load_in_place, overwrite, state_parameter
 
 _numbers = itertools.count()
@@ -46,7 +46,7 @@ _numbers = itertools.count()
 _WITH_HANDLES = ("indices", "weights")
 
 
-class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
+class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
     r"""Batches with a fixed share of the rows from each of several buffers.
 
     It only draws from the buffers: rows are inserted into each buffer separately. So a buffer of demonstrations that
@@ -147,7 +147,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             self._pick = PickRows(self.sample_size, len(self.sources))
 
     @functools.cached_property
-    def _draw_now(self) -> Callable[[], tuple[Tensor, ...]]:
+    def _try_draw(self) -> Callable[[], tuple[Tensor, ...]]:
         """Draws a batch from Python: in a graph, unless a source has a reward function, which may be one of NumPy."""
         return self._draw if any(twin._relabel is not None for twin in self._twins) else ms.jit(self._draw)
 
@@ -214,7 +214,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
             for buffer, part in zip(self.sources, checked):
                 stack.enter_context(buffer.sole_use(part))
             for buffer, part in zip(self.sources, checked):
-                buffer.take_over(part)
+                buffer.load_checked(part)
         for key, parameter in self.state_parameters().items():
             overwrite(parameter, arrays[key])
         return None
@@ -342,12 +342,12 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         with self.turn_to_sample(None), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
-                if twin.eligible() < twin.options.fewest:
+                if twin.eligible() < twin.options.min_rows_to_sample:
                     raise RuntimeError(
-                        f"For '{type(self).__name__}', source {i} must have {twin.options.fewest} eligible rows. Wait "
-                        "until can_sample() is true."
+                        f"For '{type(self).__name__}', source {i} must have {twin.options.min_rows_to_sample} eligible "
+                        "rows. Wait until can_sample() is true."
                     )
-            batch = self._draw_now()
+            batch = self._try_draw()
         batch = batch if with_indices else batch[:1] + batch[3:]
         return named(names, batch) if as_dict else batch
 
@@ -371,7 +371,7 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
     def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
         return self._sample_names(with_indices)
 
-    @graph_body(OwnNames._len_graph)
+    @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:
         """Return the number of rows stored in all sources together; only from Python."""
         return sum(map(len, self.sources))
@@ -400,19 +400,19 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
 
     @staticmethod
     def _can_give(source: Any, twin: Any) -> bool:
-        enough = twin.eligible() >= twin.options.fewest
+        enough = twin.eligible() >= twin.options.min_rows_to_sample
         return enough and (source.limiter is None or source.limiter.lets_sample(twin.sample_size))
 
     def _update_graph(self, source, indices, priorities):
         ok = self._known_sources(source, indices)
-        dead = self._zero + 0
+        invalid = self._zero + 0
         for i in range(len(self._twins)):
             if self._prioritized[i]:
                 others = ops.logical_or(source != i, ops.logical_not(ok))  # an assertion does not stop what follows it
                 handles = ops.select(others, self._dead, ops.cast(indices, ms.int64))
                 skipped = self._twins[i].update_priorities(handles, priorities)
-                dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
-        return dead
+                invalid = invalid + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
+        return invalid
 
     @graph_body(_update_graph)
     def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Tensor:
@@ -445,22 +445,22 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         given_source, handles = self._known_pairs(source, indices)
         given = as_priority(name, priorities)
         check_length(name, given, handles.size)
-        dead = 0
+        invalid = 0
         for i, buffer in enumerate(self.sources):
             mine = given_source == i
             if self._prioritized[i] and mine.any():
-                dead += int(buffer.update_priorities(handles[mine], np.broadcast_to(given, mine.shape)[mine]))
-        return Tensor(dead, ms.int32)
+                invalid += int(buffer.update_priorities(handles[mine], np.broadcast_to(given, mine.shape)[mine]))
+        return Tensor(invalid, ms.int32)
 
     def _update_rows_graph(self, source, indices, values):
         ok = self._known_sources(source, indices)
-        dead = self._zero + 0
+        invalid = self._zero + 0
         for i in range(len(self._twins)):
             if self._with_handles[i]:
                 others = ops.logical_or(source != i, ops.logical_not(ok))
                 skipped = self._twins[i].update(ops.select(others, self._dead, ops.cast(indices, ms.int64)), values)
-                dead = dead + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
-        return dead
+                invalid = invalid + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
+        return invalid
 
     @graph_body(_update_rows_graph)
     def update(self, source: Any, indices: Any, values: Any) -> Tensor:
@@ -495,11 +495,11 @@ class MixedReplay(KeepsArguments, OwnNames, nn.Cell):
         members = [i for i in range(len(self.sources)) if self._with_handles[i]]
         for i in members:  # check all before anything is written
             as_values(self.sources[i].columns, handles, values)
-        dead = 0
+        invalid = 0
         for i in members:
             mine = given_source == i
-            dead += int(self.sources[i].update(np.where(mine, handles, -1), values)) - int((~mine).sum())
-        return Tensor(dead, ms.int32)
+            invalid += int(self.sources[i].update(np.where(mine, handles, -1), values)) - int((~mine).sum())
+        return Tensor(invalid, ms.int32)
 
     def _known_sources(self, source, indices):
         self._check_update(source.dtype, source.shape, indices.dtype, indices.shape)

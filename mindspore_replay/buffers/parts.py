@@ -25,7 +25,7 @@ class Sampler:
         first_beta (Union[float, None]): Initial beta, if samples include importance weights.
         beta_step (float): Increment of beta for each sample.
         by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
-        keeps_valid (bool): Whether an insertion may not evict a row that can still be drawn.
+        never_evicts_valid (bool): Whether an insertion may not evict a row that can still be drawn.
         epochs (Union[EpochRule, None]): The rule for batches, if rows are drawn in epochs.
     """
 
@@ -36,7 +36,7 @@ class Sampler:
     first_beta: float | None = None
     beta_step = 0.0
     by_buffer = False
-    keeps_valid = False
+    never_evicts_valid = False
     epochs: EpochRule | None = None
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
@@ -120,7 +120,7 @@ class InOrder(Sampler):
             raise ValueError(f"For '{name}', 'order' must be 'fifo' or 'lifo', but got {self.order!r}.")
         if self.when_full not in ("block", "evict"):
             raise ValueError(f"For '{name}', 'when_full' must be 'block' or 'evict', but got {self.when_full!r}.")
-        self.keeps_valid = self.when_full == "block"
+        self.never_evicts_valid = self.when_full == "block"
 
     def draw(self, weighted: bool) -> str:
         """Return the name of the draw."""
@@ -353,7 +353,7 @@ class Parts(NamedTuple):
             seed=seed,
             weighting=sampler.weighting if weighted else None,
             rule=None if rule is None else with_ends(rule, plan, layout.columns),
-            keeps_valid=sampler.keeps_valid,
+            never_evicts_valid=sampler.never_evicts_valid,
             epochs=sampler.epochs,
             max_staleness=limits.max_staleness,
             late=layout.columns.late,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.limits import QueueAccount, seconds_of
+from ..store.rate_rule import QueueAccount, seconds_of
 from ..store.sharing import SharedCondition
 from ..store.waiting import Waiting
 from .base import Buffer
@@ -30,8 +30,8 @@ class QueueLimiter(Waiting):
         self._queue = queue
         self._changed, self._folder = queue.signals()
         if self._folder is not None:
-            self._begun = self._folder.arrays["shared.begun"]
-            self._begun[:] = 0
+            self._in_progress = self._folder.arrays["shared.in_progress"]
+            self._in_progress[:] = 0
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> "QueueLimiter":
         """Make the limiter of a copy of the queue."""
@@ -186,7 +186,7 @@ class ReplayQueue(Buffer):
         """
         valid = self.eligible()
         with self._lock:
-            room = self._calls.room() if self.options.keeps_valid else math.inf
+            room = self._calls.room() if self.options.never_evicts_valid else math.inf
             pending = self._calls.pending_note()
         return QueueAccount(type(self).__name__, self.capacity, valid, room, pending)
 

@@ -14,7 +14,7 @@ from ..store.checks import check_positions, positions_of
 from ..store.library import OUT_OF_RANGE, KernelError
 from .attributes import Attributes
 from .compile_time import compile_time
-from .own_names import OwnNames
+from .isolated_cell import IsolatedCell
 
 
 @mixin
@@ -132,7 +132,7 @@ class Reading(Attributes):
         """
         return Tensor(len(self) >= self.capacity)
 
-    @graph_body(OwnNames._len_graph)
+    @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:
         """Return the number of rows stored, as `size` does; only from Python."""
         with self._lock:

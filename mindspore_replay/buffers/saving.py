@@ -80,7 +80,7 @@ class Saving(Attributes):
             return nn.Cell.load_state_dict(self, state_dict, *args, **kwargs)
         arrays = self.checked_state(state_dict)
         with self.sole_use(arrays):
-            self.take_over(arrays)
+            self.load_checked(arrays)
         return None
 
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
@@ -122,7 +122,7 @@ class Saving(Attributes):
         return dict(self.parameters_and_names())  # type: ignore[attr-defined]
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Keep calls from Python, and on the CPU native kernels in graphs, from the state during the block."""
         with self._lock:
             wait_for_work()
@@ -154,24 +154,24 @@ class Saving(Attributes):
             arrays: dict[str, Any] = {
                 key: value.asnumpy() for key, value in parameters if columns or not key.startswith("column.")
             }
-            with self.alone():
+            with self.exclusive():
                 yield {"capacity": np.array(self.capacity), **arrays, **(self.compressed if columns else {})}
 
     def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Check a state, with the errors of `load_state_dict`, and return the arrays for `take_over`."""
+        """Check a state, with the errors of `load_state_dict`, and return the arrays for `load_checked`."""
         others = {key: value for key, value in self.state_parameters().items() if key.startswith("limiter.")}
         expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in others.items()}
         arrays = state.checked(self.columns, self.options, state_dict, STATE_VERSION, expected)
         self._check_limiter(arrays)
         return arrays
 
-    def take_over(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy checked arrays into the state; the caller has `sole_use` for them."""
         with self._lock:
             wait_for_work()
             parameters = self.state_parameters()
             memory = {key: one.asnumpy() for key, one in parameters.items() if is_on_host(one)} | self.compressed
-            with self.alone():  # graphs may wait for this, and nothing here for them
+            with self.exclusive():  # graphs may wait for this, and nothing here for them
                 arrays = self.begin_replacing(arrays)
                 self.last_saved = None
                 for key, array in memory.items():

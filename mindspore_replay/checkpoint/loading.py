@@ -30,10 +30,10 @@ def load_parts(
     pairs = zip(parts, descriptions(saved))
     states = [Restored(sources, part, i, node.get("capacity", 0), new) for i, (part, node) in enumerate(pairs)]
     of_all = not any(map(is_value, sources[-1].header.entries))  # else the file also holds networks and other parts
-    take_over(sources, states, new, of_all, progress)
+    load_checked(sources, states, new, of_all, progress)
 
 
-def take_over(
+def load_checked(
     sources: Sequence[Source], states: Sequence[Any], new: bool, of_all: bool = True, progress: bool = False
 ) -> None:
     """Read files into the parts with these states. Everything is checked before any part changes.

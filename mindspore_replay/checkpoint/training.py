@@ -15,7 +15,7 @@ from .cells import CellPart, parts_of
 from .description import describe
 from .file_format import CODES, damaged
 from .files import real_path
-from .loading import take_over
+from .loading import load_checked
 from .nodes import check_description, descriptions, same_kind, summary
 from .parts import Part, Plain
 from .random_states import GENERATORS, RandomStates
@@ -155,7 +155,7 @@ class TrainingCheckpoint:
             for note in self._in_folders.values():
                 note.read()
             states = [Restored(sources, part, i, capacities[i], False) for i, part in enumerate(self._parts)]
-            take_over(sources, [*states, values], new=False)
+            load_checked(sources, [*states, values], new=False)
         for note in self._in_folders.values():
             note.tell()
         return values.content["values"]

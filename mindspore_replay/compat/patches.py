@@ -13,7 +13,7 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from .. import mindspore_api
-from . import arrays, handles, operators, placeholders
+from . import arrays, handles, operators, removed_operators
 
 _OPERATIONS = "mindspore.ops.operations"
 _INNER = mindspore_api.INNER_OPERATORS
@@ -148,7 +148,7 @@ def _changes() -> Iterator[_Change]:
     for name in _REMOVED:
         if not hasattr(inner, name):
             patch = Patch(name, f"{_INNER}.{name}", "imported by MindSpore RL; raises when it is called")
-            yield _Change(patch, inner, name, placeholders.removed_operator(name))
+            yield _Change(patch, inner, name, removed_operators.removed_operator(name))
     yield from _tensor_array(operations)
     yield from _buffers_attribute()
     yield from _augmented_assignment()
@@ -169,7 +169,7 @@ def _tensor_array(operations: ModuleType) -> Iterator[_Change]:
     name = f"{_OPERATIONS}.{array}"
     if not hasattr(operations, array) and find_spec(name) is None:
         patch = Patch(array, name, "MindSpore RL's TensorArray is built on it")
-        module = placeholders.removed_module(name, _REMOVED_OF_ARRAYS)
+        module = removed_operators.removed_module(name, _REMOVED_OF_ARRAYS)
         for operator in _ARRAYS:
             setattr(module, operator, getattr(arrays, operator))
         yield _Change(patch, operations, array, module)

@@ -64,7 +64,7 @@ Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
   if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
     if (args.HasGroup(kReservoirGroup)) {
       const ReservoirCursors places = ReservoirOf(args);
-      return places.Sound(places.base) ? use(places) : kBadArguments;
+      return places.IsConsistent(places.base) ? use(places) : kBadArguments;
     }
   }
   const Cursors places = CursorsOf(args);  // serials are not checked: without row state no row is identified by its serial number
@@ -75,7 +75,7 @@ Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
 template <int kOperator, typename Use>
 Status WithRows(const Bound<kOperator> &args, const Use &use) {
   const int64_t fresh = args.template data<Clock>(NAMED("clock"))->fresh;
-  const auto call = [&](const auto &reach) { return reach.places().Sound(fresh) ? use(reach) : kBadArguments; };
+  const auto call = [&](const auto &reach) { return reach.places().IsConsistent(fresh) ? use(reach) : kBadArguments; };
   if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
     if (args.HasGroup(kReservoirGroup)) return call(Alone<ReservoirCursors>(ReservoirOf(args), RowStateOf(args)));
   }

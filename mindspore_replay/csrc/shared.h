@@ -267,7 +267,7 @@ class Shared : public ProcessLock {
       return;
     }
     WithRows(args_, [&](const auto &rows) {
-      for (int64_t i = 0; i < *count(); ++i) rows.Settle(SlotOf(i, *head(), capacity));
+      for (int64_t i = 0; i < *count(); ++i) rows.FinishDeletion(SlotOf(i, *head(), capacity));
       row_state.tree.Clear(kFill);
       for (int64_t i = 0; i < *count(); ++i) {
         const int64_t slot = rows.StartSlot(rows.places().HandleOf(SlotOf(i, *head(), capacity)));

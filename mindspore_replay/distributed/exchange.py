@@ -28,7 +28,7 @@ class Exchange:
         samples (int): Batches drawn.
         sampled (int): Rows in them.
         inserted (int): Rows inserted, as reported.
-        dead_handles (int): Handles skipped by `update_priorities`.
+        invalid_handles (int): Handles skipped by `update_priorities`.
         clock (int): The learner's clock.
         largest (float): Largest priority in any shard.
         takes_back (bool): Whether to withdraw unused quotas with the next request, since a writer is blocked.
@@ -38,7 +38,7 @@ class Exchange:
     def __init__(self, links: Links, limiter: RateLimiter | None, beta: float | None) -> None:
         self.links, self.limiter = links, limiter
         self._first_beta = self.beta = beta
-        self.samples = self.sampled = self.inserted = self.dead_handles = self.clock = 0
+        self.samples = self.sampled = self.inserted = self.invalid_handles = self.clock = 0
         self.largest = 1.0
         self.takes_back = self.outdated = False
         #: Identifies the run in files, and the number of the save that each shard's file is of; 0 if there is none.
@@ -46,29 +46,29 @@ class Exchange:
         self._turn = 0
         self._lock = threading.RLock()
 
-    def memo(self) -> dict[str, Any]:
+    def learner_state(self) -> dict[str, Any]:
         """Return the learner's state, from which a later learner resumes."""
         names = "samples", "sampled", "clock", "largest"
-        memo: dict[str, Any] = {name: getattr(self, name) for name in names}
-        memo |= {"run": self.run, "saves": self.saves}
+        learner_state: dict[str, Any] = {name: getattr(self, name) for name in names}
+        learner_state |= {"run": self.run, "saves": self.saves}
         if self.beta is not None:
-            memo["beta"] = self.beta
+            learner_state["beta"] = self.beta
         if self.limiter is not None:
-            memo["counts"] = self.limiter.counts.asnumpy().tolist()
-            memo["seen"] = {str(link.identity): link.seen for link in self.links.all}
-        return memo
+            learner_state["counts"] = self.limiter.counts.asnumpy().tolist()
+            learner_state["seen"] = {str(link.identity): link.seen for link in self.links.all}
+        return learner_state
 
-    def resume(self, memo: Mapping[str, Any]) -> None:
+    def resume(self, learner_state: Mapping[str, Any]) -> None:
         """Resume from the state of an earlier learner, and request reports from all shards."""
-        if memo:
-            self.samples, self.sampled = memo["samples"], memo["sampled"]
-            self.clock, self.largest = memo["clock"], memo["largest"]
-            self.beta = memo.get("beta")
-            self.run, self.saves = memo["run"], list(memo["saves"])
-            if self.limiter is not None and "counts" in memo:
-                overwrite(self.limiter.counts, np.array(memo["counts"]))
+        if learner_state:
+            self.samples, self.sampled = learner_state["samples"], learner_state["sampled"]
+            self.clock, self.largest = learner_state["clock"], learner_state["largest"]
+            self.beta = learner_state.get("beta")
+            self.run, self.saves = learner_state["run"], list(learner_state["saves"])
+            if self.limiter is not None and "counts" in learner_state:
+                overwrite(self.limiter.counts, np.array(learner_state["counts"]))
                 for link in self.links.all:
-                    link.seen = memo["seen"].get(str(link.identity), 0)
+                    link.seen = learner_state["seen"].get(str(link.identity), 0)
         self.clock = max([self.clock, *(link.report.clock for link in self.links.all if link.report)])
         self.reports()
 
@@ -80,13 +80,13 @@ class Exchange:
         """Request a report from each shard, and distribute the insertion quota."""
         with self._lock:
             self.outdated = False
-            self._ask_all("report", self.memo(), self.takes_back)
+            self._ask_all("report", self.learner_state(), self.takes_back)
             return self.regulate()
 
     def advance(self, steps: int) -> None:
         """Advance the clock; a shard that does not answer gets it with the next request."""
         self.clock += steps
-        self._ask_all("report", self.memo())
+        self._ask_all("report", self.learner_state())
 
     def reset(self) -> None:
         """Remove all rows of the shards that answer, and reset clock, beta and largest priority."""
@@ -103,7 +103,7 @@ class Exchange:
 
     def draw(self, rows: Mapping[Link, int]) -> dict[Link, Drawn]:
         """Draw rows from each shard, possibly 0, in one round trip that also returns their reports."""
-        arguments = self.memo(), self.takes_back
+        arguments = self.learner_state(), self.takes_back
         drawn = self.links.ask({link: partial(link.actor.draw.remote, n, *arguments) for link, n in rows.items()})
         with self._lock:
             return {link: part for link, part in drawn.items() if self._note(link, part.report)}
@@ -158,7 +158,7 @@ class Exchange:
         with self._lock:
             room, idle = self._room(self.known())
             if math.isfinite(room) and any(math.isinf(link.allowed) for link in self.known()):
-                self._ask_all("report", self.memo(), True)  # they had no limit until now
+                self._ask_all("report", self.learner_state(), True)  # they had no limit until now
                 room, idle = self._room(self.known())
             reports = self.known()
             self.takes_back = self._grant(reports, room) and idle

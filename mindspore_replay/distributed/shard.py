@@ -109,7 +109,7 @@ class Shard:
         self._description, self._parts = setup.description, [Part("", self.rows, True)]
         self._prioritized, self._weighted = setup.options.beta is not None, setup.options.weighting is not None
         self._path = None if path is None else Path(path)
-        self._memo: dict[str, Any] = {}
+        self._learner_state: dict[str, Any] = {}
         self._inserted = self._begun = self._wanted = self._grants = 0
         self._numbers = itertools.count()
         self._allowed = 0.0
@@ -139,7 +139,7 @@ class Shard:
                 sources = open_sources(path, stack)
                 check_description(sources[0].path, sources[-1].header.description)
                 load_parts(sources, self._parts, self._description)
-            self._memo = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            self._learner_state = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
     def begin(self, expected: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the bytes of the rows, and the last state that a learner stored here; empty if there is none.
@@ -155,22 +155,22 @@ class Shard:
                 "For 'ShardedReplay', the shards that live under this 'name' must have the same configuration, but "
                 f"they are {self._description}, and got {expected}."
             )
-        return self.rows.nbytes, self._memo
+        return self.rows.nbytes, self._learner_state
 
-    def report(self, memo: dict[str, Any] | None = None, take_back: bool = False) -> Report:
+    def report(self, learner_state: dict[str, Any] | None = None, take_back: bool = False) -> Report:
         """Report the state of the shard.
 
         Args:
-            memo (Union[dict, None]): State to store for a later learner. Its ``clock`` and ``largest``, the largest
-                priority in any shard, are applied to the rows. Default: ``None``, to change nothing.
+            learner_state (Union[dict, None]): State to store for a later learner. Its ``clock`` and ``largest``, the
+                largest priority in any shard, are applied to the rows. Default: ``None``, to change nothing.
             take_back (bool): Whether to withdraw unused grants. Default: ``False``.
         """
-        if memo is not None:
-            self._memo = memo
+        if learner_state is not None:
+            self._learner_state = learner_state
             with self.rows.lock:
-                if self._weighted and memo["clock"] > self._clock():
-                    self.rows.advance(memo["clock"] - self._clock())
-                self._raise_largest(memo["largest"])
+                if self._weighted and learner_state["clock"] > self._clock():
+                    self.rows.advance(learner_state["clock"] - self._clock())
+                self._raise_largest(learner_state["largest"])
         with self.rows.lock:
             known = *self._weights(), self.rows.count()
         with self._changed:
@@ -226,19 +226,19 @@ class Shard:
                 self._begun += done - rows
                 self._inserted += done
 
-    def draw(self, rows: int, memo: dict[str, Any] | None = None, take_back: bool = False) -> Drawn:
+    def draw(self, rows: int, learner_state: dict[str, Any] | None = None, take_back: bool = False) -> Drawn:
         """Draw rows.
 
         Args:
             rows (int): Number of rows; 0 for the report alone.
-            memo (Union[dict, None]): As for `report`. Default: ``None``.
+            learner_state (Union[dict, None]): As for `report`. Default: ``None``.
             take_back (bool): As for `report`. Default: ``False``.
 
         Returns:
             Drawn: As many rows, or fewer if fewer could be drawn without replacement or were left after use.
         """
         with self.rows.lock:
-            before = self.report(memo, take_back)
+            before = self.report(learner_state, take_back)
             left = before.eligible
             # A row that is used up has no weight after the draw.
             plan, tree = self.rows.options.plan, self.rows.arrays.get("weights", np.empty(0))
@@ -295,15 +295,15 @@ class Shard:
         with self.rows.lock:
             self.rows.check()
 
-    def keep(self, memo: dict[str, Any], incremental: bool) -> None:
+    def keep(self, learner_state: dict[str, Any], incremental: bool) -> None:
         """Write the file of the rows, and beside it the state of the learner."""
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._write_memo({**memo, "writing": True})  # first, so that rows never lack it
+        self._write_learner_state({**learner_state, "writing": True})  # first, so that rows never lack it
         save_parts(self._parts, self._path, self._description, incremental=incremental)
-        self._write_memo(memo)
+        self._write_learner_state(learner_state)
 
-    def _write_memo(self, memo: dict[str, Any]) -> None:
+    def _write_learner_state(self, learner_state: dict[str, Any]) -> None:
         assert self._path is not None
         with replacing(self._path.with_suffix(".json"), "save") as file:
-            file.write(json.dumps(memo).encode())
+            file.write(json.dumps(learner_state).encode())

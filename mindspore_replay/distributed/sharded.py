@@ -19,8 +19,8 @@ from ..buffers.base import Buffer
 from ..store.checks import check_number, check_size, need_weights
 from ..store.habits import NoContainer, wrong_sample
 from ..store.inputs import as_handles, as_priority, as_values, as_versions, bad_version, check_length, one_number
-from ..store.limits import Wait
 from ..store.naming import named, sample_names
+from ..store.rate_rule import Wait
 from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics
@@ -33,7 +33,7 @@ from .own_writers import POLL, OwnWriters
 from .ray_module import connect
 from .shard import Report
 from .starting import actors, begin, claim
-from .totals import added_up
+from .totals import merged
 from .writer import Rules, ShardWriter, bits
 
 logger = logging.getLogger("mindspore_replay.distributed")
@@ -164,13 +164,15 @@ class ShardedReplay(NoContainer):
         self._drawing = threading.RLock()
         try:
             self.capacity = sum(part.options.capacity for part in parts)
-            self.nbytes, memo = begin(self._links, parts, resume)
-            self._set_up(smallest, batch, in_flight, config.get("seed"), memo)
+            self.nbytes, learner_state = begin(self._links, parts, resume)
+            self._set_up(smallest, batch, in_flight, config.get("seed"), learner_state)
         except BaseException:
             self._links.end(new)
             raise
 
-    def _set_up(self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, memo: Mapping[str, Any]) -> None:
+    def _set_up(
+        self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, learner_state: Mapping[str, Any]
+    ) -> None:
         """Make the learner's parts, given the buffer of the smallest shard."""
         self._columns = columns = buffer.columns
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
@@ -183,8 +185,12 @@ class ShardedReplay(NoContainer):
         weights = buffer.weighted, buffer.prioritized
         rules = Rules(schema_of(buffer), buffer.options.streams, buffer.options.rule, *weights, timeout)
         self._writers = OwnWriters(self._exchange, rules, batch, in_flight)
-        self._exchange.resume(memo)
-        before = [] if not memo else [memo["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
+        self._exchange.resume(learner_state)
+        before = (
+            []
+            if not learner_state
+            else [learner_state["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
+        )
         rng = np.random.default_rng(before or seed)
         types = [columns.numpy_type(dtype) for _, dtype in plan.specs(columns)]
         self._batches = Batches(self._exchange, plan, types, self._contents.has_handles, rng)
@@ -420,9 +426,9 @@ class ShardedReplay(NoContainer):
         check_length(_NAME, given, handles.size)
         self._writers.land()
         answers = self._exchange.call("update_priorities", handles, (np.broadcast_to(given, handles.shape),))
-        dead = _invalid(handles, answers)
-        self._exchange.dead_handles += dead
-        return Tensor(dead, ms.int32)
+        invalid = _invalid(handles, answers)
+        self._exchange.invalid_handles += invalid
+        return Tensor(invalid, ms.int32)
 
     def update(self, indices: Any, values: Any) -> Tensor:
         """Write columns of stored rows.
@@ -553,8 +559,8 @@ class ShardedReplay(NoContainer):
         while links:
             number += 1
             saves = [number if link in links else before for link, before in zip(self._links.all, exchange.saves)]
-            memo = {**exchange.memo(), "saves": saves}
-            calls = {link: partial(link.actor.keep.remote, memo, incremental) for link in links}
+            learner_state = {**exchange.learner_state(), "saves": saves}
+            calls = {link: partial(link.actor.keep.remote, learner_state, incremental) for link in links}
             written = list(self._links.ask(calls, wait=True))
             if len(written) == len(links):
                 exchange.saves = saves
@@ -572,14 +578,14 @@ class ShardedReplay(NoContainer):
         """
         self._settle()  # also counts the latest insertions
         parts = self._links.ask({link: link.actor.statistics.remote for link in self._links.alive()})
-        whole = added_up({link.number: part for link, part in parts.items()})
+        whole = merged({link.number: part for link, part in parts.items()})
         own: dict[str, Any] = {
             "capacity": self.capacity, "inserted": self._exchange.inserted, "sampled": self._exchange.sampled,
             "shards": self.num_shards, "shards_alive": len(parts), "shard_deaths": self.deaths,
             "shard_timeouts": self.timeouts,
         }  # fmt: skip
         if self.prioritized:
-            own |= {"beta": self._exchange.beta, "dead_handles": self._exchange.dead_handles}
+            own |= {"beta": self._exchange.beta, "invalid_handles": self._exchange.invalid_handles}
         return Statistics(whole.values | own, whole.histograms)
 
     @property

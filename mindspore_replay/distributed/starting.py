@@ -85,35 +85,35 @@ def begin(links: Links, setups: Sequence[Setup], resume: bool) -> tuple[int, dic
     except ray.exceptions.RayActorError as error:
         cause = str(error).strip().splitlines()[-1]
         raise RuntimeError(f"For '{_NAME}', a shard could not begin: {cause}") from None
-    memos = [memo for _, memo in begun]
+    states = [state for _, state in begun]
     if resume:
-        _check_saved(memos)
+        _check_saved(states)
     for link, report in links.ask({link: link.actor.report.remote for link in links.all}).items():
         links.accept(link, report)
-    return sum(nbytes for nbytes, _ in begun), max(memos, key=_age)
+    return sum(nbytes for nbytes, _ in begun), max(states, key=_age)
 
 
-def _age(memo: Mapping[str, Any]) -> tuple[int, int]:
+def _age(state: Mapping[str, Any]) -> tuple[int, int]:
     """Return numbers that grow with the samples and the saves before a state."""
-    return memo.get("samples", -1), max(memo.get("saves", [0]))
+    return state.get("samples", -1), max(state.get("saves", [0]))
 
 
-def _check_saved(memos: Sequence[Mapping[str, Any]]) -> None:
+def _check_saved(states: Sequence[Mapping[str, Any]]) -> None:
     """Raise an error unless the files that shards have read are of one run, and of its newest save."""
-    read = [memo for memo in memos if memo]
+    read = [state for state in states if state]
     if not read:
         raise FileNotFoundError(f"For '{_NAME}', 'resume' needs a folder that save() has written to.")
-    newest = max(read, key=lambda memo: max(memo.get("saves", [0])))
+    newest = max(read, key=lambda state: max(state.get("saves", [0])))
     saves = newest.get("saves", [])
-    if len(saves) != len(memos):
+    if len(saves) != len(states):
         raise ValueError(
             f"For '{_NAME}', 'num_shards' must be {len(saves)}, the number of shards that were saved, but got "
-            f"{len(memos)}. Rows stay in their shards: resume with num_shards={len(saves)}."
+            f"{len(states)}. Rows stay in their shards: resume with num_shards={len(saves)}."
         )
-    own = [memo["saves"][i] if memo and "writing" not in memo else 0 for i, memo in enumerate(memos)]
-    if len({memo["run"] for memo in read}) > 1 or any(number < least for number, least in zip(own, saves)):
+    own = [state["saves"][i] if state and "writing" not in state else 0 for i, state in enumerate(states)]
+    if len({state["run"] for state in read}) > 1 or any(number < least for number, least in zip(own, saves)):
         raise ValueError(
             f"For '{_NAME}', the files in 'folder' must be of one save, but those of its shards are of the saves {own} "
-            f"of {len({memo['run'] for memo in read})} runs: one was cut off, or files are missing or of elsewhere. "
+            f"of {len({state['run'] for state in read})} runs: one was cut off, or files are missing or of elsewhere. "
             "Resume from a copy of the folder, or begin in another one: load() reads each file there as a buffer."
         )

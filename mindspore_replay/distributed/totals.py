@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ..training.statistics import Statistics
 
 
-def added_up(parts: Mapping[int, Statistics]) -> Statistics:
+def merged(parts: Mapping[int, Statistics]) -> Statistics:
     """Return the statistics of all shards together, and of each as ``shard_0/...``, with distributions.
 
     Numbers are added; of minima and maxima the overall one is taken; averages are over all rows, weighted by rows that

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ..store.inputs import as_array, as_priority, as_versions, bad_version, check_length
-from ..store.limits import PATIENCE
+from ..store.rate_rule import PATIENCE
 from ..store.schema import Schema, is_tensor
 from ..store.state import LAST_CLOCK
 from ..store.windows import END, FINAL, WindowRule, continues, marks_of

@@ -55,7 +55,7 @@ class _RowState:
         self.state = state
         self.ring = ring
         self.rows = eligibility(state, state.row_rule, options.rule)
-        self.room = Room(state, options.rule) if options.keeps_valid else None
+        self.room = Room(state, options.rule) if options.never_evicts_valid else None
         self.rows_at = Gather(columns)
         self.shapes = columns.shapes
         self.tree = CompositeTree(state.capacity)

@@ -160,7 +160,7 @@ class Operators:
         rows = self._read(index)
         return self.single(rows) if self.native and ops.rank(index) == 0 else rows
 
-    def usual_range(self):
+    def default_range(self):
         """Return the range of logical rows to draw from by default."""
         if self.state.window is None:
             return self.all_rows
@@ -180,7 +180,7 @@ class Operators:
         ``None``.
         """
         if sample_range is None:
-            sample_range = self.usual_range()
+            sample_range = self.default_range()
         if not self.native_sample:
             return self._sample(sample_range, given_beta)
         if not self.weighted:
@@ -195,7 +195,7 @@ class Operators:
             return ops.minimum(ops.cast(self.state.count, ms.int64), item(self.state.window, 0))
         if self.state.window is None:
             return item(self.summary(), 2)
-        return self.eligible_in(self.usual_range())
+        return self.eligible_in(self.default_range())
 
     def eligible_in(self, sample_range):
         """Count the rows of a range of logical rows, int64 ``[2]``, at which samples may start."""

@@ -128,9 +128,9 @@ class Count:
         self.state = state
         self.units = tuple(Tensor(unit) for unit in np.eye(len(COUNTS), dtype=np.int64))
 
-    def __call__(self, drawn=0, used_up=0, stale=0, deleted=0, dead=0):
+    def __call__(self, drawn=0, used_up=0, stale=0, deleted=0, invalid=0):
         """Add to the counters."""
-        happened = (drawn, used_up, stale, deleted, dead)  # in the order of COUNTS
+        happened = (drawn, used_up, stale, deleted, invalid)  # in the order of COUNTS
         total = self.state.counts
         for i in range(len(self.units)):
             if isinstance(happened[i], Tensor):

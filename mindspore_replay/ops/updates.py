@@ -60,11 +60,11 @@ class CompositeUpdatePriorities:
         self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
         largest = ops.reduce_max(ops.select(written, given, zeros_like(given)))
         ops.assign(self.state.max_priority, ops.maximum(self.state.max_priority, largest))
-        dead = ops.logical_not(live)
-        self.count(dead=self.named(handles, ops.logical_and(dead, ok)))
+        invalid = ops.logical_not(live)
+        self.count(invalid=self.named(handles, ops.logical_and(invalid, ok)))
         if self.goes_on:
-            dead = ops.logical_and(dead, ok)
-        return ops.reduce_sum(ops.cast(dead, ms.int32))
+            invalid = ops.logical_and(invalid, ok)
+        return ops.reduce_sum(ops.cast(invalid, ms.int32))
 
 
 @ms.jit_class
@@ -104,7 +104,7 @@ class CompositeUpdate:
         if self.late:
             self.arrive(handles, slots, exists)
         if self.counts:
-            self.count(dead=self.named(handles, ops.logical_not(live)))
+            self.count(invalid=self.named(handles, ops.logical_not(live)))
         return ops.reduce_sum(ops.cast(ops.logical_not(live), ms.int32))
 
     def note(self, slots, written):
@@ -138,7 +138,7 @@ class CompositeDelete:
         """Remove rows, and return their number."""
         slots, stored = self.handles.slots(handles)
         deleted, found = self.rows.remove(handles, slots, stored)
-        self.count(deleted=deleted, dead=self.named(handles, ops.logical_not(found)))
+        self.count(deleted=deleted, invalid=self.named(handles, ops.logical_not(found)))
         return deleted
 
 

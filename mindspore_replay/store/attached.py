@@ -24,9 +24,9 @@ from .checks import (
 from .folder import bad_folder, open_to_attach
 from .habits import NoContainer, wrong_sample
 from .inputs import as_handles, as_priority, as_versions
-from .limits import Account, QueueAccount, Wait, seconds_of
 from .naming import named, sample_names
 from .random import ALL_ROWS
+from .rate_rule import Account, QueueAccount, Wait, seconds_of
 from .store import Store
 
 _Result = TypeVar("_Result")
@@ -165,7 +165,7 @@ class AttachedBuffer(NoContainer):
         if version is None and not with_indices:
             with self._lock:
                 self._need_open()
-                if not self._is_limited and self._store.insert_now(exp, priority, end, final):
+                if not self._is_limited and self._store.try_insert(exp, priority, end, final):
                     return self
         fields = schema.in_order(exp)
         if priority is not None:
@@ -341,9 +341,9 @@ class AttachedBuffer(NoContainer):
     def can_sample(self) -> bool:
         """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
         with self._exclusive():
-            begun = self._folder.arrays["shared.begun"]
-            allowed = not self._is_limited or self._account().may("sample", self.sample_size, begun)
-            return bool(allowed and self._store.eligible() >= self._store.options.fewest)
+            in_progress = self._folder.arrays["shared.in_progress"]
+            allowed = not self._is_limited or self._account().allows("sample", self.sample_size, in_progress)
+            return bool(allowed and self._store.eligible() >= self._store.options.min_rows_to_sample)
 
     @property
     def closed(self) -> bool:
@@ -392,7 +392,7 @@ class AttachedBuffer(NoContainer):
     def _account(self) -> Account | QueueAccount:
         arrays = self._folder.arrays
         if self._is_queue:
-            room = self._store.room() if self._store.options.keeps_valid else math.inf
+            room = self._store.room() if self._store.options.never_evicts_valid else math.inf
             return QueueAccount(self._name, self.capacity, self._store.eligible(), room, self._store.pending_note())
         return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
 
@@ -410,14 +410,14 @@ class AttachedBuffer(NoContainer):
         while True:
             seen = signals.seen()
             with self._exclusive():
-                now, begun = self._account(), arrays["shared.begun"]
+                now, in_progress = self._account(), arrays["shared.in_progress"]
                 if isinstance(now, Account):
                     now.check_room(what, rows, arrays["shared.sizes"])
                 elif self._timeout != 0:
                     now.check_room(what, rows)
-                if not self._is_limited or now.may(what, rows, begun):
+                if not self._is_limited or now.allows(what, rows, in_progress):
                     result = action()
-                    arrays["shared.counts"] += now.amounts(what, rows, begun)
+                    arrays["shared.counts"] += now.increments(what, rows, in_progress)
                     signals.send()
                     return result
                 if isinstance(now, QueueAccount) and self._timeout == 0:

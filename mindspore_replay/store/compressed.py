@@ -64,7 +64,7 @@ class CompressedColumn:
         self._row_bytes += library.calls.compress(self._codec.compress, self._rows, given, np.ascontiguousarray(rows))
         return given
 
-    def take_over(self, other: "CompressedColumn") -> None:
+    def load_checked(self, other: "CompressedColumn") -> None:
         """Store the rows of another column, in their compressed form."""
         self.numbers[...] = other.numbers
         self._rows, self._free, self._row_bytes = other.contents()
@@ -232,7 +232,7 @@ class CompressedStore(Store):
         return CompressedInsertion(self._rows_schema, self._by_index, *arguments)
 
     @functools.cached_property
-    def sample_now(self) -> Callable[[int], Any]:
+    def try_sample(self) -> Callable[[int], Any]:
         """Leave all samples to `sample`, whose caller holds the lock until the rows are decompressed."""
         return lambda _: -1
 

@@ -21,7 +21,8 @@ class Options(NamedTuple):
         weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert a priority to a weight; ``None``
             without weights.
         rule (Union[WindowRule, None]): Where windows may start; ``None`` if samples are of single rows.
-        keeps_valid (bool): Whether an insertion may not evict a row that can still be drawn; only with weights 0 and 1.
+        never_evicts_valid (bool): Whether an insertion may not evict a row that can still be drawn; only with
+            weights 0 and 1.
         epochs (Union[EpochRule, None]): The rule for batches, if rows are drawn in epochs.
         max_staleness (Union[int, None]): Rows older than this by the learner's clock are removed.
         late (tuple[int, ...]): Columns that are written after the insertion; rows without them are not drawn.
@@ -45,7 +46,7 @@ class Options(NamedTuple):
     seed: int = 0
     weighting: tuple[float, float] | None = None
     rule: WindowRule | None = None
-    keeps_valid: bool = False
+    never_evicts_valid: bool = False
     epochs: EpochRule | None = None
     max_staleness: int | None = None
     late: tuple[int, ...] = ()
@@ -69,7 +70,7 @@ class Options(NamedTuple):
     def row_rule(self) -> np.ndarray:
         """Return the rule for rows with weights as an argument of kernels. Shape ``[4]``, float64."""
         assert self.weighting is not None
-        return np.array([*self.weighting, self.keeps_valid, self.new_uses()], np.float64)
+        return np.array([*self.weighting, self.never_evicts_valid, self.new_uses()], np.float64)
 
     def new_uses(self) -> int:
         """Return the use count of a new row: 0, or that of a row of which all late columns are missing."""
@@ -94,7 +95,7 @@ class Options(NamedTuple):
         return self.weighting is not None or self.reservoir
 
     @property
-    def fewest(self) -> int:
+    def min_rows_to_sample(self) -> int:
         """Smallest number of rows that can be drawn with which a sample succeeds."""
         if self.epochs is None:
             return self.plan.n

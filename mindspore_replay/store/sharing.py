@@ -27,7 +27,7 @@ _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
     "shared.limited": ((1,), "int32"),
     "shared.rule": ((5,), "float64"),
     "shared.counts": ((4,), "int64"),
-    "shared.begun": ((4,), "int64"),
+    "shared.in_progress": ((4,), "int64"),
     "shared.sizes": ((2,), "int64"),
 }
 #: The element of the journal that is 1 while the lock is held, and after its holder died.

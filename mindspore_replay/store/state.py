@@ -15,7 +15,7 @@ from .tree import build_weights, first_positive, initial_weights, tree_size
 from .windows import check_timeline, legal_starts
 
 #: Counters of rows: deliveries; removals after the last use, as stale, and by `delete`; invalid handles skipped.
-COUNTS = ("drawn", "used_up", "stale", "deleted", "dead")
+COUNTS = ("drawn", "used_up", "stale", "deleted", "invalid")
 
 #: Shape and dtype of arrays, by name.
 Layout = Mapping[str, tuple[tuple[int, ...], str]]
@@ -145,9 +145,9 @@ def pending_note(options: Options, state: Mapping[str, np.ndarray]) -> str:
         return ""
     rows, oldest = int(waiting.sum()), inserted - count + int(np.argmax(waiting))
     which = "1 row is" if rows == 1 else f"{rows} rows are"
-    evicted = "be sampled nor evicted" if options.keeps_valid else "be sampled"
+    cannot = "neither be sampled nor evicted" if options.never_evicts_valid else "not be sampled"
     return (
-        f" {which} pending, without late columns, and can {'neither' if options.keeps_valid else 'not'} {evicted}; the "
+        f" {which} pending, without late columns, and can {cannot}; the "
         f"oldest has the handle {oldest}. Write its columns with update({oldest}, ...), or remove it with "
         f"delete({oldest})."
     )

@@ -136,7 +136,7 @@ class Store:
         return Insertion(self.schema, self.options, self._state, self.guard)
 
     @functools.cached_property
-    def insert_now(self) -> Callable[[Any, Any, Any, Any], bool]:
+    def try_insert(self) -> Callable[[Any, Any, Any, Any], bool]:
         """Store rows that obviously fit, as `Insertion.now` does; False if the general path has to do it."""
         return self.insertion.now
 
@@ -159,7 +159,7 @@ class Store:
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is stored.
         """
-        if version is None and self.insert_now(exp, priority, end, final):
+        if version is None and self.try_insert(exp, priority, end, final):
             return
         name = self.options.cls_name
         priority = None if priority is None else as_priority(name, priority)
@@ -187,7 +187,7 @@ class Store:
         return self._sampling.giving("outputs", specs, share, self.guard)
 
     @functools.cached_property
-    def sample_now(self) -> Callable[[int], Any]:
+    def try_sample(self) -> Callable[[int], Any]:
         """Draw a batch in the default way: ``(skip)``, which returns a tuple of the outputs without the first `skip`.
 
         An int if the general path has to draw it, or to raise the error; then nothing has changed.
@@ -209,7 +209,7 @@ class Store:
             KernelError: If too few rows are eligible.
         """
         if bounds is None and beta is None:
-            batch = self.sample_now(0)
+            batch = self.try_sample(0)
             if type(batch) is tuple:
                 return batch
         call = self._sampling
@@ -218,7 +218,7 @@ class Store:
         self._range[:] = self.usual_bounds() if bounds is None else bounds
         try:
             given = self._give_sample(0)
-        finally:  # what `sample_now` draws with
+        finally:  # what `try_sample` draws with
             self._range[:] = ALL_ROWS
             if beta is not None:
                 call.bind("given_beta", self.arrays["beta"])
@@ -266,7 +266,7 @@ class Store:
         rows = [Array(array.shape, self.schema.dtypes[i], array) for i, array in zip(chosen, arrays)]
         columns = [self._state["columns"][i] for i in chosen]
         late = kept(np.array([self.options.late_bits(chosen) | COUNTS_INVALID], np.int64))
-        self._call("update", columns=columns, handles=kept(where), rows=rows, late=late, dead=kept(self._result))()
+        self._call("update", columns=columns, handles=kept(where), rows=rows, late=late, invalid=kept(self._result))()
         return self._result.copy()
 
     # The state of rows.
@@ -277,10 +277,10 @@ class Store:
 
     @functools.cached_property
     def _updating(self) -> Call:
-        return self._call("update_priorities", dead=kept(self._result))
+        return self._call("update_priorities", invalid=kept(self._result))
 
     @functools.cached_property
-    def update_priorities_now(self) -> Callable[[Any, Any], Any]:
+    def try_update_priorities(self) -> Callable[[Any, Any], Any]:
         """Set the priorities of rows: ``(handles, priorities)``, vectors ``[n]``, int64 and float32.
 
         It returns the number of invalid handles, an array ``[]``; an int if the general path has to convert them, or to
@@ -299,7 +299,7 @@ class Store:
         Raises:
             ValueError: If a priority is negative, NaN or infinite; then nothing is changed.
         """
-        invalid = self.update_priorities_now(handles, priorities)
+        invalid = self.try_update_priorities(handles, priorities)
         if type(invalid) is np.ndarray:
             return invalid
         name = self.options.cls_name

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arguments import mixin
 from .checks import check_size
-from .limits import KINDS, Wait, seconds_of
+from .rate_rule import KINDS, Wait, seconds_of
 
 #: Seconds after which a waiting thread checks again, since the state may have been loaded from a checkpoint.
 _LONGEST_WAIT = 0.5
@@ -19,7 +19,7 @@ _LONGEST_WAIT = 0.5
 class Waiting:
     """Lets threads insert and sample when an account of the buffer allows it.
 
-    A subclass gives the account, which has the methods of `store.limits.Account`. All methods are thread-safe.
+    A subclass gives the account, which has the methods of `store.rate_rule.Account`. All methods are thread-safe.
 
     Args:
         timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
@@ -31,7 +31,7 @@ class Waiting:
         self.timeout, self._cls_name = seconds_of(timeout, cls_name), cls_name
         self._changed: Any = threading.Condition()
         self._inside = threading.local()
-        self._begun = np.zeros(4, np.int64)  # amounts of blocks in progress
+        self._in_progress = np.zeros(4, np.int64)  # amounts of blocks in progress
         self._folder: Any = None
         self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
 
@@ -104,7 +104,7 @@ class Waiting:
     def _asked(self, what: str, rows: int) -> bool:
         check_size(self._cls_name, "rows", rows)
         with self._changed:
-            return bool(self.account().may(what, rows, self._begun))
+            return bool(self.account().allows(what, rows, self._in_progress))
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Wait until rows may be inserted, and count them after the block; if the block raises, they do not count.
@@ -189,7 +189,7 @@ class Waiting:
         wait: Wait | None = None
         self._waiting[what].append(rows)
         try:
-            while not (now := self._noted_account(what, rows)).may(what, rows, self._begun):
+            while not (now := self._noted_account(what, rows)).allows(what, rows, self._in_progress):
                 if self._folder is not None and self._folder.closed:
                     raise RuntimeError(
                         f"For '{self._cls_name}', the buffer in {self._folder.path} was closed: open its folder again."
@@ -198,12 +198,12 @@ class Waiting:
                 self._changed.wait(min(wait.left(), _LONGEST_WAIT))
         finally:
             self._waiting[what].remove(rows)
-        amounts: np.ndarray = now.amounts(what, rows, self._begun)
-        self._begun += amounts
-        return amounts
+        increments: np.ndarray = now.increments(what, rows, self._in_progress)
+        self._in_progress += increments
+        return increments
 
-    def _end(self, begun: np.ndarray, done: np.ndarray) -> None:
+    def _end(self, in_progress: np.ndarray, done: np.ndarray) -> None:
         with self._changed:
-            self._begun -= begun
+            self._in_progress -= in_progress
             self._count(done)
             self._changed.notify_all()

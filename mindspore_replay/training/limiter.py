@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from mindspore import nn
 
-from ..buffers.own_names import OwnNames
+from ..buffers.isolated_cell import IsolatedCell
 from ..buffers.parameters import load_in_place, overwrite, parameter_on, state_parameter
 from ..store.checks import check_size
-from ..store.limits import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
+from ..store.rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
 from ..store.state import fitting
 from ..store.waiting import Waiting
 
 
-class RateLimiter(Waiting, OwnNames, nn.Cell):
+class RateLimiter(Waiting, IsolatedCell, nn.Cell):
     r"""Keeps the number of samples in proportion to the number of insertions, whatever the speed of either side.
 
     Insertions wait when they are ahead of the samples, samples when they are ahead of the insertions, each by more than
@@ -285,8 +285,8 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
             if not now.enabled or now.low == 0:
                 return math.inf
             most = (now.counted_samples + now.error) / now.low
-            most = math.floor(most + ROUNDING * max(1.0, most)) - now.counted - self._begun[2]
-            missing = max(now.min_size - now.inserted - self._begun[0], 0)
+            most = math.floor(most + ROUNDING * max(1.0, most)) - now.counted - self._in_progress[2]
+            missing = max(now.min_size - now.inserted - self._in_progress[0], 0)
             # An insertion that begins before `min_size` rows are stored may exceed it.
             return max(missing + max(most, 0), waiting if missing else 0)
 
@@ -314,7 +314,7 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
         """
         check_size("RateLimiter", "rows", rows, minimum=0)
         with self._changed:
-            overwrite(self.counts, self.counts.asnumpy() + self.account().amounts("insert", rows, self._begun))
+            overwrite(self.counts, self.counts.asnumpy() + self.account().increments("insert", rows, self._in_progress))
             self._changed.notify_all()
 
     def _count(self, done: np.ndarray) -> None:
@@ -336,8 +336,12 @@ class RateLimiter(Waiting, OwnNames, nn.Cell):
         arrays, self._folder = folder.arrays, folder
         with changed:
             arrays["shared.rule"][:], arrays["shared.counts"][:] = self.rule.asnumpy(), self.counts.asnumpy()
-            self._begun, self._sizes, self._changed = arrays["shared.begun"], arrays["shared.sizes"], changed
-            self._begun[:], self._sizes[:] = 0, 1
+            self._in_progress, self._sizes, self._changed = (
+                arrays["shared.in_progress"],
+                arrays["shared.sizes"],
+                changed,
+            )
+            self._in_progress[:], self._sizes[:] = 0, 1
             self.counts = parameter_on("counts", arrays["shared.counts"], True)
             self.rule = parameter_on("rule", arrays["shared.rule"], True)
             arrays["shared.limited"][0] = 1

@@ -70,7 +70,7 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
     }
     known = _Rows(state, rows)
     if weighted:
-        values |= {"eligible": known.live, "dead_handles": counts.pop("dead"), **counts}
+        values |= {"eligible": known.live, "invalid_handles": counts.pop("invalid"), **counts}
     if "beta" in state:
         values["beta"] = float(np.ravel(state["beta"])[0])
     return Statistics(values | known.values(), known.histograms())

@@ -140,10 +140,10 @@ def test_the_buffers_own_priorities(kind: str, backend: str, call: str):
     buffer = filled(KINDS[kind], backend, with_priorities)
     handles = np.arange(5, -1, -1)
     if call == "python":
-        dead = buffer.update_priorities(handles, buffer.priorities)
+        invalid = buffer.update_priorities(handles, buffer.priorities)
     else:
-        dead = Inserts(buffer).own_priorities(Tensor(handles))
-    assert int(dead) == (1 if buffer.has_episodes else 0)  # no sequence of two starts at the newest row
+        invalid = Inserts(buffer).own_priorities(Tensor(handles))
+    assert int(invalid) == (1 if buffer.has_episodes else 0)  # no sequence of two starts at the newest row
     assert buffer.priorities.asnumpy().tolist() == [6, 5, 4, 3, 2, 6 if buffer.has_episodes else 1]
     buffer.check_valid()
 

@@ -183,8 +183,8 @@ class Pair:
 
     def write(self, behind: list[int], names: list[str]) -> None:
         handles = [max(self.inserted - 1 - distance, 0) for distance in behind]
-        dead = self.buffer.update(np.array(handles), values(names, handles))
-        assert int(dead) == self.twin.write(handles, names, self.stored())
+        invalid = self.buffer.update(np.array(handles), values(names, handles))
+        assert int(invalid) == self.twin.write(handles, names, self.stored())
 
     def delete(self, behind: list[int]) -> None:
         handles = [self.inserted - 1 - distance for distance in behind]

@@ -75,8 +75,8 @@ class Step(Kept):
     @ms.jit
     def __call__(self):
         batch = self.mixed.sample(with_indices=True)
-        dead = self.mixed.update_priorities(batch[0], batch[1], self.two)
-        return (dead, self.mixed.can_sample()) + batch
+        invalid = self.mixed.update_priorities(batch[0], batch[1], self.two)
+        return (invalid, self.mixed.can_sample()) + batch
 
 
 def calls(combination: Combination, mixed: MixedReplay) -> Callable[[], tuple[Any, ...]]:
@@ -108,8 +108,8 @@ def check_against_the_buffers(step: Callable[[], tuple[Any, ...]], kinds: tuple[
     """Check that a batch of 5 equals the samples of each buffer alone with that share, and so do new priorities."""
     one, other = make(kinds[0], 4, 0), make(kinds[1], 1, 1)
     for _ in range(3):
-        dead, can_sample, source, *batch = step()
-        assert (int(dead), bool(can_sample)) == (0, True)
+        invalid, can_sample, source, *batch = step()
+        assert (int(invalid), bool(can_sample)) == (0, True)
         assert source.dtype == ms.int32
         assert source.asnumpy().tolist() == [0, 0, 0, 0, 1]
         expected = [first + second for first, second in zip(alone(one), alone(other), strict=True)]
@@ -192,10 +192,10 @@ def test_priorities_go_back_to_the_right_buffer(call: str):
     indices = np.array([3, 3, 4, 99, -5, 4])
     priorities = np.array([10, 20, 30, 40, 50, 60], np.float32)
     if call == "eager":
-        dead = mixed.update_priorities(source, indices, priorities)
+        invalid = mixed.update_priorities(source, indices, priorities)
     else:
-        dead = ms.jit(Update(mixed).construct)(Tensor(source), Tensor(indices), Tensor(priorities))
-    assert (dead.dtype, int(dead)) == (ms.int32, 2)
+        invalid = ms.jit(Update(mixed).construct)(Tensor(source), Tensor(indices), Tensor(priorities))
+    assert (invalid.dtype, int(invalid)) == (ms.int32, 2)
     assert lists(sources[0].info([3, 4]))[0] == [20, 1]
     assert lists(sources[1].info([3, 4]))[0] == [10, 60]
     for buffer in sources:

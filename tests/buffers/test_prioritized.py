@@ -417,8 +417,8 @@ def test_handles_in_any_form():
     buffer.insert(rows(0, 1, 2))
     forms = [1, [1], np.int32(1), np.array([1]), np.array([1], np.int32), ms.Tensor(1), ms.Tensor([1], ms.int32)]
     for number, handle in enumerate(forms, 2):
-        dead = buffer.update_priorities(handle, number)
-        assert (dead.dtype, dead.shape, int(dead), leaves(buffer)[1]) == (ms.int32, (), 0, number)
+        invalid = buffer.update_priorities(handle, number)
+        assert (invalid.dtype, invalid.shape, int(invalid), leaves(buffer)[1]) == (ms.int32, (), 0, number)
         assert np.ravel(buffer.info(handle)[0].asnumpy()).tolist() == [number]
     assert int(buffer.update_priorities([0, 2, 5], [7.0, 8.0, 9.0])) == 1
     assert leaves(buffer)[:3:2] == [7, 8]

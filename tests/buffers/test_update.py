@@ -107,8 +107,8 @@ class Update(nn.Cell):
         self.buffer = buffer
 
     def construct(self, handles, state, terminated):
-        dead = self.buffer.update(handles, {"state": state, "terminated": terminated})
-        return (dead,) + self.buffer.rows()
+        invalid = self.buffer.update(handles, {"state": state, "terminated": terminated})
+        return (invalid,) + self.buffer.rows()
 
 
 class Statement(nn.Cell):
@@ -151,23 +151,23 @@ def test_rows_are_written_by_handle(kind: str, backend: str, way: str):
     state = buffer.state_dict()
     gone = next(handle for handle in range(12) if handle not in before)
     handles = [some[1], gone, some[5], some[1], -1, 99, *(deleted or [some[5], some[6]]), some[5], some[0]]
-    after, dead = expected(before, handles, set(before) - set(deleted))
-    assert dead == 3 + len(deleted)
+    after, invalid = expected(before, handles, set(before) - set(deleted))
+    assert invalid == 3 + len(deleted)
     values = new_rows(len(handles))
     updates = int(buffer.updates.asnumpy()[0])
     if way == "python":
-        assert int(buffer.update(handles, values)) == dead
+        assert int(buffer.update(handles, values)) == invalid
         assert stored(buffer) == after
     else:
         got, *rows = graph(Update(buffer))(Tensor(handles), *map(Tensor, values.values()))
-        assert int(got) == dead
+        assert int(got) == invalid
         assert stored(buffer, rows) == after
     # An operator for each column in a graph, one for both from Python.
     number = updates + 1 + (way == "graph" or backend == "composite")
     assert buffer.updates.asnumpy().tolist() == [number, number]
     buffer.check_valid()
     if buffer.weighted:
-        state["counts"][COUNTS.index("dead")] += dead - 1  # -1 stands for no row
+        state["counts"][COUNTS.index("invalid")] += invalid - 1  # -1 stands for no row
     for key, array in buffer.state_dict().items():
         assert key in ("column.state", "column.terminated") or np.array_equal(array, state[key]), key
 
@@ -302,12 +302,12 @@ def test_mixed_rows_are_written_in_their_own_buffers(backend: str, way: str):
         if i not in dead_at:
             wanted[owner]["column.state"][handle % CAPACITY] = values["state"][i]
             wanted[owner]["column.terminated"][handle % CAPACITY] = values["terminated"][i]
-    wanted[1]["counts"][COUNTS.index("dead")] += 2  # -1 stands for no row
+    wanted[1]["counts"][COUNTS.index("invalid")] += 2  # -1 stands for no row
     if way == "python":
-        dead = mixed.update(source, indices, values)
+        invalid = mixed.update(source, indices, values)
     else:
-        dead = update_mixed(mixed)(Tensor(source), Tensor(indices), *map(Tensor, values.values()))
-    assert (dead.dtype, int(dead)) == (ms.int32, 3)
+        invalid = update_mixed(mixed)(Tensor(source), Tensor(indices), *map(Tensor, values.values()))
+    assert (invalid.dtype, int(invalid)) == (ms.int32, 3)
     for buffer, state in zip(mixed.sources, wanted):
         buffer.check_valid()
         assert all(np.array_equal(array, state[key]) for key, array in buffer.state_dict().items())
@@ -333,10 +333,10 @@ def test_rows_of_buffers_without_handles_are_left_out(way: str):
     values = new_rows(10)
     source, indices = [0, 1, *[0] * 8], [-1, 4, *[2] * 8]
     if way == "python":
-        dead = mixed.update(source, indices, values)
+        invalid = mixed.update(source, indices, values)
     else:
-        dead = graph(UpdateMixed(mixed))(Tensor(source), Tensor(indices), *map(Tensor, values.values()))
-    assert int(dead) == 0
+        invalid = graph(UpdateMixed(mixed))(Tensor(source), Tensor(indices), *map(Tensor, values.values()))
+    assert int(invalid) == 0
     assert all(np.array_equal(plain.state_dict()[key], array) for key, array in before.items())
     assert stored(other)[4] == [values["state"][1].tolist(), 4, False]
 

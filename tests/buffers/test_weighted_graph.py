@@ -51,9 +51,9 @@ class Learn(Body):
         self.buffer.insert([x, y], priority=given)
         self.buffer.insert([x + 1, y + 1])
         indices, weights, _, number = self.buffer.sample()
-        dead = self.buffer.update_priorities(indices, ops.cast(indices % 4 + 1, ms.float32))
+        invalid = self.buffer.update_priorities(indices, ops.cast(indices % 4 + 1, ms.float32))
         facts = self.buffer.info(indices)
-        return indices, weights, number, dead, facts[0], self.buffer.size()
+        return indices, weights, number, invalid, facts[0], self.buffer.size()
 
 
 def learn(twin: PrioritizedTwin, number: int, priority: float) -> list[Any]:
@@ -61,8 +61,15 @@ def learn(twin: PrioritizedTwin, number: int, priority: float) -> list[Any]:
     twin.insert([record(number)], priority)
     twin.insert([record(number + 1)])
     handles, importance, rows = twin.sample()
-    dead = twin.update(handles, priorities_of(handles))
-    return [handles, importance, [int(r[1]) for r in rows], dead, [fact[0] for fact in twin.info(handles)], twin.size]
+    invalid = twin.update(handles, priorities_of(handles))
+    return [
+        handles,
+        importance,
+        [int(r[1]) for r in rows],
+        invalid,
+        [fact[0] for fact in twin.info(handles)],
+        twin.size,
+    ]
 
 
 def in_a_thread(work: Callable[[], None]) -> None:
@@ -189,8 +196,8 @@ class Loss(Body):
         self.buffer.insert([x, y], priority=4.0)
         indices, weights, _, number = self.buffer.sample()
         error = self.weight * ops.cast(number, ms.float32)
-        dead = self.buffer.update_priorities(indices, ops.stop_gradient(error) * 4)
-        return (weights * error).sum(), dead, indices, weights
+        invalid = self.buffer.update_priorities(indices, ops.stop_gradient(error) * 4)
+        return (weights * error).sum(), invalid, indices, weights
 
 
 class Gradient(nn.Cell):
@@ -199,8 +206,8 @@ class Gradient(nn.Cell):
         self.grad = ms.value_and_grad(loss, None, (loss.weight,), has_aux=True)
 
     def construct(self, x, y):
-        (loss, dead, indices, weights), (gradient,) = self.grad(x, y)
-        return loss, gradient, dead, indices, weights
+        (loss, invalid, indices, weights), (gradient,) = self.grad(x, y)
+        return loss, gradient, invalid, indices, weights
 
 
 @ONCE
@@ -232,8 +239,8 @@ def test_an_actor_beside_a_learner_in_a_graph():
     @ms.jit
     def step():
         indices, _, wide, number = buffer.sample()
-        dead = buffer.update_priorities(indices, ops.cast(number % 7, ms.float32))
-        return indices, wide, number, dead
+        invalid = buffer.update_priorities(indices, ops.cast(number % 7, ms.float32))
+        return indices, wide, number, invalid
 
     def act() -> None:
         for serial in range(64, 4064):
@@ -243,10 +250,10 @@ def test_an_actor_beside_a_learner_in_a_graph():
     seen = lists(step())
     thread.start()
     for _ in range(400):
-        indices, wide, number, dead = seen
+        indices, wide, number, invalid = seen
         assert number == indices
         assert wide == [[n, n] for n in number]
-        assert 0 <= dead <= 16
+        assert 0 <= invalid <= 16
         seen = lists(step())
     thread.join(timeout=120)
     assert not thread.is_alive(), "the thread hangs"

@@ -70,12 +70,12 @@ void CountWeighted() {
 
   const Arguments one = Weighted(kOne, MixedWeights(kLarge));
   const auto handles = [](int64_t n) { return Int64(Range(kLarge + 7, n, 4000)); };
-  CountGiving(0, "dead", "update_priorities", "256 of 2^20",
+  CountGiving(0, "invalid", "update_priorities", "256 of 2^20",
               one.With({{"handles", handles(256)}, {"priority", Floats(std::vector<float>(256, 0.7f))}}));
   CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // eligible
-  CountGiving(0, "dead", "update", "64 of 2^20",
+  CountGiving(0, "invalid", "update", "64 of 2^20",
               one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}, {"late", Int64({0})}}));
-  CountGiving(0, "dead", "update", "64 of 2^20, of which late columns were missing",
+  CountGiving(0, "invalid", "update", "64 of 2^20, of which late columns were missing",
               one.With({{"handles", handles(64)},
                         {"rows", Zeros("float32", {64, 4})},
                         {"use_counts", Ints(std::vector<int32_t>(kLarge, INT32_MIN + 1))},
@@ -154,7 +154,7 @@ void CountSequences() {
 
   const Arguments one = WithEpisodes(kOne, kSmall, rule);
   const Argument handles = Int64(Range(kSmall / 2 + 208, 64, 50));  // from the first step of an episode on
-  CountGiving(0, "dead", "update_priorities", "64 sequences",
+  CountGiving(0, "invalid", "update_priorities", "64 sequences",
               one.With({{"handles", handles}, {"priority", Floats(std::vector<float>(64, 0.7f))}}));
   CountGiving(64, "removed", "delete", "64 rows, with episodes", one.With({{"handles", handles}}));
   CountGiving(1, "ended", "end_episodes", "1 that goes on", one.With({{"flag", Flags({1})}}));
@@ -218,7 +218,7 @@ void CountShared() {
                                                              {"rows", Rows(kCartPole, {1})},
                                                              {"late", Int64({0})},
                                                              {"row_rule", Doubles({0, 0, 0, 0})},
-                                                             {"dead", One("int32")}});
+                                                             {"invalid", One("int32")}});
   Placed placed(buffer.For(SignatureOf("update")));
   Arrays &arrays = placed.arrays();
   const void *head = arrays.params[kCartPole.size()];

@@ -56,7 +56,7 @@ inline Arguments Prioritized(int64_t capacity) {
   Arguments buffer = states::Weighted(states::kOne, states::Ones(capacity))
                          .With({{"handles", Int64(states::Range(capacity, capacity, 1))},
                                 {"priority", Floats(std::move(priorities))},
-                                {"dead", One("int32")}});
+                                {"invalid", One("int32")}});
   if (Call("update_priorities", &buffer) != replay::kOk) Fail("update_priorities", "a status");
   return buffer;
 }

@@ -87,7 +87,7 @@ const std::map<std::string, Example> &Examples() {
        }},
       {"update",
        [](const Groups &groups) {
-         Arguments arguments = {{"handles", Int64({8, 5, 6})}, {"rows", ThreeRows()}, {"dead", One("int32")}};
+         Arguments arguments = {{"handles", Int64({8, 5, 6})}, {"rows", ThreeRows()}, {"invalid", One("int32")}};
          if (groups.RowState()) arguments["late"] = Int64({0});
          return arguments;
        }},
@@ -112,7 +112,7 @@ const std::map<std::string, Example> &Examples() {
       {"update_priorities",
        [](const Groups &) {
          return Arguments{
-             {"handles", Int64({8, 5, 6})}, {"priority", Floats({5, 9, 1})}, {"dead", One("int32")}};
+             {"handles", Int64({8, 5, 6})}, {"priority", Floats({5, 9, 1})}, {"invalid", One("int32")}};
        }},
       {"delete", [](const Groups &) { return Arguments{{"handles", Int64({9, 7, 5})}, {"removed", One("int32")}}; }},
       {"advance",

@@ -324,7 +324,7 @@ class Buffer {
     const int64_t first = random_.Below(static_cast<int64_t>(schema_.size())), n = Some();
     Item rows = Noise({n});
     rows.erase(rows.begin(), rows.begin() + first);
-    Arguments inputs = {{"handles", Handles(n)}, {"rows", rows}, {"dead", One("int32")}};
+    Arguments inputs = {{"handles", Handles(n)}, {"rows", rows}, {"invalid", One("int32")}};
     if (kind_.row_state) inputs["late"] = Int64({random_.Below(4)});
     Run("update", inputs, Own(n), first);
   }
@@ -335,7 +335,7 @@ class Buffer {
     Shared shared;
     if (random_.Chance(0.1)) shared = {{"handles", "insertion_clocks"}, {"priority", "priorities"}};
     const int status = Run("update_priorities",
-                           {{"handles", Handles(n)}, {"priority", Priorities(n)}, {"dead", One("int32")}}, shared);
+                           {{"handles", Handles(n)}, {"priority", Priorities(n)}, {"invalid", One("int32")}}, shared);
     Run("delete", {{"handles", Handles(random_.Chance(0.3) ? 300 : 3)}, {"removed", One("int32")}});
     Run("advance", {{"ticks", Int64({random_.Of<int64_t>({0, 1, 2, -1})})},
                     {"max_staleness", Int64({random_.Of<int64_t>({-1, kind_.reservoir ? -1 : 10, 3})})},

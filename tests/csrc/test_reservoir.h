@@ -116,7 +116,7 @@ void TestReservoirHandles() {
     const auto slot = static_cast<size_t>(slot_of(handle));
     return slot < stored.size() && kept.uses[slot] >= 0;
   };
-  const int64_t dead = std::count_if(handles.begin(), handles.end(), [&](int64_t handle) { return !alive(handle); });
+  const int64_t invalid = std::count_if(handles.begin(), handles.end(), [&](int64_t handle) { return !alive(handle); });
 
   Arguments info = FullReservoir().With({{"handles", Int64(handles)},
                                          {"priority", Zeros("float32", {n})},
@@ -133,15 +133,15 @@ void TestReservoirHandles() {
   }
 
   Arguments update =
-      FullReservoir().With({{"handles", Int64(handles)}, {"priority", Floats({7})}, {"dead", One("int32")}});
+      FullReservoir().With({{"handles", Int64(handles)}, {"priority", Floats({7})}, {"invalid", One("int32")}});
   CHECK(Call("update_priorities", &update) == replay::kOk);
-  CHECK(*update["dead"].as<int32_t>() == dead && HasCounted(update, {0, 0, 0, 0, dead - 1}));
+  CHECK(*update["invalid"].as<int32_t>() == invalid && HasCounted(update, {0, 0, 0, 0, invalid - 1}));
   for (size_t slot = 0; slot < 3; ++slot) CHECK(update["weights"].as<double>()[slot] == (kept.uses[slot] >= 0 ? 7 : 0));
 
   Arguments remove = FullReservoir().With({{"handles", Int64(handles)}, {"removed", One("int32")}});
   CHECK(Call("delete", &remove) == replay::kOk);
-  CHECK(*remove["removed"].as<int32_t>() == n - dead && HasLeaves(remove, {0, 0, 0}));
-  CHECK(HasCounted(remove, {0, 0, 0, n - dead, dead - 1}));
+  CHECK(*remove["removed"].as<int32_t>() == n - invalid && HasLeaves(remove, {0, 0, 0}));
+  CHECK(HasCounted(remove, {0, 0, 0, n - invalid, invalid - 1}));
 
   Arguments sample = FullReservoir().With({{"weights", Doubles(FreshTree({1, 1, 1}))},
                                            {"use_counts", Ints({0, 0, 0})},

@@ -46,7 +46,7 @@ Arguments Inserting(Reach reach) {
 }
 Arguments UpdatingPriorities(Reach reach) {
   return Buffer(reach).With(
-      {{"handles", Int64({8, 5, 7, 8, 10})}, {"priority", Floats({9, 9, 9, 5, 9})}, {"dead", One("int32")}});
+      {{"handles", Int64({8, 5, 7, 8, 10})}, {"priority", Floats({9, 9, 9, 5, 9})}, {"invalid", One("int32")}});
 }
 Arguments Deleting(Reach reach) {
   return Buffer(reach).With({{"handles", Int64({9, 7, 9, 5})}, {"removed", One("int32")}});
@@ -119,7 +119,7 @@ void TestRowsByHand(Reach reach) {
 
   Arguments update = UpdatingPriorities(reach);
   CHECK(Call("update_priorities", &update) == replay::kOk);
-  CHECK(*update["dead"].as<int32_t>() == 3);  // evicted, removed, not yet inserted
+  CHECK(*update["invalid"].as<int32_t>() == 3);  // evicted, removed, not yet inserted
   CHECK(HasLeaves(update, {5, 1, 2, 0}) && *update["max_priority"].as<float>() == 9);
   CHECK(HasCounted(update, {0, 0, 0, 0, 3}));
 
@@ -303,7 +303,7 @@ void TestManyOperations(Reach reach) {
         break;
       case 5:
         status = On(&buffer, "update_priorities",
-                    {{"handles", Int64(handles)}, {"priority", Floats({1, 2, 3, 0, 5})}, {"dead", One("int32")}});
+                    {{"handles", Int64(handles)}, {"priority", Floats({1, 2, 3, 0, 5})}, {"invalid", One("int32")}});
     }
     CHECK(status == replay::kOk);
     const double *leaves = buffer["weights"].as<double>();

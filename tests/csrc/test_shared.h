@@ -42,7 +42,7 @@ Arguments SharedRing() {
           {"handles", Int64({0})},
           {"rows", {Zeros("float32", {2})}},
           {"late", Int64({0})},
-          {"dead", Int32(0)}};
+          {"invalid", Int32(0)}};
 }
 
 void TestShared() {

@@ -62,7 +62,7 @@ struct Twin {
     rows.push_back({ended ? 0 : before->step + 1, end || by_column, final || unknown, false, unknown || by_column});
   }
 
-  bool Legal(int64_t serial) const {
+  bool IsValidStart(int64_t serial) const {
     const TwinRow *start = At(serial);
     if (start == nullptr || start->final || start->deleted) return false;
     for (int64_t i = 1; i <= std::min(kPast, start->step); ++i) {
@@ -82,7 +82,7 @@ struct Twin {
   std::vector<double> Leaves() const {
     std::vector<double> leaves(static_cast<size_t>(capacity), 0.0);
     for (int64_t serial = Oldest(); serial < static_cast<int64_t>(rows.size()); ++serial) {
-      leaves[static_cast<size_t>(serial % capacity)] = Legal(serial);
+      leaves[static_cast<size_t>(serial % capacity)] = IsValidStart(serial);
     }
     return leaves;
   }
@@ -95,7 +95,7 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool ha
   auto random = [&](int64_t n) { return replay::Below(replay::RandomBits(7, counter++), n); };
   bool same = true;
   int64_t deleted_rows = 0;
-  int64_t dead = 0;
+  int64_t invalid = 0;
   for (int i = 0; i < 200; ++i) {
     const int64_t n = streams * (random(10) == 0 ? 1 + random(capacity) : 1);
     std::vector<int64_t> rows;
@@ -117,19 +117,19 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool ha
       CHECK(On(&buffer, "delete", twice, &after) == replay::kOk);
       CHECK(*after["removed"].as<int32_t>() == deleted);
       deleted_rows += deleted;
-      dead += deleted || serial < 0 ? 0 : 2;
+      invalid += deleted || serial < 0 ? 0 : 2;
       same = same && HasLeaves(buffer, twin.Leaves());
     }
     // An ineligible start ignores a new priority; an eligible one takes it.
     const int64_t serial = twin.Oldest() + random(capacity);
     Arguments after = buffer;
-    const Arguments update = {{"handles", Int64({serial})}, {"priority", Floats({1})}, {"dead", One("int32")}};
+    const Arguments update = {{"handles", Int64({serial})}, {"priority", Floats({1})}, {"invalid", One("int32")}};
     CHECK(On(&buffer, "update_priorities", update, &after) == replay::kOk);
-    CHECK(*after["dead"].as<int32_t>() == !twin.Legal(serial));
-    dead += !twin.Legal(serial);
+    CHECK(*after["invalid"].as<int32_t>() == !twin.IsValidStart(serial));
+    invalid += !twin.IsValidStart(serial);
   }
   CHECK(same);
-  const int64_t counts[] = {0, 0, 0, deleted_rows, dead};
+  const int64_t counts[] = {0, 0, 0, deleted_rows, invalid};
   CHECK(std::equal(counts, counts + 5, buffer["counts"].as<int64_t>()));
 }
 

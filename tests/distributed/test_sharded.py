@@ -116,7 +116,7 @@ def test_another_sample_size():
             assert batches.sample()[0].shape == (150,)
         large.update_priorities(np.array([-1, -1]), 1.0)
         values = replay.statistics().values
-        assert (values["sampled"], values["dead_handles"]) == (int(replay.limiter.counts[1]), 2)
+        assert (values["sampled"], values["invalid_handles"]) == (int(replay.limiter.counts[1]), 2)
         assert values["sampled"] in (150 + 8 + 150, 150 + 8 + 300)  # a batch may be drawn ahead
         assert large.limiter is replay.limiter
         for size, error, message in ((201, ValueError, "at most 200"), (0, ValueError, "'sample_size'"),

@@ -125,13 +125,13 @@ def test_a_saved_run_goes_on_in_new_processes(tmp_path: Path):
         wrong = {**settings, "shards": {**shards, "number": number}}
         with pytest.raises(ValueError, match=rf"^For 'ShardedReplay', 'num_shards' must be 2, .* but got {number}\."):
             ShardedReplay(wrong, resume=True)
-    memo = tmp_path / "shard_1.json"
-    good = memo.read_text()
+    learner_state = tmp_path / "shard_1.json"
+    good = learner_state.read_text()
     for wrong in {"writing": True}, {"saves": [2, 1]}, {"run": "another"}:  # cut off, of an older save, of another run
-        memo.write_text(json.dumps({**json.loads(good), **wrong}))
+        learner_state.write_text(json.dumps({**json.loads(good), **wrong}))
         with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the files in 'folder' must be of one save"):
             ShardedReplay(settings, resume=True)
-    memo.write_text(good)
+    learner_state.write_text(good)
     with ShardedReplay(settings, resume=True) as replay:
         assert int(replay.size()) == 45
         assert replay._exchange.beta == beta > 0.4

@@ -15,7 +15,7 @@ from mindspore_replay.distributed import ShardWriter
 from mindspore_replay.distributed.configuration import sample_sizes, shard_configs, split, template
 from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.handles import LIVES, MOST_SHARDS, joined, parted
-from mindspore_replay.distributed.totals import added_up
+from mindspore_replay.distributed.totals import merged
 from mindspore_replay.distributed.writer import Rules
 from mindspore_replay.store import Schema, WindowRule
 from mindspore_replay.training.statistics import Statistics, statistics_of
@@ -180,12 +180,12 @@ def test_statistics_add_up_to_those_of_one_buffer():
             parts[i] = statistics_of(state)
     whole.delete([0, 10])
     with whole.snapshot() as state:
-        values, expected = added_up(parts).values, statistics_of(state).values
+        values, expected = merged(parts).values, statistics_of(state).values
     for key in expected.keys() - {"age_mean", "age_max", "beta"}:  # ages are counted in rows of one shard
         assert values[key] == pytest.approx(expected[key]), key
     assert values["shard_1/rows"] == 30
-    assert "shard_0/priority" in added_up(parts).histograms
-    assert added_up({}) == Statistics({}, {})
+    assert "shard_0/priority" in merged(parts).histograms
+    assert merged({}) == Statistics({}, {})
 
 
 class _Sent(list[Any]):

@@ -184,9 +184,9 @@ def mixture() -> Case:
     mixed, handles = MixedReplay(sources, 2, adjustable=True, seed=0), Tensor([0])
 
     def body(source, ratios):
-        dead = mixed.update_priorities(source, handles, real(2.0))
+        invalid = mixed.update_priorities(source, handles, real(2.0))
         mixed.set_ratios(ratios)
-        return dead
+        return invalid
 
     good, bad = [Tensor([0]), Tensor([1.0, 2.0])], [Tensor([7]), Tensor([-1.0, 2.0])]
     failures = [("update", "there is no such source"), ("set_ratios", "a ratio is outside its range")]

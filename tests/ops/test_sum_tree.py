@@ -344,8 +344,8 @@ class Updates:
         self.tree = self.store.arrays["weights"]
 
     def set(self, slots: Any, values: Any) -> None:
-        dead = self.store.update_priorities(np.asarray(slots, np.int64), np.asarray(values, np.float32))
-        assert int(dead) == 0
+        invalid = self.store.update_priorities(np.asarray(slots, np.int64), np.asarray(values, np.float32))
+        assert int(invalid) == 0
 
 
 @pytest.mark.cpu_only("calls kernels directly")

@@ -21,7 +21,7 @@ INNER = {
     "add_flags", "alone", "apply_to", "begin_replacing", "check_sizes", "check_state", "checked_state", "collected",
     "count_inserted", "deaths", "extend_repr", "full_sample", "has_room", "landed", "last_saved", "lets_sample",
     "limiter", "move_to", "on_their_way", "parameters_and_names", "runs_graphs", "sampling_unless", "send", "signals",
-    "completed", "load_from_cell", "snapshot", "state_parameters", "take_over", "timeouts",
+    "completed", "load_from_cell", "snapshot", "state_parameters", "load_checked", "timeouts",
     "turn_to_sample", "closed", "folder", "sole_use",
     "achieved_goal", "has_episodes", "names", "num_envs", "types",
 }  # fmt: skip

@@ -33,10 +33,10 @@ def priorities(buffer: PrioritizedReplayBuffer) -> list[float]:
 def test_vectors_that_fit_are_read_in_place(
     buffer: PrioritizedReplayBuffer, form: tuple[Callable[[Any], Any], Callable[[Any], Any]]
 ):
-    invalid = buffer._calls.update_priorities_now(form[0](HANDLES), form[1](PRIORITIES))
+    invalid = buffer._calls.try_update_priorities(form[0](HANDLES), form[1](PRIORITIES))
     assert (type(invalid), invalid.shape, invalid.dtype, int(invalid)) == (np.ndarray, (), np.int32, 0)
     assert priorities(buffer) == [1, 3, 0.5, 1]
-    assert int(buffer._calls.update_priorities_now(form[0](HANDLES + 2), form[1](PRIORITIES + 1))) == 1
+    assert int(buffer._calls.try_update_priorities(form[0](HANDLES + 2), form[1](PRIORITIES + 1))) == 1
     assert priorities(buffer) == [1, 3, 0.5, 4]
     assert int(invalid) == 0  # no later call changes it
 
@@ -71,15 +71,15 @@ OTHERS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_left_alone(buffer: PrioritizedReplayBuffer, name: str):
     handles, given = OTHERS[name]
-    assert buffer._calls.update_priorities_now(handles, given) == -1
+    assert buffer._calls.try_update_priorities(handles, given) == -1
     assert priorities(buffer) == [1, 1, 1, 1]
 
 
 def test_a_kernel_that_fails_gives_its_status(buffer: PrioritizedReplayBuffer):
-    assert buffer._calls.update_priorities_now(HANDLES, -PRIORITIES) == BAD_WEIGHT
+    assert buffer._calls.try_update_priorities(HANDLES, -PRIORITIES) == BAD_WEIGHT
     assert priorities(buffer) == [1, 1, 1, 1]
     with pytest.raises(TypeError, match=r"^now\(\*vectors\) needs 2 of them$"):
-        buffer._calls.update_priorities_now(HANDLES)
+        buffer._calls.try_update_priorities(HANDLES)
 
 
 def updating_with(buffer: PrioritizedReplayBuffer, **parts: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Rows from Python: `insert_now` and the general path store the same, or reject the same."""
+"""Rows from Python: `try_insert` and the general path store the same, or reject the same."""
 
 import enum
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def make(shapes: list[Any], types: list[str], num_envs: int = 1, names: list[str
 
 def now(store: Store, exp: Any, end: Any = False, final: Any = False) -> bool:
     """Store rows if they obviously fit."""
-    return store.insert_now(exp, None, end, final)
+    return store.try_insert(exp, None, end, final)
 
 
 @pytest.fixture
@@ -187,8 +187,8 @@ def test_a_number_at_once_is_that_of_the_closer_look(front: Any, dtype: str):
 def test_a_flag_of_a_row_is_taken_at_once(flag: Any):
     shared = {"capacity": 8, "shapes": [()], "types": ["int32"], "sequence_length": 2}
     buffer = SequenceReplayBuffer(sample_size=1, seed=0, backend="native", **shared)
-    assert buffer._calls.insert_now([1], None, flag, False)
-    assert buffer._calls.insert_now([1], None, False, flag)
+    assert buffer._calls.try_insert([1], None, flag, False)
+    assert buffer._calls.try_insert([1], None, False, flag)
     assert buffer.flags.asnumpy()[:2].tolist() == ([1, 3] if flag else [0, 0])
 
 
@@ -196,10 +196,10 @@ def test_a_priority_of_a_row_is_taken_at_once():
     buffer = PrioritizedReplayBuffer(sample_size=1, capacity=64, shapes=[()], types=["int32"], seed=0, backend="native")
     given = (2, 2.5, np.int64(3), np.float32(0.1), np.float64(0.1), np.float16(0.1), np.uint8(7), Move.RIGHT, 2**70)
     for number in given[:-1]:
-        assert buffer._calls.insert_now([1], number, False, False)
+        assert buffer._calls.try_insert([1], number, False, False)
         assert buffer.priorities.asnumpy()[int(buffer.size()) - 1] == np.float32(number)
     for other in (-1, np.nan, np.inf, np.float64(1e300), True, np.True_, "1", 2**70, -0.5):
-        assert not buffer._calls.insert_now([1], other, False, False)
+        assert not buffer._calls.try_insert([1], other, False, False)
     assert int(buffer.size()) == len(given) - 1
 
 

@@ -105,8 +105,8 @@ def use(name, store):
     handles = store.state_dict()["serials"][0] - np.arange(1, 5)
     if options.weighting:
         assert len(store.info(handles)) == 3
-        dead = store.update_priorities(handles, np.array([1.0, 0.0, 1.0, 1.0], np.float32))
-        assert dead.shape == () and 0 <= dead <= 4
+        invalid = store.update_priorities(handles, np.array([1.0, 0.0, 1.0, 1.0], np.float32))
+        assert invalid.shape == () and 0 <= invalid <= 4
         before = store.eligible()
         removed = int(store.delete(handles[2:]))
         assert 0 <= removed <= 2 and store.eligible() <= before

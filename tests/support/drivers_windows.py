@@ -201,9 +201,9 @@ class Pair:
         return -burn_in, burn_in + self.twin.rule.length
 
     def update(self, handles: Sequence[int], priorities: Any) -> int:
-        dead = self.driver.update(handles, priorities)
-        assert dead == self.twin.update(handles, priorities)
-        return dead
+        invalid = self.driver.update(handles, priorities)
+        assert invalid == self.twin.update(handles, priorities)
+        return invalid
 
     def delete(self, *handles: int) -> int:
         deleted = self.driver.delete(list(handles))
@@ -257,7 +257,7 @@ def episodes(capacity: int, longest: int, draws: int = 1, **options: Any) -> Pai
 
 # Random operations.
 
-HANDLES = 4  # of a call, some of them dead
+HANDLES = 4  # of a call, some of them invalid
 NONE, END, FINAL = 0, 1, 2
 FLAGS = st.lists(st.sampled_from([*[NONE] * 7, END, FINAL]), min_size=5, max_size=9)
 PRIORITY = st.sampled_from([0.0, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])

@@ -52,7 +52,7 @@ def drive(name: str, buffer: Any, ends: bool) -> None:
     draw = buffer._calls.sample  # without the look at the rows before it, which uses MindSpore's operators
     if buffer.prioritized:
         drawn = [draw() for _ in range(3)]
-        told(f"{name}: dead", buffer.update_priorities(drawn[0][0], np.linspace(0.1, 2, 8, dtype=np.float32)))
+        told(f"{name}: invalid", buffer.update_priorities(drawn[0][0], np.linspace(0.1, 2, 8, dtype=np.float32)))
         drawn += [draw(beta=0.5)]
     else:
         drawn = [draw() for _ in range(3)] + [draw((3, -2))]

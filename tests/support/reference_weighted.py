@@ -59,7 +59,7 @@ class UniformTwin(ReferenceRing):
         super().__init__(capacity, seed)
         self.draws, self.replace, self.ordered = draws, replace, ordered
         self.max_use, self.max_staleness = max_use, max_staleness
-        self.counts = dict.fromkeys(("drawn", "used_up", "stale", "deleted", "dead"), 0)
+        self.counts = dict.fromkeys(("drawn", "used_up", "stale", "deleted", "invalid"), 0)
         self.forget()
 
     def forget(self) -> None:
@@ -145,7 +145,7 @@ class UniformTwin(ReferenceRing):
     def delete(self, handles: Sequence[int]) -> int:
         found = [record for record in map(self.live, handles) if record is not None]
         removed = {record.serial for record in found}
-        self.counts["dead"] += sum(handle >= 0 and handle not in removed for handle in handles)
+        self.counts["invalid"] += sum(handle >= 0 and handle not in removed for handle in handles)
         for record in found:
             self.remove(record, "deleted")
         return len(removed)
@@ -281,16 +281,16 @@ class PrioritizedTwin(UniformTwin):
 
     def update(self, handles: Sequence[int], priorities: Any) -> int:
         """Set priorities, the last one for a row; return the number of invalid handles."""
-        dead = 0
+        invalid = 0
         for handle, value in zip(handles, np.broadcast_to(np.float32(priorities), len(handles)).tolist(), strict=True):
             record = self.live(handle)
             if record is None:
-                dead += 1
-                self.counts["dead"] += handle >= 0
+                invalid += 1
+                self.counts["invalid"] += handle >= 0
                 continue
             record.priority, record.weight = value, self.weight_of(value)
             self.max_priority = max(self.max_priority, value)
-        return dead
+        return invalid
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"beta": [self.beta]}

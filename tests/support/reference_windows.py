@@ -184,7 +184,7 @@ class WindowsTwin(UniformTwin):
         found = {handle: self.record_of(handle) for handle in handles}
         deleted = [record for record in found.values() if record is not None and not record.deleted]
         alive = {record.serial for record in deleted}
-        self.counts["dead"] += sum(handle >= 0 and handle not in alive for handle in handles)
+        self.counts["invalid"] += sum(handle >= 0 and handle not in alive for handle in handles)
         self.counts["deleted"] += len(deleted)
         for record in deleted:
             record.removed = record.deleted = True

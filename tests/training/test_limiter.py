@@ -27,7 +27,7 @@ from mindspore_replay import (
     create_buffer,
 )
 from mindspore_replay.buffers.parameters import overwrite
-from mindspore_replay.store import limits
+from mindspore_replay.store import rate_rule
 
 
 def counted(limiter: RateLimiter) -> list[int]:
@@ -459,7 +459,7 @@ def test_a_long_wait_is_logged_once(
         if now[0] > 25:
             limiter.disable()
 
-    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rate_rule.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(limiter._changed, "wait", wait)
     with caplog.at_level(logging.WARNING, "mindspore_replay.limiter"), call(limiter, rows):
         pass

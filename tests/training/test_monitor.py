@@ -153,8 +153,8 @@ class Step(Kept):
     def __call__(self, number, row):
         self.buffer.insert([number, row])
         indices, weights, numbers, _ = self.buffer.sample()
-        dead = self.buffer.update_priorities(indices + numbers * 100, weights)
-        return self.buffer.delete(indices[:1]) + dead
+        invalid = self.buffer.update_priorities(indices + numbers * 100, weights)
+        return self.buffer.delete(indices[:1]) + invalid
 
 
 def test_counters_move_in_compiled_graphs():
@@ -167,7 +167,7 @@ def test_counters_move_in_compiled_graphs():
     values = noted.readings[0][1]
     drawn = {key: values[key] for key in ("inserted", "sampled", "deleted", "rows")}
     assert drawn == {"inserted": 35, "sampled": 20, "deleted": 5, "rows": 35}
-    assert values["dead_handles"] == int(buffer.counts.asnumpy()[4])
+    assert values["invalid_handles"] == int(buffer.counts.asnumpy()[4])
 
 
 def test_several_buffers_by_name():

@@ -325,7 +325,7 @@ def test_no_row_is_torn_beside_a_learner_and_an_actor():
     )
     buffer.insert([np.zeros((64, 200), np.float32), np.zeros(64, np.float32)])
     learner, stop, errors = Learner(buffer), threading.Event(), []
-    dead = learner.step(buffer.sample()[0], Tensor(np.zeros((16, 200), np.float32)))
+    invalid = learner.step(buffer.sample()[0], Tensor(np.zeros((16, 200), np.float32)))
 
     def act() -> None:
         number = 0
@@ -344,13 +344,13 @@ def test_no_row_is_torn_beside_a_learner_and_an_actor():
                 indices, _, wide, number = (part.asnumpy() for part in batches.sample())
                 np.testing.assert_array_equal(wide, np.repeat(number[:, None], 200, axis=1))
                 assert (number == np.maximum(indices - 63, 0)).all()  # the row of that handle
-                dead = learner.step(Tensor(indices), Tensor(wide * 1e-3))
+                invalid = learner.step(Tensor(indices), Tensor(wide * 1e-3))
     finally:
         stop.set()
         actor.join(60)
     assert not actor.is_alive()
     assert not errors
-    assert 0 <= int(dead) <= 16
+    assert 0 <= int(invalid) <= 16
     buffer.check_valid()
 
 

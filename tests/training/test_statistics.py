@@ -43,7 +43,7 @@ def test_priorities_by_hand():
     values, histograms = statistics_of(buffer.state_dict())
     assert values == {
         "rows": 5, "capacity": 8, "inserted": 5, "sampled": 0, "overwritten": 0, "eligible": 4, "used_up": 0,
-        "stale": 0, "deleted": 1, "dead_handles": 2, "use_count_mean": 0, "use_count_max": 0, "staleness_mean": 2.25,
+        "stale": 0, "deleted": 1, "invalid_handles": 2, "use_count_mean": 0, "use_count_max": 0, "staleness_mean": 2.25,
         "staleness_max": 3, "age_mean": 2.25, "age_max": 4, "beta": 0.25, "priority_mean": 1.6875, "priority_min": 0.75,
         "priority_max": 3,
     }  # fmt: skip
@@ -132,7 +132,7 @@ def test_against_what_is_known_of_each_row():
         assert histograms["age"].counts.tolist() == in_bins(histograms["age"], inserted - 1 - handles[live])
         assert histograms["staleness"].counts.tolist() == in_bins(histograms["staleness"], staleness[live])
         assert all(histogram.counts.sum() == live.sum() for histogram in histograms.values())
-    removed = values["used_up"], values["stale"], values["deleted"], values["dead_handles"]
+    removed = values["used_up"], values["stale"], values["deleted"], values["invalid_handles"]
     assert min(removed) > 10
 
 

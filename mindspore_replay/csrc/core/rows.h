@@ -39,7 +39,7 @@ struct Cursors {
   REPLAY_BOTH bool HasSerials() const { return (base >= 0) & (inserted - count >= base); }
 
   // True if the numbers are consistent; `fresh` is that of the clock.
-  REPLAY_BOTH bool Sound(int64_t fresh) const {
+  REPLAY_BOTH bool IsConsistent(int64_t fresh) const {
     const int64_t oldest = inserted - count;
     return AreCursors(head, count, capacity) & (base >= 0) & (oldest >= base) & (fresh >= oldest) & (fresh <= inserted);
   }
@@ -58,7 +58,7 @@ struct ReservoirCursors : Cursors {
 
   REPLAY_BOTH int64_t HandleOf(int64_t slot) const { return row_serials[slot]; }
 
-  REPLAY_BOTH bool Sound(int64_t fresh) const {
+  REPLAY_BOTH bool IsConsistent(int64_t fresh) const {
     return (head == 0) & (base >= 0) & (inserted >= base) & (count == std::min(inserted - base, capacity)) & (fresh == base);
   }
 };
@@ -96,7 +96,7 @@ struct Counts {
   int64_t used_up;  // rows removed after their last delivery
   int64_t stale;    // rows removed by the clock
   int64_t deleted;  // rows removed by `delete`
-  int64_t dead;     // invalid handles that were skipped; -1 and less stand for no row and are not counted
+  int64_t invalid;     // invalid handles that were skipped; -1 and less stand for no row and are not counted
 };
 
 // A row is pending, and not drawn, until its late columns are written: its use count is kPending plus a bit for each that
@@ -253,7 +253,7 @@ class Alone {
   }
 
   // Completes a deletion that was interrupted.
-  void Settle(int64_t) const {}
+  void FinishDeletion(int64_t) const {}
 
   // Returns the number of rows, from the oldest on, that no sample will need.
   REPLAY_BOTH int64_t Unneeded() const { return row_state_.FirstNeeded(places_, 0); }
@@ -302,7 +302,7 @@ int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const int64_t slot = reach.StoredSlot(handles[i]);
     if (slot >= 0) slots.push_back(slot);
-    counts->dead += slot < 0 && handles[i] >= 0;
+    counts->invalid += slot < 0 && handles[i] >= 0;
   }
   Vector<int64_t> changed;
   changed.reserve(slots.size());
@@ -370,12 +370,12 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
   std::transform(priorities, priorities + given, weights.begin(), *row_state.rule);  // in a loop of its own, several at once
   Vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(n));
-  int64_t dead = 0;
+  int64_t invalid = 0;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t slot = reach.StartSlot(handles[i]);
     if (slot < 0) {
-      ++dead;
-      row_state.counts->dead += handles[i] >= 0;
+      ++invalid;
+      row_state.counts->invalid += handles[i] >= 0;
       continue;
     }
     const int64_t at = given == n ? i : 0;
@@ -385,7 +385,7 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
     *row_state.max_priority = std::max(*row_state.max_priority, priority);
   }
   reach.row_state().tree.Refresh(&changed);
-  return dead;
+  return invalid;
 }
 
 }  // namespace replay

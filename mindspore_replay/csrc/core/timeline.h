@@ -77,7 +77,7 @@ class Timeline {
   }
 
   // True if a window may start at a row. Cost O(window).
-  REPLAY_BOTH bool Legal(int64_t serial) const {
+  REPLAY_BOTH bool IsValidStart(int64_t serial) const {
     const int64_t slot = ring_.SlotOf(serial);
     if (slot < 0 || row_state_.Removed(slot) || (flags_[slot] & (kFinal | kDeleted))) return false;
     const int64_t past = std::min(rule_.past, steps_[slot]);
@@ -128,7 +128,7 @@ class Timeline {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), marks);
     for (int64_t serial = Oldest(); serial < PastEvicted(plan); ++serial) EvictPast(serial, changed);
     if (marks.terminated != nullptr) FollowAll(marks, changed);
-    for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) Completed(serial, changed);
+    for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) ActivateCompletedStarts(serial, changed);
   }
 
   __attribute__((noinline)) void FollowAll(const Marks &marks, Vector<int64_t> *changed) const {
@@ -159,7 +159,7 @@ class Timeline {
     if (slot < 0 || (flags_[slot] & (kOpen | kEnd)) != kOpen) return;
     const int64_t start = ring_.SlotOf(serial - (rule_.future - 1) * rule_.streams);
     if (start < 0) return;
-    const bool legal = Legal(ring_.HandleOf(start));
+    const bool legal = IsValidStart(ring_.HandleOf(start));
     row_state_.Set(start, legal ? (*row_state_.rule)(row_state_.priorities[start]) : 0, changed);
   }
 
@@ -177,7 +177,7 @@ class Timeline {
 
   // Makes the starts eligible whose windows a new row completes.
   template <typename Changed>
-  REPLAY_BOTH void Completed(int64_t serial, Changed *changed) const {
+  REPLAY_BOTH void ActivateCompletedStarts(int64_t serial, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
     const int64_t last = std::min(rule_.future - 1, steps_[slot]);
     if (!rule_.pad_end || !(flags_[slot] & kEnd)) {
@@ -226,12 +226,12 @@ class Timeline {
     if (flags_[slot] & kEnd) return false;
     flags_[slot] |= flags;
     if (flags & kFinal) row_state_.Set(slot, 0, changed);
-    Completed(serial, changed);
+    ActivateCompletedStarts(serial, changed);
     return true;
   }
 
   // Returns the slot of an eligible start row, or -1.
-  REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return Legal(handle) ? ring_.SlotOf(handle) : -1; }
+  REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return IsValidStart(handle) ? ring_.SlotOf(handle) : -1; }
 
   // Returns the slot of a row that is stored and not deleted, or -1.
   REPLAY_BOTH int64_t StoredSlot(int64_t serial) const {
@@ -263,7 +263,7 @@ class Timeline {
   }
 
   // Completes a deletion that was interrupted.
-  void Settle(int64_t slot) const {
+  void FinishDeletion(int64_t slot) const {
     if (row_state_.Pending(slot)) flags_[slot] |= kDeleted;
     if (Deleted(slot)) row_state_.Mark(slot);
   }
@@ -364,7 +364,7 @@ class Timeline {
   // Makes a row eligible if it is a legal start.
   template <typename Changed>
   REPLAY_BOTH void Enable(int64_t serial, Changed *changed) const {
-    if (!Legal(serial)) return;
+    if (!IsValidStart(serial)) return;
     const int64_t slot = ring_.SlotOf(serial);
     row_state_.Set(slot, (*row_state_.rule)(row_state_.priorities[slot]), changed);
   }

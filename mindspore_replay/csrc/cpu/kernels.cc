@@ -277,13 +277,13 @@ MINDSPORE_REPLAY_KERNEL(update) {
         [&](int64_t, int64_t) { args.shared()->Keep(); });
   }
   updates.End(number);
-  *args.data<int32_t>(NAMED("dead")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
+  *args.data<int32_t>(NAMED("invalid")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
   const int64_t late = has_row_state ? *args.data<int64_t>(NAMED("late")) : 0;
   if (late == 0) return replay::kOk;
   return replay::WithRows(args, [&](const auto &rows) {
     if ((late & replay::kCountsInvalid) != 0) {
       const auto is_unknown = [](int64_t handle, int64_t slot) { return int64_t{handle >= 0 && slot < 0}; };
-      rows.row_state().counts->dead +=
+      rows.row_state().counts->invalid +=
           std::inner_product(handles, handles + args.n(), slots.begin(), int64_t{0}, std::plus<>(), is_unknown);
     }
     if ((late & replay::kMissing) != 0) replay::Complete(rows, slots, late & replay::kMissing);
@@ -321,9 +321,9 @@ MINDSPORE_REPLAY_KERNEL(update_priorities) {
   const int64_t given = args.elements(NAMED("priority"));
   if (!AreWeights(priorities, given)) return replay::kBadWeight;
   return replay::WithRows(args, [&](const auto &rows) {
-    const int64_t dead =
+    const int64_t invalid =
         replay::UpdatePriorities(rows, args.template data<int64_t>(NAMED("handles")), args.n(), priorities, given);
-    *args.template data<int32_t>(NAMED("dead")) = static_cast<int32_t>(dead);
+    *args.template data<int32_t>(NAMED("invalid")) = static_cast<int32_t>(invalid);
     return replay::kOk;
   });
 }

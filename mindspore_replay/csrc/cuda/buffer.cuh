@@ -79,14 +79,14 @@ struct State {
   }
 
   // True if the numbers are sound, by the criteria of WithPlaces and WithRows in buffer.h.
-  __device__ bool Sound() const {
+  __device__ bool IsConsistent() const {
     if (rule != nullptr && !IsRule(*rule, capacity)) return false;
     const Cursors ring = Ring();
     if (row_serials != nullptr) {
-      return Get(Kind<ReservoirCursors>{}).Sound(row_state.clock != nullptr ? row_state.clock->fresh : ring.base);
+      return Get(Kind<ReservoirCursors>{}).IsConsistent(row_state.clock != nullptr ? row_state.clock->fresh : ring.base);
     }
     if (row_state.clock == nullptr) return AreCursors(ring.head, ring.count, capacity);
-    return ring.Sound(row_state.clock->fresh);
+    return ring.IsConsistent(row_state.clock->fresh);
   }
 };
 

@@ -47,7 +47,7 @@ struct GroupSample {
   Field columns[kMostColumns];
 
   __device__ int Check() const {
-    if (options[0] < 0 || options[0] >= k || !state.Sound()) return kBadArguments;
+    if (options[0] < 0 || options[0] >= k || !state.IsConsistent()) return kBadArguments;
     const Field &key = columns[options[0]];
     return key.row_elements == 1 && !IsFloat(key.dtype) ? kOk : kBadArguments;
   }

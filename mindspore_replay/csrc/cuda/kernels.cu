@@ -81,7 +81,7 @@ struct Insertion {
   // Returns kOk if the rows may be inserted; the same in all blocks.
   template <typename Rows>
   __device__ int Status() const {
-    const bool sound = state.Sound();
+    const bool sound = state.IsConsistent();
     const bool bad = given > 0 && replay::HasBadWeight(priorities, given);
     if (!sound || bad) return sound ? replay::kBadWeight : replay::kBadArguments;
     if (replay::kInReservoir<Rows> && versions != nullptr && *max_staleness >= 0) return replay::kBadArguments;
@@ -196,7 +196,7 @@ struct Insertion {
     __syncthreads();
     for (int64_t i = threadIdx.x; i < before; i += blockDim.x) timeline.Lengthened(marks, i, &changed);
     for (int64_t serial = first + threadIdx.x; serial < ring.inserted; serial += blockDim.x) {
-      timeline.Completed(serial, &changed);
+      timeline.ActivateCompletedStarts(serial, &changed);
     }
     replay::RefreshRows(state.row_state.tree, ring, oldest, lost);
     replay::RefreshRows(state.row_state.tree, ring, timeline.FirstStart(first - before), ring.inserted);
@@ -387,10 +387,10 @@ template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     UpdateSlotsKernel(const Report report, const State state, const int64_t *handles, int64_t n, int64_t *slots,
                       int32_t *table, int64_t buckets, const replay::Updates updates, const int64_t *late,
-                      int32_t *dead) {
-  const bool sound = state.Sound();
+                      int32_t *invalid) {
+  const bool sound = state.IsConsistent();
   const int64_t number = updates.Next();
-  if (!sound) replay::Refuse(report, replay::kBadArguments, dead);
+  if (!sound) replay::Refuse(report, replay::kBadArguments, invalid);
   int64_t skipped = 0, unknown = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     slots[i] = -1;
@@ -414,11 +414,11 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int64_t all = replay::SumOfBlock(skipped);
   if (threadIdx.x == 0) {
-    *dead = static_cast<int32_t>(all);
+    *invalid = static_cast<int32_t>(all);
     updates.End(number);
   }
   if constexpr (replay::kHasRowState<Rows>) {
-    if ((*late & replay::kCountsInvalid) != 0) replay::AddTo(&state.row_state.counts->dead, unknown);
+    if ((*late & replay::kCountsInvalid) != 0) replay::AddTo(&state.row_state.counts->invalid, unknown);
     const auto written = static_cast<int32_t>(*late & replay::kMissing);
     if (written != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, written);
   }
@@ -430,7 +430,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int64_t slots[kThreads];
   const Chunk chunk = replay::ThisChunk(chunks);
   const int64_t head = *state.head, count = *state.count;
-  const bool sound = state.Sound();
+  const bool sound = state.IsConsistent();
   if (threadIdx.x < chunk.count) {
     int64_t row = index[chunk.first + threadIdx.x];
     if (row < 0) row += count;
@@ -445,11 +445,11 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     UpdatePrioritiesKernel(const Report report, const State state, const int64_t *handles, int64_t n,
-                           const float *priorities, int64_t given, int32_t *dead) {
+                           const float *priorities, int64_t given, int32_t *invalid) {
   __shared__ int64_t slots[kThreads];
-  const bool sound = state.Sound();
+  const bool sound = state.IsConsistent();
   const bool bad = replay::HasBadWeight(priorities, given);
-  if (!sound || bad) return replay::Refuse(report, bad ? replay::kBadWeight : replay::kBadArguments, dead);
+  if (!sound || bad) return replay::Refuse(report, bad ? replay::kBadWeight : replay::kBadArguments, invalid);
   const Rows rows = state.Get(Kind<Rows>{});
   const RowState &row_state = state.row_state;
   int64_t skipped = 0, unknown = 0;
@@ -474,20 +474,20 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   }
-  replay::AddTo(&row_state.counts->dead, unknown);
+  replay::AddTo(&row_state.counts->invalid, unknown);
   replay::RefreshAbove(row_state.tree, n, [&](int64_t i) { return rows.StartSlot(handles[i]); });
   const int64_t all = replay::SumOfBlock(skipped);
-  if (threadIdx.x == 0) *dead = static_cast<int32_t>(all);
+  if (threadIdx.x == 0) *invalid = static_cast<int32_t>(all);
 }
 
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     DeleteKernel(const Report report, const State state, const int64_t *handles, int64_t n, int32_t *deleted) {
-  if (!state.Sound()) return replay::Refuse(report, replay::kBadArguments, deleted);
+  if (!state.IsConsistent()) return replay::Refuse(report, replay::kBadArguments, deleted);
   const Rows rows = state.Get(Kind<Rows>{});
   const RowState &row_state = state.row_state;
-  int64_t dead = 0, removed = 0;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dead += handles[i] >= 0 && rows.StoredSlot(handles[i]) < 0;
+  int64_t invalid = 0, removed = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) invalid += handles[i] >= 0 && rows.StoredSlot(handles[i]) < 0;
   __syncthreads();
   // Of threads that delete one row the first to mark its clock wins; clocks are not negative.
   constexpr unsigned long long kMark = 1ULL << 63;
@@ -506,7 +506,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t slot = rows.places().SlotOf(handles[i]);
     if (slot >= 0) atomicAnd(clock_of(slot), ~kMark);
   }
-  replay::AddTo(&row_state.counts->dead, dead);
+  replay::AddTo(&row_state.counts->invalid, invalid);
   replay::AddTo(&row_state.counts->deleted, removed);
   const int64_t all = replay::SumOfBlock(removed);
   if (threadIdx.x == 0) *deleted = static_cast<int32_t>(all);
@@ -532,7 +532,7 @@ __global__ void __launch_bounds__(kThreads)
   const RowState &row_state = state.row_state;
   const bool refused = *ticks < 0 || *ticks > replay::kLastClock - row_state.clock->now ||
                        (replay::kInReservoir<Rows> && *max_staleness >= 0);
-  if (!state.Sound() || refused) return replay::Refuse(report, replay::kBadArguments, now);
+  if (!state.IsConsistent() || refused) return replay::Refuse(report, replay::kBadArguments, now);
   const int64_t passed = *ticks, limit = *max_staleness;
   __syncthreads();
   if (threadIdx.x == 0) *now = row_state.clock->now += passed;
@@ -543,7 +543,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     InfoKernel(const Report report, const State state, const int64_t *handles, int64_t n, float *priorities,
                int32_t *use_counts, int64_t *staleness) {
-  const bool sound = state.Sound();
+  const bool sound = state.IsConsistent();
   if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
   const RowState &row_state = state.row_state;
   for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) {
@@ -556,7 +556,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     EndKernel(const Report report, const State state, const uint8_t *flag, int32_t *ended) {
-  if (!state.Sound()) return replay::Refuse(report, replay::kBadArguments, ended);
+  if (!state.IsConsistent()) return replay::Refuse(report, replay::kBadArguments, ended);
   const Timeline timeline = state.Get(Kind<Timeline>{});
   const int64_t first = timeline.Newest(), last = timeline.places().inserted;
   Ignored changed;
@@ -584,7 +584,7 @@ struct Fill {
 
 __global__ void __launch_bounds__(kThreads)
     ResetKernel(const Report report, unsigned ticket, const State state, int32_t *stored) {
-  const bool sound = state.row_state.clock == nullptr || state.Sound();
+  const bool sound = state.row_state.clock == nullptr || state.IsConsistent();
   const int64_t inserted = state.serials[0];
   const auto forget = [&](const Fill &fill) {
     if (state.row_state.clock != nullptr) state.row_state.Reset(inserted, state.capacity, fill);
@@ -659,7 +659,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(update) {
                  args.template data<int64_t>(NAMED("handles")), args.n(), slots, table,
                  replay::StepsByCell::Buckets(args.n()), replay::Updates{args.template data<int64_t>(NAMED("updates"))},
                  args.template data_or_null<int64_t>(NAMED("late")),
-                 args.template data<int32_t>(NAMED("dead")));
+                 args.template data<int32_t>(NAMED("invalid")));
   });
   call->Launch(replay::CopyKernel<replay::kIn>, chunks.Blocks(), slots, replay::ColumnsOf(args), chunks);
 }
@@ -676,7 +676,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(update_priorities) {
     call->Launch(UpdatePrioritiesKernel<Rows>, 1, call->report, replay::StateOf(args),
                  args.template data<int64_t>(NAMED("handles")), args.n(),
                  args.template data<float>(NAMED("priority")), args.elements(NAMED("priority")),
-                 args.template data<int32_t>(NAMED("dead")));
+                 args.template data<int32_t>(NAMED("invalid")));
   });
 }
 

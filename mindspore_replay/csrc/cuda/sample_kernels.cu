@@ -115,7 +115,7 @@ struct Sample {
     if (in_epochs && !HasEpoch()) return replay::kBadArguments;
     if (!in_epochs && has_row_state != (plan->draw != replay::kUniformly)) return replay::kBadArguments;
     if (has_row_state && !(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
-    if (!state.Sound() || (!has_row_state && plan->max_use != 0)) return replay::kBadArguments;
+    if (!state.IsConsistent() || (!has_row_state && plan->max_use != 0)) return replay::kBadArguments;
     const replay::Cursors ring = state.Ring();
     const bool ordered = plan->ordered != 0;
     draws->by_priority = plan->draw == replay::kByPriority;
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads) EpochKernel(const Sample sample) {
   const State &state = sample.state;
-  if (!state.Sound() || !sample.HasEpoch()) return;  // SampleKernel refuses it, before it looks at the batch
+  if (!state.IsConsistent() || !sample.HasEpoch()) return;  // SampleKernel refuses it, before it looks at the batch
   const replay::Cursors ring = state.Ring();
   sample.batch->Draw(*sample.epoch_rule, ring, *state.random, *sample.epoch, sample.n, [&](int64_t serial) {
     const int64_t slot = ring.SlotOf(serial);

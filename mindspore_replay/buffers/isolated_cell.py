@@ -18,7 +18,7 @@ _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
 @mixin
-class OwnNames(NoContainer):
+class IsolatedCell(NoContainer):
     """A Cell whose Parameters keep their names and dtypes in any owner.
 
     A checkpoint uses the Cell's own names for its Parameters, and mixed precision of its owner, by ``to_float`` or

@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 class Account(NamedTuple):
     """The rule and the counts of a limiter, as numbers.
 
-    `RateLimiter` documents them. `begun` holds the additions to the counts by insertions and samples in progress.
+    `RateLimiter` documents them. `in_progress` holds the additions to the counts by insertions and samples in progress.
     """
 
     low: float
@@ -66,7 +66,7 @@ class Account(NamedTuple):
         """Calls that end a wait besides insertions and samples, for the messages of a timeout and of a long wait."""
         return ", or disable() it while the buffer is filled", ", or calls disable() or change()"
 
-    def may(self, what: str, rows: int, begun: np.ndarray) -> bool:
+    def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
         """Return True if rows may be inserted or sampled.
 
         Each side's own operations count from their start, those of the other side from their end: a row can be sampled
@@ -77,21 +77,21 @@ class Account(NamedTuple):
         ahead: float
         behind: float
         if what == "insert":
-            if self.inserted + begun[0] < self.min_size:
+            if self.inserted + in_progress[0] < self.min_size:
                 return True
-            ahead, behind = self.low * (self.counted + begun[2] + rows), self.counted_samples
+            ahead, behind = self.low * (self.counted + in_progress[2] + rows), self.counted_samples
         else:
             if self.inserted < self.min_size or math.isinf(self.high):
                 return self.inserted >= self.min_size
-            ahead, behind = self.counted_samples + begun[3] + rows, self.high * self.counted
+            ahead, behind = self.counted_samples + in_progress[3] + rows, self.high * self.counted
         return ahead - behind <= self.error + ROUNDING * max(1.0, ahead, behind)
 
-    def amounts(self, what: str, rows: int, begun: np.ndarray) -> np.ndarray:
+    def increments(self, what: str, rows: int, in_progress: np.ndarray) -> np.ndarray:
         """Return what rows inserted or sampled now add to the counts. Shape ``[4]``, int64."""
         counted = self.enabled != 0
         if what == "sample":
             return np.array([0, rows, 0, rows * counted])
-        inserted = self.inserted + begun[0]
+        inserted = self.inserted + in_progress[0]
         return np.array([rows, 0, max(inserted + rows - max(inserted, int(self.min_size)), 0) * counted, 0])
 
     def check_room(self, what: str, rows: int, sizes: np.ndarray) -> None:
@@ -135,11 +135,11 @@ class QueueAccount(NamedTuple):
         room = "" if math.isinf(self.room) else f" and room for {self.room:g} rows"
         return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}"
 
-    def may(self, what: str, rows: int, begun: np.ndarray) -> bool:
-        """Return True if rows may be inserted or sampled; `begun` holds those of operations in progress."""
-        return rows + int(begun[KINDS.index(what)]) <= (self.room if what == "insert" else self.valid)
+    def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
+        """Return True if rows may be inserted or sampled; `in_progress` holds those of operations in progress."""
+        return rows + int(in_progress[KINDS.index(what)]) <= (self.room if what == "insert" else self.valid)
 
-    def amounts(self, what: str, rows: int, begun: np.ndarray) -> np.ndarray:
+    def increments(self, what: str, rows: int, in_progress: np.ndarray) -> np.ndarray:
         """Return what rows inserted or sampled now add to those in progress. Shape ``[4]``, int64."""
         return np.array([rows, 0, 0, 0] if what == "insert" else [0, rows, 0, 0])
 
