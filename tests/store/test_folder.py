@@ -251,7 +251,7 @@ def call(buffer: Any, name: str, *arguments: Any) -> None:
     found = found if name == "lock" else found(*arguments)
     if name == "minibatches":
         next(found)
-    elif name in ("alone", "lock", "snapshot"):
+    elif name in ("exclusive", "lock", "snapshot"):
         found.__enter__()
 
 
