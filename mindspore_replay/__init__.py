@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from .training.priorities import sequence_priorities
     from .training.sinks import JSONLinesSink, TensorBoardSink, TerminalSink
     from .training.vector import VectorRows
-    from .views.frame_stack import FrameStack
-    from .views.hindsight import HindsightRelabel
-    from .views.n_step import NStep
+    from .views import FrameStack, HindsightRelabel, NStep
 
 #: The module of each public name, and its name there if different.
 _PLACES = {
@@ -39,12 +37,12 @@ _PLACES = {
     "ElasticReplayBuffer": "buffers.elastic",
     "EpisodeReplayBuffer": "buffers.episode",
     "EpochReplayBuffer": "buffers.epochs",
-    "FrameStack": "views.frame_stack",
-    "HindsightRelabel": "views.hindsight",
+    "FrameStack": "views",
+    "HindsightRelabel": "views",
     "JSONLinesSink": "training.sinks",
     "KernelStatus": "ops.status",
     "MixedReplay": "buffers.mixed",
-    "NStep": "views.n_step",
+    "NStep": "views",
     "Prefetch": "training.prefetch",
     "PrioritizedReplayBuffer": "buffers.prioritized",
     "PriorityReplayBuffer": "buffers.prioritized:PrioritizedReplayBuffer",

@@ -7,7 +7,7 @@ from mindspore import Parameter, Tensor
 from ..columns import Columns
 from ..store.compressed import CompressedColumn
 from ..store.options import Options
-from .layout import SampleLayout
+from ..store.recipe.layout import SampleLayout
 
 
 class Attributes:

@@ -11,9 +11,7 @@ import mindspore as ms
 from mindspore import ParameterTuple, Tensor, nn
 
 from .. import mindspore_api
-from ..arguments import KeepsArguments, positional_arguments
 from ..columns import Columns
-from ..locks import FolderLock
 from ..ops import native
 from ..ops.operators import Operators
 from ..ops.state import State
@@ -21,7 +19,10 @@ from ..store import library, state
 from ..store.call import Tensors
 from ..store.checks import check_seed, check_size
 from ..store.compressed import CompressedStore
+from ..store.locks import FolderLock
 from ..store.memory import block_of
+from ..store.recipe.arguments import KeepsArguments, positional_arguments
+from ..store.recipe.parts import Parts, Prioritized
 from ..store.store import Store
 from ..store.windows import END, FINAL
 from .changes import Changes
@@ -33,7 +34,6 @@ from .folders import InFolder
 from .insertion import Insertion
 from .isolated_cell import IsolatedCell
 from .parameters import parameter_on
-from .parts import Parts, Prioritized
 from .reading import Reading
 from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving

@@ -6,12 +6,12 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..arguments import mixin
 from ..columns import numpy_type, type_name
 from ..mindspore_api import isconstant, share
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_size, one_int
 from ..store.inputs import as_priority, check_length
+from ..store.mixins import mixin
 from ..store.state import LAST_CLOCK
 from .arguments import Arguments
 from .compile_time import compile_time

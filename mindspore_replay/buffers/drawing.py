@@ -9,7 +9,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..arguments import mixin
 from ..columns import numpy_type
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
@@ -17,6 +16,7 @@ from ..ops.primitives import named_in_graph
 from ..store.checks import check_number, need_weights, too_few_rows
 from ..store.inputs import one_number
 from ..store.library import TOO_FEW_ROWS, KernelError
+from ..store.mixins import mixin
 from ..store.naming import named, sample_names
 from .arguments import Arguments
 from .compile_time import compile_time

@@ -12,10 +12,10 @@ from ..columns import numpy_type
 from ..ops.checks import check
 from ..ops.eager import graph_body
 from ..store.checks import check_size, one_int
+from ..store.recipe.parts import Limits, Parts, sampler_of
 from .base import Buffer
 from .compile_time import compile_time
 from .parameters import overwrite
-from .parts import Limits, Parts, sampler_of
 
 
 class ElasticReplayBuffer(Buffer):

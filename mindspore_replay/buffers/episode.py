@@ -12,9 +12,9 @@ from ..ops.primitives import named_in_graph
 from ..store.checks import check_bool, check_size
 from ..store.library import TOO_FEW_ROWS, KernelError
 from ..store.naming import named, sample_names
+from ..store.recipe.parts import Episodes, Limits, Parts, sampler_of
 from .base import Buffer
 from .compile_time import compile_time
-from .parts import Episodes, Limits, Parts, sampler_of
 
 
 class EpisodeReplayBuffer(Buffer):

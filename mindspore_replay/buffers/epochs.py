@@ -11,9 +11,9 @@ from mindspore.dataset import GeneratorDataset
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_size
 from ..store.epochs import BEGUN
+from ..store.recipe.parts import InEpochs, Limits, Parts, Sequences, span_of
 from .base import Buffer
 from .epoch_dataset import Epochs, Rows, dataset_of
-from .parts import InEpochs, Limits, Parts, Sequences, span_of
 
 _Self = TypeVar("_Self", bound="EpochReplayBuffer")
 

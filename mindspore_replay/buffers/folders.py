@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from ..arguments import mixin
 from ..ops.eager import wait_for_work
+from ..store.mixins import mixin
 from ..store.sharing import SharedCondition
 from .attributes import Attributes
 

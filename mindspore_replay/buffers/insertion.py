@@ -8,11 +8,11 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..arguments import mixin
 from ..columns import numpy_type, type_name
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
 from ..store.inputs import as_flags, as_priority, as_versions, check_flags, check_length
+from ..store.mixins import mixin
 from .arguments import Arguments
 from .compile_time import compile_time
 

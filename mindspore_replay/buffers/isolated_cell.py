@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, nn
 
-from ..arguments import mixin
 from ..mindspore_api import isconstant
 from ..ops.eager import wait_for_work
 from ..store.habits import NoContainer, wrong_sample
 from ..store.inputs import as_array
+from ..store.mixins import mixin
 from .compile_time import compile_time
 
 #: Flags that mixed precision sets on a Cell and all its sub-cells, with the dtype that operators then compute in.

@@ -12,17 +12,17 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from ..arguments import KeepsArguments, given_arguments
 from ..columns import numpy_type
-from ..locks import hold_locks
 from ..ops.checks import check
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
 from ..store.checks import check_bool, check_seed, check_size
 from ..store.inputs import as_priority, as_values, check_length
+from ..store.locks import hold_locks
 from ..store.naming import named, sample_names
 from ..store.random import initial_state
+from ..store.recipe.arguments import KeepsArguments, given_arguments
 from ..store.schema import type_name
 from ..store.state import fitting
 from .compile_time import compile_time

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
+from ..store.recipe.parts import Limits, Parts, Prioritized
 from .base import Buffer
-from .parts import Limits, Parts, Prioritized
 
 
 class PrioritizedReplayBuffer(Buffer):

@@ -11,10 +11,10 @@ from mindspore import Tensor
 
 from ..ops.eager import graph_body
 from ..store.rate_rule import QueueAccount, seconds_of
+from ..store.recipe.parts import InOrder, Limits, Parts, Sequences, span_of
 from ..store.sharing import SharedCondition
 from ..store.waiting import Waiting
 from .base import Buffer
-from .parts import InOrder, Limits, Parts, Sequences, span_of
 
 
 class QueueLimiter(Waiting):

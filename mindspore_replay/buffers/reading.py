@@ -7,11 +7,11 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..arguments import mixin
 from ..columns import type_name
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_positions, positions_of
 from ..store.library import OUT_OF_RANGE, KernelError
+from ..store.mixins import mixin
 from .attributes import Attributes
 from .compile_time import compile_time
 from .isolated_cell import IsolatedCell

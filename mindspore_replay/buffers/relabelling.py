@@ -17,8 +17,8 @@ from mindspore import Tensor, ops
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
 from ..store.inputs import as_array
+from ..store.recipe.layout import RelabelPlan
 from .compile_time import compile_time
-from .layout import RelabelPlan
 
 _IN_GRAPHS = (
     " In a compiled graph it must be written with MindSpore's operators; a NumPy function serves samples drawn from "

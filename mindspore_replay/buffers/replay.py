@@ -10,8 +10,8 @@ from mindspore import Tensor, ops
 from ..ops.eager import graph_body
 from ..store.checks import range_of
 from ..store.random import ALL_ROWS
+from ..store.recipe.parts import Limits, Parts, Uniform
 from .base import Buffer
-from .parts import Limits, Parts, Uniform
 
 
 class ReplayBuffer(Buffer):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, nn
 
-from ..arguments import mixin
 from ..ops.eager import wait_for_work
 from ..store import state
+from ..store.mixins import mixin
 from ..store.schema import type_name
 from ..store.store import STATE_VERSION
 from .attributes import Attributes

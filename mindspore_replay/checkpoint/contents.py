@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..locks import is_in_folder
+from ..store.locks import is_in_folder
 from ..store.state import is_by_slot, updated_slots
 from .file_format import UPDATED, Entry, checksum, lay_out
 from .parts import Part

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from mindspore import nn
 
-from ..arguments import KeepsArguments, given_arguments
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
 from ..buffers.parameters import overwrite
@@ -16,10 +15,11 @@ from ..config.configuration import BUFFER_TYPES
 from ..store.folder import Folder, open_as_learner
 from ..store.folder_header import bad_folder
 from ..store.library import KernelError
+from ..store.recipe.arguments import KeepsArguments, given_arguments
+from ..store.recipe.frame_stack import FrameStack
+from ..store.recipe.n_step import NStep
 from ..store.schema import given_type_name
 from ..training.limiter import RateLimiter
-from ..views.frame_stack import FrameStack
-from ..views.n_step import NStep
 from .nodes import check_description, summary
 
 _MIXED = {MixedReplay.__name__: MixedReplay}

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from ..locks import hold_calls, hold_folders
+from ..store.locks import hold_calls, hold_folders
 from .nodes import descriptions, same_kind, summary
 from .parts import Part
 from .progress import progress_bar

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from ..optional import install_command
+from ..store.optional import install_command
 
 
 @contextlib.contextmanager

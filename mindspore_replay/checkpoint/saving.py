@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..locks import hold_calls, hold_folders
+from ..store.locks import hold_calls, hold_folders
 from .contents import Contents, View, view_of
 from .file_format import FORMAT, VERSION, header_bytes
 from .files import (

@@ -19,12 +19,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from .. import __version__, mindspore_api
+from .. import mindspore_api
+from .._version import __version__
 from ..buffers.replay import ReplayBuffer
 from ..ops import native
 from ..ops.status import kernel_status
-from ..optional import install_command
 from ..store import library
+from ..store.optional import install_command
 
 #: Optional packages, and the extra that installs each.
 _OPTIONAL = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint.overview import Overview, overview
-from ..optional import install_command
+from ..store.optional import install_command
 from ..training.sinks import as_json, bars, number_text
 from ..training.statistics import Statistics, statistics_of
 

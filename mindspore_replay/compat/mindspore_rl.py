@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ..arguments import mixin
 from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer as Reservoir
 from ..ops.eager import graph_body
+from ..store.mixins import mixin
 from .handles import seed_of
 from .operators import BufferAppend, BufferGetItem, BufferSample
 

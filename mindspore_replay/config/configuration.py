@@ -17,7 +17,7 @@ from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 from ..buffers.storage import DEVICE, HOST
-from ..optional import install_command
+from ..store.optional import install_command
 from ..training.limiter import RateLimiter
 from . import di_engine
 

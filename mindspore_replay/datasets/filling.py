@@ -12,8 +12,8 @@ from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 from ..config.configuration import get_buffer_cls
-from ..optional import install_command
 from ..store.checks import check_size
+from ..store.optional import install_command
 from .steps import Arrays, EpisodeTable, Steps, chunk_rows
 
 #: Warns of steps that were changed, dropped or overwritten.

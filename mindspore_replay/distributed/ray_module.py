@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..optional import install_command
+from ..store.optional import install_command
 
 #: Ray listens on the machine's network address, unless this variable says that there is no cluster; then it listens
 #: on the loopback address.

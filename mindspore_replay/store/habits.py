@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
-from ..arguments import mixin
+from .mixins import mixin
 
 #: Names that other libraries have for the number of rows of a sample.
 _SIZES = ("batch_size", "sample_size", "batch", "size", "num_samples", "n_samples", "n", "k", "num")

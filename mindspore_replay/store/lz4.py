@@ -5,7 +5,7 @@ import functools
 import importlib
 from typing import NamedTuple
 
-from ..optional import install_command
+from .optional import install_command
 
 
 class Codec(NamedTuple):

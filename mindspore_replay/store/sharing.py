@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..locks import FolderLock
 from . import library
 from .call import Array, Call
+from .locks import FolderLock
 from .options import Options
 from .schema import Schema
 from .state import Layout

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import mixin
 from .checks import check_size
+from .mixins import mixin
 from .rate_rule import KINDS, Wait, seconds_of
 
 #: Seconds after which a waiting thread checks again, since the state may have been loaded from a checkpoint.

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
-from ..optional import install_command
+from ..store.optional import install_command
 from .statistics import Histogram
 
 

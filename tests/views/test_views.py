@@ -610,7 +610,7 @@ COLUMNS: list[tuple[type[Exception], Callable[[], Any], str]] = [
     (
         ValueError,
         lambda: made(GOAL | {"desired_goal": ((2,), I)}, [OTHER]),
-        "must have one shape and dtype, but got .*Int32",
+        "must have one shape and dtype, but got .*int32",
     ),
     (ValueError, lambda: made(GOAL | {"reward": ((1,), F)}, [OTHER]), r"the column 'reward' must have shape \(\)"),
     (TypeError, lambda: made(STEP, STACK), "'views' must be a list or tuple of views, but got"),

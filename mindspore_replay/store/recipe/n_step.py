@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..arguments import Shown
-from ..store.checks import check_number, check_size
+from ..checks import check_number, check_size
+from .arguments import Shown
 
 _FLOATS = ("float32", "float64")
 
@@ -89,7 +89,7 @@ class NStep(Shown):
             )
         reward = layout.column("NStep", "reward", self.reward)
         terminated = layout.column("NStep", "terminated", self.terminated)
-        if str(columns.types[reward]).lower() not in _FLOATS:
+        if columns.dtypes[reward] not in _FLOATS:
             raise TypeError(f"For 'NStep', the column {self.reward!r} must be float32 or float64.")
         if columns.shapes[terminated] != ():
             raise ValueError(f"For 'NStep', the column {self.terminated!r} must have shape ().")

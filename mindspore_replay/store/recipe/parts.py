@@ -5,11 +5,11 @@ A public class chooses the parts and passes them to `Buffer`, which checks them 
 
 from typing import Any, NamedTuple
 
-from ..store.checks import check_bool, check_number, check_size
-from ..store.epochs import EpochRule
-from ..store.options import Options
-from ..store.state import LAST_CLOCK
-from ..store.windows import END, FINAL, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule, with_ends
+from ..checks import check_bool, check_number, check_size
+from ..epochs import EpochRule
+from ..options import Options
+from ..state import LAST_CLOCK
+from ..windows import END, FINAL, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule, with_ends
 from .layout import SampleLayout, Steps, past_of
 
 

@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments import Shown
-from ..buffers.layout import Hindsight
-from ..store.checks import check_number
-from ..store.windows import STRATEGIES
+from ..checks import check_number
+from ..windows import STRATEGIES
+from .arguments import Shown
+from .layout import Hindsight
 
 #: Prefix of the columns of a Dict space, of what an agent sees before it acts.
 _LEAF = "observation."
@@ -110,11 +110,11 @@ class HindsightRelabel(Shown):
             terminated = layout.column("HindsightRelabel", "terminated", view.terminated)
             if columns.shapes[terminated] != ():
                 raise ValueError(f"For 'HindsightRelabel', the column {view.terminated!r} must have shape ().")
-        if (columns.shapes[achieved], columns.types[achieved]) != (columns.shapes[goal], columns.types[goal]):
+        kinds = [(columns.shapes[i], columns.dtypes[i]) for i in (achieved, goal)]
+        if kinds[0] != kinds[1]:
             raise ValueError(
                 f"For 'HindsightRelabel', the columns {view.achieved!r} and {view.goal!r} must have one shape and "
-                f"dtype, but got {columns.shapes[achieved]} of {columns.types[achieved]} and {columns.shapes[goal]} of "
-                f"{columns.types[goal]}."
+                f"dtype, but got {' and '.join(f'{shape} of {dtype}' for shape, dtype in kinds)}."
             )
         if columns.shapes[reward] != ():
             raise ValueError(f"For 'HindsightRelabel', the column {view.reward!r} must have shape ().")

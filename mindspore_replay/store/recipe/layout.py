@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..store.schema import Schema
-from ..store.windows import (
+from ..schema import Schema
+from ..windows import (
     CHAIN,
     DISCOUNT,
     FROM_LAST,

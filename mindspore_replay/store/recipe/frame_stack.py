@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..arguments import Shown
-from ..store.checks import check_size
+from ..checks import check_size
+from .arguments import Shown
 
 
 class FrameStack(Shown):
