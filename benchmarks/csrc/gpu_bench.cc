@@ -61,7 +61,10 @@ class Workloads {
     states_.push_back(std::move(state));
     std::vector<std::function<void()>> calls;
     for (const std::string &one : operators) calls.push_back(CallOf(one, &states_.back()));
-    all.push_back({name, [calls] { for (const auto &call : calls) call(); }, 2.0 * static_cast<double>(bytes), {}});
+    const auto run = [calls] {
+      for (const auto &call : calls) call();
+    };
+    all.push_back({name, run, 2.0 * static_cast<double>(bytes), {}});
   }
 
   std::vector<Workload> all;
@@ -106,14 +109,15 @@ void AddRings(Workloads *workloads) {
 void AddSequences(Workloads *workloads) {
   constexpr int64_t kSamples = 32, kSteps = 80;
   const Arguments buffer = WithEpisodes(kCartPole, kSequences, {40, 40, 10, 1, 1});
-  std::vector<Output> outputs = {Handles(kSamples), ImportanceWeights(kSamples),
+  std::vector<Output> outputs = {Handles(kSamples),
+                                 ImportanceWeights(kSamples),
                                  {{1, 0, 0, 0, -40, 1, kSteps}, Zeros("bool", {kSamples, kSteps})}};
   const Item rows = Rows(kCartPole, {kSamples, kSteps});
   for (size_t i = 0; i < rows.size(); ++i) {
     outputs.push_back({{0, static_cast<int64_t>(i), 0, 0, -40, 1, kSteps}, rows[i]});
   }
-  workloads->Add("sequences of 80, 32 by priority", {"sample"}, Sample(buffer, {kSamples, 2, 1, 0, 0, 0, 1, 0, 0}, outputs),
-                 kSamples * kSteps * RowBytes(kCartPole));
+  workloads->Add("sequences of 80, 32 by priority", {"sample"},
+                 Sample(buffer, {kSamples, 2, 1, 0, 0, 0, 1, 0, 0}, outputs), kSamples * kSteps * RowBytes(kCartPole));
 }
 
 void AddPrioritized(Workloads *workloads) {

@@ -24,15 +24,15 @@
 #define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Defines a kernel: the function body that follows takes `args`, already bound to the operator's signature.
-#define MINDSPORE_REPLAY_KERNEL(name)                                                                                \
-  static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args);                         \
-  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,                 \
-                                            const char **dtypes, void *, void *of_mindspore) {                       \
-    const replay::Arguments args(nparam, params, ndims, shapes, dtypes);                                             \
-    const replay::Status status = replay::Run<replay::OperatorNumber(#name)>(name##_of, args);                       \
-    if (status != replay::kOk && of_mindspore != nullptr) replay::Fail("replay_" #name, status);                     \
-    return status;                                                                                                   \
-  }                                                                                                                  \
+#define MINDSPORE_REPLAY_KERNEL(name)                                                                \
+  static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args);         \
+  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes, \
+                                            const char **dtypes, void *, void *of_mindspore) {       \
+    const replay::Arguments args(nparam, params, ndims, shapes, dtypes);                             \
+    const replay::Status status = replay::Run<replay::OperatorNumber(#name)>(name##_of, args);       \
+    if (status != replay::kOk && of_mindspore != nullptr) replay::Fail("replay_" #name, status);     \
+    return status;                                                                                   \
+  }                                                                                                  \
   static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args)
 
 namespace replay {

@@ -13,9 +13,9 @@ struct DtypeName {
   const char *name;
   int64_t bytes;
 };
-constexpr DtypeName kDtypes[] = {
-    {"float32", 4}, {"int32", 4},  {"uint8", 1},   {"bool", 1},    {"int64", 8},   {"float64", 8},  {"float16", 2},
-    {"int8", 1},    {"int16", 2},  {"uint16", 2},  {"uint32", 4},  {"uint64", 8},  {"bfloat16", 2}};
+constexpr DtypeName kDtypes[] = {{"float32", 4}, {"int32", 4},   {"uint8", 1},   {"bool", 1},  {"int64", 8},
+                                 {"float64", 8}, {"float16", 2}, {"int8", 1},    {"int16", 2}, {"uint16", 2},
+                                 {"uint32", 4},  {"uint64", 8},  {"bfloat16", 2}};
 
 // Dtype numbers, in the order of kDtypes.
 enum Dtype : int32_t {
@@ -66,7 +66,8 @@ inline Dtype DtypeOfBits(const char *digits, Dtype bits8, Dtype bits16, Dtype bi
 inline Dtype DtypeOf(const char *dtype) {
   const char *rest;
   switch (dtype[0]) {
-    case 'f': return Takes(dtype, "float", &rest) ? DtypeOfBits(rest, kNoDtype, kFloat16, kFloat32, kFloat64) : kNoDtype;
+    case 'f':
+      return Takes(dtype, "float", &rest) ? DtypeOfBits(rest, kNoDtype, kFloat16, kFloat32, kFloat64) : kNoDtype;
     case 'i': return Takes(dtype, "int", &rest) ? DtypeOfBits(rest, kInt8, kInt16, kInt32, kInt64) : kNoDtype;
     case 'u': return Takes(dtype, "uint", &rest) ? DtypeOfBits(rest, kUint8, kUint16, kUint32, kUint64) : kNoDtype;
     case 'b': return IsName(dtype, "bool") ? kBool : IsName(dtype, "bfloat16") ? kBfloat16 : kNoDtype;
@@ -151,7 +152,9 @@ class Arguments {
 };
 
 // A bool column is stored as uint8, so the two count as equal.
-REPLAY_BOTH inline bool SameDtype(Dtype a, Dtype b) { return a == b || ((a == kBool || a == kUint8) && (b == kBool || b == kUint8)); }
+REPLAY_BOTH inline bool SameDtype(Dtype a, Dtype b) {
+  return a == b || ((a == kBool || a == kUint8) && (b == kBool || b == kUint8));
+}
 
 REPLAY_BOTH inline bool IsFloat(Dtype dtype) {
   return dtype == kFloat32 || dtype == kFloat64 || dtype == kFloat16 || dtype == kBfloat16;

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "arguments.h"
-#include "signatures.h"
 #include "core/sum_tree.h"
 #include "core/updates.h"
+#include "signatures.h"
 
 namespace replay {
 

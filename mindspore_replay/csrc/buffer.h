@@ -47,8 +47,15 @@ Timeline TimelineOf(const Bound<kOperator> &args) {
 // Reads what an insertion says of its rows. Returns false if the rule names a column that is not there.
 template <int kOperator>
 bool ReadMarks(const Bound<kOperator> &args, const WindowRule &rule, Marks *marks) {
-  *marks = {args.template data<uint8_t>(NAMED("ends")), args.elements(NAMED("ends")), args.n(), rule.streams, nullptr, 0,
-            false, rule.needs_next != 0, true};
+  *marks = {args.template data<uint8_t>(NAMED("ends")),
+            args.elements(NAMED("ends")),
+            args.n(),
+            rule.streams,
+            nullptr,
+            0,
+            false,
+            rule.needs_next != 0,
+            true};
   if (rule.terminated < 0) return true;
   if (rule.terminated >= args.columns()) return false;
   const int column = static_cast<int>(rule.terminated);
@@ -67,7 +74,8 @@ Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
       return places.IsConsistent(places.base) ? use(places) : kBadArguments;
     }
   }
-  const Cursors places = CursorsOf(args);  // serials are not checked: without row state no row is identified by its serial number
+  // Serials are not checked: without row state no row is identified by its serial number.
+  const Cursors places = CursorsOf(args);
   return AreCursors(places.head, places.count, places.capacity) ? use(places) : kBadArguments;
 }
 

@@ -36,7 +36,7 @@ struct Journal {
   int64_t serial;    // state of the undo row, as far as the buffer has such arrays
   int64_t uses;
   int64_t clock;
-  int64_t writer;    // identity of the process that inserted last
+  int64_t writer;  // identity of the process that inserted last
   float priority;
   int32_t dirty;  // 1 if there are changes since the last flush
 };
@@ -108,8 +108,13 @@ class Shared : public ProcessLock {
   // With `beyond_memory`, the files are larger than memory.
   Shared(Journal *journal, int64_t writer, bool beyond_memory, const Arguments &args, const Binding &binding)
       : ProcessLock(args.data<void>(binding.at[kSignature<kUpdate>.At("head")])),
-        journal_(*journal), lock_(journal->mutex), raw_(args), binding_(binding), args_(raw_, binding_),
-        writer_(writer), beyond_memory_(beyond_memory) {}
+        journal_(*journal),
+        lock_(journal->mutex),
+        raw_(args),
+        binding_(binding),
+        args_(raw_, binding_),
+        writer_(writer),
+        beyond_memory_(beyond_memory) {}
 
   // Makes the lock anew: no process may use it. Repairs the state if an operation was interrupted.
   bool Begin() {

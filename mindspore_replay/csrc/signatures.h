@@ -85,10 +85,10 @@ struct Item {
   Span span = Span::kOne;
   Dtype dtype = kNoDtype;
   Extent extents[2]{};
-  int axes = 0;          // 2 if each axis counts
-  bool or_one = false;   // one element is accepted too
-  int needs = -1;        // the group it depends on
-  int may_be = -1;       // the state item it may alias
+  int axes = 0;         // 2 if each axis counts
+  bool or_one = false;  // one element is accepted too
+  int needs = -1;       // the group it depends on
+  int may_be = -1;      // the state item it may alias
 };
 
 namespace parsing {
@@ -103,7 +103,9 @@ constexpr std::string_view Take(std::string_view *text, char separator) {
   return taken;
 }
 
-constexpr bool StartsWith(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
+constexpr bool StartsWith(std::string_view text, std::string_view start) {
+  return text.substr(0, start.size()) == start;
+}
 
 constexpr Dtype DtypeOf(std::string_view text) {
   if (text == "f32") return kFloat32;
@@ -165,8 +167,10 @@ constexpr Item ItemOf(std::string_view text) {
   std::string_view rest = head;
   const std::string_view name = Take(&rest, ':');
   item.name = name.substr(0, name.find('='));
-  item.span = item.name == "columns" ? Span::kColumns : item.name == "rows" ? Span::kRows
-              : item.name == "outputs" ? Span::kOutputs : Span::kOne;
+  item.span = item.name == "columns"   ? Span::kColumns
+              : item.name == "rows"    ? Span::kRows
+              : item.name == "outputs" ? Span::kOutputs
+                                       : Span::kOne;
   if (item.span == Span::kOne) item.dtype = DtypeOf(rest);
   return item;
 }

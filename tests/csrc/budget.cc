@@ -72,7 +72,8 @@ void CountWeighted() {
   const auto handles = [](int64_t n) { return Int64(Range(kLarge + 7, n, 4000)); };
   CountGiving(0, "invalid", "update_priorities", "256 of 2^20",
               one.With({{"handles", handles(256)}, {"priority", Floats(std::vector<float>(256, 0.7f))}}));
-  CountGiving(64, "removed", "delete", "64 of 2^20", one.With({{"handles", Int64(Range(kLarge + 6, 64, 4000))}}));  // eligible
+  const Arguments eligible = {{"handles", Int64(Range(kLarge + 6, 64, 4000))}};
+  CountGiving(64, "removed", "delete", "64 of 2^20", one.With(eligible));
   CountGiving(0, "invalid", "update", "64 of 2^20",
               one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}, {"late", Int64({0})}}));
   CountGiving(0, "invalid", "update", "64 of 2^20, of which late columns were missing",
@@ -108,18 +109,22 @@ void CountWeighted() {
   std::vector<Output> rows = RowOutputs(kCartPole, 64);
   rows.insert(rows.begin(), Handles(64));
   for (const int64_t replace : {0, 1}) {
-    CountSamples("64 of 2^20 " + Replacement(replace) + ", max_use 1", limited, {64, 1, replace, 0, 1, 0, 0, 0, 0}, rows,
-                 -100000);
+    CountSamples("64 of 2^20 " + Replacement(replace) + ", max_use 1", limited, {64, 1, replace, 0, 1, 0, 0, 0, 0},
+                 rows, -100000);
   }
   CountSamples("64 of 2^20, the oldest, max_use 1", limited, {64, 3, 0, 0, 1, 0, 0, 0, 0}, rows, -100000);
   std::vector<double> delivered(kLarge, 1);
   delivered[0] = 0;  // the oldest row
   Count("insert", "1 row where one was delivered",
-        Weighted(kCartPole, delivered).With({{"row_rule", Doubles({0, 0, 1, 0})}, {"priority", Floats({1})},
-                                             {"rows", Rows(kCartPole, {})}, {"first", One("int64")}}));
+        Weighted(kCartPole, delivered)
+            .With({{"row_rule", Doubles({0, 0, 1, 0})},
+                   {"priority", Floats({1})},
+                   {"rows", Rows(kCartPole, {})},
+                   {"first", One("int64")}}));
 }
 
-void CountWindows(const std::string &what, const Arguments &buffer, const Sampling &sampling, std::vector<Output> outputs) {
+void CountWindows(const std::string &what, const Arguments &buffer, const Sampling &sampling,
+                  std::vector<Output> outputs) {
   outputs.insert(outputs.begin(), {Handles(sampling.n), ImportanceWeights(sampling.n)});
   CountSamples(what, buffer, sampling, outputs);
 }
@@ -150,7 +155,8 @@ void CountSequences() {
   insert("1 row, with episodes", buffer, 1, {0});
   insert("1 row, with episodes, the last of its episode", buffer, 1, {1});
   insert("64 rows, with episodes", buffer, 64, std::vector<uint8_t>(64, 0));
-  insert("16 rows, with episodes, of 16 environments", WithEpisodes(kCartPole, kSmall, {2, 3, 1, 1, 16}), 16, std::vector<uint8_t>(16, 0));
+  insert("16 rows, with episodes, of 16 environments", WithEpisodes(kCartPole, kSmall, {2, 3, 1, 1, 16}), 16,
+         std::vector<uint8_t>(16, 0));
 
   const Arguments one = WithEpisodes(kOne, kSmall, rule);
   const Argument handles = Int64(Range(kSmall / 2 + 208, 64, 50));  // from the first step of an episode on
@@ -167,13 +173,15 @@ void CountSequences() {
 }
 
 void CountViews() {
-  CountWindows("3-step returns, 64 by priority", WithEpisodes(kCartPole, kSmall, {0, 4, 1, 1, 1}), {64, 2, 1, 0, 0, 0, 3, 0, 0},
+  CountWindows("3-step returns, 64 by priority", WithEpisodes(kCartPole, kSmall, {0, 4, 1, 1, 1}),
+               {64, 2, 1, 0, 0, 0, 3, 0, 0},
                {{{0, 0, 0, 0, 0, 1, 1}, Zeros("float32", {64, 4})},
                 {{0, 1, 0, 0, 0, 1, 1}, Zeros("int32", {64})},
                 {{2, 2, 0, 0, 0, 1, 1}, Zeros("float32", {64})},
                 {{0, 0, 0, 1, 1, 1, 1}, Zeros("float32", {64, 4})},
                 {{3, 4, 0, 0, 0, 1, 1}, Zeros("float32", {64})}});
-  CountWindows("stacks of 4 frames, 32 uniform", WithEpisodes(kAtari, 1 << 11, {3, 2, 1, 1, 1}), {32, 1, 1, 0, 0, 0, 1, 0, 0},
+  CountWindows("stacks of 4 frames, 32 uniform", WithEpisodes(kAtari, 1 << 11, {3, 2, 1, 1, 1}),
+               {32, 1, 1, 0, 0, 0, 1, 0, 0},
                {{{0, 0, 0, 0, -3, 1, 4}, Zeros("uint8", {32, 4, 84, 84})},
                 {{0, 1, 0, 0, 0, 1, 1}, Zeros("int32", {32})},
                 {{0, 0, 0, 0, -2, 1, 4}, Zeros("uint8", {32, 4, 84, 84})},
@@ -207,25 +215,28 @@ void CountReservoirs() {
                       {"first", One("int64")}}));
   };
   insert("64 rows into a reservoir", Ring(kCartPole, kSmall, 0));
-  insert("64 rows into a reservoir, with weights",
-         Weighted(kCartPole, Ones(kSmall))
-             .With({{"clock", Int64({2 * kSmall, 0, 0})}, {"row_rule", Doubles({0, 0, 0, 0})}, {"priority", Floats({1})}}));
+  insert("64 rows into a reservoir, with weights", Weighted(kCartPole, Ones(kSmall))
+                                                       .With({{"clock", Int64({2 * kSmall, 0, 0})},
+                                                              {"row_rule", Doubles({0, 0, 0, 0})},
+                                                              {"priority", Floats({1})}}));
 }
 
 // Functions for a buffer in shared memory.
 void CountShared() {
-  Arguments buffer = Weighted(kCartPole, Ones(kSmall)).With({{"handles", Int64({0})},
-                                                             {"rows", Rows(kCartPole, {1})},
-                                                             {"late", Int64({0})},
-                                                             {"row_rule", Doubles({0, 0, 0, 0})},
-                                                             {"invalid", One("int32")}});
+  Arguments buffer = Weighted(kCartPole, Ones(kSmall))
+                         .With({{"handles", Int64({0})},
+                                {"rows", Rows(kCartPole, {1})},
+                                {"late", Int64({0})},
+                                {"row_rule", Doubles({0, 0, 0, 0})},
+                                {"invalid", One("int32")}});
   Placed placed(buffer.For(SignatureOf("update")));
   Arrays &arrays = placed.arrays();
   const void *head = arrays.params[kCartPole.size()];
   alignas(64) static int64_t journal[17] = {};
   journal[11] = -1;
   uint32_t changes = 0;
-  const auto share = Find<int (*)(void *, int64_t, int, int, int, void **, int *, int64_t **, const char **)>("replay_share");
+  const auto share =
+      Find<int (*)(void *, int64_t, int, int, int, void **, int *, int64_t **, const char **)>("replay_share");
   const auto hold = Find<int (*)(const void *)>("replay_hold");
   const auto wait = Find<void (*)(const uint32_t *, uint32_t, int64_t)>("replay_wait");
   const auto wake = Find<void (*)(uint32_t *)>("replay_wake");

@@ -18,10 +18,10 @@
 
 #include "arguments.h"
 #include "check.h"
-#include "signatures.h"
 #include "core/status.h"
 #include "core/sum_tree.h"
 #include "core/updates.h"
+#include "signatures.h"
 
 #if defined(MINDSPORE_REPLAY_ON_CUDA) && !defined(MINDSPORE_REPLAY_EMULATED)
 #include <cuda_runtime.h>
@@ -286,7 +286,8 @@ class Arrays {
 #ifdef MINDSPORE_REPLAY_ON_CUDA
     DeviceMemory memory;
     std::vector<void *> copies;
-    for (size_t i = 0; i < params.size(); ++i) copies.push_back(memory.CopyOf(static_cast<char *>(params[i]), sizes_[i]));
+    for (size_t i = 0; i < params.size(); ++i)
+      copies.push_back(memory.CopyOf(static_cast<char *>(params[i]), sizes_[i]));
     int status = CallOn(copies.data(), kernel, nullptr);
     Check(status < 16, "an earlier failure was taken", __LINE__);
     MustSucceed(cudaDeviceSynchronize());

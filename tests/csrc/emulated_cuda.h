@@ -380,7 +380,7 @@ inline float __int_as_float(int value) { return emulated_cuda::Bits<float>(value
   EMULATED_CUDA_ATOMIC(atomicAdd, T, before + value)                                                      \
   EMULATED_CUDA_ATOMIC(atomicExch, T, value)                                                              \
   EMULATED_CUDA_ATOMIC(atomicOr, T, before | value)                                                       \
-  EMULATED_CUDA_ATOMIC(atomicAnd, T, before & value)                                                      \
+  EMULATED_CUDA_ATOMIC(atomicAnd, T, (before) & value)                                                    \
   EMULATED_CUDA_ATOMIC(atomicMax, T, std::max(before, value))                                             \
   EMULATED_CUDA_ATOMIC(atomicMin, T, std::min(before, value))                                             \
   inline T atomicCAS(T *address, T expected, T value) {                                                   \
@@ -464,7 +464,6 @@ inline cudaError_t cudaMemset(void *memory, int value, size_t bytes) {
 inline cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t = nullptr) {
   return cudaMemset(memory, value, bytes);
 }
-
 
 // Work is done when it is captured, and a graph of it does nothing.
 using cudaGraph_t = struct CUgraph_st *;

@@ -63,8 +63,9 @@ Arguments StateOf(const Groups &groups) {
                         {"row_rule", Doubles({1, 0, 0, 0})}});
   }
   if (groups.Time()) {
-    state = state.With(
-        {{"steps", Int64({2, 3, 0, 1})}, {"flags", Flags({0, 0, 0, 0})}, {"window_rule", Int64({0, 2, 1, 1, 1, 0, -1, 0})}});
+    state = state.With({{"steps", Int64({2, 3, 0, 1})},
+                        {"flags", Flags({0, 0, 0, 0})},
+                        {"window_rule", Int64({0, 2, 1, 1, 1, 0, -1, 0})}});
   }
   if (groups.Epochs()) state = state.With({{"epoch", Int64({0, 0, 0, 0, 0})}, {"epoch_rule", Int64({0, 0, 1})}});
   return state;
@@ -82,7 +83,9 @@ const std::map<std::string, Example> &Examples() {
          Arguments arguments = {{"rows", ThreeRows()}, {"first", One("int64")}};
          if (groups.RowState()) arguments["priority"] = Floats({0.5f, 7, 3});
          if (groups.Time()) arguments["ends"] = Flags({0, 1, 0});
-         if (groups.Versions()) arguments = arguments.With({{"version", Int64({5, 0, 3})}, {"max_staleness", Int64({groups.Reservoir() ? -1 : 4})}});
+         if (groups.Versions())
+           arguments =
+               arguments.With({{"version", Int64({5, 0, 3})}, {"max_staleness", Int64({groups.Reservoir() ? -1 : 4})}});
          return arguments;
        }},
       {"update",
@@ -94,8 +97,9 @@ const std::map<std::string, Example> &Examples() {
       {"read", [](const Groups &) { return Arguments{{"index", Int64({0, -1, 2})}, {"rows", ThreeRows()}}; }},
       {"sample",
        [](const Groups &groups) {
+         const int64_t draw = groups.Epochs() ? 5 : groups.RowState() ? 2 : 0;
          Arguments arguments = {
-             {"plan", PlanOf({groups.Epochs() ? 5 : groups.RowState() ? 2 : 0, 0, 0, 0, 0, 0, 0, 0}, 2, 0.25)},
+             {"plan", PlanOf({draw, 0, 0, 0, 0, 0, 0, 0}, 2, 0.25)},
              {"sample_range", Int64({0, INT64_MAX})},
              {"outputs", {Zeros("int64", {3}), Zeros("float32", {3}), Zeros("float32", {3, 2}), Zeros("bool", {3})}}};
          if (groups.RowState()) arguments = arguments.With({{"beta", Doubles({0.5})}, {"given_beta", Doubles({1})}});
@@ -111,15 +115,13 @@ const std::map<std::string, Example> &Examples() {
        }},
       {"update_priorities",
        [](const Groups &) {
-         return Arguments{
-             {"handles", Int64({8, 5, 6})}, {"priority", Floats({5, 9, 1})}, {"invalid", One("int32")}};
+         return Arguments{{"handles", Int64({8, 5, 6})}, {"priority", Floats({5, 9, 1})}, {"invalid", One("int32")}};
        }},
       {"delete", [](const Groups &) { return Arguments{{"handles", Int64({9, 7, 5})}, {"removed", One("int32")}}; }},
       {"advance",
        [](const Groups &groups) {
-         return Arguments{{"ticks", Int64({2})},
-                          {"max_staleness", Int64({groups.Reservoir() ? -1 : 4})},
-                          {"now", One("int64")}};
+         return Arguments{
+             {"ticks", Int64({2})}, {"max_staleness", Int64({groups.Reservoir() ? -1 : 4})}, {"now", One("int64")}};
        }},
       {"info",
        [](const Groups &) {

@@ -62,7 +62,7 @@ inline states::Output To(std::vector<int64_t> numbers, Shape lead = {}) {
 }
 
 // The columns of windows: two rewards, a flag, a goal with another like it, and the column that identifies groups.
-inline const states::Columns kOfEpisodes = {{"float32", {3}},  {"float32", {}},    {"uint8", {}},
+inline const states::Columns kOfEpisodes = {{"float32", {3}},  {"float32", {}},   {"uint8", {}},
                                             {"int16", {2, 2}}, {"int16", {2, 2}}, {"int8", {}}};
 constexpr int64_t kTerminated = 2;
 
@@ -179,7 +179,8 @@ class Buffer {
 
   states::Columns RandomSchema() {
     const std::vector<Shape> shapes = {{}, {}, {3}, {4}, {2, 5}, {84}, {33, 7}, {1100}};
-    const std::vector<const char *> dtypes = {"float32", "int32", "uint8", "int64", "float64", "float16", "int8", "int16"};
+    const std::vector<const char *> dtypes = {"float32", "int32",   "uint8", "int64",
+                                              "float64", "float16", "int8",  "int16"};
     states::Columns schema;
     for (int64_t k = random_.Between(1, 5); k > 0; --k) schema.push_back({random_.Of(dtypes), random_.Of(shapes)});
     return schema;
@@ -199,11 +200,11 @@ class Buffer {
   }
 
   void AddEpisodes() {
-    state = state.With({{"steps", Zeros("int64", {capacity_})},
-                        {"flags", Zeros("uint8", {capacity_})},
-                        {"window_rule", Int64({random_.Below(4), random_.Between(1, 7), 1, random_.Below(2), streams_,
-                                               max_length_, random_.Of<int64_t>({-1, kTerminated, kTerminated}),
-                                               random_.Below(2)})}});
+    state = state.With(
+        {{"steps", Zeros("int64", {capacity_})},
+         {"flags", Zeros("uint8", {capacity_})},
+         {"window_rule", Int64({random_.Below(4), random_.Between(1, 7), 1, random_.Below(2), streams_, max_length_,
+                                random_.Of<int64_t>({-1, kTerminated, kTerminated}), random_.Below(2)})}});
   }
 
   // Rows of which few have terminated, if they know their episode.
@@ -217,8 +218,8 @@ class Buffer {
 
   void AddEpochs() {
     const int64_t learners = random_.Of<int64_t>({1, 1, 2, 3});
-    state = state.With({{"epoch", Zeros("int64", {5})},
-                        {"epoch_rule", Int64({random_.Below(2), random_.Below(learners), learners})}});
+    state = state.With(
+        {{"epoch", Zeros("int64", {5})}, {"epoch_rule", Int64({random_.Below(2), random_.Below(learners), learners})}});
   }
 
   // Random numbers of the columns' dtypes and shapes with these axes in front.
@@ -300,9 +301,10 @@ class Buffer {
   }
 
   Argument ArrayOf(const states::Output &output, int64_t n) {
-    static const std::map<int64_t, const char *> dtypes = {
-        {replay::kMask, "bool"},     {replay::kRelabelled, "bool"}, {replay::kGiven, "bool"},     {replay::kDiscount, "float32"},
-        {replay::kLength, "int32"},  {replay::kChain, "int32"},     {replay::kHandle, "int64"}, {replay::kWeight, "float32"}};
+    static const std::map<int64_t, const char *> dtypes = {{replay::kMask, "bool"},    {replay::kRelabelled, "bool"},
+                                                           {replay::kGiven, "bool"},   {replay::kDiscount, "float32"},
+                                                           {replay::kLength, "int32"}, {replay::kChain, "int32"},
+                                                           {replay::kHandle, "int64"}, {replay::kWeight, "float32"}};
     Shape shape = {n};
     shape.insert(shape.end(), output.to.shape.begin(), output.to.shape.end());
     const auto found = dtypes.find(output.numbers[0]);

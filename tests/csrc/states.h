@@ -21,7 +21,8 @@ using Columns = std::vector<Column>;
 
 inline const Columns kCartPole = {{"float32", {4}}, {"int32", {}}, {"float32", {}}, {"float32", {4}}, {"uint8", {}}};
 inline const Columns kAtari = {{"uint8", {84, 84}}, {"int32", {}}, {"float32", {}}, {"uint8", {}}};
-inline const Columns kGoals = {{"float32", {10}}, {"float32", {3}}, {"float32", {3}}, {"float32", {4}}, {"float32", {}}};
+inline const Columns kGoals = {
+    {"float32", {10}}, {"float32", {3}}, {"float32", {3}}, {"float32", {4}}, {"float32", {}}};
 inline const Columns kOne = {{"float32", {4}}};  // for operators that take no columns
 
 // Zeros of the columns' shapes with `lead` axes in front.
@@ -89,10 +90,8 @@ inline Arguments WithEpisodes(const Columns &columns, int64_t capacity, const Ru
                  {"window_rule", Int64({rule.past, rule.future, rule.stride, rule.pad_end, rule.streams, 0, -1, 0})}});
   for (const int64_t before : {int64_t{0}, capacity}) {
     const int64_t n = before == 0 ? capacity : capacity / 2;
-    state = state.With({{"priority", Floats({1})},
-                        {"ends", Ends(before, n)},
-                        {"rows", Rows(columns, {n})},
-                        {"first", One("int64")}});
+    state = state.With(
+        {{"priority", Floats({1})}, {"ends", Ends(before, n)}, {"rows", Rows(columns, {n})}, {"first", One("int64")}});
     const int status = Call("insert", &state);
     if (status != replay::kOk) Fail("insert", "status " + std::to_string(status));
   }
@@ -143,9 +142,16 @@ inline std::vector<Output> RowOutputs(const Columns &columns, int64_t n) {
 // The arguments of a sample.
 inline Arguments Sample(const Arguments &buffer, const Sampling &sampling, const std::vector<Output> &outputs,
                         int64_t start = 0) {
-  std::vector<int64_t> plan = {sampling.draw,      sampling.replace, sampling.ordered, sampling.max_use,
-                               sampling.by_buffer, sampling.chain,   0,                sampling.strategy,
-                               BitsOf(sampling.beta_step), BitsOf(0.8)};
+  std::vector<int64_t> plan = {sampling.draw,
+                               sampling.replace,
+                               sampling.ordered,
+                               sampling.max_use,
+                               sampling.by_buffer,
+                               sampling.chain,
+                               0,
+                               sampling.strategy,
+                               BitsOf(sampling.beta_step),
+                               BitsOf(0.8)};
   std::vector<double> powers;
   for (int64_t step = 0; step <= sampling.chain; ++step) powers.push_back(std::pow(0.99, static_cast<double>(step)));
   Item to;
@@ -153,8 +159,7 @@ inline Arguments Sample(const Arguments &buffer, const Sampling &sampling, const
     plan.insert(plan.end(), output.numbers.begin(), output.numbers.end());
     to.push_back(output.to);
   }
-  Arguments sample =
-      buffer.With({{"plan", Int64(plan)}, {"sample_range", Int64({start, INT64_MAX})}, {"outputs", to}});
+  Arguments sample = buffer.With({{"plan", Int64(plan)}, {"sample_range", Int64({start, INT64_MAX})}, {"outputs", to}});
   if (buffer.Has("weights")) sample = sample.With({{"beta", Doubles({0.4})}, {"given_beta", Doubles({0.4})}});
   if (buffer.Has("steps")) sample["powers"] = Doubles(powers);
   return sample;

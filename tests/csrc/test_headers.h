@@ -84,7 +84,8 @@ void TestRingByHand() {
   CHECK(plan.slot == 2 && plan.head == 0 && plan.count == 6);
   plan = replay::PlanWrite(2, 0, 6, 6);
   CHECK(plan.slot == 0 && plan.head == 2 && plan.count == 6);
-  plan = replay::PlanWrite(15, 1, 6, 6);  // 9 rows are skipped; the other 6 end at the slot where 15 rows would have ended
+  // 9 rows are skipped; the other 6 end at the slot where 15 rows would have ended.
+  plan = replay::PlanWrite(15, 1, 6, 6);
   CHECK(plan.skipped == 9 && plan.written == 6 && plan.slot == 4 && plan.head == 4 && plan.count == 6);
   constexpr int64_t kMax = 2147483647;
   plan = replay::PlanWrite(3, kMax - 1, kMax, kMax);
@@ -192,7 +193,7 @@ void TestDraws() {
 
 void TestElementBytes() {
   const std::pair<const char *, int64_t> sizes[] = {
-      {"bool", 1},   {"int8", 1},   {"int16", 2},  {"int32", 4},   {"int64", 8},   {"uint8", 1},    {"uint16", 2},
+      {"bool", 1},   {"int8", 1},   {"int16", 2},   {"int32", 4},   {"int64", 8},   {"uint8", 1},   {"uint16", 2},
       {"uint32", 4}, {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}};
   for (const auto &[name, bytes] : sizes) CHECK(replay::ElementBytes(name) == bytes);
   for (const char *name : {"", "complex64", "int", "Float32", "float320"}) CHECK(replay::ElementBytes(name) == 0);
@@ -254,7 +255,8 @@ void TestScratch() {
     CHECK(last.made == &made && address_of(200) != nullptr);
   }).join();
   CHECK(made);
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{8192}, size_t{8193}, size_t{100000}}) {
+  for (const size_t size :
+       {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{8192}, size_t{8193}, size_t{100000}}) {
     CHECK(replay::Vector<int64_t>(size, 3) == replay::Vector<int64_t>(size, 3));
   }
 }

@@ -15,11 +15,11 @@
 #include "core/random.h"
 #include "draws.h"
 #include "operators.h"
-#include "test_row_state.h"
+#include "test_epochs.h"
 #include "test_operators.h"
 #include "test_overlaps.h"
-#include "test_epochs.h"
 #include "test_reservoir.h"
+#include "test_row_state.h"
 #include "test_timeline.h"
 #ifdef MINDSPORE_REPLAY_ON_CUDA
 #include "test_random_states.h"
@@ -251,7 +251,7 @@ void TestRingRefusals() {
   REFUSES("sample", sample, kBadArguments, a.All("outputs")[3] = Zeros("bool", {3}));
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 1);  // by rank, without weights
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 2);
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[3] = 1);  // a use limit without use counts
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[3] = 1);   // a use limit without use counts
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 1);  // a mask: only the start row is allowed
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[28] = 1);  // the row after the start
 }

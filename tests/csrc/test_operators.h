@@ -71,12 +71,15 @@ class WrongArguments {
   // True if no other item determines the element count of an item.
   bool HasAnySize(const replay::Item &item) {
     const auto variable = static_cast<size_t>(item.extents[0].variable);
-    if (item.span != replay::Span::kOne || item.extents[0].variable < 0 || replay::kVariables[variable] == 'p') return false;
-    int others = item.extents[0].variable == replay::kCapacity && right_.Has("columns") && signature_.Find("columns") >= 0;
+    if (item.span != replay::Span::kOne || item.extents[0].variable < 0 || replay::kVariables[variable] == 'p')
+      return false;
+    int others =
+        item.extents[0].variable == replay::kCapacity && right_.Has("columns") && signature_.Find("columns") >= 0;
     for (int i = 0; i < signature_.size; ++i) {
       const replay::Item &other = signature_.items[i];
       if (!right_.Has(std::string(other.name)) || other.name == item.name) continue;
-      others += other.extents[0].variable == item.extents[0].variable;  // trees of several capacities have the same size
+      // Trees of several capacities have the same size.
+      others += other.extents[0].variable == item.extents[0].variable;
     }
     return others == 0;
   }

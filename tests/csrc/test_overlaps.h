@@ -15,7 +15,8 @@ namespace {
 
 // Compares an input that lies in the state with a copy in memory of its own. `given` and `state` are positions in the
 // call.
-void TestPlace(const replay::Signature &signature, const Arguments &arguments, size_t given, size_t state, size_t offset) {
+void TestPlace(const replay::Signature &signature, const Arguments &arguments, size_t given, size_t state,
+               size_t offset) {
   const Kernel kernel = KernelOf(std::string(signature.name));
   Arguments inside = arguments, apart = arguments;
   const std::vector<Argument *> inner = inside.For(signature), other = apart.For(signature);
@@ -39,7 +40,8 @@ void TestGiven(const replay::Signature &signature, Arguments arguments) {
     if (!arguments.Has(item)) continue;
     const size_t size = arguments.All(std::string(item.name)).size();
     for (size_t end = next + size; next < end; ++next) {
-      if (item.role == replay::Role::kInput && item.name != "beta") inputs.push_back(next);  // beta is modified in place
+      // Beta is modified in place.
+      if (item.role == replay::Role::kInput && item.name != "beta") inputs.push_back(next);
       if (item.role == replay::Role::kState) states.push_back(next);
     }
   }
@@ -50,7 +52,8 @@ void TestGiven(const replay::Signature &signature, Arguments arguments) {
       const size_t size = arrays[state]->bytes.size();
       if (!replay::SameDtype(dtype, replay::DtypeOf(arrays[state]->dtype.c_str())) || size < bytes) continue;
       const auto step = static_cast<size_t>(replay::kDtypes[dtype].bytes);
-      for (size_t offset = 0; offset + bytes <= size; offset += step) TestPlace(signature, arguments, given, state, offset);
+      for (size_t offset = 0; offset + bytes <= size; offset += step)
+        TestPlace(signature, arguments, given, state, offset);
     }
   }
 }

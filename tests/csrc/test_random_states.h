@@ -22,7 +22,7 @@ namespace random_states {
 
 #ifdef MINDSPORE_REPLAY_EMULATED
 const std::vector<int64_t> kCapacities = {1, 3, 17, 64, 130, 300};  // the last two take several blocks
-constexpr int kCases = 6, kSteps = 3;  // of each kind of buffer
+constexpr int kCases = 6, kSteps = 3;                               // of each kind of buffer
 const std::vector<int64_t> kLargeCapacities = {};
 #else
 const std::vector<int64_t> kCapacities = {1, 3, 17, 64, 300, 1200};
@@ -31,12 +31,9 @@ const std::vector<int64_t> kLargeCapacities = {1 << 20, 1 << 24};
 #endif
 
 const std::vector<Kind> kOfRows = {
-    {"rows", false, false, false, false, {}},
-    {"a reservoir", true, false, false, false, {}},
-    {"row state", false, true, false, false, {}},
-    {"row state in a reservoir", true, true, false, false, {}},
-    {"epochs", false, false, false, true, {}},
-    {"epochs with weights", false, true, false, true, {}},
+    {"rows", false, false, false, false, {}},     {"a reservoir", true, false, false, false, {}},
+    {"row state", false, true, false, false, {}}, {"row state in a reservoir", true, true, false, false, {}},
+    {"epochs", false, false, false, true, {}},    {"epochs with weights", false, true, false, true, {}},
 };
 
 // Outputs in the words of core/windows.h: kind, column, other column or step, anchor, first, runs, length.
@@ -46,17 +43,22 @@ const std::vector<states::Output> kStacks = {To({8, 3, 0, 0, -2, 5, 3}, {5, 3}),
                                              To({8, 0, 0, 1, -1, 1, 3}, {3}), To({10})};
 const std::vector<states::Output> kReturns = {To({2, 1}),          To({3, 2}), To({7}),  To({0, 0}),
                                               To({0, 0, 0, 1, 1}), To({9}),    To({10}), To({11})};
-const std::vector<states::Output> kReturnsOfSteps = {
-    To({0, 3, 0, 0, -2, 1, 6}, {6}),  To({1, 0, 0, 0, -2, 1, 6}, {6}), To({2, 0, 0, 0, -2, 1, 6}, {6}), To({6}),
-    To({2, 1, 0, 0, -2, 1, 6}, {6}),  To({7}),                         To({3, 2, 0, 0, -2, 1, 6}, {6}), To({9}),
-    To({10}),                         To({11}),                        To({0, 2, -2, 1, 0, 6, 1}, {6}),
-    To({0, 0, -2, 1, -1, 6, 3}, {6, 3})};
+const std::vector<states::Output> kReturnsOfSteps = {To({0, 3, 0, 0, -2, 1, 6}, {6}),
+                                                     To({1, 0, 0, 0, -2, 1, 6}, {6}),
+                                                     To({2, 0, 0, 0, -2, 1, 6}, {6}),
+                                                     To({6}),
+                                                     To({2, 1, 0, 0, -2, 1, 6}, {6}),
+                                                     To({7}),
+                                                     To({3, 2, 0, 0, -2, 1, 6}, {6}),
+                                                     To({9}),
+                                                     To({10}),
+                                                     To({11}),
+                                                     To({0, 2, -2, 1, 0, 6, 1}, {6}),
+                                                     To({0, 0, -2, 1, -1, 6, 3}, {6, 3})};
 const std::vector<states::Output> kGoals = {To({5, 3, 4}), To({9}), To({4}), To({0, 2})};
 const std::vector<states::Output> kGoalsOfSteps = {
-    To({5, 3, 4, 0, -2, 1, 6}, {6}), To({4}),
-    To({1, 0, 0, 0, -2, 1, 6}, {6}), To({2, 1, 0, 0, -2, 1, 6}, {6}),
-    To({7, 0, 0, 0, -2, 6, 1}, {6}), To({9}),
-    To({0, 4, 0, 2, -2, 6, 3}, {6, 3})};
+    To({5, 3, 4, 0, -2, 1, 6}, {6}), To({4}), To({1, 0, 0, 0, -2, 1, 6}, {6}),   To({2, 1, 0, 0, -2, 1, 6}, {6}),
+    To({7, 0, 0, 0, -2, 6, 1}, {6}), To({9}), To({0, 4, 0, 2, -2, 6, 3}, {6, 3})};
 
 Kind OfEpisodes(const std::string &name, const std::vector<states::Output> &outputs, bool epochs = false) {
   return {name, false, true, true, epochs, outputs};
@@ -91,8 +93,9 @@ void TestBuffers(uint64_t seed) {
       all.insert(seen.begin(), seen.end());
     }
   }
-  CheckSeen("any buffer", all, {replay::kBadArguments, replay::kIndexOutOfRange, replay::kBadWeight, replay::kTooLong,
-                                replay::kFull, replay::kBadVersion});
+  CheckSeen("any buffer", all,
+            {replay::kBadArguments, replay::kIndexOutOfRange, replay::kBadWeight, replay::kTooLong, replay::kFull,
+             replay::kBadVersion});
 }
 
 void TestLargeBuffers(uint64_t seed) {
@@ -132,7 +135,8 @@ void TestRoomOfLateRows() {
   the_buffer = "late rows";
   Arguments state = states::Weighted(states::kOne, std::vector<double>(300, 0.0))
                         .With({{"row_rule", Doubles({0, 1e-6, 1, -2147483648.0 + 3})}});
-  const Arguments rows = {{"rows", states::Rows(states::kOne, {200})}, {"priority", Floats({1})}, {"first", One("int64")}};
+  const Arguments rows = {
+      {"rows", states::Rows(states::kOne, {200})}, {"priority", Floats({1})}, {"first", One("int64")}};
   CHECK(Compared("insert", &state, rows, {}) == replay::kOk);
   CHECK(Compared("insert", &state, rows, {}) == replay::kFull);
 }
@@ -143,7 +147,8 @@ struct Wrong {
 };
 
 // Every kernel that uses an inconsistent state refuses it, and where a beta is wrong too, for the reason that the CPU's has.
-void TestWrongState(uint64_t seed, const Kind &kind, const Wrong &wrong, const std::vector<int64_t> &value, bool right_beta) {
+void TestWrongState(uint64_t seed, const Kind &kind, const Wrong &wrong, const std::vector<int64_t> &value,
+                    bool right_beta) {
   Buffer buffer(seed, kind, kCapacities[3], {{"float32", {3}}});
   if (!buffer.state.Has(wrong.item) || !(right_beta || kind.row_state)) return;
   buffer.right_beta = right_beta;
@@ -158,13 +163,14 @@ void TestWrongState(uint64_t seed, const Kind &kind, const Wrong &wrong, const s
 }
 
 void TestWrongStates(uint64_t seed) {
-  const std::vector<Wrong> all = {{"head", {{-1}, {1000000}}},
-                                  {"count", {{-1}, {1000000}}},
-                                  {"serials", {{5, 9}, {-1, -2}}},
-                                  {"clock", {{0, -1, 0}, {0, 1000000, 0}}},
-                                  {"window_rule", {{-1, 1, 1, 0, 1, 0, -1, 0}, {0, 0, 1, 0, 1, 0, -1, 0}, {0, 1, 1, 0, 1000000, 0, -1, 0}}},
-                                  {"epoch", {{0, -1, 0, 0, 0}, {0, 0, 1000000, 0, 0}, {0, 0, 0, -1, 0}}},
-                                  {"epoch_rule", {{0, -1, 1}, {0, 2, 2}}}};
+  const std::vector<Wrong> all = {
+      {"head", {{-1}, {1000000}}},
+      {"count", {{-1}, {1000000}}},
+      {"serials", {{5, 9}, {-1, -2}}},
+      {"clock", {{0, -1, 0}, {0, 1000000, 0}}},
+      {"window_rule", {{-1, 1, 1, 0, 1, 0, -1, 0}, {0, 0, 1, 0, 1, 0, -1, 0}, {0, 1, 1, 0, 1000000, 0, -1, 0}}},
+      {"epoch", {{0, -1, 0, 0, 0}, {0, 0, 1000000, 0, 0}, {0, 0, 0, -1, 0}}},
+      {"epoch_rule", {{0, -1, 1}, {0, 2, 2}}}};
   std::vector<Kind> kinds = kOfRows;
   kinds.insert(kinds.end(), {kOfEpisodeKinds[0], kOfEpisodeKinds[6]});
   for (const Kind &kind : kinds) {
@@ -178,7 +184,8 @@ void TestWrongStates(uint64_t seed) {
 
 // More columns or outputs than one launch takes.
 void TestLimits() {
-  const Arguments ring = {{"head", Int32(0)}, {"count", Int32(2)}, {"serials", Int64({2, 0})}, {"random_state", Int64({7, 0})}};
+  const Arguments ring = {
+      {"head", Int32(0)}, {"count", Int32(2)}, {"serials", Int64({2, 0})}, {"random_state", Int64({7, 0})}};
   for (const size_t k : {40, 41}) {
     Arguments read = ring.With({{"columns", Item(std::vector<Argument>(k, Flags({0, 0})))},
                                 {"index", Int64({0})},
@@ -223,7 +230,8 @@ void TestRandomStates(uint64_t seed) {
     const std::string name(signature.name);
     const Tally &tally = tallies[name];
     Check(tally.calls > tally.refused, ("calls of " + name).c_str(), __LINE__);
-    std::printf("%-18s %8" PRId64 " %8" PRId64 " %8" PRId64 " rows  ", name.c_str(), tally.calls, tally.refused, tally.largest);
+    std::printf("%-18s %8" PRId64 " %8" PRId64 " %8" PRId64 " rows  ", name.c_str(), tally.calls, tally.refused,
+                tally.largest);
     if (tally.different == 0) std::printf("equal\n");
     if (tally.different > 0) std::printf("DIFFERENT in %" PRId64 " calls\n", tally.different);
   }

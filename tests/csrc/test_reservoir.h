@@ -143,15 +143,14 @@ void TestReservoirHandles() {
   CHECK(*remove["removed"].as<int32_t>() == n - invalid && HasLeaves(remove, {0, 0, 0}));
   CHECK(HasCounted(remove, {0, 0, 0, n - invalid, invalid - 1}));
 
-  Arguments sample = FullReservoir().With({{"weights", Doubles(FreshTree({1, 1, 1}))},
-                                           {"use_counts", Ints({0, 0, 0})},
-                                           {"plan", PlanOf({1, 0, 0, 0, 0, 0, 0, 0}, 2)},
-                                           {"beta", Doubles({0})},
-                                           {"given_beta", Doubles({0})},
-                                           {"sample_range", Int64({0, INT64_MAX})},
-                                           {"outputs",
-                                            {Zeros("int64", {3}), Zeros("float32", {3}), Zeros("float32", {3, 2}),
-                                             Zeros("bool", {3})}}});
+  Arguments sample = FullReservoir().With(
+      {{"weights", Doubles(FreshTree({1, 1, 1}))},
+       {"use_counts", Ints({0, 0, 0})},
+       {"plan", PlanOf({1, 0, 0, 0, 0, 0, 0, 0}, 2)},
+       {"beta", Doubles({0})},
+       {"given_beta", Doubles({0})},
+       {"sample_range", Int64({0, INT64_MAX})},
+       {"outputs", {Zeros("int64", {3}), Zeros("float32", {3}), Zeros("float32", {3, 2}), Zeros("bool", {3})}}});
   CHECK(Call("sample", &sample) == replay::kOk);
   std::vector<int64_t> drawn(sample["outputs"].as<int64_t>(), sample["outputs"].as<int64_t>() + 3);
   for (size_t i = 0; i < 3; ++i) {
@@ -189,8 +188,8 @@ void TestReservoirRefusals() {
   REFUSES("insert", insert, kBadArguments, a["clock"] = Int64({9, 11, 0}));
   REFUSES("insert", insert, kBadWeight, a["priority"] = Floats({-1}));
   // Rows of a reservoir go stale in the order of insertion, not of slots.
-  const Arguments advance = WeightedReservoir().With(
-      {{"ticks", Int64({1})}, {"max_staleness", Int64({4})}, {"now", One("int64")}});
+  const Arguments advance =
+      WeightedReservoir().With({{"ticks", Int64({1})}, {"max_staleness", Int64({4})}, {"now", One("int64")}});
   REFUSES("advance", advance, kBadArguments, );
   Arguments kept = advance.With({{"max_staleness", Int64({-1})}});
   CHECK(Call("advance", &kept) == replay::kOk && kept["clock"].bytes == Int64({10, 10, 0}).bytes);

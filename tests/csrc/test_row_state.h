@@ -62,8 +62,7 @@ Arguments Informing(Reach reach) {
 }
 Arguments Resetting(Reach reach) { return Buffer(reach).With({{"stored", One("int32")}}); }
 Arguments Summing(Reach reach) {
-  return Buffer(reach).With(
-      {{"ranges", Make<int64_t>("int64", {2, 2}, {0, 3, -1, 9})}, {"sums", Doubles({0, 0})}});
+  return Buffer(reach).With({{"ranges", Make<int64_t>("int64", {2, 2}, {0, 3, -1, 9})}, {"sums", Doubles({0, 0})}});
 }
 Arguments Summarizing(Reach reach) { return Buffer(reach).With({{"summary", Doubles({0, 0, 0})}}); }
 
@@ -76,12 +75,11 @@ Argument PlanOf(std::vector<int64_t> plan, int64_t columns, double beta_step = 0
 }
 
 Arguments Sampling(Reach reach, std::vector<int64_t> plan, double beta_step) {
-  Arguments sampling =
-      Buffer(reach).With({{"plan", PlanOf(std::move(plan), 1, beta_step)},
-                          {"beta", Doubles({0.5})},
-                          {"given_beta", Doubles({1})},
-                          {"sample_range", Int64({0, INT64_MAX})},
-                          {"outputs", {Int64({0, 0, 0}), Floats({0, 0, 0}), Floats({0, 0, 0})}}});
+  Arguments sampling = Buffer(reach).With({{"plan", PlanOf(std::move(plan), 1, beta_step)},
+                                           {"beta", Doubles({0.5})},
+                                           {"given_beta", Doubles({1})},
+                                           {"sample_range", Int64({0, INT64_MAX})},
+                                           {"outputs", {Int64({0, 0, 0}), Floats({0, 0, 0}), Floats({0, 0, 0})}}});
   if (reach == Reach::kWindows) sampling["powers"] = Doubles({1});
   return sampling;
 }
@@ -146,7 +144,8 @@ void TestRowsByHand(Reach reach) {
   CHECK(HasLeaves(reset, {0, 0, 0, 0}) && *reset["head"].as<int32_t>() == 0 && *reset["count"].as<int32_t>() == 0);
   CHECK(*reset["stored"].as<int32_t>() == 0 && reset["serials"].bytes == Int64({10, 10}).bytes);
   CHECK(*reset["max_priority"].as<float>() == 1 && reset["clock"].bytes == Int64({0, 10, 0}).bytes);
-  CHECK(reset["priorities"].bytes == Floats({0, 0, 0, 0}).bytes && reset["use_counts"].bytes == Ints({0, 0, 0, 0}).bytes);
+  CHECK(reset["priorities"].bytes == Floats({0, 0, 0, 0}).bytes &&
+        reset["use_counts"].bytes == Ints({0, 0, 0, 0}).bytes);
   CHECK(reset["insertion_clocks"].bytes == Int64({0, 0, 0, 0}).bytes && HasCounted(reset, {0, 0, 0, 0, 0}));
   if (reach == Reach::kWindows) {
     CHECK(reset["steps"].bytes == Int64({0, 0, 0, 0}).bytes && reset["flags"].bytes == Flags({0, 0, 0, 0}).bytes);
@@ -340,7 +339,7 @@ void RefusesBadBuffer(const std::string &name, const Arguments &arguments) {
   REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({3, 0}));  // fewer than stored
   REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({10, -1}));
   REFUSES(name, arguments, kBadArguments, a["serials"] = Int64({10, 7}));  // a row inserted before the last reset
-  REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 5, 0}));     // an evicted row
+  REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 5, 0}));  // an evicted row
   REFUSES(name, arguments, kBadArguments, a["clock"] = Int64({5, 11, 0}));
   if (SignatureOf(name).Find("weights") >= 0) {
     REFUSES(name, arguments, kBadArguments, a["weights"] = Zeros("float64", {18}));
@@ -372,10 +371,11 @@ void TestRowStateRefusals(Reach reach) {
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({-0.1}));
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({NAN}));
   for (const Arguments &sample : {by_rank, by_priority}) {
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 0);   // the draw of a ring without row state
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 5);   // epochs without their state
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 6);   // no such draw
-    if (sample.Has("powers")) REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = 1);  // a chain without powers of gamma
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 0);  // the draw of a ring without row state
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 5);  // epochs without their state
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 6);  // no such draw
+    if (sample.Has("powers"))
+      REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = 1);  // a chain without powers of gamma
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = -1);
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 11);  // the kind of the third output
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[25] = 1);   // its column

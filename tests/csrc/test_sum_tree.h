@@ -43,7 +43,8 @@ void CheckDescent(const replay::SumTree &tree, const std::vector<double> &leaves
     positive = positive && slot >= 0 && slot < static_cast<int64_t>(leaves.size()) && leaves[slot] > 0;
     alone = alone && slot == tree.SlotAt(targets[i]);
     const double rounding = tree.Total() * 1e-13;
-    near = near && tree.Before(slot) <= targets[i] + rounding && tree.Before(slot) + leaves[slot] >= targets[i] - rounding;
+    near =
+        near && tree.Before(slot) <= targets[i] + rounding && tree.Before(slot) + leaves[slot] >= targets[i] - rounding;
   }
   CHECK(positive);
   CHECK(near);
@@ -67,7 +68,8 @@ void CheckRange(const replay::SumTree &tree, const std::vector<double> &leaves, 
   CHECK(range.BeforeFirst() >= 0 && range.BeforeFirst() <= range.Total() * (1 + 1e-13));
   if (total == 0) return;
   bool inside = true;
-  for (double target : {1e-300, range.Total() / 3, range.Total() / 2, std::nextafter(range.Total(), 0.0), range.Total()}) {
+  for (double target :
+       {1e-300, range.Total() / 3, range.Total() / 2, std::nextafter(range.Total(), 0.0), range.Total()}) {
     const int64_t slot = range.SlotAt(target);
     const int64_t row = (slot - head + capacity) % capacity;
     inside = inside && row >= rows.first && row < rows.first + rows.size && leaves[slot] > 0;

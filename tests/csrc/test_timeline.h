@@ -88,7 +88,8 @@ struct Twin {
   }
 };
 
-void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool has_column = false, bool needs_next = false) {
+void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool has_column = false,
+                     bool needs_next = false) {
   Arguments buffer = EmptyTimeline(capacity, pad_end, streams, 0, has_column ? 0 : -1, needs_next);
   Twin twin{capacity, pad_end, streams, has_column, needs_next, {}};
   uint64_t counter = 0;
@@ -209,8 +210,7 @@ void TestEpisodesTooLong() {
 void TestStaleRows() {
   Arguments buffer = SevenRows();
   const auto advance = [&](int64_t ticks) {
-    return On(&buffer, "advance",
-              {{"ticks", Int64({ticks})}, {"max_staleness", Int64({5})}, {"now", One("int64")}});
+    return On(&buffer, "advance", {{"ticks", Int64({ticks})}, {"max_staleness", Int64({5})}, {"now", One("int64")}});
   };
   CHECK(advance(2) == replay::kOk);
   CHECK(HasLeaves(buffer, {1, 0, 1, 1, 0, 0, 0, 0}));

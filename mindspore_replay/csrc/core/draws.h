@@ -30,7 +30,8 @@ inline void Rotate(const SumTree &tree, int64_t slot, Vector<double> *targets) {
 
 // Looks up the slots of ranks, which are in `slots`, among the rows of weight 1; `rotates` if they count from the range's
 // first row instead of slot 0.
-inline void SlotsOfRanks(const SumTree &tree, const Cursors &ring, RowRange rows, bool rotates, int64_t n, int64_t *slots) {
+inline void SlotsOfRanks(const SumTree &tree, const Cursors &ring, RowRange rows, bool rotates, int64_t n,
+                         int64_t *slots) {
   Vector<double> ranks(static_cast<size_t>(n));
   std::transform(slots, slots + n, ranks.begin(), [](int64_t rank) { return static_cast<double>(rank + 1); });
   if (rotates) Rotate(tree, SlotOf(rows.first, ring.head, ring.capacity), &ranks);
@@ -96,7 +97,8 @@ inline void ImportanceWeights(const SumTree &tree, const int64_t *slots, int64_t
 
 // Draws n slots of eligible start rows, as the plan says. `bounds` is a slice of logical rows.
 template <typename Reach>
-Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int64_t *bounds, int64_t n, int64_t *slots) {
+Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int64_t *bounds, int64_t n,
+            int64_t *slots) {
   const SumTree &tree = reach.row_state().tree;
   const Cursors &ring = reach.places();
   const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
@@ -123,8 +125,8 @@ Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int
 }
 
 // Draws n slots of a ring without row state.
-inline Status DrawUniformly(const Plan &plan, const Cursors &ring, RandomState *random, const int64_t *bounds, int64_t n,
-                            int64_t *slots) {
+inline Status DrawUniformly(const Plan &plan, const Cursors &ring, RandomState *random, const int64_t *bounds,
+                            int64_t n, int64_t *slots) {
   const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
   if (rows.size < n) return kTooFewRows;
   if (plan.replace != 0) {
@@ -142,8 +144,8 @@ inline Status DrawUniformly(const Plan &plan, const Cursors &ring, RandomState *
 // Draws the next batch of an epoch; begins the next epoch if none is left. The last slots of a short batch repeat the
 // first. Returns the number of rows, or -1 if there are too few for a batch.
 template <typename SlotOf>
-int64_t DrawInEpochs(const EpochRule &rule, const Cursors &ring, RandomState *random, Epoch *epoch, const SlotOf &slot_of,
-                     int64_t n, int64_t *slots) {
+int64_t DrawInEpochs(const EpochRule &rule, const Cursors &ring, RandomState *random, Epoch *epoch,
+                     const SlotOf &slot_of, int64_t n, int64_t *slots) {
   std::fill_n(slots, n, ring.head);
   Epoch next = *epoch;
   int64_t drawn = TakeBatch(rule, &next, slot_of, n, slots);

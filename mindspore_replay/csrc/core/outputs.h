@@ -156,15 +156,16 @@ REPLAY_BOTH inline void FillDiscount(const Target &target, const Timeline &timel
 
 // Returns element i of the n-step return of step j of a sample.
 template <typename T>
-REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t j, int64_t i,
-                                   const double *powers, char *out) {
+REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t j,
+                                   int64_t i, const double *powers, char *out) {
   reinterpret_cast<T *>(out)[j * target.inner + i] =
       SumOfChain<T>(timeline, window, target.rows, target.inner, i, target.output.first + j, powers);
 }
 
 // Writes the n-step returns of a sample.
 template <typename T>
-inline void FillReturns(const Target &target, const Timeline &timeline, const Window &window, const double *powers, char *out) {
+inline void FillReturns(const Target &target, const Timeline &timeline, const Window &window, const double *powers,
+                        char *out) {
   for (int64_t j = 0; j < target.output.length; ++j) {
     for (int64_t i = 0; i < target.inner; ++i) FillReturn<T>(target, timeline, window, j, i, powers, out);
   }
@@ -187,7 +188,8 @@ inline void FillGoals(const Target &target, const Timeline &timeline, const Wind
 }
 
 // Writes the output of a target for sample b.
-inline void Fill(const Target &target, const Timeline &timeline, const Window &window, int64_t b, const double *powers) {
+inline void Fill(const Target &target, const Timeline &timeline, const Window &window, int64_t b,
+                 const double *powers) {
   char *out = target.out + b * target.sample_bytes;
   switch (target.output.kind) {
     case kMask: return FillMask(window, target.output, reinterpret_cast<uint8_t *>(out));
@@ -232,8 +234,7 @@ REPLAY_BOTH inline Scope ScopeOf(const Output *outputs, int64_t count, int64_t c
 // Returns the window that starts in a slot, without another goal.
 REPLAY_BOTH inline Window WindowAt(const Timeline &timeline, const ChainRule &rule, const Scope &scope, int64_t slot) {
   const Start start = timeline.StartAt(slot, scope.steps);
-  const int64_t transitions =
-      scope.by_steps ? Transitions(timeline, rule, start) : ChainLength(timeline, rule, start);
+  const int64_t transitions = scope.by_steps ? Transitions(timeline, rule, start) : ChainLength(timeline, rule, start);
   const int64_t given = scope.by_steps ? transitions : start.after;
   return {start, given, transitions, std::max(rule.steps, int64_t{1}), -1};
 }

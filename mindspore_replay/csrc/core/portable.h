@@ -52,8 +52,8 @@ REPLAY_BOTH inline void AddTo(int64_t *number, int64_t change) {
 REPLAY_BOTH inline double Exchange(double *place, double number) {
 #if REPLAY_ON_DEVICE
   auto *bits = reinterpret_cast<unsigned long long *>(place);
-  return __longlong_as_double(static_cast<long long>(
-      atomicExch(bits, static_cast<unsigned long long>(__double_as_longlong(number)))));
+  return __longlong_as_double(
+      static_cast<long long>(atomicExch(bits, static_cast<unsigned long long>(__double_as_longlong(number)))));
 #else
   const double before = *place;
   *place = number;

@@ -38,7 +38,7 @@ REPLAY_BOTH inline double BinaryLogarithm(double x) {
   constexpr uint64_t kExponent = 0xfff0000000000000, kRootOfHalf = 0x3fe6a09e667f3bcd;
   constexpr uint64_t kTwoTo52 = 0x4330000000000000;  // with an integer in its lowest bits it is 2^52 and that integer
   // Of atanh(z) / z * 2 / ln 2 in z^2, for z up to (sqrt 2 - 1) / (sqrt 2 + 1).
-  constexpr double kTerms[] = {2.885390081777927,   0.9617966939243345,  0.5770780172463286, 0.4121984020482752,
+  constexpr double kTerms[] = {2.885390081777927,   0.9617966939243345, 0.5770780172463286, 0.4121984020482752,
                                0.32061638813224547, 0.2614442493522915, 0.2429160853987535};
   const auto bits = BitsAs<uint64_t>(x);
   const uint64_t shifted = bits + (kBitsOfOne - kRootOfHalf);

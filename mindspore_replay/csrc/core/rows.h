@@ -59,7 +59,8 @@ struct ReservoirCursors : Cursors {
   REPLAY_BOTH int64_t HandleOf(int64_t slot) const { return row_serials[slot]; }
 
   REPLAY_BOTH bool IsConsistent(int64_t fresh) const {
-    return (head == 0) & (base >= 0) & (inserted >= base) & (count == std::min(inserted - base, capacity)) & (fresh == base);
+    return (head == 0) & (base >= 0) & (inserted >= base) & (count == std::min(inserted - base, capacity)) &
+           (fresh == base);
   }
 };
 
@@ -96,14 +97,15 @@ struct Counts {
   int64_t used_up;  // rows removed after their last delivery
   int64_t stale;    // rows removed by the clock
   int64_t deleted;  // rows removed by `delete`
-  int64_t invalid;     // invalid handles that were skipped; -1 and less stand for no row and are not counted
+  int64_t invalid;  // invalid handles that were skipped; -1 and less stand for no row and are not counted
 };
 
 // A row is pending, and not drawn, until its late columns are written: its use count is kPending plus a bit for each that
 // is missing.
 constexpr int32_t kPending = std::numeric_limits<int32_t>::min();
 constexpr int32_t kMissing = (1 << 16) - 1;  // the bits
-constexpr int64_t kCountsInvalid = int64_t{1} << 32;  // beside the bits of late columns, for `update` to count handles
+// Beside the bits of late columns, for `update` to count handles.
+constexpr int64_t kCountsInvalid = int64_t{1} << 32;
 constexpr int32_t kMostUses = ~(kPending + kMissing + 1);
 
 struct RowState {
@@ -280,7 +282,7 @@ class Alone {
 // all n rows of the batch or one for each. The nodes above the slots in `changed` still have to be refreshed.
 template <typename Reach, typename ForEach>
 void SetRowStates(const Reach &reach, int64_t n, const float *priorities, int64_t given, const ForEach &for_each,
-             Vector<int64_t> *changed) {
+                  Vector<int64_t> *changed) {
   const RowState &row_state = reach.row_state();
   const float first = priorities[0];
   const double first_weight = reach.FirstWeight(first);
@@ -364,10 +366,12 @@ void SetVersions(const Reach &reach, int64_t n, const int64_t *versions, int64_t
 // Sets the priorities of eligible start rows; of repeated handles the last one counts. Returns the number of invalid
 // handles.
 template <typename Reach>
-int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, const float *priorities, int64_t given) {
+int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, const float *priorities,
+                         int64_t given) {
   const RowState &row_state = reach.row_state();
   Vector<float> weights(static_cast<size_t>(given));
-  std::transform(priorities, priorities + given, weights.begin(), *row_state.rule);  // in a loop of its own, several at once
+  std::transform(priorities, priorities + given, weights.begin(),
+                 *row_state.rule);  // in a loop of its own, several at once
   Vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(n));
   int64_t invalid = 0;

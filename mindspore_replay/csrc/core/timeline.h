@@ -45,7 +45,8 @@ struct Start {
 
 class Timeline {
  public:
-  REPLAY_BOTH Timeline(const Cursors &ring, const RowState &row_state, const WindowRule &rule, int64_t *steps, uint8_t *flags)
+  REPLAY_BOTH Timeline(const Cursors &ring, const RowState &row_state, const WindowRule &rule, int64_t *steps,
+                       uint8_t *flags)
       : ring_(ring), row_state_(row_state), rule_(rule), steps_(steps), flags_(flags) {}
 
   REPLAY_BOTH const Cursors &places() const { return ring_; }
@@ -128,7 +129,8 @@ class Timeline {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), marks);
     for (int64_t serial = Oldest(); serial < PastEvicted(plan); ++serial) EvictPast(serial, changed);
     if (marks.terminated != nullptr) FollowAll(marks, changed);
-    for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial) ActivateCompletedStarts(serial, changed);
+    for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial)
+      ActivateCompletedStarts(serial, changed);
   }
 
   __attribute__((noinline)) void FollowAll(const Marks &marks, Vector<int64_t> *changed) const {
@@ -253,7 +255,8 @@ class Timeline {
   template <typename Changed>
   REPLAY_BOTH void Complete(int64_t slot, Changed *changed) const {
     Release(slot);
-    ForStartsAround(ring_.HandleOf(slot), slot, [this, changed](int64_t start) { Enable(ring_.HandleOf(start), changed); });
+    ForStartsAround(ring_.HandleOf(slot), slot,
+                    [this, changed](int64_t start) { Enable(ring_.HandleOf(start), changed); });
   }
 
   // Ends the wait for late columns of a row.

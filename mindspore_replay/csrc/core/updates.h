@@ -14,7 +14,9 @@ struct Updates {
 
   int64_t *numbers;  // updates so far, then for each block of slots the last that wrote a row there
 
-  REPLAY_BOTH static constexpr int64_t Size(int64_t capacity) { return 1 + (capacity + kRowsOfBlock - 1) / kRowsOfBlock; }
+  REPLAY_BOTH static constexpr int64_t Size(int64_t capacity) {
+    return 1 + (capacity + kRowsOfBlock - 1) / kRowsOfBlock;
+  }
 
   // Returns the number of an update that begins.
   REPLAY_BOTH int64_t Next() const { return numbers[0] + 1; }

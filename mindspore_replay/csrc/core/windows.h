@@ -50,9 +50,7 @@ struct Output {
   REPLAY_BOTH int64_t Elements() const { return runs * length; }
   REPLAY_BOTH bool HasRows() const { return kind == kWindow || kind == kStack; }
   // True if the source is a column.
-  REPLAY_BOTH bool OfColumn() const {
-    return HasRows() || kind == kReturn || kind == kDiscount || kind == kGoal;
-  }
+  REPLAY_BOTH bool OfColumn() const { return HasRows() || kind == kReturn || kind == kDiscount || kind == kGoal; }
   // True if it is the start row alone.
   REPLAY_BOTH bool IsRow() const {
     return kind == kWindow && anchor == kFromStart && first == 0 && runs == 1 && length == 1;
@@ -181,7 +179,8 @@ inline void CopyRun(const Timeline &timeline, const Window &window, const Output
 }
 
 // Returns the slot of the row at a position of an output, counted over its runs, or -1 for zeros.
-REPLAY_BOTH inline int64_t SlotAt(const Timeline &timeline, const Window &window, const Output &output, int64_t position) {
+REPLAY_BOTH inline int64_t SlotAt(const Timeline &timeline, const Window &window, const Output &output,
+                                  int64_t position) {
   const int64_t run = position / output.length;
   const int64_t first = FirstOf(output, window, run);
   const int64_t i = position % output.length;
@@ -207,8 +206,8 @@ inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
 // Returns the discounted sum over the chain of a step, for element i of the `inner` elements of a row; 0 for a step
 // outside the sample.
 template <typename T>
-REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner, int64_t i,
-                                int64_t step, const double *powers) {
+REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner,
+                                int64_t i, int64_t step, const double *powers) {
   if (!window.Gives(step)) return 0;
   const T *column = reinterpret_cast<const T *>(rows);
   const int64_t chain = window.ChainAt(step);

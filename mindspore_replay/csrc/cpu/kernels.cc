@@ -41,10 +41,10 @@ using InsertArgs = Bound<replay::OperatorNumber("insert")>;
 struct Insertion {
   const float *priorities = nullptr;  // one for all rows or one for each
   int64_t given = 0;
-  replay::Marks marks{};  // of rows that know their episode
   const int64_t *versions = nullptr;  // likewise, if they are given
   int64_t given_versions = 0;
   int64_t max_staleness = -1;  // with versions
+  replay::Marks marks{};       // of rows that know their episode
   replay::Vector<int64_t> steps;
 
   // Initializes the state of a row, but for its weight.
@@ -70,7 +70,8 @@ struct Insertion {
     });
     if (status != replay::kOk) return status;
     if (!args.HasGroup(replay::kEpisodesGroup)) return replay::kOk;
-    if (!replay::ReadMarks(args, *args.data<replay::WindowRule>(NAMED("window_rule")), &marks)) return replay::kBadArguments;
+    if (!replay::ReadMarks(args, *args.data<replay::WindowRule>(NAMED("window_rule")), &marks))
+      return replay::kBadArguments;
     const replay::Timeline timeline = replay::TimelineOf(args);
     if (args.shared() != nullptr) {
       marks.follows = args.shared()->MayFollow(true);
@@ -99,7 +100,8 @@ class RowCopies {
     const int first_row = args.at(NAMED("rows"));
     copies_.reserve(static_cast<size_t>(args.columns()));
     for (int i = 0; i < args.columns(); ++i) {
-      copies_.push_back({args.raw().template data<char>(i), args.raw().template data<char>(first_row + i), args.RowBytes(i)});
+      copies_.push_back(
+          {args.raw().template data<char>(i), args.raw().template data<char>(first_row + i), args.RowBytes(i)});
     }
   }
 
@@ -115,7 +117,8 @@ class RowCopies {
 
   // The same row by row; before(slot) and after(row, slot) are called around the copy of each.
   template <typename RowOf, typename Before, typename After>
-  void OneByOne(const replay::Vector<int64_t> &slots, const RowOf &row_of, const Before &before, const After &after) const {
+  void OneByOne(const replay::Vector<int64_t> &slots, const RowOf &row_of, const Before &before,
+                const After &after) const {
     for (size_t j = 0; j < slots.size(); ++j) {
       if (slots[j] < 0) continue;
       before(slots[j]);
@@ -257,12 +260,11 @@ MINDSPORE_REPLAY_KERNEL(update) {
   };
   const bool has_row_state = args.HasGroup(replay::kRowStateGroup);
   const Status status =
-      has_row_state ? replay::WithRows(args, [&](const auto &rows) {
-        return find([&](int64_t handle) { return rows.StoredSlot(handle); });
-      })
-             : replay::WithPlaces(args, [&](const auto &places) {
-                 return find([&](int64_t handle) { return places.SlotOf(handle); });
-               });
+      has_row_state
+          ? replay::WithRows(
+                args, [&](const auto &rows) { return find([&](int64_t handle) { return rows.StoredSlot(handle); }); })
+          : replay::WithPlaces(
+                args, [&](const auto &places) { return find([&](int64_t handle) { return places.SlotOf(handle); }); });
   if (status != replay::kOk) return status;
   const replay::Updates updates{args.data<int64_t>(NAMED("updates"))};
   const int64_t number = updates.Next();
@@ -448,12 +450,13 @@ MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
 // Shares a buffer with other processes. The arguments are those of `update`, for one row; they must stay valid until
 // `replay_unshare`; `writer` identifies this process. With `alone`, the journal's lock is made anew and an interrupted operation repaired; with
 // `beyond_memory`, rows are read ahead.
-MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int alone, int beyond_memory, int nparam, void **params, int *ndims,
-                                         int64_t **shapes, const char **dtypes) {
+MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int alone, int beyond_memory, int nparam,
+                                         void **params, int *ndims, int64_t **shapes, const char **dtypes) {
   const replay::Arguments args(nparam, params, ndims, shapes, dtypes);
   replay::Binding binding;
   if (!replay::Binder<replay::Shared::kUpdate>(args, &binding).Bind()) return replay::kBadArguments;
-  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), writer, beyond_memory != 0, args, binding);
+  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), writer, beyond_memory != 0,
+                                                 args, binding);
   if (alone != 0 && !shared->Begin()) return replay::kNoLock;
   replay::Locks::Of(shared->address()).Add(shared.get());
   shared.release();

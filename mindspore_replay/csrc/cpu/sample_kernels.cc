@@ -281,7 +281,8 @@ MINDSPORE_REPLAY_KERNEL(sample) {
   const Plan &plan = *args.data<Plan>(NAMED("plan"));
   const int first_output = args.at(NAMED("outputs"));
   const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
-  const bool has_row_state = args.HasGroup(replay::kRowStateGroup), has_episodes = args.HasGroup(replay::kEpisodesGroup);
+  const bool has_row_state = args.HasGroup(replay::kRowStateGroup),
+             has_episodes = args.HasGroup(replay::kEpisodesGroup);
   if (n < 1 || !replay::IsPlan(plan, has_episodes ? args.elements(NAMED("powers")) : 0)) return replay::kBadArguments;
   const bool in_epochs = plan.draw == replay::kInEpochs;
   if (args.HasGroup(replay::kEpochsGroup) != in_epochs) return replay::kBadArguments;
@@ -306,8 +307,8 @@ MINDSPORE_REPLAY_KERNEL(sample_groups) {
   return replay::WithRows(args, [&](const auto &) {
     const Timeline timeline = replay::TimelineOf(args);
     const replay::Cursors &ring = timeline.places();
-    const auto rows =
-        replay::RowsByGroup(timeline, timeline.row_state().tree, [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
+    const auto rows = replay::RowsByGroup(timeline, timeline.row_state().tree,
+                                          [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
     replay::Vector<int64_t> drawn(static_cast<size_t>(groups * size));
     if (!replay::DrawGroups(rows, args.data<RandomState>(NAMED("random_state")), groups, size, options[1] != 0,
                             drawn.data())) {

@@ -83,7 +83,8 @@ struct State {
     if (rule != nullptr && !IsRule(*rule, capacity)) return false;
     const Cursors ring = Ring();
     if (row_serials != nullptr) {
-      return Get(Kind<ReservoirCursors>{}).IsConsistent(row_state.clock != nullptr ? row_state.clock->fresh : ring.base);
+      return Get(Kind<ReservoirCursors>{})
+          .IsConsistent(row_state.clock != nullptr ? row_state.clock->fresh : ring.base);
     }
     if (row_state.clock == nullptr) return AreCursors(ring.head, ring.count, capacity);
     return ring.IsConsistent(row_state.clock->fresh);

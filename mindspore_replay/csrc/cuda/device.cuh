@@ -96,8 +96,7 @@ struct Report {
 // A kernel call by MindSpore: its stream, status and scratch memory.
 class Call {
  public:
-  Call(const char *kernel, void *stream)
-      : report{TheFailure(), kernel}, stream_(static_cast<cudaStream_t>(stream)) {}
+  Call(const char *kernel, void *stream) : report{TheFailure(), kernel}, stream_(static_cast<cudaStream_t>(stream)) {}
   ~Call() {
     for (void *memory : scratch_) GiveScratchBack(memory, stream_);
   }
@@ -248,13 +247,13 @@ inline int64_t BlocksFor(int64_t n) {
 
 // Defines a kernel: the function body that follows takes `call` and `args`, which are bound to the operator's signature
 // and lie in GPU memory.
-#define MINDSPORE_REPLAY_CUDA_KERNEL(name)                                                                             \
-  static void name##_of(replay::Call *call, const replay::Bound<replay::OperatorNumber(#name)> &args);                 \
-  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,                   \
-                                            const char **dtypes, void *stream, void *) {                               \
-    return replay::RunOnDevice<replay::OperatorNumber(#name)>(                                                         \
-        name##_of, "replay_" #name, replay::Arguments(nparam, params, ndims, shapes, dtypes), stream);                 \
-  }                                                                                                                    \
+#define MINDSPORE_REPLAY_CUDA_KERNEL(name)                                                             \
+  static void name##_of(replay::Call *call, const replay::Bound<replay::OperatorNumber(#name)> &args); \
+  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,   \
+                                            const char **dtypes, void *stream, void *) {               \
+    return replay::RunOnDevice<replay::OperatorNumber(#name)>(                                         \
+        name##_of, "replay_" #name, replay::Arguments(nparam, params, ndims, shapes, dtypes), stream); \
+  }                                                                                                    \
   static void name##_of(replay::Call *call, const replay::Bound<replay::OperatorNumber(#name)> &args)
 
 #endif  // MINDSPORE_REPLAY_DEVICE_CUH_

@@ -25,8 +25,8 @@ struct Batch {
 
   // Draws the next batch, or the first one of the next epoch; all threads of a block call it.
   template <typename SlotOf>
-  __device__ void Draw(const EpochRule &rule, const Cursors &ring, const RandomState &random, const Epoch &epoch, int64_t n,
-                       const SlotOf &slot_of) {
+  __device__ void Draw(const EpochRule &rule, const Cursors &ring, const RandomState &random, const Epoch &epoch,
+                       int64_t n, const SlotOf &slot_of) {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) Slots()[i] = ring.head;
     __syncthreads();
     Epoch taken = epoch;

@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cuda/buffer.cuh"
-#include "cuda/device.cuh"
 #include "core/draw.h"
 #include "core/outputs.h"
 #include "core/random.h"
-#include "cuda/rows.cuh"
-#include "cuda/shuffle.cuh"
 #include "core/status.h"
 #include "core/timeline.h"
+#include "cuda/buffer.cuh"
+#include "cuda/device.cuh"
+#include "cuda/rows.cuh"
+#include "cuda/shuffle.cuh"
 
 namespace replay {
 
@@ -59,7 +59,9 @@ struct GroupSample {
     const char *data = key.data + slot * key.element_bytes;
     switch (key.element_bytes) {
       case 8: return *reinterpret_cast<const int64_t *>(data);
-      case 4: return is_signed ? int64_t{*reinterpret_cast<const int32_t *>(data)} : *reinterpret_cast<const uint32_t *>(data);
+      case 4:
+        return is_signed ? int64_t{*reinterpret_cast<const int32_t *>(data)}
+                         : *reinterpret_cast<const uint32_t *>(data);
       case 2: return is_signed ? *reinterpret_cast<const int16_t *>(data) : *reinterpret_cast<const uint16_t *>(data);
       default: return is_signed ? *reinterpret_cast<const int8_t *>(data) : *reinterpret_cast<const uint8_t *>(data);
     }

@@ -4,16 +4,16 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cuda/buffer.cuh"
-#include "cuda/device.cuh"
 #include "core/draw.h"
 #include "core/points.h"
 #include "core/reservoir.h"
 #include "core/ring.h"
-#include "cuda/rows.cuh"
-#include "cuda/shuffle.cuh"
 #include "core/status.h"
 #include "core/updates.h"
+#include "cuda/buffer.cuh"
+#include "cuda/device.cuh"
+#include "cuda/rows.cuh"
+#include "cuda/shuffle.cuh"
 
 namespace {
 
@@ -27,8 +27,8 @@ using replay::Ignored;
 using replay::Kind;
 using replay::kThreads;
 using replay::Marks;
-using replay::RowState;
 using replay::Report;
+using replay::RowState;
 using replay::State;
 using replay::SumTree;
 using replay::Timeline;
@@ -67,16 +67,16 @@ struct Landing<replay::ReservoirCursors> {
 // The arguments of an insertion.
 struct Insertion {
   State state;
-  const float *priorities;  // one for all rows, or one for each
-  int64_t given;
-  const uint8_t *ends;  // likewise, for rows that know their episode
-  int64_t given_ends;
-  const int64_t *versions;  // likewise, if they are given
-  int64_t given_versions;
-  const int64_t *max_staleness;
   int64_t n;
-  int64_t *steps;  // from StepsKernel: the status, then the steps of all rows
   int64_t *first_serial;
+  const float *priorities = nullptr;  // one for all rows, or one for each
+  int64_t given = 0;
+  const uint8_t *ends = nullptr;  // likewise, for rows that know their episode
+  int64_t given_ends = 0;
+  const int64_t *versions = nullptr;  // likewise, if they are given
+  int64_t given_versions = 0;
+  const int64_t *max_staleness = nullptr;
+  int64_t *steps = nullptr;  // from StepsKernel: the status, then the steps of all rows
 
   // Returns kOk if the rows may be inserted; the same in all blocks.
   template <typename Rows>
@@ -132,7 +132,8 @@ struct Insertion {
         }
         __syncthreads();
       }
-      if (!replay::kHasEpisodes<Rows>) replay::RefreshRange(state.row_state.tree, plan.slot, plan.written, state.capacity);
+      if (!replay::kHasEpisodes<Rows>)
+        replay::RefreshRange(state.row_state.tree, plan.slot, plan.written, state.capacity);
     }
     if (threadIdx.x == 0) {
       *state.head = static_cast<int32_t>(plan.head);
@@ -179,7 +180,8 @@ struct Insertion {
   }
 
   __device__ void FinishRowState() const {
-    for (int64_t i = threadIdx.x; i < given; i += blockDim.x) replay::RaiseTo(state.row_state.max_priority, priorities[i]);
+    for (int64_t i = threadIdx.x; i < given; i += blockDim.x)
+      replay::RaiseTo(state.row_state.max_priority, priorities[i]);
     __syncthreads();
   }
 
@@ -192,7 +194,8 @@ struct Insertion {
     __syncthreads();
     Ignored changed;
     const int64_t oldest = timeline.Oldest(), lost = timeline.PastEvicted(plan), first = ring.inserted - plan.written;
-    for (int64_t serial = oldest + threadIdx.x; serial < lost; serial += blockDim.x) timeline.EvictPast(serial, &changed);
+    for (int64_t serial = oldest + threadIdx.x; serial < lost; serial += blockDim.x)
+      timeline.EvictPast(serial, &changed);
     __syncthreads();
     for (int64_t i = threadIdx.x; i < before; i += blockDim.x) timeline.Lengthened(marks, i, &changed);
     for (int64_t serial = first + threadIdx.x; serial < ring.inserted; serial += blockDim.x) {
@@ -277,7 +280,8 @@ __device__ void RefreshAround(const replay::Alone<Places> &rows, int64_t first, 
 
 __device__ void RefreshAround(const Timeline &timeline, int64_t first, int64_t last) {
   if (last <= first) return;
-  replay::RefreshRows(timeline.row_state().tree, timeline.places(), timeline.FirstStart(first), timeline.EndOfStarts(last));
+  replay::RefreshRows(timeline.row_state().tree, timeline.places(), timeline.FirstStart(first),
+                      timeline.EndOfStarts(last));
 }
 
 // Returns the end of the rows, from the oldest not found stale on, among which all stale ones are; all threads of one
@@ -409,7 +413,8 @@ __global__ void __launch_bounds__(kThreads)
   const replay::StepsByCell rows_by_slot(table, buckets);
   const auto slot_of = [=](int64_t i) { return slots[i]; };
   rows_by_slot.Build(n, slot_of);
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {  // a row that one thread drops is never the latest for another
+  // A row that one thread drops is never the latest for another.
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     if (slots[i] >= 0 && rows_by_slot.Latest(slots[i], n, slot_of) > i) slots[i] = -1;
   }
   const int64_t all = replay::SumOfBlock(skipped);
@@ -424,9 +429,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    ReadKernel(const Report report, const State state, const int64_t *index, const Columns columns,
-               const Chunks chunks) {
+__global__ void __launch_bounds__(kThreads) ReadKernel(const Report report, const State state, const int64_t *index,
+                                                       const Columns columns, const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
   const Chunk chunk = replay::ThisChunk(chunks);
   const int64_t head = *state.head, count = *state.count;
@@ -526,9 +530,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Rows>
-__global__ void __launch_bounds__(kThreads)
-    AdvanceKernel(const Report report, const State state, const int64_t *ticks, const int64_t *max_staleness,
-                  int64_t *now) {
+__global__ void __launch_bounds__(kThreads) AdvanceKernel(const Report report, const State state, const int64_t *ticks,
+                                                          const int64_t *max_staleness, int64_t *now) {
   const RowState &row_state = state.row_state;
   const bool refused = *ticks < 0 || *ticks > replay::kLastClock - row_state.clock->now ||
                        (replay::kInReservoir<Rows> && *max_staleness >= 0);
@@ -620,8 +623,7 @@ __global__ void SummaryKernel(const SumTree tree, double *summary) {
 }  // namespace
 
 MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
-  Insertion insertion{replay::StateOf(args), nullptr, 0, nullptr, 0, nullptr, 0, nullptr, args.n(), nullptr,
-                      args.data<int64_t>(NAMED("first"))};
+  Insertion insertion{replay::StateOf(args), args.n(), args.data<int64_t>(NAMED("first"))};
   if (args.HasGroup(replay::kRowStateGroup)) {
     insertion.priorities = args.data<float>(NAMED("priority"));
     insertion.given = args.elements(NAMED("priority"));
@@ -658,8 +660,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(update) {
     call->Launch(UpdateSlotsKernel<Rows>, 1, call->report, replay::StateOf(args),
                  args.template data<int64_t>(NAMED("handles")), args.n(), slots, table,
                  replay::StepsByCell::Buckets(args.n()), replay::Updates{args.template data<int64_t>(NAMED("updates"))},
-                 args.template data_or_null<int64_t>(NAMED("late")),
-                 args.template data<int32_t>(NAMED("invalid")));
+                 args.template data_or_null<int64_t>(NAMED("late")), args.template data<int32_t>(NAMED("invalid")));
   });
   call->Launch(replay::CopyKernel<replay::kIn>, chunks.Blocks(), slots, replay::ColumnsOf(args), chunks);
 }
@@ -674,9 +675,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(update_priorities) {
   replay::WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
     call->Launch(UpdatePrioritiesKernel<Rows>, 1, call->report, replay::StateOf(args),
-                 args.template data<int64_t>(NAMED("handles")), args.n(),
-                 args.template data<float>(NAMED("priority")), args.elements(NAMED("priority")),
-                 args.template data<int32_t>(NAMED("invalid")));
+                 args.template data<int64_t>(NAMED("handles")), args.n(), args.template data<float>(NAMED("priority")),
+                 args.elements(NAMED("priority")), args.template data<int32_t>(NAMED("invalid")));
   });
 }
 

@@ -154,7 +154,8 @@ __device__ void CopyRows(const Column *columns, int k, const Chunk &chunk, const
 
 // Copies rows between a batch and slots that an earlier kernel has found.
 template <Direction kDirection>
-__global__ void __launch_bounds__(kThreads) CopyKernel(const int64_t *slots, const Columns columns, const Chunks chunks) {
+__global__ void __launch_bounds__(kThreads)
+    CopyKernel(const int64_t *slots, const Columns columns, const Chunks chunks) {
   const Chunk chunk = ThisChunk(chunks);
   CopyRows<kDirection>(columns.column, columns.k, chunk, slots + chunk.first);
 }

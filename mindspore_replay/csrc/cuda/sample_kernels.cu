@@ -4,19 +4,19 @@
 #include <limits>
 #include <type_traits>
 
-#include "cuda/buffer.cuh"
-#include "cuda/device.cuh"
-#include "cuda/epochs.cuh"
 #include "core/draw.h"
-#include "cuda/groups.cuh"
 #include "core/outputs.h"
 #include "core/points.h"
-#include "cuda/rows.cuh"
-#include "cuda/shuffle.cuh"
 #include "core/status.h"
 #include "core/timeline.h"
 #include "core/tree_range.h"
 #include "core/windows.h"
+#include "cuda/buffer.cuh"
+#include "cuda/device.cuh"
+#include "cuda/epochs.cuh"
+#include "cuda/groups.cuh"
+#include "cuda/rows.cuh"
+#include "cuda/shuffle.cuh"
 
 namespace {
 
@@ -27,11 +27,11 @@ using replay::Field;
 using replay::Kind;
 using replay::kMostColumns;
 using replay::kThreads;
-using replay::RowState;
 using replay::Output;
 using replay::Plan;
 using replay::RandomState;
 using replay::Report;
+using replay::RowState;
 using replay::State;
 using replay::SumTree;
 using replay::Target;
@@ -57,8 +57,8 @@ struct Draws {
   double least;    // smallest weight among it
   bool in_range;   // draws are limited to a range of rows
   replay::RowRange rows;
-  int64_t given;   // samples that are no padding
-  int64_t first;   // logical row of rank 0, and the ring's head, for draws without weights
+  int64_t given;  // samples that are no padding
+  int64_t first;  // logical row of rank 0, and the ring's head, for draws without weights
   int64_t head;
 };
 
@@ -72,11 +72,11 @@ struct Sample {
   int64_t count_of_powers;
   const Plan *plan;
   int64_t n;
-  replay::Epoch *epoch;       // null unless rows are drawn in epochs
+  replay::Epoch *epoch;  // null unless rows are drawn in epochs
   const replay::EpochRule *epoch_rule;
-  replay::Batch *batch;       // from EpochKernel
-  int64_t *own_handles;       // null if an output certainly holds them
-  const int64_t *given_ranks; // from RanksKernel
+  replay::Batch *batch;        // from EpochKernel
+  int64_t *own_handles;        // null if an output certainly holds them
+  const int64_t *given_ranks;  // from RanksKernel
   int k;
   int count;
   Field columns[kMostColumns];
@@ -160,9 +160,8 @@ struct Sample {
     if (batch != nullptr) return batch->Slots()[i];
     if constexpr (replay::kHasRowState<Rows>) {
       const SumTree &tree = state.row_state.tree;
-      const double point = draws.by_priority
-                               ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, draws.total)
-                               : static_cast<double>(RankOf(draws, i) + 1);
+      const double point = draws.by_priority ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, draws.total)
+                                             : static_cast<double>(RankOf(draws, i) + 1);
       if (draws.by_priority && draws.in_range) {
         return TreeRange(tree, draws.rows, state.Ring()).SlotAt(replay::Rotated(point, draws.offset, draws.total));
       }
@@ -252,7 +251,8 @@ struct Sample {
 
  private:
   // Computes the common values of draws by priority from a range of rows; the same in all blocks.
-  __device__ int LoadByPriority(const SumTree &tree, const replay::Cursors &ring, replay::RowRange rows, Draws *draws) const {
+  __device__ int LoadByPriority(const SumTree &tree, const replay::Cursors &ring, replay::RowRange rows,
+                                Draws *draws) const {
     draws->rows = rows;
     draws->in_range = rows.size < ring.count;
     draws->rotates = plan->ordered != 0;
@@ -449,11 +449,13 @@ __device__ void Reach(const Sample &, const Draws &, int64_t, int64_t slot, int6
 __device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64_t slot, Window *window) {
   const Timeline timeline = sample.state.Get(Kind<Timeline>{});
   const Plan &plan = *sample.plan;
-  *window = replay::WindowAt(timeline, plan.chain, replay::ScopeOf(plan.Outputs(), sample.count, plan.chain.steps), slot);
+  *window =
+      replay::WindowAt(timeline, plan.chain, replay::ScopeOf(plan.Outputs(), sample.count, plan.chain.steps), slot);
   if (plan.strategy == replay::Hindsight::kNone) return;
   const replay::Hindsight hindsight{plan.strategy, plan.ratio};
   const auto key = static_cast<uint64_t>(draws.ranks.state.key);
-  const auto counter = static_cast<uint64_t>(draws.ranks.state.counter + sample.n + i);  // after the numbers of the draw
+  const auto counter =
+      static_cast<uint64_t>(draws.ranks.state.counter + sample.n + i);  // after the numbers of the draw
   window->goal_slot = hindsight.GoalSlot(timeline, window->start, replay::RandomBits(key, counter),
                                          replay::RandomBits(key, counter + static_cast<uint64_t>(sample.n)));
 }
@@ -472,7 +474,8 @@ __device__ void Copy(const Sample &sample, const Column *, const Chunk &chunk, c
 }
 
 template <typename Rows>
-__global__ void __launch_bounds__(kThreads, replay::kHasEpisodes<Rows> ? 3 : 4)  // minimum of resident blocks per multiprocessor
+__global__ void __launch_bounds__(kThreads,
+                                  replay::kHasEpisodes<Rows> ? 3 : 4)  // minimum of resident blocks per multiprocessor
     SampleKernel(const Report report, unsigned ticket, const Sample sample, const Chunks chunks) {
   constexpr bool kHasEpisodes = replay::kHasEpisodes<Rows>;
   __shared__ std::conditional_t<kHasEpisodes, Window, int64_t> reached[kHasEpisodes ? kWindowsOfBlock : kThreads];

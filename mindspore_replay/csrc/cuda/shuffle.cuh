@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "cuda/device.cuh"
 #include "core/draw.h"
 #include "core/random.h"
+#include "cuda/device.cuh"
 
 namespace replay {
 

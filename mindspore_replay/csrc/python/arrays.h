@@ -53,7 +53,8 @@ struct Place {
     if (!IsPlain(object)) return false;
     PyArrayObject *array = Array(object);
     const int ndim = static_cast<int>(shape.size());
-    if (PyArray_DESCR(array)->kind != kind || PyArray_ITEMSIZE(array) != item_bytes || PyArray_NDIM(array) != ndim + lead) {
+    if (PyArray_DESCR(array)->kind != kind || PyArray_ITEMSIZE(array) != item_bytes ||
+        PyArray_NDIM(array) != ndim + lead) {
       return false;
     }
     for (int axis = 0; axis < ndim; ++axis) {

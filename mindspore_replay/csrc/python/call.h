@@ -14,8 +14,7 @@ T *At(PyObject *address) {
 }
 
 struct Call {
-  PyObject_HEAD
-  Kernel kernel;
+  PyObject_HEAD Kernel kernel;
   int size;
   void **params;
   int *ndims;
@@ -85,9 +84,8 @@ PyObject *Locate(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
 int RunKernel(const Call *self) {
   int status;
   Py_BEGIN_ALLOW_THREADS  // a kernel waits for others on the same buffer
-  status = self->kernel(self->size, self->params, self->ndims, self->shapes, self->dtypes, nullptr, nullptr);
-  Py_END_ALLOW_THREADS
-  return status;
+      status = self->kernel(self->size, self->params, self->ndims, self->shapes, self->dtypes, nullptr, nullptr);
+  Py_END_ALLOW_THREADS return status;
 }
 
 // run() -> the kernel's status.

@@ -15,8 +15,7 @@ struct Change {
     PyObject *dtype;  // that of a Tensor
   };
 
-  PyObject_HEAD
-  Guard *guard;
+  PyObject_HEAD Guard *guard;
   Call *call;
   PyArrayObject *count;  // to which the kernel writes its number
   PyObject *owned;       // keeps the dtypes
@@ -39,7 +38,9 @@ Py_ssize_t TensorRows(PyObject *tensor, PyObject *dtype) {
   return PyLong_AsSsize_t(PyTuple_GET_ITEM(shape.get(), 0));
 }
 
-bool IsTensor(const Change *self, PyObject *object) { return reinterpret_cast<PyObject *>(Py_TYPE(object)) == self->kind; }
+bool IsTensor(const Change *self, PyObject *object) {
+  return reinterpret_cast<PyObject *>(Py_TYPE(object)) == self->kind;
+}
 
 // Returns n of an array or Tensor [n], as `TensorRows` does.
 Py_ssize_t RowsOf(const Change *self, const Change::Input &input, PyObject *vector) {
@@ -91,7 +92,8 @@ bool AddInputs(Change *self, PyObject *inputs) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); ++i) {
     Change::Input input{};
     PyArray_Descr *type;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(inputs, i), "iO&O", &input.at, PyArray_DescrConverter, &type, &input.dtype)) {
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(inputs, i), "iO&O", &input.at, PyArray_DescrConverter, &type,
+                          &input.dtype)) {
       return false;
     }
     input.type = type->type_num;

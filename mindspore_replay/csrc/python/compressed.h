@@ -71,11 +71,12 @@ inline PyObject *CompressRows(PyObject *, PyObject *args) {
     const int64_t number = to.numbers[i];
     int bytes = 0;
     if (number > 0 && number < to.size) {
-      Py_BEGIN_ALLOW_THREADS
-      bytes = codec(to.memory + i * to.row_bytes, scratch.get(), static_cast<int>(to.row_bytes), static_cast<int>(room));
+      Py_BEGIN_ALLOW_THREADS bytes =
+          codec(to.memory + i * to.row_bytes, scratch.get(), static_cast<int>(to.row_bytes), static_cast<int>(room));
       Py_END_ALLOW_THREADS
     }
-    if (bytes <= 0) return PyErr_Format(PyExc_ValueError, "row %lld cannot be compressed", static_cast<long long>(number));
+    if (bytes <= 0)
+      return PyErr_Format(PyExc_ValueError, "row %lld cannot be compressed", static_cast<long long>(number));
     PyObject *row = PyBytes_FromStringAndSize(scratch.get(), bytes);
     if (row == nullptr) return nullptr;
     const Held old(std::exchange(to.rows[number], row));
@@ -151,9 +152,8 @@ inline PyObject *DecompressRows(PyObject *, PyObject *args) {
   }
   bool whole;
   Py_BEGIN_ALLOW_THREADS  // the buffer's lock keeps the rows
-  whole = work.Run(CodecAt(address));
-  Py_END_ALLOW_THREADS
-  if (whole) Py_RETURN_NONE;
+      whole = work.Run(CodecAt(address));
+  Py_END_ALLOW_THREADS if (whole) Py_RETURN_NONE;
   PyErr_SetString(PyExc_RuntimeError, "a compressed row is damaged: it does not decompress to a row");
   return nullptr;
 }

@@ -9,8 +9,7 @@
 namespace replay::python {
 
 struct Give {
-  PyObject_HEAD
-  Guard *guard;
+  PyObject_HEAD Guard *guard;
   Call *call;
   PyObject *outputs;  // a tuple
   PyObject *share;

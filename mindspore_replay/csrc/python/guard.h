@@ -7,8 +7,7 @@
 namespace replay::python {
 
 struct Guard {
-  PyObject_HEAD
-  PyObject *acquire, *release, *wait, *contexts, *context;
+  PyObject_HEAD PyObject *acquire, *release, *wait, *contexts, *context;
   bool watched;  // true if operators of MindSpore may use the buffer's memory, so that calls wait for them
   bool closed;
 };

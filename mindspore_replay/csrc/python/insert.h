@@ -9,11 +9,10 @@
 namespace replay::python {
 
 struct Insert {
-  PyObject_HEAD
-  Guard *guard;
-  Call *one, *many;    // one row without a leading axis, which is staged, and rows with one
-  PyObject *names;     // of the columns, or None
-  PyObject *staged;    // the arrays of `places`
+  PyObject_HEAD Guard *guard;
+  Call *one, *many;                   // one row without a leading axis, which is staged, and rows with one
+  PyObject *names;                    // of the columns, or None
+  PyObject *staged;                   // the arrays of `places`
   int rows_at, ends_at, priority_at;  // -1 if the kernel has no such argument
   uint8_t end_bits, final_bits;
   Py_ssize_t num_envs;
@@ -174,7 +173,9 @@ bool AddPlaces(Insert *self, PyObject *kinds) {
     }
     const npy_intp *shape = PyArray_DIMS(Array(array));
     const auto kind = static_cast<char>(PyUnicode_ReadChar(kinds, i));
-    self->places->push_back({PyArray_BYTES(Array(array)), kind == '-' ? '\0' : kind, PyArray_ITEMSIZE(Array(array)),
+    self->places->push_back({PyArray_BYTES(Array(array)),
+                             kind == '-' ? '\0' : kind,
+                             PyArray_ITEMSIZE(Array(array)),
                              {shape, shape + PyArray_NDIM(Array(array))}});
   }
   self->fields->resize(self->places->size());
@@ -204,8 +205,8 @@ PyObject *NewInsert(PyTypeObject *type, PyObject *args, PyObject *) {
   int rows_at, ends_at, priority_at;
   unsigned char end_bits, final_bits;
   Py_ssize_t num_envs;
-  if (!PyArg_ParseTuple(args, "OOOOO!U(iii)(bb)n", &guard, &one, &many, &names, &PyTuple_Type, &staged, &kinds, &rows_at,
-                        &ends_at, &priority_at, &end_bits, &final_bits, &num_envs)) {
+  if (!PyArg_ParseTuple(args, "OOOOO!U(iii)(bb)n", &guard, &one, &many, &names, &PyTuple_Type, &staged, &kinds,
+                        &rows_at, &ends_at, &priority_at, &end_bits, &final_bits, &num_envs)) {
     return nullptr;
   }
   const Held made(type->tp_alloc(type, 0));

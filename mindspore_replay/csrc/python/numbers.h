@@ -57,7 +57,8 @@ bool WriteFloat(T value, const Place &place) {
   if (place.kind == '\0') return Write(Bfloat16Bits(static_cast<float>(value)), place);
   if (place.kind != 'f') return false;
   switch (place.item_bytes) {
-    case 2: return Write(Float16Bits(std::is_same_v<T, double> ? value : static_cast<float>(value)), place);  // like NumPy
+    case 2:
+      return Write(Float16Bits(std::is_same_v<T, double> ? value : static_cast<float>(value)), place);  // like NumPy
     case 4: return Write(static_cast<float>(value), place);
     default: return Write(static_cast<double>(value), place);
   }

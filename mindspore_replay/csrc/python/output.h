@@ -16,8 +16,7 @@ constexpr size_t kMostKept = 4;  // one used by the learner, and some that were 
 constexpr size_t kPatience = 64;
 
 struct Output {
-  PyObject_HEAD
-  PyArray_Descr *dtype;
+  PyObject_HEAD PyArray_Descr *dtype;
   std::vector<npy_intp> *shape;
   std::vector<PyObject *> *kept;
   size_t misses;
@@ -58,9 +57,7 @@ PyObject *MakeArray(Output *self) {
   return made;
 }
 
-PyObject *CallOutput(PyObject *object, PyObject *, PyObject *) {
-  return MakeArray(reinterpret_cast<Output *>(object));
-}
+PyObject *CallOutput(PyObject *object, PyObject *, PyObject *) { return MakeArray(reinterpret_cast<Output *>(object)); }
 
 PyObject *CountKept(PyObject *object, void *) {
   return PyLong_FromSize_t(reinterpret_cast<const Output *>(object)->kept->size());
