@@ -9,7 +9,7 @@ import sys
 import time
 
 from mindspore_replay.distributed import ShardedReplay
-from mindspore_replay.distributed.ray_module import connect
+from mindspore_replay.distributed.cluster import connect
 
 
 def cost_of_process(_: object) -> tuple[float, float, bool]:

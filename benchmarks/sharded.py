@@ -25,7 +25,7 @@ import numpy as np
 
 from mindspore_replay import PrioritizedReplayBuffer
 from mindspore_replay.distributed import ShardedReplay
-from mindspore_replay.distributed.ray_module import connect
+from mindspore_replay.distributed.cluster import connect
 
 BATCH, SEND, IN_FLIGHT, CAPACITY = 256, 64, 2, 40_000
 COLUMNS: dict[str, tuple[list[list[int]], list[str]]] = {

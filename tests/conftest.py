@@ -20,7 +20,7 @@ from drivers_weighted import make_driver
 from drivers_windows import shared_drivers
 from emulated_kernels import build_emulated
 
-from mindspore_replay.distributed.ray_module import connect
+from mindspore_replay.distributed.cluster import connect
 
 #: Files that run in one process, by group: those that share drivers, and so compiled graphs; a Ray cluster; the process
 #: from which programs fork.
@@ -180,7 +180,7 @@ def _mode_is_left_alone() -> Iterator[None]:
 #: A program that starts a cluster, prints its address, and ends when its input does.
 _CLUSTER = """
 import sys
-from mindspore_replay.distributed.ray_module import connect
+from mindspore_replay.distributed.cluster import connect
 print(connect().get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
 """

@@ -20,7 +20,7 @@ from ..store.recipe.frame_stack import FrameStack
 from ..store.recipe.n_step import NStep
 from ..store.schema import given_type_name
 from ..training.limiter import RateLimiter
-from .nodes import check_description, summary
+from .file_format import check_description, summary
 
 _MIXED = {MixedReplay.__name__: MixedReplay}
 _BUFFERS = {cls.__name__: cls for cls in BUFFER_TYPES.values()}

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from isal import isal_zlib
 
+from ..store.optional import install_command
 from .file_format import Header, is_ours, read_header
 
 #: Bytes to copy and write at once: few enough to be in a core's cache when they are written.
@@ -137,3 +138,17 @@ class WriteAll:
             written = self._file.write(piece)
             self._progress(written)
             piece = piece[written:]
+
+
+@contextlib.contextmanager
+def progress_bar(function: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
+    """Show a progress bar in the block, which gets a function that takes the bytes of each step."""
+    if not shown:
+        yield lambda done: None
+        return
+    try:
+        from tqdm import tqdm
+    except ImportError as error:
+        raise ImportError(f"'{function}' with progress=True needs tqdm: {install_command('examples')}") from error
+    with tqdm(total=total, unit="B", unit_scale=True, desc=function) as bar:
+        yield bar.update

@@ -1,16 +1,281 @@
-"""Reads files into parts."""
+"""Reads files into parts, which may have other capacities."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
+from ..store.epochs import POSITION, SIZE
 from ..store.locks import hold_calls, hold_folders
-from .nodes import descriptions, same_kind, summary
-from .parts import Part
-from .progress import progress_bar
-from .restored import Restored
+from ..store.state import check_cursors, eligible
+from ..store.tree import build_weights
+from .file_format import UPDATED, damaged, descriptions, is_value, same_kind, summary
+from .files import progress_bar
+from .parts import Cursors, Part, Slots, cursors_of
 from .sources import Source
-from .values import is_value
+
+_LAST_SERIAL = 1 << 62
+
+#: Rows of a file, each by the number of the first, and their slots.
+_Places = list[tuple[int, Slots]]
+
+
+@contextlib.contextmanager
+def _explained(source: Source) -> Iterator[None]:
+    """Add the name of the file to the error for an invalid state."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"For 'load', {source.path} holds a state that cannot be. {error}") from error
+
+
+class Restored:
+    """The state of one part.
+
+    Args:
+        sources (Sequence[Source]): The files, that with all rows first.
+        part (Part): The part.
+        index (int): Its number.
+        saved_capacity (int): Its capacity when it was saved.
+        new (bool): Whether it was made by this load, so that its memory may be written before the checks are done.
+    """
+
+    def __init__(self, sources: Sequence[Source], part: Part, index: int, saved_capacity: int, new: bool) -> None:
+        self.part = part
+        self._sources = sources
+        self._index = index
+        self._saved_capacity = saved_capacity
+        self._parameters = part.state()
+        self._new = new
+        self._is_reservoir = "row_serials" in self._parameters
+        self._columns = [key for key in self._parameters if key.startswith("column.")]
+        # The file has one entry a stored row for each of these; of the tree of weights, only the leaves.
+        self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
+        self._row_state: dict[str, np.ndarray] = {}
+        #: The memory of the Parameters that have it here, once `find_memory` ran.
+        self._in_memory: dict[str, np.ndarray] = {}
+        #: For each file, the slots that the rows of its columns go to.
+        self._places: list[_Places] = [[] for _ in sources]
+
+    def names(self) -> list[str]:
+        """Return the names of its arrays in a file."""
+        return [self.part.prefix + key for key in (*self._parameters, UPDATED)]
+
+    def column_bytes(self) -> int:
+        """Return the bytes of its columns in all files."""
+        names = [self.part.prefix + key for key in self._columns]
+        return sum(source.header.entries[name].nbytes for source in self._sources for name in names)
+
+    def differences(self, source: Source) -> list[str]:
+        """List the missing arrays of a file, and those of another shape or dtype.
+
+        Files from before rows had versions have a clock of two numbers.
+        """
+        wrong = []
+        for key, parameter in self._parameters.items():
+            entry = source.header.entries.get(self.part.prefix + key)
+            shape: tuple[object, ...] = parameter.shape
+            got: tuple[object, ...] = entry.shape if entry else ()
+            if key in self._of_rows:
+                shape = ("rows", *(() if key == "weights" else shape[1:]))
+                got = ("rows", *got[1:]) if got else got
+            if key == "clock" and got == (2,):
+                got = shape
+            dtype = parameter.dtype
+            if entry is None:
+                wrong.append(f"{self.part.prefix + key!r}: expected {dtype} {list(shape)}, but got nothing")
+            elif (entry.dtype, got) != (dtype, shape):
+                wrong.append(
+                    f"{self.part.prefix + key!r}: expected {dtype} {list(shape)}, but got {entry.dtype} {list(got)}"
+                )
+        return wrong
+
+    def read_row_state(self) -> None:
+        """Read all arrays but the columns, find the slots of their rows, and check the result."""
+        cursors = []
+        for source in self._sources:
+            for key in self._parameters:
+                if key not in self._of_rows:
+                    self._row_state[key] = source.array(self.part.prefix + key)
+            if self._row_state.get("clock", np.empty(3)).shape == (2,):  # all rows are in the order of their clocks
+                self._row_state["clock"] = np.append(self._row_state["clock"], 0)
+            if self.part.is_buffer:
+                cursors.append(cursors_of(self._row_state))
+        if self.part.is_buffer:
+            self._read_rows_of_state(cursors)
+        with _explained(self._sources[-1]), np.errstate(all="ignore"):
+            self.part.owner.check_state(self._row_state)
+
+    def check_columns(self) -> None:
+        """Raise a ValueError if columns do not match their checksums."""
+        for source in self._sources:
+            for key in self._columns:
+                source.check(self.part.prefix + key)
+
+    def find_memory(self) -> None:
+        """Find the memory to write to. No graph may wait for the caller, but may from then on."""
+        self._in_memory = {key: one.asnumpy() for key, one in self._parameters.items() if one.in_memory}
+
+    def begin(self) -> None:
+        """Declare that the rows are about to be replaced. The buffer's lock must be held."""
+        if self.part.is_buffer:
+            self._row_state = dict(self.part.owner.begin_replacing(self._row_state))
+
+    def read_columns(self) -> None:
+        """Read the columns into their Parameters, whose previous rows are lost."""
+        self.part.owner.last_saved = None
+        for key in self._columns:
+            parameter, array = self._parameters[key], self._in_memory.get(key)
+            if array is None:
+                array = np.zeros(parameter.shape, parameter.numpy_type)
+            for source, places in zip(self._sources, self._places):
+                source.fill(self.part.prefix + key, array, places)
+            if key not in self._in_memory:
+                parameter.overwrite(array)
+
+    def overwrite_marks(self) -> None:
+        """Write the state that was read to all Parameters but the columns."""
+        for key, array in self._row_state.items():
+            if key in self._in_memory:
+                self._in_memory[key][...] = array
+            else:
+                self._parameters[key].overwrite(array)
+
+    # Rows.
+
+    def _read_rows_of_state(self, cursors: list[Cursors]) -> None:
+        *earlier, last = self._sources
+        capacity, saved = self.part.owner.capacity, cursors[-1]
+        self._check_rows(cursors)
+        now = self._moved(saved)
+        slots = Slots(capacity, now.head, now.count)
+        for key in (key for key in self._of_rows if key not in self._columns):
+            self._row_state[key] = self._memory(key)
+            last.fill(self.part.prefix + key, self._row_state[key], [(saved.count - now.count, slots)])
+            for source in earlier:
+                source.check(self.part.prefix + key)
+        placed = 0
+        for i, source in enumerate(self._sources):
+            updated = self._updated(source)
+            older, places, rows = (
+                self._places_in_reservoir(source, cursors[i], updated)
+                if self._is_reservoir
+                else self._places_in_ring(source, cursors[i], updated, now, slots)
+            )
+            self._places[i] = older + [(len(updated) + start, part) for start, part in places]
+            self._check_row_counts(source, self._columns, len(updated) + rows)
+            placed += sum(len(part) for _, part in places)
+        if not self._is_reservoir and placed != now.count:
+            raise damaged(last.path, f"needs {now.count} rows, of which the files before it hold all but {placed}")
+        if capacity != self._saved_capacity:
+            self._fit(now)
+        if "weights" in self._row_state:
+            self._row_state["weights"] = build_weights(self._row_state["weights"][:capacity])
+
+    def _memory(self, key: str) -> np.ndarray:
+        """Return zeros to read rows into: the Parameter's own memory, if it is not in use yet."""
+        parameter = self._parameters[key]
+        if self._new and parameter.in_memory and key != "weights":
+            return parameter.asnumpy()
+        shape = (self.part.owner.capacity,) if key == "weights" else parameter.shape
+        return np.zeros(shape, parameter.numpy_type)
+
+    def _check_rows(self, cursors: list[Cursors]) -> None:
+        """Raise a ValueError if files hold other rows than their cursors say, or do not continue each other."""
+        before = 0
+        for source, those in zip(self._sources, cursors):
+            if not 0 <= those.count <= min(self._saved_capacity, those.inserted) or those.inserted > _LAST_SERIAL:
+                raise damaged(
+                    source.path,
+                    f"has {those.count} rows of {those.inserted} in a capacity of {self._saved_capacity}",
+                )
+            if not self._is_reservoir:
+                with _explained(source):
+                    check_cursors(self.part.owner.options.cls_name, self._saved_capacity, those.state())
+            if self._since(source) != before:
+                raise damaged(source.path, f"has rows from {self._since(source)} on, not from {before} on")
+            self._check_row_counts(source, [key for key in self._of_rows if key not in self._columns], those.count)
+            before = those.inserted
+
+    def _check_row_counts(self, source: Source, keys: Sequence[str], rows: int) -> None:
+        for name in (self.part.prefix + key for key in keys):
+            if source.header.entries[name].shape[0] != rows:
+                raise damaged(source.path, f"has {source.header.entries[name].shape[0]} rows of {name!r}, not {rows}")
+
+    def _since(self, source: Source) -> int:
+        return source.header.since[self._index]
+
+    def _updated(self, source: Source) -> np.ndarray:
+        """Return the serial numbers of updated rows, which the columns of a file hold before its new rows."""
+        name = self.part.prefix + UPDATED
+        entry = source.header.entries.get(name)
+        if entry is None:
+            return np.zeros(0, np.int64)
+        if entry.dtype != "int64" or len(entry.shape) != 1:
+            raise damaged(source.path, f"has {name!r} of {entry.dtype} {list(entry.shape)}, not of int64 ['rows']")
+        return source.array(name)
+
+    def _not_older(self, source: Source) -> ValueError:
+        return damaged(source.path, f"has {self.part.prefix + UPDATED!r} that are not the numbers of its older rows")
+
+    def _moved(self, saved: Cursors) -> Cursors:
+        """Return the cursors for this capacity; in a smaller one the oldest rows count as overwritten."""
+        capacity = self.part.owner.capacity
+        if capacity == self._saved_capacity:
+            return saved
+        if self._is_reservoir:
+            raise ValueError(
+                f"For 'load', 'capacity' must be {self._saved_capacity}, that of the reservoir in "
+                f"{self._sources[0].path}, since it is a sample of this size, but got {capacity}."
+            )
+        # In a larger capacity, rows already overwritten would leave a gap, so slots are renumbered.
+        base = saved.base if capacity < self._saved_capacity else saved.oldest
+        count = min(saved.count, capacity)
+        return Cursors((saved.inserted - base - count) % capacity, count, saved.inserted, base)
+
+    def _places_in_ring(
+        self, source: Source, those: Cursors, updated: np.ndarray, now: Cursors, slots: Slots
+    ) -> tuple[_Places, _Places, int]:
+        """Return the updated and the new rows of a file that are still stored, with their slots; and its new rows."""
+        since = self._since(source)
+        first = max(since, those.oldest)
+        kept_from = max(first, now.oldest)
+        kept = min(those.inserted, now.inserted) - kept_from
+        places = [(kept_from - first, slots.part(kept_from - now.oldest, kept))] if kept > 0 else []
+        if updated.size and (np.diff(updated, prepend=those.oldest - 1, append=min(since, those.inserted)) <= 0).any():
+            raise self._not_older(source)
+        gone = int(np.searchsorted(updated, now.oldest))
+        left = (updated[gone:] - now.oldest + now.head) % slots.capacity
+        older = [(gone, Slots(slots.capacity, 0, 0, left))] if left.size else []
+        return older, places, max(0, those.inserted - first)
+
+    def _places_in_reservoir(self, source: Source, those: Cursors, updated: np.ndarray) -> tuple[_Places, _Places, int]:
+        """Return the slots of the updated and of the new rows of a file, and how many new rows it holds."""
+        capacity, since = self.part.owner.capacity, self._since(source)
+        serials = source.array(f"{self.part.prefix}row_serials")
+        slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= since))
+        if len(slots) == those.count:
+            slots = Slots(capacity, 0, those.count)
+        changed = np.flatnonzero((serials < since) & np.isin(serials, updated))
+        if not np.array_equal(serials[changed], updated):
+            raise self._not_older(source)
+        older = [(0, Slots(capacity, 0, 0, changed))] if changed.size else []
+        return older, [(0, slots)], len(slots)
+
+    def _fit(self, now: Cursors) -> None:
+        """Adapt the state that depends on the capacity."""
+        row_state, buffer = self._row_state, self.part.owner
+        row_state |= now.state()
+        if "clock" in row_state:
+            row_state["clock"][1] = max(row_state["clock"][1], now.oldest)
+        if "window" in row_state:
+            all_rows = row_state["window"][0] == self._saved_capacity
+            row_state["window"][0] = buffer.capacity if all_rows else min(row_state["window"][0], buffer.capacity)
+        if "epoch" in row_state and not 0 < row_state["epoch"][SIZE] <= buffer.capacity:
+            row_state["epoch"][[SIZE, POSITION]] = 0  # it is over
+        if "weights" in row_state:  # a row whose window is incomplete has weight 0
+            row_state["weights"] = np.where(eligible(buffer.options, row_state), row_state["weights"], 0.0)
 
 
 def load_parts(

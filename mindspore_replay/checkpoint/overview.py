@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .file_format import UPDATED
-from .nodes import check_description, descriptions
+from .file_format import UPDATED, check_description, descriptions
 from .sources import Source, open_sources
 
 

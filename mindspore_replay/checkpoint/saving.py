@@ -1,29 +1,196 @@
 """Writes parts to files."""
 
+import itertools
 import json
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .._version import __version__
-from ..store.locks import hold_calls, hold_folders
-from .contents import Contents, View, view_of
-from .file_format import FORMAT, VERSION, header_bytes
+from ..store.locks import hold_calls, hold_folders, is_in_folder
+from ..store.state import is_by_slot, updated_slots
+from .file_format import FORMAT, UPDATED, VERSION, Entry, checksum, header_bytes, lay_out
 from .files import (
     WriteAll,
     check_names_free,
     incremental_path,
+    progress_bar,
     read_header_at,
     real_path,
     remove_increments,
     remove_temporaries,
     replacing,
 )
-from .parts import Part
-from .progress import progress_bar
+from .parts import CHUNK, Part, Slots, bytes_of, cursors_of
+
+
+class View(NamedTuple):
+    """The memory of a part's state.
+
+    Args:
+        arrays (dict[str, numpy.ndarray]): Its arrays by name, or copies of those that are not in host memory.
+        dtypes (dict[str, str]): Names of their dtypes in files.
+        loads (int): How often they were loaded.
+        updates (numpy.ndarray): The numbers of updates; none for a part without rows.
+        number (int): Updates before the state is read.
+    """
+
+    arrays: dict[str, np.ndarray]
+    dtypes: dict[str, str]
+    loads: int
+    updates: np.ndarray
+    number: int
+
+
+def view_of(part: Part) -> View:
+    """Return the memory of a part's state. No graph may wait for the caller."""
+    held = part.state()
+    arrays = {key: one.asnumpy() for key, one in held.items()}
+    updates = part.updates()
+    return View(
+        arrays,
+        {key: one.dtype for key, one in held.items()},
+        sum(one.loads for one in held.values()),
+        updates,
+        int(updates[0]),
+    )
+
+
+class Saved(NamedTuple):
+    """An array to write.
+
+    Args:
+        array (numpy.ndarray): The memory of the state, or a copy where `slots` is ``None``.
+        dtype (str): Name of its dtype in files.
+        slots (Union[tuple[Slots, ...], None]): Rows of it to write; ``None`` for the whole array.
+    """
+
+    array: np.ndarray
+    dtype: str
+    slots: tuple[Slots, ...] | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the data to write."""
+        return self.array.shape if self.slots is None else (sum(map(len, self.slots)), *self.array.shape[1:])
+
+    def chunks(self) -> Iterator[Any]:
+        """Return the data to write as bytes, in pieces."""
+        if self.slots is not None:
+            return itertools.chain.from_iterable(slots.chunks(self.array) for slots in self.slots)
+        memory = bytes_of(self.array)
+        return (memory[i : i + CHUNK] for i in range(0, memory.size, CHUNK))
+
+
+class Contents:
+    """Contents of a file to write. The buffers' locks must be held.
+
+    Args:
+        parts (Sequence[Part]): The buffers.
+        views (Sequence[View]): The memory of their states.
+        since (Sequence[int]): For each buffer, the serial number of the first row whose columns are written.
+        updates (Sequence[int]): For each, the number of the last update after which columns of older rows are written
+            too.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], views: Sequence[View], since: Sequence[int], updates: Sequence[int]
+    ) -> None:
+        self.since = list(since)
+        self._parts, self._views = parts, views
+        self._saved: dict[str, Saved] = {}
+        self.inserted: list[int] = []
+        self._oldest: list[int] = []
+        for part, view, first, number in zip(parts, views, since, updates):
+            self._add(part, view, first, number)
+        self.entries: dict[str, Entry] = lay_out(
+            {name: (saved.dtype, saved.shape) for name, saved in self._saved.items()}
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(entry.nbytes for entry in self.entries.values())
+
+    def _add(self, part: Part, view: View, since: int, updates: int) -> None:
+        stored: tuple[Slots, ...] = ()
+        new = stored
+        if part.is_buffer:
+            stored, new = self._rows(part, view, since, updates)
+        else:
+            self.inserted.append(0)
+            self._oldest.append(0)
+        for key, array in view.arrays.items():
+            name, dtype = part.prefix + key, view.dtypes[key]
+            if key == "weights":
+                self._saved[name] = Saved(array[: part.owner.capacity], dtype, stored)  # inner nodes follow from leaves
+            elif part.is_buffer and is_by_slot(key):
+                self._saved[name] = Saved(array, dtype, new if "." in key else stored)
+            else:
+                self._saved[name] = Saved(array.copy(), dtype, None)
+
+    def _rows(self, part: Part, view: View, since: int, updates: int) -> tuple[tuple[Slots], tuple[Slots, ...]]:
+        """Return the slots of all rows, and of those whose columns are written: updated rows come before new ones."""
+        cursors, capacity = cursors_of(view.arrays), part.owner.capacity
+        stored = Slots(capacity, cursors.head, cursors.count)
+        slots = updated_slots(view.updates, updates, capacity)
+        if "row_serials" in view.arrays:  # a reservoir, whose rows have no order
+            serials = view.arrays["row_serials"][: cursors.count]
+            oldest = int(serials.min(initial=cursors.inserted))
+            new = Slots(capacity, 0, 0, np.flatnonzero(serials >= since)) if oldest < since else stored
+            slots = slots[slots < cursors.count]
+            updated = serials[slots]
+        else:
+            oldest = cursors.oldest
+            old = min(max(since - oldest, 0), cursors.count)
+            new = stored.part(old, cursors.count - old)
+            rows = np.sort((slots - cursors.head) % capacity)
+            slots, updated = (rows + cursors.head) % capacity, rows + oldest
+        self.inserted.append(cursors.inserted)
+        self._oldest.append(oldest)
+        kept = updated < min(since, cursors.inserted)
+        if not kept.any():
+            return (stored,), (new,)
+        self._saved[part.prefix + UPDATED] = Saved(updated[kept], "int64", None)
+        return (stored,), (Slots(capacity, 0, 0, slots[kept]), new)
+
+    def has_rows_before(self, serials: Sequence[int]) -> bool:
+        """Return True if any buffer still holds a row older than the serial number given for it."""
+        return any(oldest < serial for oldest, serial in zip(self._oldest, serials))
+
+    def chunks(self, name: str) -> Iterator[Any]:
+        """Return the bytes of an array, in pieces."""
+        return self._saved[name].chunks()
+
+    def check_unchanged(self, checksums: dict[str, int]) -> None:
+        """Raise a RuntimeError if anything changed since the views were made and read with these checksums.
+
+        Columns are not read again: a new row always has a new serial number, and updates are counted. Nothing can
+        change a buffer in a folder.
+        """
+        for part, view in zip(self._parts, self._views):
+            if part.is_buffer and is_in_folder(part.owner):
+                continue
+            for key, held in part.state().items():
+                name = part.prefix + key
+                if part.is_buffer and "." in key:  # columns; and a limiter, which counts calls that wait for the lock
+                    continue
+                array = held.asnumpy()
+                now = self._saved[name]._replace(array=array[: part.owner.capacity] if key == "weights" else array)
+                self._check(name, checksum(now.chunks()) == checksums[name])
+            self._check(part.prefix + "updates", int(part.updates()[0]) == view.number)
+
+    def _check(self, name: str, same: bool) -> None:
+        if not same:
+            raise RuntimeError(
+                f"For 'save', 'buffer' must not change while it is written, but {name!r} did: a compiled graph "
+                "is at work. Save between its calls."
+            )
 
 
 @dataclass(frozen=True)

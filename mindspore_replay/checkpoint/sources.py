@@ -13,7 +13,7 @@ from isal import isal_zlib
 
 from .file_format import Header, damaged, read_header
 from .files import incremental_paths, real_path
-from .rows import Slots, bytes_of
+from .parts import Slots, bytes_of
 
 #: Bytes that a thread reads at once: few enough to be in its cache when their checksum is computed, and as many as
 #: a huge page has: if two threads are the first to write in one, the system clears it twice.

@@ -11,18 +11,15 @@ from mindspore import Parameter, nn
 
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
-from .cells import CellPart, parts_of
+from .buffers import CellPart, parts_of
 from .description import describe
-from .file_format import CODES, damaged
+from .file_format import CODES, check_description, damaged, descriptions, is_value, same_kind, summary
 from .files import real_path
-from .loading import load_checked
-from .nodes import check_description, descriptions, same_kind, summary
+from .loading import Restored, load_checked
 from .parts import Part, Plain
-from .random_states import GENERATORS, RandomStates
-from .restored import Restored
 from .saving import save_parts
 from .sources import Source, open_sources
-from .values import decoded, encoded, is_value
+from .values import GENERATORS, RandomStates, decoded, encoded
 
 _LOGGER = logging.getLogger("mindspore_replay.checkpoint")
 

@@ -9,9 +9,8 @@ from mindspore import Tensor
 from ..mindspore_api import share
 from ..store import library
 from ..store.windows import SamplePlan
-from .exchange import Exchange
-from .handles import joined
-from .links import Link
+from .cluster import Link
+from .exchange import Exchange, joined
 from .shard import Drawn, Report
 
 _NAME = "ShardedReplay"

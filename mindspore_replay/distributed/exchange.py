@@ -3,7 +3,7 @@
 import math
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,53 @@ import numpy as np
 
 from ..buffers.parameters import overwrite
 from ..training.limiter import RateLimiter
-from .handles import LIVES, parted
-from .links import Link, Links
-from .shard import Drawn, Report
+from .cluster import Link, Links, ray_module
+from .shard import Drawn, Report, Setup
+
+_SERIAL_BITS, _LIFE_BITS, _SHARD_BITS = 40, 11, 12
+MOST_SHARDS = 1 << _SHARD_BITS
+LIVES = 1 << _LIFE_BITS
+
+
+def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
+    """Convert handles of a shard's buffer to handles of the whole; invalid ones stay as they are.
+
+    Args:
+        shard (int): Number of the shard.
+        life (int): Number of restarts of its process so far: a handle is valid for one process only.
+        handles (numpy.ndarray): Its buffer's handles. Shape ``[n]``, int64.
+
+    Returns:
+        numpy.ndarray: Shape ``[n]``, int64. For shard 0 in its first process, equal to `handles`.
+
+    Raises:
+        OverflowError: If the shard has stored 2^40 rows.
+    """
+    if handles.max(initial=0) >> _SERIAL_BITS:
+        raise OverflowError(
+            f"For 'ShardedReplay', a shard may store 2^{_SERIAL_BITS} rows in its life, but shard {shard} stored more."
+        )
+    place = ((shard << _LIFE_BITS) | (life % LIVES)) << _SERIAL_BITS
+    return np.where(handles < 0, handles, handles | place)
+
+
+def parted(handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Split handles into shard, process number and the handle there; the shard is -1 for an invalid handle.
+
+    Args:
+        handles (numpy.ndarray): Handles of the whole. Shape ``[n]``, int64.
+
+    Returns:
+        tuple[numpy.ndarray, ...]: Three arrays ``[n]``, int64.
+    """
+    place = handles >> _SERIAL_BITS
+    shard = np.where(handles < 0, -1, place >> _LIFE_BITS)
+    return shard, place & (LIVES - 1), handles & ((1 << _SERIAL_BITS) - 1)
+
+
+#: Seconds to wait for the processes of the shards to start.
+_START = 300.0
+_NAME = "ShardedReplay"
 
 
 class Exchange:
@@ -206,6 +250,62 @@ class Exchange:
                 link.grants += 1
                 link.allowed += rows
         return math.isfinite(room)
+
+
+def begin(links: Links, setups: Sequence[Setup], resume: bool) -> tuple[int, dict[str, Any]]:
+    """Wait until all shards have started; return the bytes of their rows, and the latest state of a learner.
+
+    Raises:
+        FileNotFoundError: If nothing was saved in the folder from which to resume.
+        ValueError: If the files there are not those of one save of as many shards, or shards have another description.
+    """
+    ray = ray_module()
+    calls = [link.actor.begin.remote(setup.description) for link, setup in zip(links.all, setups)]
+    _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
+    if late:
+        raise TimeoutError(
+            f"For '{_NAME}', {len(late)} of {len(calls)} shards did not begin within {_START:g} s. Has the cluster "
+            f"the resources? {ray.cluster_resources()}"
+        )
+    try:
+        begun = ray.get(calls)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayActorError as error:
+        cause = str(error).strip().splitlines()[-1]
+        raise RuntimeError(f"For '{_NAME}', a shard could not begin: {cause}") from None
+    states = [state for _, state in begun]
+    if resume:
+        _check_saved(states)
+    for link, report in links.ask({link: link.actor.report.remote for link in links.all}).items():
+        links.accept(link, report)
+    return sum(nbytes for nbytes, _ in begun), max(states, key=_age)
+
+
+def _age(state: Mapping[str, Any]) -> tuple[int, int]:
+    """Return numbers that grow with the samples and the saves before a state."""
+    return state.get("samples", -1), max(state.get("saves", [0]))
+
+
+def _check_saved(states: Sequence[Mapping[str, Any]]) -> None:
+    """Raise an error unless the files that shards have read are of one run, and of its newest save."""
+    read = [state for state in states if state]
+    if not read:
+        raise FileNotFoundError(f"For '{_NAME}', 'resume' needs a folder that save() has written to.")
+    newest = max(read, key=lambda state: max(state.get("saves", [0])))
+    saves = newest.get("saves", [])
+    if len(saves) != len(states):
+        raise ValueError(
+            f"For '{_NAME}', 'num_shards' must be {len(saves)}, the number of shards that were saved, but got "
+            f"{len(states)}. Rows stay in their shards: resume with num_shards={len(saves)}."
+        )
+    own = [state["saves"][i] if state and "writing" not in state else 0 for i, state in enumerate(states)]
+    if len({state["run"] for state in read}) > 1 or any(number < least for number, least in zip(own, saves)):
+        raise ValueError(
+            f"For '{_NAME}', the files in 'folder' must be of one save, but those of its shards are of the saves {own} "
+            f"of {len({state['run'] for state in read})} runs: one was cut off, or files are missing or of elsewhere. "
+            "Resume from a copy of the folder, or begin in another one: load() reads each file there as a buffer."
+        )
 
 
 def _rows_of(arrays: Any, rows: np.ndarray) -> Any:

@@ -1,30 +1,66 @@
 """One shard of a sharded buffer, in a process of its own."""
 
 import contextlib
+import importlib
 import itertools
 import json
 import math
 import secrets
 import threading
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..checkpoint.file_format import check_description
 from ..checkpoint.files import replacing
 from ..checkpoint.loading import load_parts
-from ..checkpoint.nodes import check_description
-from ..checkpoint.parts import Part
+from ..checkpoint.parts import Part, Plain
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import open_sources
+from ..store import state
 from ..store.options import Options
 from ..store.schema import Schema
 from ..store.store import Store
 from ..store.tree import levels
 from ..training.statistics import Statistics, statistics_of
-from .ray_module import ray_module
-from .rows import Rows
+
+
+class Rows(Store):
+    """A store that can be written to a file, with the lock that its callers hold.
+
+    Args:
+        schema (Schema): The columns.
+        options (Options): How rows are stored and drawn.
+    """
+
+    #: Record of the last file written: only rows with larger serial numbers, and those updated since, differ from it.
+    last_saved: Any = None
+
+    def __init__(self, schema: Schema, options: Options) -> None:
+        super().__init__(schema, options)
+        self.lock = threading.RLock()
+
+    @property
+    def capacity(self) -> int:
+        """Most rows stored."""
+        return self.options.capacity
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def state_arrays(self) -> dict[str, Plain]:
+        """Return the arrays, with their dtypes in files."""
+        layout = state.layout(self.schema, self.options)
+        return {name: Plain(array, layout[name][1]) for name, array in self.arrays.items()}
+
+    def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise a ValueError if a state, apart from columns, is inconsistent."""
+        state.check(self.options, arrays)
 
 
 class Setup(NamedTuple):
@@ -119,7 +155,7 @@ class Shard:
         if self._path is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Ray's own code uses a deprecated property
-                replaces = ray_module().get_runtime_context().was_current_actor_reconstructed
+                replaces = importlib.import_module("ray").get_runtime_context().was_current_actor_reconstructed
             try:
                 self._begin(self._path, resume or replaces)
             except Exception as error:

@@ -23,17 +23,13 @@ from ..store.naming import named, sample_names
 from ..store.rate_rule import Wait
 from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
-from ..training.statistics import Statistics
+from ..training.statistics import Statistics, merged
+from .cluster import Link, Links, actors, claim, connect
 from .configuration import sample_sizes, schema_of, setups, shard_configs, split, template
 from .drawing import Batches
-from .exchange import Exchange
-from .handles import MOST_SHARDS
-from .links import Link, Links
+from .exchange import MOST_SHARDS, Exchange, begin
 from .own_writers import POLL, OwnWriters
-from .ray_module import connect
 from .shard import Report
-from .starting import actors, begin, claim
-from .totals import merged
 from .writer import Rules, ShardWriter, bits
 
 logger = logging.getLogger("mindspore_replay.distributed")

@@ -13,7 +13,7 @@ from ..store.rate_rule import PATIENCE
 from ..store.schema import Schema, is_tensor
 from ..store.state import LAST_CLOCK
 from ..store.windows import END, FINAL, WindowRule, continues, marks_of
-from .ray_module import ray_module, session
+from .cluster import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 

@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, load, save
 from mindspore_replay.checkpoint import saving, sources
-from mindspore_replay.checkpoint.rows import Slots
+from mindspore_replay.checkpoint.parts import Slots
 
 PATH = "buffer.safetensors"
 START = b'{"__metadata__":{"header_crc32":"'

@@ -13,7 +13,7 @@ import pytest
 
 from mindspore_replay import ReplayBuffer, load, save
 from mindspore_replay.checkpoint import sources
-from mindspore_replay.checkpoint.rows import Slots
+from mindspore_replay.checkpoint.parts import Slots
 from mindspore_replay.checkpoint.sources import Source, open_sources
 
 ROWS = np.arange(600, dtype=np.int32).reshape(100, 6)

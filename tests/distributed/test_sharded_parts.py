@@ -14,11 +14,10 @@ from mindspore_replay.columns import Columns
 from mindspore_replay.distributed import ShardWriter
 from mindspore_replay.distributed.configuration import sample_sizes, shard_configs, split, template
 from mindspore_replay.distributed.drawing import choose, importance
-from mindspore_replay.distributed.handles import LIVES, MOST_SHARDS, joined, parted
-from mindspore_replay.distributed.totals import merged
+from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
 from mindspore_replay.distributed.writer import Rules
 from mindspore_replay.store import Schema, WindowRule
-from mindspore_replay.training.statistics import Statistics, statistics_of
+from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 

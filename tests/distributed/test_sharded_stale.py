@@ -8,11 +8,11 @@ import pytest
 from clusters import assert_distribution
 
 from mindspore_replay import RateLimiter
-from mindspore_replay.distributed import links as links_module
+from mindspore_replay.distributed import cluster
+from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import setups, template
 from mindspore_replay.distributed.drawing import Batches, Piece
 from mindspore_replay.distributed.exchange import Exchange
-from mindspore_replay.distributed.links import Links
 from mindspore_replay.distributed.shard import Setup, Shard
 from mindspore_replay.store.windows import SamplePlan
 
@@ -85,7 +85,7 @@ class Setting:
 def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = SimpleNamespace(RayTaskError=KeyError, RayError=KeyError)
     ray = SimpleNamespace(wait=lambda refs, **_: (refs, []), get=lambda reference: reference.answer, exceptions=errors)
-    monkeypatch.setattr(links_module, "ray_module", lambda: ray)
+    monkeypatch.setattr(cluster, "ray_module", lambda: ray)
 
 
 def check_estimates(trials: int = 1500) -> None:

@@ -1,13 +1,157 @@
-"""The state of the shards as seen by a client: which of them answer, do not answer, or were restarted."""
+"""Ray's cluster: the connection to it, the processes of the shards, and which of them answer."""
 
+import contextlib
+import functools
+import importlib
 import logging
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from .ray_module import ray_module, session
-from .shard import Report
+from ..store.optional import install_command
+from .shard import Report, Setup, Shard
+
+#: Ray listens on the machine's network address, unless this variable says that there is no cluster; then it listens
+#: on the loopback address.
+_IN_A_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+NAMESPACE = "mindspore_replay"
+
+
+def ray_module() -> Any:
+    """Import Ray.
+
+    Raises:
+        ImportError: If it is not installed.
+    """
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise ImportError(f"'mindspore_replay.distributed' needs Ray: {install_command('ray')}") from error
+
+
+@functools.cache
+def _worker() -> Any:
+    return importlib.import_module("ray._private.worker").global_worker
+
+
+def session() -> Any:
+    """Return what stands for the connection of this process to a cluster; ``None`` if there is none.
+
+    Unlike a call of an actor, it connects to none. It is called for each row: Ray's public functions take 3 us.
+    """
+    worker = _worker()
+    return None if worker.mode is None else worker.node
+
+
+def connect() -> Any:
+    """Connect to Ray, and return its module.
+
+    It connects to the cluster that the process uses, else to that of ``RAY_ADDRESS``, else to a new one on this machine
+    that listens on the loopback address only.
+    """
+    if "ray" in sys.modules and ray_module().is_initialized():
+        return ray_module()
+    address = os.environ.get("RAY_ADDRESS", "")
+    options: dict[str, Any] = {} if address else {"address": "local", "include_dashboard": False}
+    alone = not address or address.startswith(("127.0.0.1:", "localhost:"))
+    with _at_the_loopback_address() if alone else contextlib.nullcontext(), _away_from_other_sources():
+        ray = ray_module()
+        ray.init(namespace=NAMESPACE, **options)
+    return ray
+
+
+@contextlib.contextmanager
+def _at_the_loopback_address() -> Iterator[None]:
+    """Make Ray use the loopback address as that of this machine, here and in the processes that it starts."""
+    before = os.environ.get(_IN_A_NETWORK)
+    os.environ[_IN_A_NETWORK] = "0"
+    try:
+        constants: Any = importlib.import_module("ray._private.ray_constants")
+        constants.ENABLE_RAY_CLUSTER = False  # the value of the variable, if it was imported before
+        yield
+    finally:
+        if before is None:
+            del os.environ[_IN_A_NETWORK]
+        else:
+            os.environ[_IN_A_NETWORK] = before
+
+
+@contextlib.contextmanager
+def _away_from_other_sources() -> Iterator[None]:
+    """Start Ray from a folder without another copy of this package.
+
+    Its processes look for modules in the current folder first. That may hold the sources from which the package was
+    installed, whose kernels were not built.
+    """
+    package, here = Path(__file__).resolve().parents[1], Path.cwd()
+    other = here / package.name
+    if not other.is_dir() or other.samefile(package):
+        yield
+        return
+    script = sys.argv[0]
+    sys.argv[0] = os.path.abspath(script)  # Ray's processes look for modules beside the script too
+    os.chdir(package.parent)
+    try:
+        yield
+    finally:
+        os.chdir(here)
+        sys.argv[0] = script
+
+
+#: Seconds that the name of a learner may take to become free after it has ended.
+_FREE = 10.0
+_NAME = "ShardedReplay"
+
+
+class _Learner:
+    """An actor that a learner owns, so that its name is taken for as long as the learner lives."""
+
+
+def claim(name: str) -> Any:
+    """Take the place of the one learner of the shards of a name.
+
+    Returns:
+        ActorHandle: The place. It becomes free when the handle, its process or the actor ends.
+
+    Raises:
+        RuntimeError: If another learner has it.
+    """
+    place = ray_module().remote(num_cpus=0)(_Learner).options(namespace=NAMESPACE, name=f"{name}/learner")
+    deadline = time.monotonic() + _FREE
+    while True:
+        try:
+            return place.remote()
+        except ValueError:  # the name is taken
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"For '{_NAME}', the shards of a 'name' must have one learner, but another uses {name!r}. End it "
+                    "or close() it, which ends the shards too; or take another name. Processes that only insert need "
+                    "no learner: give them its writer()."
+                ) from None
+            time.sleep(0.1)
+
+
+def actors(setups: Sequence[Setup], settings: Mapping[str, Any], resume: bool) -> tuple[list[Any], list[Any]]:
+    """Make the shards, or find those that run under the name. Return all, and those that were made."""
+    made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
+    options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
+    name, folder = settings.get("name"), settings.get("folder")
+    begun, new = [], []
+    for i, setup in enumerate(setups):
+        path = None if folder is None else f"{os.path.abspath(folder)}/shard_{i}.safetensors"
+        if name is not None:
+            options |= {"namespace": NAMESPACE, "lifetime": "detached", "name": f"{name}/shard_{i}"}
+            with contextlib.suppress(ValueError):  # there is none
+                begun.append(ray_module().get_actor(options["name"], NAMESPACE))
+                continue
+        begun.append(made.options(**options).remote(setup, path, resume))
+        new.append(begun[-1])
+    return begun, new
+
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
