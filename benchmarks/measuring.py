@@ -1,16 +1,12 @@
-"""Shared by the benchmarks: interleaved rounds, and their medians against limits.
-
-The timing functions come from this checkout, so a benchmark can also measure another version of the package.
-"""
+"""Shared by the benchmarks: interleaved rounds, and their medians against limits."""
 
 import argparse
 import json
 import platform
 import re
-import runpy
 import statistics
+import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -18,17 +14,36 @@ import numpy as np
 
 from mindspore_replay import kernel_status
 
-_timing = runpy.run_path(str(Path(__file__).resolve().parent.parent / "mindspore_replay" / "cli" / "timing.py"))
-MICRO: float = _timing["MICRO"]
-once: Callable[[Callable[[], Any], int], float] = _timing["once"]
-measure: Callable[[Mapping[str, Callable[[], float]], int], dict[str, list[float]]] = _timing["measure"]
-
+#: Microseconds in a second.
+MICRO = 1e6
 #: Prepares a case; returns a function that measures seconds per operation.
 Case = Callable[[], Callable[[], float]]
 #: Seconds by case, one number per round.
 Times = Mapping[str, list[float]]
 #: A reported figure, one number per round.
 Figure = Callable[[Times], list[float]]
+
+
+def once(function: Callable[[], Any], repeat: int) -> float:
+    """Return the seconds of one call, as the mean of `repeat` calls in a row."""
+    start = time.perf_counter()
+    for _ in range(repeat):
+        function()
+    return (time.perf_counter() - start) / repeat
+
+
+def measure(timers: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of every case in every round, interleaved, after as many rounds of warm-up.
+
+    The warm-up is needed because MindSpore tunes the number of threads of a graph in its first fifty calls.
+    """
+    times: dict[str, list[float]] = {name: [] for name in timers}
+    for i in range(2 * rounds):
+        for name, timer in timers.items():
+            seconds = timer()
+            if i >= rounds:
+                times[name].append(seconds)
+    return times
 
 
 def arguments(description: str) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""The command line: ``mindspore-replay inspect``, ``convert``, ``bench`` and ``doctor``."""
+"""The command line: ``mindspore-replay inspect``, ``convert`` and ``doctor``."""
 
 import argparse
 import sys
@@ -8,9 +8,9 @@ from types import ModuleType
 
 
 def _commands() -> dict[str, ModuleType]:
-    from . import bench, convert, doctor, inspect
+    from . import convert, doctor, inspect
 
-    return {"inspect": inspect, "convert": convert, "bench": bench, "doctor": doctor}
+    return {"inspect": inspect, "convert": convert, "doctor": doctor}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -340,17 +340,6 @@ def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
     }
 
 
-def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from mindspore_replay.cli import bench
-
-    monkeypatch.setattr(bench, "_REPEAT", 3)  # of an operator in a graph, which takes its time to compile
-    assert main(["bench", "--capacity", "300", "--rounds", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for name in ("uniform insert 1", "uniform sample 64, compiled", "prioritized sample + update 256, compiled"):
-        (line,) = [line for line in lines if line.startswith(f"{name}  ")]
-        float(line.removeprefix(name).split()[0])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -382,8 +371,6 @@ def test_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         (["convert", "a.npz", "b.safetensors", "--env", "CartPole-v1"], "convert: '--env' must not be given for b"),
         (["convert", "a.npz", "b.npy"], "convert: 'b.npy' must end on one of .safetensors, .npz, .hdf5, .h5, or be"),
         (["convert", "text.npz", "b.safetensors"], "convert: "),
-        (["bench", "--rounds", "0"], "bench: '--rounds' must be at least 1, but got 0."),
-        (["bench", "--capacity", "255"], "bench: '--capacity' must be at least 256"),
     ],
 )
 def test_errors(folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
@@ -398,7 +385,7 @@ def test_errors(folder: Path, arguments: list[str], message: str, capsys: pytest
 
 
 def test_arguments_that_make_no_sense(capsys: pytest.CaptureFixture[str]):
-    for arguments in ([], ["dance"], ["inspect"], ["bench", "--rounds", "many"]):
+    for arguments in ([], ["dance"], ["inspect"], ["convert", "a.npz", "b.npz", "--sample-size", "many"]):
         with pytest.raises(SystemExit) as raised:
             main(arguments)
         assert raised.value.code == 2
@@ -406,7 +393,7 @@ def test_arguments_that_make_no_sense(capsys: pytest.CaptureFixture[str]):
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]):
-    for command in ("inspect", "convert", "bench", "doctor"):
+    for command in ("inspect", "convert", "doctor"):
         with pytest.raises(SystemExit) as raised:
             main([command, "--help"])
         assert raised.value.code == 0
