@@ -13,11 +13,13 @@ from ..ops.checks import check
 from ..ops.eager import graph_body
 from ..store.checks import check_size, one_int
 from ..store.recipe.parts import Limits, Parts, sampler_of
+from ..store.recipe.registry import registered
 from .base import Buffer
 from .compile_time import compile_time
 from .parameters import overwrite
 
 
+@registered
 class ElasticReplayBuffer(Buffer):
     r"""A ring of transitions on the device, of which only the newest `window` rows are drawn, uniformly or by priority.
 

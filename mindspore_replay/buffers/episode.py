@@ -13,10 +13,12 @@ from ..store.checks import check_bool, check_size
 from ..store.library import TOO_FEW_ROWS, KernelError
 from ..store.naming import named, sample_names
 from ..store.recipe.parts import Episodes, Limits, Parts, sampler_of
+from ..store.recipe.registry import registered
 from .base import Buffer
 from .compile_time import compile_time
 
 
+@registered
 class EpisodeReplayBuffer(Buffer):
     """A ring of steps, sampled as whole episodes, with equal probability or by priority.
 

@@ -12,12 +12,14 @@ from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_size
 from ..store.epochs import BEGUN
 from ..store.recipe.parts import InEpochs, Limits, Parts, Sequences, span_of
+from ..store.recipe.registry import registered
 from .base import Buffer
 from .epoch_dataset import Epochs, Rows, dataset_of
 
 _Self = TypeVar("_Self", bound="EpochReplayBuffer")
 
 
+@registered
 class EpochReplayBuffer(Buffer):
     r"""A ring of rows that are sampled in epochs: each stored row once an epoch, in a fresh random order.
 

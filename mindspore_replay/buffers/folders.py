@@ -1,11 +1,17 @@
 """Closing buffers; opening and flushing those in folders."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ..ops.eager import wait_for_work
+from ..store.folder import Folder, open_as_learner
+from ..store.folder_header import bad_folder
+from ..store.library import KernelError
 from ..store.mixins import mixin
+from ..store.recipe.arguments import decoded
+from ..store.recipe.registry import find
 from ..store.sharing import SharedCondition
 from .attributes import Attributes
 
@@ -64,9 +70,13 @@ class InFolder(Attributes):
             ...     buffer.close()
             7
         """
-        from ..checkpoint.description import open_buffer  # here since it knows all classes of buffers
-
-        return open_buffer(folder, cls, views)  # type: ignore[no-any-return]
+        with contextlib.ExitStack() as stack:
+            opened = open_as_learner(folder, f"{cls.__name__}.open")
+            stack.callback(opened.close)
+            buffer = _opened(cls, opened, views)
+            opened.arrays["shared.closed"][0] = 0
+            stack.pop_all()
+        return buffer
 
     def flush(self) -> None:
         """Write all rows in the folder to the disk, so that they survive a loss of power. Other processes wait for it.
@@ -132,3 +142,33 @@ class InFolder(Attributes):
     def _need_folder(self, method: str) -> None:
         if self._folder is None:
             raise RuntimeError(f"For '{type(self).__name__}', '{method}' needs a buffer made with storage=folder.")
+
+
+def _opened(cls: type[_Opened], folder: Folder, views: Sequence[Any] | None) -> _Opened:
+    """Make the buffer in a folder."""
+    function, description = f"{cls.__name__}.open", folder.header.description
+    if not isinstance(description, dict) or "class" not in description:
+        raise bad_folder(function, folder.path, "does not describe a buffer")
+    if "reason" in description:
+        raise ValueError(f"For '{function}', {folder.path} can only be attached to, since {description['reason']}.")
+    found = find(str(description["class"]))
+    if not isinstance(found, type) or not issubclass(found, cls):
+        raise bad_folder(function, folder.path, f"holds a {description['class']}")
+    if views is None and "views" in description:
+        raise ValueError(
+            f"For '{function}', 'views' must be those that the buffer in {folder.path} was made with, since "
+            f"{description['views']}."
+        )
+    make: Any = found
+    given = {} if views is None else {"views": views}
+    try:
+        arguments = {**decoded(description["arguments"]), **given}
+        buffer = make(capacity=description["capacity"], seed=0, storage=folder, **arguments)
+        buffer.check_valid()
+        if folder.arrays["shared.limited"][0]:
+            limiter = find("RateLimiter")(1, 1, 1)
+            limiter.load_from_cell({key: folder.arrays[f"shared.{key}"] for key in ("rule", "counts")})
+            buffer.limiter = limiter
+    except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
+        raise bad_folder(function, folder.path, f"is damaged: {error}") from error
+    return buffer  # type: ignore[no-any-return]

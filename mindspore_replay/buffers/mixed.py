@@ -23,6 +23,7 @@ from ..store.locks import hold_locks
 from ..store.naming import named, sample_names
 from ..store.random import initial_state
 from ..store.recipe.arguments import KeepsArguments, given_arguments
+from ..store.recipe.registry import registered
 from ..store.schema import type_name
 from ..store.state import fitting
 from .compile_time import compile_time
@@ -46,6 +47,7 @@ _numbers = itertools.count()
 _WITH_HANDLES = ("indices", "weights")
 
 
+@registered
 class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
     r"""Batches with a fixed share of the rows from each of several buffers.
 

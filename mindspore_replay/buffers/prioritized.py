@@ -8,9 +8,11 @@ from mindspore import Tensor
 
 from ..ops.eager import graph_body
 from ..store.recipe.parts import Limits, Parts, Prioritized
+from ..store.recipe.registry import registered
 from .base import Buffer
 
 
+@registered
 class PrioritizedReplayBuffer(Buffer):
     r"""A ring of transitions on the device, sampled in proportion to a power of their priorities.
 

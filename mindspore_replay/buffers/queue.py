@@ -12,6 +12,7 @@ from mindspore import Tensor
 from ..ops.eager import graph_body
 from ..store.rate_rule import QueueAccount, seconds_of
 from ..store.recipe.parts import InOrder, Limits, Parts, Sequences, span_of
+from ..store.recipe.registry import registered
 from ..store.sharing import SharedCondition
 from ..store.waiting import Waiting
 from .base import Buffer
@@ -47,6 +48,7 @@ class QueueLimiter(Waiting):
         return now
 
 
+@registered
 class ReplayQueue(Buffer):
     r"""A queue of steps of which each is delivered once, in order: single rows, or sequences of consecutive steps.
 

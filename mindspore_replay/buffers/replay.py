@@ -11,9 +11,11 @@ from ..ops.eager import graph_body
 from ..store.checks import range_of
 from ..store.random import ALL_ROWS
 from ..store.recipe.parts import Limits, Parts, Uniform
+from ..store.recipe.registry import registered
 from .base import Buffer
 
 
+@registered
 class ReplayBuffer(Buffer):
     r"""A ring of transitions on the device, sampled uniformly.
 

@@ -8,9 +8,11 @@ from mindspore import Tensor
 
 from ..ops.eager import graph_body
 from ..store.recipe.parts import Limits, Parts, Uniform
+from ..store.recipe.registry import registered
 from .base import Buffer
 
 
+@registered
 class ReservoirReplayBuffer(Buffer):
     r"""A reservoir of transitions on the device: each row inserted so far is equally likely to be stored.
 

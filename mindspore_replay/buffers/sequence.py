@@ -8,9 +8,11 @@ from mindspore import Tensor
 
 from ..ops.eager import graph_body
 from ..store.recipe.parts import Limits, Parts, Sequences, sampler_of
+from ..store.recipe.registry import registered
 from .base import Buffer
 
 
+@registered
 class SequenceReplayBuffer(Buffer):
     r"""A ring of steps, sampled as sequences of consecutive steps of one episode and one environment.
 

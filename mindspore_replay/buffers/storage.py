@@ -6,8 +6,11 @@ from typing import Any
 import mindspore as ms
 
 from ..ops import native
+from ..store.folder import create
+from ..store.folder_header import Header, Sample
 from ..store.library import library_for
 from ..store.options import Options
+from ..store.recipe.arguments import described
 from ..store.schema import Schema
 from ..store.windows import DISCOUNT, RETURN
 
@@ -54,10 +57,6 @@ def folder_of(buffer: Any, storage: Any, schema: Schema, options: Options) -> An
     """Return the `Folder` of a buffer; ``None`` if its rows are elsewhere."""
     if storage in (DEVICE, HOST):
         return None
-    from ..checkpoint.description import describe_in_folder  # here since it describes all classes of buffers
-    from ..store.folder import create
-    from ..store.folder_header import Header, Sample
-
     schema_of_sample = buffer.sample_schema
     sample = Sample(
         schema_of_sample.bookkeeping,
@@ -65,7 +64,11 @@ def folder_of(buffer: Any, storage: Any, schema: Schema, options: Options) -> An
         buffer.layout.hindsight is None,
         buffer.achieved_goal,
     )
-    header = Header(schema, options, sample, describe_in_folder(buffer))
+    description = described(buffer)
+    if "reason" in description:  # all but the views may be written
+        description = {**described(buffer, ["views"]), "views": description["reason"]}
+    description = {"class": type(buffer).__name__, "capacity": buffer.capacity, **description}
+    header = Header(schema, options, sample, description)
     if hasattr(storage, "header"):
         if _comparable(storage.header) != _comparable(header):
             raise ValueError(

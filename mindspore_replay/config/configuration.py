@@ -18,6 +18,7 @@ from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 from ..buffers.storage import DEVICE, HOST
 from ..store.optional import install_command
+from ..store.recipe.registry import find
 from ..training.limiter import RateLimiter
 from . import di_engine
 
@@ -182,9 +183,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
     if _is_several(config):
         return _create_named({key: value for key, value in config.items() if key not in _SEVERAL_KEYS})
     if SHARDS in config:
-        from ..distributed import ShardedReplay
-
-        return ShardedReplay(config)
+        return find("ShardedReplay", "distributed")(config)
     buffer_cls = get_buffer_cls(config)
     arguments = _arguments(buffer_cls, config)
     number = config.get("number", 1)

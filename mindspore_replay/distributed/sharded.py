@@ -21,6 +21,7 @@ from ..store.habits import NoContainer, wrong_sample
 from ..store.inputs import as_handles, as_priority, as_values, as_versions, bad_version, check_length, one_number
 from ..store.naming import named, sample_names
 from ..store.rate_rule import Wait
+from ..store.recipe.registry import registered
 from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics, merged
@@ -42,6 +43,7 @@ def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> 
     return handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers)
 
 
+@registered
 class ShardedReplay(NoContainer):
     r"""A buffer whose rows are in several processes, on one or more machines, for one learner.
 

@@ -11,10 +11,12 @@ from ..buffers.isolated_cell import IsolatedCell
 from ..buffers.parameters import load_in_place, overwrite, parameter_on, state_parameter
 from ..store.checks import check_size
 from ..store.rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
+from ..store.recipe.registry import registered
 from ..store.state import fitting
 from ..store.waiting import Waiting
 
 
+@registered
 class RateLimiter(Waiting, IsolatedCell, nn.Cell):
     r"""Keeps the number of samples in proportion to the number of insertions, whatever the speed of either side.
 

@@ -12,6 +12,7 @@ from mindspore import Tensor, bfloat16
 
 from mindspore_replay import FrameStack, NStep, create_buffer, load, save
 from mindspore_replay.checkpoint import description, file_format
+from mindspore_replay.config.configuration import BUFFER_TYPES
 from mindspore_replay.distributed.configuration import setups, template
 from mindspore_replay.distributed.shard import Setup, Shard
 from mindspore_replay.distributed.writer import bits
@@ -206,4 +207,4 @@ def test_each_shard_has_its_capacity_and_seed():
 
 
 def test_every_class_of_a_description_has_a_name():
-    assert set(file_format.CLASSES) == {*description._BUFFERS, *description._MIXED}
+    assert set(file_format.CLASSES) == {"MixedReplay", *(cls.__name__ for cls in BUFFER_TYPES.values())}

@@ -1,7 +1,13 @@
-"""Records constructor arguments, so that objects can be made again from a file."""
+"""Records constructor arguments, and writes them as JSON, so that objects can be made again from a file."""
 
 import inspect
+from collections.abc import Collection
 from typing import Any
+
+import numpy as np
+
+from ..schema import given_type_name
+from .registry import find
 
 
 class KeepsArguments:
@@ -45,3 +51,48 @@ def positional_arguments(cls: type) -> str:
 def _frozen(value: Any) -> Any:
     """Return the value with its lists as tuples, which the caller cannot change later."""
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+
+
+#: Arguments that are stored elsewhere or not at all: a saved random state replaces the seed.
+_LEFT_OUT = ("capacity", "parts", "seed", "storage", "backend")
+
+
+class _NotWrittenError(Exception):
+    """An argument that cannot be written to a file."""
+
+
+def described(made: KeepsArguments, left_out: Collection[str] = ()) -> dict[str, Any]:
+    """Return as JSON the ``arguments`` that an object was made with; or the ``reason`` why a file cannot hold them."""
+    name = type(made).__name__
+    try:
+        if find(name) is not type(made):
+            raise _NotWrittenError(f"{name} is no class of mindspore_replay")
+        given = {key: value for key, value in given_arguments(made).items() if key not in (*_LEFT_OUT, *left_out)}
+        return {"arguments": {key: _encoded(value) for key, value in given.items()}}
+    except _NotWrittenError as reason:
+        return {"reason": str(reason)}
+
+
+def _encoded(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple):
+        return [_encoded(item) for item in value]
+    if hasattr(value, "apply_to"):
+        if find(type(value).__name__) is not type(value):
+            raise _NotWrittenError(f"{type(value).__name__} holds what no file can: Python code")
+        return {"view": type(value).__name__, **described(value)}
+    return given_type_name(value)
+
+
+def decoded(value: Any) -> Any:
+    """Return the value of an argument, given as JSON."""
+    if isinstance(value, list):
+        return [decoded(item) for item in value]
+    if isinstance(value, dict) and "view" in value:
+        return find(value["view"])(**decoded(value["arguments"]))
+    if isinstance(value, dict):
+        return {key: decoded(item) for key, item in value.items()}
+    return value

@@ -5,8 +5,10 @@ from typing import Any
 
 from ..checks import check_size
 from .arguments import Shown
+from .registry import registered
 
 
+@registered
 class FrameStack(Shown):
     """A view that stacks each observation with those of the steps before it; each frame is stored once.
 

@@ -5,10 +5,12 @@ from typing import Any
 
 from ..checks import check_number, check_size
 from .arguments import Shown
+from .registry import registered
 
 _FLOATS = ("float32", "float64")
 
 
+@registered
 class NStep(Shown):
     r"""A view that turns single steps into transitions of up to n steps; the data is stored once.
 
