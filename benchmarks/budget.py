@@ -1,8 +1,9 @@
 """Checks the instruction count of each kernel against the budget in budget.json.
 
-    python benchmarks/budget.py [--update]
+    python benchmarks/budget.py [--update] [--library FILE]
 
-Builds the kernels as `pip install` does, and tests/csrc/budget.cc, which calls each of them under valgrind's callgrind.
+Builds the kernels as `pip install` does, unless a library that it built is given; and tests/csrc/budget.cc, which calls
+each of them under valgrind's callgrind.
 Counts are the same in every run and on every machine with the same compiler and C library: the processor extensions
 that the C library would use are switched off. Instructions are not time. They reveal a change even if times differ by
 less than the noise.
@@ -51,19 +52,31 @@ def checked(command: Sequence[str | Path], **options: Any) -> str:
     return result.stdout
 
 
-def build(folder: Path) -> Path:
-    """Build the CPU's kernels with setup.py's flags, and the program that calls them. Return the library's path."""
-    setup = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext"]
-    others = {"CC": "/bin/false", "CUDACXX": "/bin/false"}  # are left out
-    checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env={**os.environ, **others})
+def build(folder: Path, built: Path | None = None) -> Path:
+    """Build the program that calls the CPU's kernels, and them with setup.py's flags, or copy them if they are built.
+
+    Return the library's path.
+    """
     library = folder / "mindspore_replay" / "_kernels.so"
-    if not library.exists():
-        sys.exit(f"the kernels were not built: {library.with_suffix('.txt').read_text(encoding='utf-8')}")
+    if built is not None:
+        library.parent.mkdir()
+        shutil.copy(built, library)
+    else:
+        build_kernels(folder, library)
     compiler = shlex.split(os.environ.get("CXX", "g++"))
     csrc = ROOT / "mindspore_replay" / "csrc"
     program = ROOT / "tests" / "csrc" / "budget.cc"
     checked([*compiler, "-std=c++17", "-O1", "-I", csrc, program, "-ldl", "-o", folder / "budget"])
     return library
+
+
+def build_kernels(folder: Path, library: Path) -> None:
+    """Build the CPU's kernels with setup.py's flags."""
+    setup = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext"]
+    others = {"CC": "/bin/false", "CUDACXX": "/bin/false"}  # are left out
+    checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env={**os.environ, **others})
+    if not library.exists():
+        sys.exit(f"the kernels were not built: {library.with_suffix('.txt').read_text(encoding='utf-8')}")
 
 
 def count(folder: Path, library: Path) -> dict[str, int]:
@@ -135,13 +148,14 @@ def show(budget: Mapping[str, int], counted: Mapping[str, int], wrong: Mapping[s
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="How many instructions each kernel takes, against the budget.")
     parser.add_argument("--update", action="store_true", help="make what is counted the budget")
-    update = parser.parse_args(arguments).update
+    parser.add_argument("--library", type=Path, help="kernels that `pip install` has built, which are then counted")
+    given = parser.parse_args(arguments)
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is not installed: install the package valgrind (Debian: apt-get install valgrind)")
     with tempfile.TemporaryDirectory() as scratch:
-        library = build(Path(scratch))
+        library = build(Path(scratch), given.library)
         counted, exported, made_with = count(Path(scratch), library), kernels(library), tools(library)
-    if update:
+    if given.update:
         BUDGET.write_text(json.dumps({"tools": made_with, "instructions": counted}, indent=1) + "\n", encoding="utf-8")
     made = json.loads(BUDGET.read_text(encoding="utf-8"))
     wrong = faults(made["instructions"], counted, exported)

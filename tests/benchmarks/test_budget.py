@@ -76,7 +76,7 @@ def run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Return the exit code of the script with these figures in place of a build and a count."""
     monkeypatch.setattr(script, "BUDGET", tmp_path / "budget.json")
     script.BUDGET.write_text(json.dumps({"tools": TOOLS, "instructions": COUNTS}), encoding="utf-8")
-    monkeypatch.setattr(script, "build", lambda folder: folder / "_kernels.so")
+    monkeypatch.setattr(script, "build", lambda folder, built: folder / "_kernels.so")
     monkeypatch.setattr(script, "kernels", lambda library: KERNELS)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
 
