@@ -8,6 +8,7 @@ from ..columns import Columns
 from ..store.compressed import CompressedColumn
 from ..store.options import Options
 from ..store.recipe.layout import SampleLayout
+from ..store.recipe.spec import BufferSpec
 
 
 class Attributes:
@@ -21,6 +22,7 @@ class Attributes:
     columns: Columns
     layout: SampleLayout
     options: Options
+    spec: BufferSpec
     weighted: bool
     has_handles: bool
     prioritized: bool
@@ -28,9 +30,6 @@ class Attributes:
     limiter: Any
     head: Parameter
     clock: Parameter
-    #: Names of a sample's parts: all of its bookkeeping, and the columns as modified by views.
-    _bookkeeping: tuple[str, ...]
-    _sample_columns: tuple[str, ...]
     #: Eligible rows with which a sample succeeds.
     _min_rows_to_sample: int
     #: Number of columns.
@@ -73,7 +72,7 @@ class Attributes:
     @property
     def achieved_goal(self) -> str | None:
         """Column of the goals achieved, in the state after an action, if samples get other goals."""
-        return None if self.layout.hindsight is None else self.layout.hindsight.achieved
+        return self.spec.achieved_goal
 
     def _size_graph(self):
         return self._graph.count() + self._zero

@@ -5,7 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar, cast
 
 import mindspore as ms
 from mindspore import ParameterTuple, Tensor, nn
@@ -17,12 +17,11 @@ from ..ops.operators import Operators
 from ..ops.state import State
 from ..store import library, state
 from ..store.call import Tensors
-from ..store.checks import check_seed, check_size
 from ..store.compressed import CompressedStore
 from ..store.locks import FolderLock
 from ..store.memory import block_of
-from ..store.recipe.arguments import KeepsArguments, positional_arguments
 from ..store.recipe.parts import Parts, Prioritized
+from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.store import Store
 from ..store.windows import END, FINAL
 from .changes import Changes
@@ -52,24 +51,7 @@ _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
 
 
-class SampleSchema(NamedTuple):
-    """The contents of a sample.
-
-    Args:
-        bookkeeping (tuple[str, ...]): Outputs before the columns: handles and importance weights, lengths and masks.
-        fields (dict[str, tuple[tuple[int, ...], str]]): For each column, its shape without the first axis, and its
-            dtype.
-        has_handles (bool): Whether the buffer has handles.
-        always_handles (bool): Whether every sample includes handles, even if not asked for.
-    """
-
-    bookkeeping: tuple[str, ...]
-    fields: dict[str, tuple[tuple[int, ...], str]]
-    has_handles: bool
-    always_handles: bool
-
-
-class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, KeepsArguments, IsolatedCell, nn.Cell):
+class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, IsolatedCell, nn.Cell):
     """Rows on the device: columns, the state of each row, and operators on them.
 
     The base class of all buffers; a subclass has its own constructor, which chooses the parts. The methods, each with a
@@ -84,11 +66,13 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, Ke
         parts (Parts): How rows are drawn and stored, and the contents of a sample.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
         num_envs (int): Environments that insert in step. Default: ``1``.
+        late, compress (Sequence[Union[str, int]]): As for `ReplayBuffer`. Default: ``()``.
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
         storage (Union[str, PathLike]): ``"device"``, ``"host"`` or a folder. Default: ``"device"``.
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
 
     Attributes:
+        spec (BufferSpec): What the buffer is: its columns, sizes and parts, and the contents of a sample.
         buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
@@ -131,38 +115,25 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, Ke
         0 5 (100, 3)
     """
 
+    _columns_of = Columns
+
     def __init__(
         self, sample_size: int, capacity: int, shapes: Sequence[Sequence[int]], types: Sequence[Any], parts: Parts, *,
-        names: Sequence[str] | None = None, num_envs: int = 1, seed: int | None = None,
-        storage: str | os.PathLike[str] = "device", backend: str = "auto",
+        names: Sequence[str] | None = None, num_envs: int = 1, late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (), seed: int | None = None, storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
     ) -> None:  # fmt: skip
-        super().__init__()
-        name = type(self).__name__
-        self.sample_size = check_size(name, "sample_size", sample_size)
-        self.capacity = check_size(name, "capacity", capacity)
-        if self.sample_size > self.capacity:
-            raise ValueError(
-                f"For '{name}', 'sample_size' must be at most 'capacity', but got sample_size={self.sample_size} and "
-                f"capacity={self.capacity}. The order of the arguments is {positional_arguments(type(self))}; give the "
-                "sizes by name."
-            )
-        self.num_envs = check_size(name, "num_envs", num_envs)
-        self.columns = Columns(name, shapes, types, names, parts.late, parts.compress)
-        self.parts = parts = parts.checked(name, self.sample_size, self.capacity)
-        self.layout = parts.layout(name, self.columns)
-        seed = check_seed(name, seed)
-        self.options = parts.options(name, self.layout, self.sample_size, self.capacity, self.num_envs, seed)
-        self._check_sizes()
-        self.weighted = self.options.weighting is not None
-        self.prioritized = self.options.beta is not None
-        self.has_episodes = self.options.rule is not None
-        self.has_handles = self.options.has_handles
-        self._bookkeeping = (
-            *("indices",) * self.has_handles,
-            *("weights",) * self.prioritized,
-            *parts.span.bookkeeping(self.layout),
-        )
-        self._sample_columns = tuple(self.layout.outputs())
+        super(Recipe, self).__init__()
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            seed=seed,
+        )  # fmt: skip
+        name, spec, parts = type(self).__name__, self.spec, self.spec.parts
+        self._is(spec)
+        self.capacity, self.num_envs, self.layout = spec.capacity, spec.num_envs, spec.layout
+        self.columns = cast(Columns, spec.columns)
+        self.weighted, self.prioritized = spec.weighted, spec.prioritized
+        self.has_episodes, self.has_handles = spec.has_episodes, spec.has_handles
         if isinstance(parts.sampler, Prioritized):
             self.alpha, self.epsilon = parts.sampler.weighting
             self.first_beta: Any = parts.sampler.first_beta
@@ -184,11 +155,12 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, Ke
         self._present_names = tuple(self.columns.names[i] for i in self._present)
         self._lock = threading.RLock()
         self._in_graphs = (storage == DEVICE or native.on_cpu()) and not self.columns.compressed
-        self._folder = folder_of(self, storage, self.columns, self.options)
+        self._folder = folder_of(self, storage)
         self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
         self._make_state()
         self._make_operators()
         self._watch()
+        self._begin()
 
     def _watch(self) -> None:
         """From now on, notice if a graph or anybody else gets hold of the Parameters, or if the rows are closed."""
@@ -215,22 +187,13 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, Ke
     def _params(self, value: Any) -> None:
         self.__dict__["_params"] = value
 
-    def _check_sizes(self) -> None:
-        name, options, rule = type(self).__name__, self.options, self.options.rule
-        self._min_rows_to_sample = options.min_rows_to_sample
-        if rule is not None:
-            needed = (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
-            if needed > self.capacity:
-                raise ValueError(
-                    f"For '{name}', 'capacity' must be at least {needed}, the rows that a sample reaches over in "
-                    f"{self.num_envs} environments, but got {self.capacity}."
-                )
-        if self.sample_size > options.most_starts:
-            kind = "rows" if rule is None else "starts of sequences"
-            raise ValueError(
-                f"For '{name}', 'sample_size' must be at most {options.most_starts}, the most {kind} that "
-                f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
-            )
+    def _is(self, spec: BufferSpec) -> None:
+        """Set what depends on the sample size."""
+        self.spec, self.options, self.sample_size = spec, spec.options, spec.sample_size
+        self._min_rows_to_sample = spec.options.min_rows_to_sample
+
+    def _begin(self) -> None:
+        """Make what a subclass has besides, once all else is there."""
 
     def _make_state(self) -> None:
         if self._direct:
@@ -266,8 +229,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, Ke
 
     def _make_operators(self) -> None:
         by_kernel = self.backend == "native"
-        before = len(self.parts.span.bookkeeping(self.layout))
-        relabel = self.layout.relabelling(before)
+        relabel = self.spec.relabelling
         finish = None if relabel is None else Relabel(relabel)
         operators: Any = NoOperators(GRAPHS_OF_COMPRESSED if self.compressed else GRAPHS_OF_HOST)
         if self._in_graphs:
@@ -320,9 +282,7 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, Ke
         for name, parameter in vars(self)["_params"].items():
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         made.__dict__["limiter"] = self.limiter
-        made.sample_size = check_size(type(self).__name__, "sample_size", sample_size)
-        made.options = self.options._replace(plan=self.options.plan._replace(n=made.sample_size))
-        made._check_sizes()
+        made._is(self.spec.resized(sample_size))
         if made._direct:
             made._calls = self._calls.resized(made.options)
         made._make_operators()
@@ -341,23 +301,6 @@ class Buffer(Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, Ke
         """
         own = (parameter for key, parameter in self.state_parameters().items() if "." not in key)
         return sum(array.nbytes for array in (*self.buffer, *own))
-
-    @property
-    def sample_schema(self) -> SampleSchema:
-        """The contents of a sample, with all of its bookkeeping.
-
-        Examples:
-            >>> from mindspore_replay import PrioritizedReplayBuffer
-            >>> buffer = PrioritizedReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
-            >>> schema = buffer.sample_schema
-            >>> print(schema.bookkeeping, schema.fields)
-            ('indices', 'weights') {'0': ((), 'int32')}
-        """
-        fields = {
-            name: (output.shape(1, self.columns)[1:], output.dtype(self.columns))
-            for name, output in self.layout.outputs().items()
-        }
-        return SampleSchema(self._bookkeeping, fields, self.has_handles, self.options.plan.always_handles)
 
     @property
     def lock(self) -> Any:

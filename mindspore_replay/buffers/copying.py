@@ -15,7 +15,7 @@ from .compile_time import compile_time
 from .parameters import overwrite
 
 #: Attributes that never change, which a copy shares, and those that it makes anew.
-_SHARED = {"columns", "parts", "layout", "options", "_check"}
+_SHARED = {"spec", "columns", "layout", "options", "_check"}
 _OWN = {
     "limiter", "last_saved", "updates", "compressed", "_lock", "_outer_lock", "_folder", "_on_these_rows", "_calls",
     "_block", "_watched", "_zero", "_flag_values", "_relabel", "_guard", "_given",

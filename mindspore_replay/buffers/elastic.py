@@ -1,7 +1,5 @@
 """Experience replay from the newest rows."""
 
-import os
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import mindspore as ms
@@ -12,7 +10,7 @@ from ..columns import numpy_type
 from ..ops.checks import check
 from ..ops.eager import graph_body
 from ..store.checks import check_size, one_int
-from ..store.recipe.parts import Limits, Parts, sampler_of
+from ..store.recipe.classes import ElasticRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
 from .compile_time import compile_time
@@ -20,7 +18,7 @@ from .parameters import overwrite
 
 
 @registered
-class ElasticReplayBuffer(Buffer):
+class ElasticReplayBuffer(ElasticRecipe, Buffer):
     r"""A ring of transitions on the device, of which only the newest `window` rows are drawn, uniformly or by priority.
 
     The window can change at any time: it can grow during training, since early rows soon lose their value, and no row
@@ -64,49 +62,7 @@ class ElasticReplayBuffer(Buffer):
 
     window: Parameter
 
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        window: int | None = None,
-        *,
-        prioritized: bool = False,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        replace: bool = True,
-        ordered: bool = False,
-        max_use: int | None = None,
-        max_staleness: int | None = None,
-        weighted: bool = False,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_steps: int = 0,
-        epsilon: float = 1e-6,
-        normalize: str = "batch",
-        views: Sequence[Any] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered, window)
-        parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views, late=late, compress=compress)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+    def _begin(self) -> None:
         self._check = check("set_window", "the window is outside its range")
 
     def _set_window_graph(self, window):

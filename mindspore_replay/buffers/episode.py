@@ -1,7 +1,5 @@
 """Whole episodes."""
 
-import os
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,14 +10,14 @@ from ..ops.primitives import named_in_graph
 from ..store.checks import check_bool, check_size
 from ..store.library import TOO_FEW_ROWS, KernelError
 from ..store.naming import named, sample_names
-from ..store.recipe.parts import Episodes, Limits, Parts, sampler_of
+from ..store.recipe.classes import EpisodeRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
 from .compile_time import compile_time
 
 
 @registered
-class EpisodeReplayBuffer(Buffer):
+class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
     """A ring of steps, sampled as whole episodes, with equal probability or by priority.
 
     Rows are inserted as in `ReplayBuffer`, step by step or many at once; ``end`` marks the last row of an episode. An
@@ -63,52 +61,6 @@ class EpisodeReplayBuffer(Buffer):
         [[2 3 4 0]
          [5 6 0 0]]
     """
-
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        max_episode_length: int,
-        *,
-        prioritized: bool = False,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        replace: bool = True,
-        ordered: bool = False,
-        max_use: int | None = None,
-        max_staleness: int | None = None,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_steps: int = 0,
-        epsilon: float = 1e-6,
-        normalize: str = "batch",
-        views: Sequence[Any] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
-        parts = Parts(
-            sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views, late=late, compress=compress
-        )
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
-        self.max_episode_length = max_episode_length
 
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
         self._refuse_graph(misplaced, unknown)

@@ -1,7 +1,6 @@
 """Epochs over the rows that are stored: each once, in random batches."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from mindspore.dataset import GeneratorDataset
 from ..ops.eager import graph_body, wait_for_work
 from ..store.checks import check_size
 from ..store.epochs import BEGUN
-from ..store.recipe.parts import InEpochs, Limits, Parts, Sequences, span_of
+from ..store.recipe.classes import EpochRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
 from .epoch_dataset import Epochs, Rows, dataset_of
@@ -20,7 +19,7 @@ _Self = TypeVar("_Self", bound="EpochReplayBuffer")
 
 
 @registered
-class EpochReplayBuffer(Buffer):
+class EpochReplayBuffer(EpochRecipe, Buffer):
     r"""A ring of rows that are sampled in epochs: each stored row once an epoch, in a fresh random order.
 
     For learners that pass over what they collected several times, as PPO does. The first sample begins an epoch over
@@ -69,44 +68,8 @@ class EpochReplayBuffer(Buffer):
         [4 1] [3 2] [5 0] [5 2] [0 4] [1 3]
     """
 
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        sequence_length: int | None = None,
-        *,
-        burn_in: int = 0,
-        stride: int | None = None,
-        pad_end: bool = False,
-        last: str = "drop",
-        rank: int = 0,
-        world: int = 1,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        max_use: int | None = None,
-        max_staleness: int | None = None,
-        weighted: bool = False,
-        views: Sequence[Any] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
-        limits = Limits(max_use, max_staleness, weighted)
-        parts = Parts(InEpochs(last, rank, world), limits, span, views, late=late, compress=compress)
-        super().__init__(
-            sample_size, capacity, shapes, types, parts,
-            names=names,
-            num_envs=num_envs, seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
-        self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
+    def _begin(self) -> None:
         self._datasets = np.zeros(1, np.int64)  # made so far
-        if isinstance(span, Sequences):
-            self.burn_in, self.stride, self.pad_end = span[1:]
 
     def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
         self._refuse_graph(misplaced, unknown)

@@ -137,7 +137,7 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         self._source = Tensor(np.repeat(np.arange(len(counts)), counts), ms.int32)
         self._no_handles = tuple(Tensor(np.full(n, -1), ms.int64) for n in counts)
         self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in counts)
-        schemas = [buffer.sample_schema for buffer in self.sources]
+        schemas = [buffer.spec for buffer in self.sources]
         self._with_handles = tuple(schema.has_handles for schema in schemas)
         self._prioritized = tuple(buffer.prioritized for buffer in self.sources)
         self._asks = tuple(schema.has_handles and not schema.always_handles for schema in schemas)

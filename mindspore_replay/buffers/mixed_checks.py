@@ -96,7 +96,7 @@ def common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tuple
     first = buffers[0]
 
     def schema(buffer: Buffer) -> tuple[Any, ...]:
-        return (*steps_of(buffer), *((key, *field) for key, field in buffer.sample_schema.fields.items()))
+        return (*steps_of(buffer), *((key, *field) for key, field in buffer.spec.fields.items()))
 
     wrong = [f"source {i}: {schema(b)}" for i, b in enumerate(buffers) if schema(b) != schema(first)]
     if wrong:
@@ -104,12 +104,12 @@ def common_fields(name: str, buffers: Sequence[Buffer]) -> dict[str, tuple[tuple
             f"For '{name}', the samples of all sources must have the columns of source 0, {schema(first)}, but got "
             f"{'; '.join(wrong)}."
         )
-    return first.sample_schema.fields
+    return first.spec.fields
 
 
 def steps_of(buffer: Buffer) -> tuple[str, ...]:
     """Return the outputs of a sample that describe its steps: lengths and masks."""
-    return tuple(key for key in buffer.sample_schema.bookkeeping if key not in ("indices", "weights"))
+    return tuple(key for key in buffer.spec.bookkeeping if key not in ("indices", "weights"))
 
 
 def checked_ratios(name: str, ratios: Any, sources: int, may_be_zero: bool) -> np.ndarray:

@@ -1,19 +1,17 @@
 """Prioritized experience replay."""
 
-import os
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.recipe.parts import Limits, Parts, Prioritized
+from ..store.recipe.classes import PrioritizedRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
 
 
 @registered
-class PrioritizedReplayBuffer(Buffer):
+class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
     r"""A ring of transitions on the device, sampled in proportion to a power of their priorities.
 
     .. math:: P(i) = \frac{w_i}{\sum_k w_k}, \quad w_i = (p_i + \epsilon)^\alpha
@@ -67,46 +65,6 @@ class PrioritizedReplayBuffer(Buffer):
         >>> print(priority, use_count)
         [1. 4. 4.] [1 2 2]
     """
-
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        *,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        replace: bool = True,
-        ordered: bool = False,
-        max_use: int | None = None,
-        max_staleness: int | None = None,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_steps: int = 0,
-        epsilon: float = 1e-6,
-        normalize: str = "batch",
-        views: Sequence[Any] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, replace, ordered)
-        parts = Parts(sampler, Limits(max_use, max_staleness), views=views, late=late, compress=compress)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
 
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
         self._refuse_graph(misplaced, unknown)

@@ -2,16 +2,15 @@
 
 import copy
 import math
-import os
 import threading
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.rate_rule import QueueAccount, seconds_of
-from ..store.recipe.parts import InOrder, Limits, Parts, Sequences, span_of
+from ..store.rate_rule import QueueAccount
+from ..store.recipe.classes import QueueRecipe
+from ..store.recipe.parts import InOrder
 from ..store.recipe.registry import registered
 from ..store.sharing import SharedCondition
 from ..store.waiting import Waiting
@@ -49,7 +48,7 @@ class QueueLimiter(Waiting):
 
 
 @registered
-class ReplayQueue(Buffer):
+class ReplayQueue(QueueRecipe, Buffer):
     r"""A queue of steps of which each is delivered once, in order: single rows, or sequences of consecutive steps.
 
     A sample removes what it delivers, so that several consumers, in threads, compiled graphs and attached processes,
@@ -120,48 +119,10 @@ class ReplayQueue(Buffer):
         [4] [[4 5 6]]
     """
 
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        sequence_length: int | None = None,
-        *,
-        burn_in: int = 0,
-        stride: int | None = None,
-        pad_end: bool = False,
-        order: str = "fifo",
-        when_full: str = "block",
-        timeout: float | None = 0,
-        max_staleness: int | None = None,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        views: Sequence[Any] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
-        parts = Parts(
-            InOrder(order, when_full),
-            Limits(max_use=1, max_staleness=max_staleness),
-            span,
-            views,
-            late=late,
-            compress=compress,
-        )
-        seconds_of(timeout, "ReplayQueue")  # before a folder is made
-        super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, seed=seed, storage=storage,
-            backend=backend,
-        )  # fmt: skip
-        self.sequence_length, self.order, self.when_full = sequence_length, order, when_full
-        if isinstance(span, Sequences):
-            self.burn_in, self.stride, self.pad_end = span[1:]
-        self.__dict__["limiter"] = QueueLimiter(self, timeout)
+    def _begin(self) -> None:
+        sampler = self.spec.parts.sampler
+        assert isinstance(sampler, InOrder)
+        self.__dict__["limiter"] = QueueLimiter(self, sampler.timeout)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "limiter" and name in vars(self):

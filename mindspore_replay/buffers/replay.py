@@ -1,7 +1,5 @@
 """Uniform experience replay."""
 
-import os
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import mindspore as ms
@@ -10,13 +8,13 @@ from mindspore import Tensor, ops
 from ..ops.eager import graph_body
 from ..store.checks import range_of
 from ..store.random import ALL_ROWS
-from ..store.recipe.parts import Limits, Parts, Uniform
+from ..store.recipe.classes import ReplayRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
 
 
 @registered
-class ReplayBuffer(Buffer):
+class ReplayBuffer(ReplayRecipe, Buffer):
     r"""A ring of transitions on the device, sampled uniformly.
 
     Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they run
@@ -96,47 +94,6 @@ class ReplayBuffer(Buffer):
         >>> print(observation.shape, action.shape)
         (2, 4) (2,)
     """
-
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        *,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        replace: bool = True,
-        ordered: bool = False,
-        max_use: int | None = None,
-        max_staleness: int | None = None,
-        weighted: bool = False,
-        views: Sequence[Any] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        parts = Parts(
-            Uniform(replace, ordered),
-            Limits(max_use, max_staleness, weighted),
-            views=views,
-            late=late,
-            compress=compress,
-        )
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
 
     def _sample_graph(self, sample_range=None, *misplaced, as_dict=False, with_indices=False, **unknown):
         self._refuse_graph(misplaced, unknown)

@@ -1,19 +1,17 @@
 """A uniform sample of all rows inserted so far."""
 
-import os
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.recipe.parts import Limits, Parts, Uniform
+from ..store.recipe.classes import ReservoirRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
 
 
 @registered
-class ReservoirReplayBuffer(Buffer):
+class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
     r"""A reservoir of transitions on the device: each row inserted so far is equally likely to be stored.
 
     The first `capacity` rows are stored. Row t, counted from 0, then replaces one of them, each with the same
@@ -59,28 +57,6 @@ class ReservoirReplayBuffer(Buffer):
         >>> print(indices, step)
         [ 14  14 436] [ 14  14 436]
     """
-
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        *,
-        names: Sequence[str] | None = None,
-        replace: bool = True,
-        max_use: int | None = None,
-        weighted: bool = False,
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True, late=late, compress=compress)
-        super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, seed=seed, storage=storage, backend=backend
-        )
 
     def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
         self._refuse_graph(misplaced, unknown)

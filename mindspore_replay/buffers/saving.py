@@ -22,7 +22,7 @@ class Saving(Attributes):
     """The methods that save, load and check the state.
 
     Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures
-    and monitors, which use only these methods of a buffer, its public methods, `sample_schema`, `with_sample_size`,
+    and monitors, which use only these methods of a buffer, its public methods, `spec`, `with_sample_size`,
     `options`, `layout` and `lock`.
     """
 

@@ -1,19 +1,17 @@
 """Sequences of steps of one episode."""
 
-import os
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.recipe.parts import Limits, Parts, Sequences, sampler_of
+from ..store.recipe.classes import SequenceRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
 
 
 @registered
-class SequenceReplayBuffer(Buffer):
+class SequenceReplayBuffer(SequenceRecipe, Buffer):
     r"""A ring of steps, sampled as sequences of consecutive steps of one episode and one environment.
 
     A sample has ``T`` = `burn_in` + `sequence_length` steps. Its handle is that of its *start*, the first step after
@@ -83,46 +81,6 @@ class SequenceReplayBuffer(Buffer):
         >>> print(batch["reward"], batch["discount"])
         [[1.5 1.5 1. ]] [[0.25 0.   0.  ]]
     """
-
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        sequence_length: int,
-        *,
-        burn_in: int = 0,
-        stride: int = 1,
-        pad_end: bool = False,
-        prioritized: bool = False,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        replace: bool = True,
-        ordered: bool = False,
-        max_use: int | None = None,
-        max_staleness: int | None = None,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_steps: int = 0,
-        epsilon: float = 1e-6,
-        normalize: str = "batch",
-        views: Sequence[Any] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
-        limits = Limits(max_use, max_staleness)
-        span = Sequences(sequence_length, burn_in, stride, pad_end)
-        super().__init__(
-            sample_size, capacity, shapes, types, Parts(sampler, limits, span, views, late=late, compress=compress),
-            names=names, num_envs=num_envs, seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
-        self.sequence_length, self.burn_in, self.stride, self.pad_end = span
 
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
         self._refuse_graph(misplaced, unknown)

@@ -9,9 +9,7 @@ from ..ops import native
 from ..store.folder import create
 from ..store.folder_header import Header, Sample
 from ..store.library import library_for
-from ..store.options import Options
 from ..store.recipe.arguments import described
-from ..store.schema import Schema
 from ..store.windows import DISCOUNT, RETURN
 
 DEVICE, HOST = "device", "host"
@@ -53,26 +51,21 @@ def _shown(storage: Any) -> str:
     return repr(os.fspath(getattr(storage, "path", storage)))
 
 
-def folder_of(buffer: Any, storage: Any, schema: Schema, options: Options) -> Any:
+def folder_of(buffer: Any, storage: Any) -> Any:
     """Return the `Folder` of a buffer; ``None`` if its rows are elsewhere."""
     if storage in (DEVICE, HOST):
         return None
-    schema_of_sample = buffer.sample_schema
-    sample = Sample(
-        schema_of_sample.bookkeeping,
-        tuple(schema_of_sample.fields),
-        buffer.layout.hindsight is None,
-        buffer.achieved_goal,
-    )
+    spec = buffer.spec
+    sample = Sample(spec.bookkeeping, spec.field_names, spec.layout.hindsight is None, spec.achieved_goal)
     description = described(buffer)
     if "reason" in description:  # all but the views may be written
         description = {**described(buffer, ["views"]), "views": description["reason"]}
     description = {"class": type(buffer).__name__, "capacity": buffer.capacity, **description}
-    header = Header(schema, options, sample, description)
+    header = Header(spec.columns, spec.options, sample, description)
     if hasattr(storage, "header"):
         if _comparable(storage.header) != _comparable(header):
             raise ValueError(
-                f"For '{options.cls_name}', the buffer in {storage.path} must have the same columns and options: "
+                f"For '{spec.cls_name}', the buffer in {storage.path} must have the same columns and options: "
                 f"expected {_comparable(header)}, but got {_comparable(storage.header)}."
             )
         return storage

@@ -176,7 +176,7 @@ class ShardedReplay(NoContainer):
         self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
         self.num_envs, self.has_episodes = buffer.num_envs, buffer.has_episodes
         self.prioritized, self.weighted = buffer.prioritized, buffer.weighted
-        self._contents, plan = buffer.sample_schema, buffer.options.plan._replace(n=self.sample_size)
+        self._contents, plan = buffer.spec, buffer.options.plan._replace(n=self.sample_size)
         limiter, buffer.limiter = buffer.limiter, None
         self._exchange = Exchange(self._links, limiter, buffer.options.beta)
         timeout = None if limiter is None else limiter.timeout

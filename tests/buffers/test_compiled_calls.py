@@ -154,7 +154,7 @@ def operation(buffer: Any, inserted: int, rng: np.random.Generator) -> list[Call
     given: dict[str, Any] = {"end": end if n else bool(end[0])} if buffer.has_episodes else {}
     if buffer.prioritized and small:
         given["priority"] = priority if n else float(priority[0])
-    with_handles = {"with_indices": True} if buffer.has_handles and not buffer.sample_schema.always_handles else {}
+    with_handles = {"with_indices": True} if buffer.has_handles and not buffer.spec.always_handles else {}
     kinds: list[list[Callable[[Any], Any]]] = [
         *[[lambda b: b.insert(rows(b, n, inserted), **given)]] * 5,
         *[[lambda b: b.sample(**with_handles)]] * 3,

@@ -97,7 +97,7 @@ def lists(columns: Any) -> list[Any]:
 
 def alone(buffer: Any) -> list[Any]:
     """Return handles, importance weights and the rest of a sample of the buffer itself."""
-    keeps, always = buffer.has_handles, buffer.sample_schema.always_handles
+    keeps, always = buffer.has_handles, buffer.spec.always_handles
     batch = lists(buffer.sample() if always or not keeps else buffer.sample(with_indices=True))
     n = buffer.sample_size
     head = [batch.pop(0) if keeps else [-1] * n, batch.pop(0) if buffer.prioritized else [1.0] * n]

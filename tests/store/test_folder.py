@@ -216,7 +216,7 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
 #: Members that tell what a buffer was made of, or are not for users; and what needs arguments.
 OF_NO_ROWS = {
     "achieved_goal", "columns", "folder", "has_groups", "last_saved", "names", "nbytes", "open", "runs_graphs",
-    "sample_schema", "shapes", "state_parameters", "types", "check_state", "checked_state", "load_checked",
+    "spec", "shapes", "state_parameters", "types", "check_state", "checked_state", "load_checked",
     "turn_to_sample", "extend_repr",
 }  # fmt: skip
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -571,7 +571,7 @@ def test_checkpoints(kind: str, tmp_path: Path):
     load(tmp_path / "saved", buffer=copy)
     same(first, copy.sample())
     # Rows that replace others have serial numbers that were never given out: the rest of a sample is the same.
-    handles = int(other.sample_schema.always_handles)
+    handles = int(other.spec.always_handles)
     for replace in (
         lambda: stored.load_state_dict(other.state_dict()),
         lambda: load(tmp_path / "saved", buffer=stored),

@@ -87,7 +87,7 @@ def check(learner: Any, front: Any, expected: list[str], **flags: Any) -> None:
     state = learner.state_dict()
     batch = arrays(front.sample(**flags))
     learner.load_state_dict(state)
-    names = (*expected, *COLUMNS, *("discount",) * bool(learner.parts.views))
+    names = (*expected, *COLUMNS, *("discount",) * bool(learner.spec.parts.views))
     found = front.sample(as_dict=True, **flags)
     learner.load_state_dict(state)  # a queue has its rows again
     assert tuple(found) == names

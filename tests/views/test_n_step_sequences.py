@@ -222,7 +222,7 @@ def state_of(buffer: Any) -> dict[str, np.ndarray]:
 def test_what_a_sample_holds(cls: Any):
     length = 3 if cls is SequenceReplayBuffer else 5
     buffer = cls(2, 20, **schema(), **{KEYS[cls]: length}, views=[NStep(2, 0.5)])
-    fields = buffer.sample_schema.fields
+    fields = buffer.spec.fields
     assert fields["reward"] == fields["next_observation"] == fields["discount"] == ((length,), "float32")
     assert list(fields) == ["observation", "reward", "terminated", "next_observation", "discount"]
 

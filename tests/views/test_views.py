@@ -489,7 +489,7 @@ def test_all_views_in_a_graph():
     """One compiled function inserts and samples; the same calls from Python give the same results."""
     rng = np.random.default_rng(1)
     graph, eager = goal_frames("native"), goal_frames("native")
-    assert tuple(eager.sample_schema.fields) == (*GOALS, "terminated", "observation", "next_observation", "discount")
+    assert tuple(eager.spec.fields) == (*GOALS, "terminated", "observation", "next_observation", "discount")
     first = random_row(rng, 12)
     for buffer in (graph, eager):
         buffer.insert(first)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..checks import check_bool, check_number, check_size
 from ..epochs import EpochRule
 from ..options import Options
+from ..rate_rule import seconds_of
 from ..state import LAST_CLOCK
 from ..windows import END, FINAL, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule, with_ends
 from .layout import SampleLayout, Steps, past_of
@@ -111,8 +112,8 @@ class Prioritized(Sampler):
 class InOrder(Sampler):
     """Draws the oldest valid rows, or the newest ones first."""
 
-    def __init__(self, order: str, when_full: str) -> None:
-        self.order, self.when_full = order, when_full
+    def __init__(self, order: str, when_full: str, timeout: float | None = 0) -> None:
+        self.order, self.when_full, self.timeout = order, when_full, timeout
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument outside its range."""
@@ -120,6 +121,7 @@ class InOrder(Sampler):
             raise ValueError(f"For '{name}', 'order' must be 'fifo' or 'lifo', but got {self.order!r}.")
         if self.when_full not in ("block", "evict"):
             raise ValueError(f"For '{name}', 'when_full' must be 'block' or 'evict', but got {self.when_full!r}.")
+        self.timeout = seconds_of(self.timeout, name)
         self.never_evicts_valid = self.when_full == "block"
 
     def draw(self, weighted: bool) -> str:
@@ -283,8 +285,6 @@ class Parts(NamedTuple):
         span (Union[Rows, Sequences, Episodes]): Unit of a sample.
         views (Sequence): Modifications of the contents of a sample.
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
-        late (Sequence[Union[str, int]]): Columns that are written after the insertion.
-        compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed.
     """
 
     sampler: Sampler
@@ -292,8 +292,6 @@ class Parts(NamedTuple):
     span: Rows | Sequences | Episodes = Rows()
     views: Any = ()
     reservoir: bool = False
-    late: Any = ()
-    compress: Any = ()
 
     def checked(self, name: str, sample_size: int, capacity: int) -> "Parts":
         """Check the values of all parts, and return the parts with them.

@@ -1,0 +1,318 @@
+"""The constructors of the classes of buffers, each of which chooses the parts of its class.
+
+A class of buffers that has one of them also says what it makes of the parts: rows on the device, or in arrays.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .parts import (
+    Episodes,
+    InEpochs,
+    InOrder,
+    Limits,
+    Parts,
+    Prioritized,
+    Sequences,
+    Uniform,
+    sampler_of,
+    span_of,
+)
+from .spec import Recipe
+
+
+class ReplayRecipe(Recipe, kind="ReplayBuffer"):
+    """The constructor of `ReplayBuffer`."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        *,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        replace: bool = True,
+        ordered: bool = False,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        weighted: bool = False,
+        views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+
+
+class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
+    """The constructor of `PrioritizedReplayBuffer`."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        *,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        replace: bool = True,
+        ordered: bool = False,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_steps: int = 0,
+        epsilon: float = 1e-6,
+        normalize: str = "batch",
+        views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, replace, ordered)
+        parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+
+
+class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
+    """The constructor of `SequenceReplayBuffer`."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        sequence_length: int,
+        *,
+        burn_in: int = 0,
+        stride: int = 1,
+        pad_end: bool = False,
+        prioritized: bool = False,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        replace: bool = True,
+        ordered: bool = False,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_steps: int = 0,
+        epsilon: float = 1e-6,
+        normalize: str = "batch",
+        views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        priorities = alpha, beta, beta_steps, epsilon, normalize
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
+        span = Sequences(sequence_length, burn_in, stride, pad_end)
+        parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+        self.sequence_length, self.burn_in, self.stride, self.pad_end = span
+
+
+class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
+    """The constructor of `EpisodeReplayBuffer`."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        max_episode_length: int,
+        *,
+        prioritized: bool = False,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        replace: bool = True,
+        ordered: bool = False,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_steps: int = 0,
+        epsilon: float = 1e-6,
+        normalize: str = "batch",
+        views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        priorities = alpha, beta, beta_steps, epsilon, normalize
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
+        parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+        self.max_episode_length = max_episode_length
+
+
+class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
+    """The constructor of `ElasticReplayBuffer`."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        window: int | None = None,
+        *,
+        prioritized: bool = False,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        replace: bool = True,
+        ordered: bool = False,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        weighted: bool = False,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_steps: int = 0,
+        epsilon: float = 1e-6,
+        normalize: str = "batch",
+        views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered, window)
+        parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+
+
+class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
+    """The constructor of `ReservoirReplayBuffer`."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        *,
+        names: Sequence[str] | None = None,
+        replace: bool = True,
+        max_use: int | None = None,
+        weighted: bool = False,
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, late=late, compress=compress,
+            seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+
+
+class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
+    """The constructor of `EpochReplayBuffer`."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        sequence_length: int | None = None,
+        *,
+        burn_in: int = 0,
+        stride: int | None = None,
+        pad_end: bool = False,
+        last: str = "drop",
+        rank: int = 0,
+        world: int = 1,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        max_use: int | None = None,
+        max_staleness: int | None = None,
+        weighted: bool = False,
+        views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
+        parts = Parts(InEpochs(last, rank, world), Limits(max_use, max_staleness, weighted), span, views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+        self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
+        if isinstance(span, Sequences):
+            self.burn_in, self.stride, self.pad_end = span[1:]
+
+
+class QueueRecipe(Recipe, kind="ReplayQueue"):
+    """The constructor of `ReplayQueue`."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        sequence_length: int | None = None,
+        *,
+        burn_in: int = 0,
+        stride: int | None = None,
+        pad_end: bool = False,
+        order: str = "fifo",
+        when_full: str = "block",
+        timeout: float | None = 0,
+        max_staleness: int | None = None,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        views: Sequence[Any] = (),
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
+        parts = Parts(InOrder(order, when_full, timeout), Limits(1, max_staleness), span, views)
+        super().__init__(
+            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            seed=seed, storage=storage, backend=backend,
+        )  # fmt: skip
+        self.sequence_length, self.order, self.when_full = sequence_length, order, when_full
+        if isinstance(span, Sequences):
+            self.burn_in, self.stride, self.pad_end = span[1:]

@@ -1,0 +1,163 @@
+"""What a buffer is: one record, from which follows all that a store, a graph, a file or another process needs."""
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ..checks import check_seed, check_size
+from ..options import Options
+from ..schema import Schema
+from .arguments import KeepsArguments, positional_arguments
+from .layout import RelabelPlan, SampleLayout
+from .parts import Parts
+
+
+class BufferSpec:
+    """What a buffer is: its class, columns, sizes and parts. What follows from them is computed once.
+
+    Args:
+        cls_name (str): Its class.
+        columns (Schema): Its columns.
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, most rows stored.
+        num_envs (int): Environments that insert in step.
+        seed (int): Seed of the random sequence.
+        parts (Parts): How rows are drawn and stored, and the contents of a sample; checked.
+
+    Attributes:
+        layout (SampleLayout): The contents of a sample, with the views applied.
+        options (Options): How a store keeps and draws the rows.
+    """
+
+    def __init__(
+        self, cls_name: str, columns: Schema, sample_size: int, capacity: int, num_envs: int, seed: int, parts: Parts
+    ) -> None:
+        self.cls_name, self.columns, self.parts = cls_name, columns, parts
+        self.sample_size, self.capacity, self.num_envs, self.seed = sample_size, capacity, num_envs, seed
+        self.layout: SampleLayout = parts.layout(cls_name, columns)
+        self.options: Options = parts.options(cls_name, self.layout, sample_size, capacity, num_envs, seed)
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        name, options, rule = self.cls_name, self.options, self.options.rule
+        if rule is not None:
+            needed = (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
+            if needed > self.capacity:
+                raise ValueError(
+                    f"For '{name}', 'capacity' must be at least {needed}, the rows that a sample reaches over in "
+                    f"{self.num_envs} environments, but got {self.capacity}."
+                )
+        if self.sample_size > options.most_starts:
+            kind = "rows" if rule is None else "starts of sequences"
+            raise ValueError(
+                f"For '{name}', 'sample_size' must be at most {options.most_starts}, the most {kind} that "
+                f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
+            )
+
+    def resized(self, sample_size: Any) -> "BufferSpec":
+        """Return the same buffer for another sample size; raise an error if it is none."""
+        size = check_size(self.cls_name, "sample_size", sample_size)
+        return BufferSpec(self.cls_name, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts)
+
+    @property
+    def weighted(self) -> bool:
+        """True if each row has a weight."""
+        return self.options.weighting is not None
+
+    @property
+    def prioritized(self) -> bool:
+        """True if rows are drawn by priority."""
+        return self.options.beta is not None
+
+    @property
+    def has_episodes(self) -> bool:
+        """True if rows know their episode."""
+        return self.options.rule is not None
+
+    @property
+    def has_handles(self) -> bool:
+        """True if rows have handles."""
+        return self.options.has_handles
+
+    @property
+    def always_handles(self) -> bool:
+        """True if every sample includes handles, even if not asked for."""
+        return self.options.plan.always_handles
+
+    @property
+    def achieved_goal(self) -> str | None:
+        """Column of the goals achieved, in the state after an action, if samples get other goals."""
+        return None if self.layout.hindsight is None else self.layout.hindsight.achieved
+
+    @functools.cached_property
+    def bookkeeping(self) -> tuple[str, ...]:
+        """Outputs before the columns: handles and importance weights, lengths and masks."""
+        first = ("indices",) * self.has_handles + ("weights",) * self.prioritized
+        return (*first, *self.parts.span.bookkeeping(self.layout))
+
+    @functools.cached_property
+    def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """For each column of a sample, its shape without the first axis, and its dtype."""
+        outputs = self.layout.outputs().items()
+        return {name: (output.shape(1, self.columns)[1:], output.dtype(self.columns)) for name, output in outputs}
+
+    @functools.cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """Names of the columns of a sample."""
+        return tuple(self.fields)
+
+    @property
+    def relabelling(self) -> RelabelPlan | None:
+        """Where relabelling finds the outputs of a sample; ``None`` without hindsight."""
+        return self.layout.relabelling(len(self.parts.span.bookkeeping(self.layout)))
+
+
+class Recipe(KeepsArguments):
+    """Base of all classes of buffers: makes the `spec` of the arguments of their constructors.
+
+    A class that names its ``kind`` has the constructor of the public class of this name, without MindSpore.
+
+    Args:
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, most rows stored.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column.
+        types (Sequence): Dtype of each column.
+        parts (Parts): How rows are drawn and stored, and the contents of a sample.
+        names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
+        num_envs (int): Environments that insert in step. Default: ``1``.
+        late (Sequence[Union[str, int]]): Columns that are written after the insertion. Default: ``()``.
+        compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed. Default: ``()``.
+        seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
+        storage (Union[str, PathLike]): Place of the rows. Default: ``"device"``.
+        backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
+    """
+
+    _columns_of: ClassVar[type[Schema]] = Schema
+    _kind: ClassVar[str | None] = None
+
+    spec: BufferSpec
+
+    def __init_subclass__(cls, kind: str | None = None, **others: Any) -> None:
+        """Keep the name of the public class whose constructor it has."""
+        super().__init_subclass__(**others)
+        cls._kind = kind or cls._kind
+
+    def __init__(
+        self, sample_size: int, capacity: int, shapes: Sequence[Sequence[int]], types: Sequence[Any], parts: Parts, *,
+        names: Sequence[str] | None = None, num_envs: int = 1, late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (), seed: int | None = None, storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        size, most = check_size(name, "sample_size", sample_size), check_size(name, "capacity", capacity)
+        if size > most:
+            raise ValueError(
+                f"For '{name}', 'sample_size' must be at most 'capacity', but got sample_size={size} and "
+                f"capacity={most}. The order of the arguments is {positional_arguments(type(self))}; give the sizes by "
+                "name."
+            )
+        num_envs = check_size(name, "num_envs", num_envs)
+        columns = self._columns_of(name, shapes, types, names, late, compress)
+        parts = parts.checked(name, size, most)
+        self.spec = BufferSpec(name, columns, size, most, num_envs, check_seed(name, seed), parts)
