@@ -36,7 +36,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         prioritized (bool): Whether to draw episodes by the priority of their first row, and return importance weights.
             Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize: As for `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, ordered, max_use, max_staleness, late, compress, seed, storage, backend: As for
+        names, num_envs, replace, max_use, max_staleness, late, compress, seed, storage, backend: As for
             `ReplayBuffer`; `max_use` counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if
             `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.

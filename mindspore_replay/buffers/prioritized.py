@@ -34,16 +34,14 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
             ``1e-6``.
         normalize (str): Importance weights are divided by the largest of the ``"batch"``, as in the paper, or of the
             whole ``"buffer"``, which does not depend on the batch. Default: ``"batch"``.
-        names, num_envs, ordered, max_use, max_staleness, views, late, compress, seed, storage, backend: As for
-            `ReplayBuffer`. With `ordered` the strata begin at the oldest row.
-        replace (bool): Must be ``True``: a row may fill several strata. Default: ``True``.
+        names, num_envs, max_use, max_staleness, views, late, compress, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         beta (Parameter): Beta of the next call of `sample`. Shape ``[1]``, float64.
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If a value is outside its range, or ``replace`` is ``False``.
+        ValueError: If a value is outside its range.
         RuntimeError: If the backend is not available.
 
     Reference:

@@ -1,6 +1,5 @@
 """Makes buffers from configurations, given as a dict or a YAML file."""
 
-import difflib
 import inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 from ..buffers.storage import DEVICE, HOST
+from ..store.habits import hint
 from ..store.optional import install_command
 from ..store.recipe.registry import find
 from ..training.limiter import RateLimiter
@@ -49,16 +49,6 @@ _OWN_KEYS = ("type", "number", "params", "limiter", SHARDS, *_SCHEMA_KEYS, *_SEV
 _MAPPINGS = ("limiter", SHARDS, *di_engine.MAPPINGS)
 #: The key that holds a buffer's configuration in one of a whole training, also further down in it.
 _PART = "replay_buffer"
-#: Names that other libraries have for keys.
-_ELSEWHERE = {
-    **dict.fromkeys(("size", "buffer_size", "max_size", "maxlen", "max_length", "memory_size"), "capacity"),
-    **dict.fromkeys(("total_size", "replay_size", "replay_capacity"), "capacity"),
-    **dict.fromkeys(("batch_size", "batch", "minibatch_size", "sample_batch_size", "train_batch_size"), "sample_size"),
-    **dict.fromkeys(("shape", "obs_shape", "observation_shape"), "shapes"),
-    **dict.fromkeys(("dtype", "dtypes"), "types"),
-    **dict.fromkeys(("n_step", "n_steps", "nstep"), "views"),
-    **dict.fromkeys(("seq_len", "seq_length", "trace_length"), "sequence_length"),
-}
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
@@ -125,7 +115,7 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
     if buffer_type not in BUFFER_TYPES:
         raise ValueError(
             f"For 'get_buffer_cls', 'type' must be one of {', '.join(BUFFER_TYPES)}, but got {buffer_type!r}"
-            f"{nearest(buffer_type, BUFFER_TYPES)}."
+            f"{hint(buffer_type, BUFFER_TYPES)}."
         )
     return di_engine.class_by_priority(BUFFER_TYPES[buffer_type], config.get("priority"))
 
@@ -248,7 +238,7 @@ def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str
             names = [name for name, part in config.items() if isinstance(part, Mapping)]
             raise ValueError(
                 "For 'create_buffer', 'create_config' must hold 'type', or a mapping with it for each buffer, "
-                f"but it has {key!r}{nearest(str(key), ['type', *names])}. Of DI-engine's create_config give the part "
+                f"but it has {key!r}{hint(str(key), ['type', *names])}. Of DI-engine's create_config give the part "
                 "'replay_buffer'."
             )
     return merged
@@ -344,15 +334,7 @@ def _check_mapping(name: str, value: Any) -> None:
 
 def _check_known(keys: Iterable[Any], known: Iterable[str]) -> None:
     known = list(known)
-    unknown = [f"{key!r}{nearest(str(key), known)}" for key in keys if key not in known]
+    meant = [key for key in known if key not in di_engine.REFUSED]
+    unknown = [f"{key!r}{hint(str(key), meant)}" for key in keys if key not in known]
     if unknown:
         raise ValueError(f"For 'create_buffer', the configuration has unknown keys: {'; '.join(unknown)}.")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint to the known word that is meant, for errors: another library's name for it, or a similar one."""
-    known = list(known)
-    if _ELSEWHERE.get(word) in known:
-        return f" (here {_ELSEWHERE[word]!r})"
-    matches = difflib.get_close_matches(word, [key for key in known if key not in di_engine.REFUSED], n=1)
-    return f" (the nearest is {matches[0]!r})" if matches else ""

@@ -10,10 +10,11 @@ from ..buffers.queue import ReplayQueue
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.storage import DEVICE, HOST
 from ..checkpoint.description import describe
-from ..config.configuration import SHARDS, check_part, create_buffer, flat, nearest
+from ..config.configuration import SHARDS, check_part, create_buffer, flat
 from ..config.di_engine import LIMITER, limiter_arguments
 from ..ops import native
 from ..store.checks import check_seed, check_size
+from ..store.habits import hint
 from ..store.schema import Schema
 from .shard import Setup
 
@@ -43,7 +44,7 @@ def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
         raise ValueError(f"For '{_NAME}', the configuration lacks 'sample_size', the rows of one sample of all shards.")
     shards = config.pop(SHARDS, {})
     settings = dict(shards) if isinstance(shards, Mapping) else {"number": shards}
-    unknown = [f"{key!r}{nearest(str(key), _KEYS)}" for key in settings if key not in _KEYS]
+    unknown = [f"{key!r}{hint(str(key), _KEYS)}" for key in settings if key not in _KEYS]
     if unknown:
         raise ValueError(f"For '{_NAME}', 'shards' has unknown keys: {'; '.join(unknown)}.")
     settings |= {key: value for key, value in given.items() if value is not None}

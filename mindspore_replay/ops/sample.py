@@ -127,7 +127,6 @@ class _ByPriority:
         self.state = state
         self.n = Tensor(plan.n, ms.float64)
         self.index = Tensor(np.arange(plan.n), ms.float64)
-        self.ordered = plan.ordered
         self.by_buffer = plan.by_buffer
         self.moves = plan.beta_step > 0
         self.beta_step = Tensor(plan.beta_step, ms.float64)
@@ -163,11 +162,6 @@ class _ByPriority:
         bits, advanced = self.bits(random_state)
         targets = (self.index + self.unit(bits)) * (total / self.n)
         targets = ops.minimum(targets, total)
-        if self.ordered and edges is None:
-            targets = self.tree.rotate(tree, ops.reshape(ops.cast(self.state.head, ms.int64), (1,)), targets)
-        elif self.ordered:
-            targets = targets + self.tree.before_first(tree, edges)
-            targets = ops.select(targets > total, ops.minimum(targets - total, total), targets)
         slots = self.tree.descend(tree, targets, ok, edges)
         drawn = gather(tree, slots, 0)
         smallest = least if self.by_buffer else ops.reduce_min(drawn)

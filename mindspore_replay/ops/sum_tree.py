@@ -219,17 +219,6 @@ class CompositeTree:
         values = ops.select(children == last, item(of_nodes, 1), values)
         return ops.select(children == first, item(of_nodes, 0), values)
 
-    def before_first(self, tree, edges):
-        """Return the sum of the weights of a range in front of its first slot, ``[]``."""
-        total = self.none
-        for height in range(len(self.levels) - 1, -1, -1):
-            child = edges[height + 1][0][0]
-            begin = ops.floor_divide(child, FANOUT) * FANOUT
-            weights = gather(tree, begin + self.levels[height].sums[0], 0)
-            weights = self.inside(edges, height, begin + self.children[0], weights)
-            total = total + self.before_each(weights, 0)[child - begin]
-        return total
-
     def before(self, tree, slots):
         """Return the sums of the leaves before slots in ``[0, C]``."""
         inside = ops.expand_dims(ops.cast(ops.floor_mod(slots, self.capacity), self.index), 1)

@@ -1,7 +1,8 @@
 """Errors for calls in the form of another library, with what to write here."""
 
+import difflib
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .mixins import mixin
@@ -10,6 +11,22 @@ from .mixins import mixin
 _SIZES = ("batch_size", "sample_size", "batch", "size", "num_samples", "n_samples", "n", "k", "num")
 #: Keyword arguments of `insert`.
 _OF_INSERT = ("priority", "end", "final", "version", "with_indices")
+
+#: Names that other libraries have for arguments.
+_ELSEWHERE = {
+    **dict.fromkeys(("size", "buffer_size", "max_size", "maxlen", "max_length", "memory_size"), "capacity"),
+    **dict.fromkeys(("total_size", "replay_size", "replay_capacity"), "capacity"),
+    **dict.fromkeys(("batch_size", "batch", "minibatch_size", "sample_batch_size", "train_batch_size"), "sample_size"),
+    **dict.fromkeys(("shape", "obs_shape", "observation_shape"), "shapes"),
+    **dict.fromkeys(("dtype", "dtypes"), "types"),
+    **dict.fromkeys(("n_step", "n_steps", "nstep"), "views"),
+    **dict.fromkeys(("seq_len", "seq_length", "trace_length"), "sequence_length"),
+}
+#: Arguments of some classes, with what to do in the others.
+_NEEDLESS = {
+    "ordered": "leave it out: only ReplayBuffer has it, and rows are equally likely either way",
+    "replace": "leave it out: this class draws in one way",
+}
 
 
 @mixin
@@ -25,6 +42,31 @@ class NoContainer:
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise TypeError(f"For '{type(self).__name__}', rows are read by get_item, not by [...]: get_item({index!r}).")
+
+
+def check_arguments(cls: type, given: Iterable[str]) -> None:
+    """Raise a TypeError that names the arguments that the constructor of a class has not, and what is meant.
+
+    Args:
+        cls (type): The class. If it takes any argument, nothing is wrong here.
+        given (Iterable[str]): Names of keyword arguments.
+    """
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+    known = [p.name for p in parameters]
+    unknown = [f"{name!r}{hint(name, known)}" for name in given if name not in known]
+    if unknown and all(p.kind != p.VAR_KEYWORD for p in parameters):
+        raise TypeError(f"For '{cls.__name__}', there are unknown arguments: {'; '.join(unknown)}.")
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """Return a hint to what is meant by an unknown word: another library's name for a known one, or a similar one."""
+    known = list(known)
+    if _ELSEWHERE.get(word) in known:
+        return f" (here {_ELSEWHERE[word]!r})"
+    if word in _NEEDLESS:
+        return f" ({_NEEDLESS[word]})"
+    matches = difflib.get_close_matches(word, known, n=1)
+    return f" (the nearest is {matches[0]!r})" if matches else ""
 
 
 def wrong_insert(

@@ -232,7 +232,8 @@ class SamplePlan(NamedTuple):
             by weights of 0 and 1; ``"priority"``; ``"oldest_first"`` or ``"newest_first"``, valid starts in this
             order; or ``"epochs"``, each once an epoch.
         outputs (tuple[Output, ...]): Its outputs.
-        replace (bool), ordered (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
+        replace (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
+        ordered (bool): As for `ReplayBuffer`, for a draw with equal probability.
         by_buffer (bool): Whether importance weights are relative to the smallest weight of the buffer.
         beta_step (float): Increment of beta.
         chain (int): Rows of the longest n-step return, at least 1.

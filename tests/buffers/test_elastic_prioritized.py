@@ -43,7 +43,7 @@ def shared(backend: str, **options: Any) -> ElasticReplayBuffer:
 
 BY_WINDOW = {"beta": 0.5, "normalize": "buffer"}
 #: Of the composite buffer that tests share.
-ORDERED: dict[str, Any] = {"ordered": True, "normalize": "buffer", "beta_steps": 7}
+BY_BUFFER: dict[str, Any] = {"normalize": "buffer", "beta_steps": 7}
 
 
 def filled_by_window(backend: str, window: int, priorities: np.ndarray, **options: Any) -> ElasticReplayBuffer:
@@ -143,7 +143,7 @@ def run(pair: Pair, operations: list[tuple[Any, ...]]) -> None:
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "ordered, by the window's weights": ORDERED,
+    "by the window's weights": BY_BUFFER,
     "used up": {"max_use": 2, "normalize": "buffer"},
 }
 
@@ -160,16 +160,16 @@ def test_random_operations(options: dict[str, Any], operations: list[tuple[Any, 
 def test_random_operations_composite(operations: list[tuple[Any, ...]]):
     """Insertions of 16 rows alone: a graph is compiled for each number of rows."""
     operations = [(name, 16, *rest[1:]) if name == "insert" else (name, *rest) for name, *rest in operations]
-    run(Pair(shared("composite", **ORDERED), **ORDERED), operations)
+    run(Pair(shared("composite", **BY_BUFFER), **BY_BUFFER), operations)
 
 
 _calls: dict[str, Calls] = {}
 
 
 def test_each_combination(combination: Combination):
-    buffer = shared(combination.backend, **ORDERED)
+    buffer = shared(combination.backend, **BY_BUFFER)
     calls = None if combination.call == "eager" else _calls.setdefault(combination.backend, Calls(buffer))
-    pair = Pair(buffer, calls, **ORDERED)
+    pair = Pair(buffer, calls, **BY_BUFFER)
     for i, window in enumerate([5, 40, 17, 3, 30, 8, 21, 40]):
         pair.insert(16, np.roll([i, 3, 0, 1000, 1], i).tolist())  # another priority for the newest row each time
         pair.window(window)
@@ -179,10 +179,9 @@ def test_each_combination(combination: Combination):
         assert_weights(pair.buffer, pair.twin)
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_a_window_of_all_rows_draws_as_a_prioritized_buffer(ordered: bool):
+def test_a_window_of_all_rows_draws_as_a_prioritized_buffer():
     """Bit for bit, also before the ring is full."""
-    options = EXACT | {"alpha": 0.6, "seed": 5, "ordered": ordered, "normalize": "buffer"}
+    options = EXACT | {"alpha": 0.6, "seed": 5, "normalize": "buffer"}
     plain = PrioritizedReplayBuffer(4, CAPACITY, [()], [ms.int64], backend="native", **options)
     elastic = make("native", draws=4, **options)
     for i in range(6):
@@ -248,7 +247,7 @@ def test_frequencies_and_importance():
 
 def test_the_same_rows_come_from_both_backends():
     """Bit for bit, so the frequencies above hold for the composite backend too."""
-    native, composite = make("native", **ORDERED), filled_by_window("composite", WINDOW, WEIGHTS, **ORDERED)
+    native, composite = make("native", **BY_BUFFER), filled_by_window("composite", WINDOW, WEIGHTS, **BY_BUFFER)
     native.load_state_dict(composite.state_dict())
     for _ in range(40):
         for ours, theirs in zip(composite.sample(), native.sample(), strict=True):
@@ -258,7 +257,7 @@ def test_the_same_rows_come_from_both_backends():
 
 def test_rows_before_the_window_may_weigh_anything(backend: str):
     """No sum of theirs is subtracted, which would round the weight of the window away."""
-    buffer = filled_by_window(backend, 4, np.array([1e30] * 20 + [1e-6] * 4), **ORDERED)
+    buffer = filled_by_window(backend, 4, np.array([1e30] * 20 + [1e-6] * 4), **BY_BUFFER)
     drawn = [row for _ in range(40) for row in buffer.sample()[2].asnumpy().tolist()]
     assert_frequencies([row // 2 for row in drawn], {10: 0.5, 11: 0.5})
 
@@ -267,7 +266,7 @@ def test_rows_before_the_window_may_weigh_anything(backend: str):
 
 
 def test_can_sample_counts_rows_of_positive_weight_in_the_window():
-    buffer = filled_by_window("native", 4, np.array([1, 1, 1, 1, 1, 5, 0, 1]), **ORDERED)
+    buffer = filled_by_window("native", 4, np.array([1, 1, 1, 1, 1, 5, 0, 1]), **BY_BUFFER)
     assert buffer.can_sample()
     assert buffer.eligible() == 3
     buffer.delete([7])

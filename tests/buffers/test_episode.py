@@ -345,11 +345,11 @@ COMPILED = Combination("pynative", "native", "compiled")
 PRIORITIZED = {"prioritized": True, "alpha": 1.0, "epsilon": 0.0, "beta_steps": 20}
 ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "two environments": (3, {"num_envs": 2, "max_use": 2, "replace": False, "max_staleness": 3}),
-    "whole ring": (13, {"ordered": True, "max_use": 4}),
+    "whole ring": (13, {"max_use": 4}),
     "prioritized": (4, PRIORITIZED),
     "prioritized, everything": (
         3,
-        {"prioritized": True, "alpha": 0.5, "normalize": "buffer", "num_envs": 2, "max_use": 2, "ordered": True},
+        {"prioritized": True, "alpha": 0.5, "normalize": "buffer", "num_envs": 2, "max_use": 2},
     ),
 }
 

@@ -21,6 +21,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     attach,
+    create_buffer,
 )
 
 COLUMNS: dict[str, Any] = {
@@ -154,3 +155,37 @@ def test_in_a_graph(method: str, message: str):
     with pytest.raises(TypeError, match=re.escape(message)):
         ms.jit(getattr(wrong, method))(*given)
     assert len(wrong.buffer) == 0
+
+
+#: Arguments that a constructor has not, with the hint to what to write.
+UNKNOWN: list[tuple[str, dict[str, Any], str]] = [
+    ("prioritized", {"ordered": True}, "'ordered' (leave it out: only ReplayBuffer has it"),
+    ("sequences", {"ordered": False}, "'ordered' (leave it out: only ReplayBuffer has it"),
+    ("prioritized", {"replace": True}, "'replace' (leave it out: this class draws in one way)"),
+    ("queue", {"replace": True}, "'replace' (leave it out: this class draws in one way)"),
+    ("uniform", {"buffer_size": 9}, "'buffer_size' (here 'capacity')"),
+    ("uniform", {"bachend": "native", "vieuws": ()}, "'bachend' (the nearest is 'backend'); 'vieuws' (the nearest is"),
+    ("uniform", {"xyz": 1}, "'xyz'."),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "message"), UNKNOWN)
+def test_unknown_arguments_of_constructors(kind: str, arguments: dict[str, Any], message: str):
+    cls = type(BUFFERS[kind]())
+    start = f"For '{cls.__name__}', there are unknown arguments: "
+    with pytest.raises(TypeError, match=re.escape(start + message)):
+        cls(**COLUMNS, **arguments)
+    if len(arguments) == 1:
+        with pytest.raises(ValueError, match=re.escape(f"the configuration has unknown keys: {message}")):
+            create_buffer({"type": cls, **COLUMNS, **arguments})
+
+
+def test_arguments_of_a_class_of_the_users():
+    class Own(ReplayBuffer):
+        def __init__(self, extra: int, **others: Any) -> None:
+            super().__init__(**others)
+            self.extra = extra
+
+    assert Own(3, **COLUMNS).extra == 3
+    with pytest.raises(TypeError, match="got an unexpected keyword argument 'ordred'"):
+        Own(3, **COLUMNS, ordred=True)

@@ -113,7 +113,7 @@ def assert_step_is_exact(kind: str, backend: str, level: str, dtype: str, **othe
 
 #: Composite buffers: all ways to insert and to draw with numbers that lower precision would change.
 COMPOSITE: dict[str, dict[str, Any]] = {
-    "views": {"ordered": True, "max_use": 9, "normalize": "buffer"},
+    "views": {"max_use": 9, "normalize": "buffer"},
     "elastic": {},
 }
 

@@ -341,8 +341,8 @@ SIZES = [
     ("backend", "sizes"), [("native", SIZES), ("composite", [(17, 20, 17)])], ids=["native", "composite"]
 )
 def test_wraps_of_all_sizes(backend: str, sizes: list[tuple[int, int, int]]):
-    for number, (capacity, batch, draws) in enumerate(sizes, 1):
-        options = {"alpha": 0.8, "beta": 0.7, "ordered": number % 2 == 1}
+    options = {"alpha": 0.8, "beta": 0.7}
+    for capacity, batch, draws in sizes:
         arguments = draws, capacity, SHAPES, TYPES
         where = Combination("pynative", backend, "eager")
         driver = make_driver(where, *arguments, cls=PrioritizedReplayBuffer, seed=4, **options)

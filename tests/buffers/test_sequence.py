@@ -696,7 +696,7 @@ PRIORITIZED = {"prioritized": True}
 ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
     "plain": (3, {}),
     "two environments": (3, {"stride": 2, "burn_in": 2, "num_envs": 2}),
-    "padded": (4, {"stride": 2, "burn_in": 1, "pad_end": True, "max_use": 3, "replace": False, "ordered": True}),
+    "padded": (4, {"stride": 2, "burn_in": 1, "pad_end": True, "max_use": 3, "replace": False}),
     "padded, two environments": (3, {"pad_end": True, "num_envs": 2, "max_staleness": 2, "replace": False}),
     "whole ring": (10, {"burn_in": 3, "pad_end": True}),
     "prioritized": (3, PRIORITIZED | {"alpha": 0.5, "epsilon": 0.0, "normalize": "buffer"}),
@@ -706,9 +706,9 @@ ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
     ),
     "prioritized, padded": (
         5,
-        {**PRIORITIZED, "stride": 5, "pad_end": True, "num_envs": 2, "max_staleness": 1, "ordered": True},
+        {**PRIORITIZED, "stride": 5, "pad_end": True, "num_envs": 2, "max_staleness": 1},
     ),
-    "prioritized, one step": (1, PRIORITIZED | {"ordered": True, "burn_in": 3, "stride": 2}),
+    "prioritized, one step": (1, PRIORITIZED | {"burn_in": 3, "stride": 2}),
 }
 
 

@@ -36,9 +36,7 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "prioritized, everything": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4},
 }
 #: Takes another path than `LIMITED` when it draws.
-OTHER_DRAWS = PRIORITIZED | {
-    **{"alpha": 0.7, "beta_steps": 3, "ordered": True, "normalize": "buffer", "max_use": 2},
-}
+OTHER_DRAWS = PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "normalize": "buffer", "max_use": 2}
 
 PRIORITY = st.sampled_from([0.0, 1e-6, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
 #: Distance of a handle behind the newest row; negative for one not yet given.

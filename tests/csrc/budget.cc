@@ -64,8 +64,8 @@ void CountWeighted() {
   std::vector<Output> outputs = RowOutputs(kCartPole, 256);
   outputs.insert(outputs.begin(), {Handles(256), ImportanceWeights(256)});
   CountSamples("256 of 2^20 by priority", buffer, {256, 2, 1, 0, 0, 0, 0, 0, 1e-5}, outputs);
-  CountSamples("256 of 2^20 by priority, ordered, used up, by the buffer's weights", buffer,
-               {256, 2, 1, 1, 1, 1, 0, 0, 1e-5}, outputs);
+  CountSamples("256 of 2^20 by priority, used up, by the buffer's weights", buffer, {256, 2, 1, 0, 1, 1, 0, 0, 1e-5},
+               outputs);
   CountSamples("256 of the newest 10^5 by priority", buffer, {256, 2, 1, 0, 0, 0, 0, 0, 1e-5}, outputs, -100000);
 
   const Arguments one = Weighted(kOne, MixedWeights(kLarge));

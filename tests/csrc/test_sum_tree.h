@@ -65,7 +65,6 @@ void CheckRange(const replay::SumTree &tree, const std::vector<double> &leaves, 
   }
   CHECK(std::abs(range.Total() - total) <= total * 1e-13);
   CHECK(range.Minimum() == least);
-  CHECK(range.BeforeFirst() >= 0 && range.BeforeFirst() <= range.Total() * (1 + 1e-13));
   if (total == 0) return;
   bool inside = true;
   for (double target :

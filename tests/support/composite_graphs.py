@@ -88,7 +88,7 @@ def weighted() -> Callable[..., Any]:
 
 def prioritized() -> Callable[..., Any]:
     options: dict[str, Any] = {"max_use": 3, "max_staleness": 4, "beta_steps": 5, "normalize": "buffer"}
-    buffer = PrioritizedReplayBuffer(2, 300, **COLUMNS, views=[NStep(2, 0.9), FrameStack(2)], **options, ordered=True)
+    buffer = PrioritizedReplayBuffer(2, 300, **COLUMNS, views=[NStep(2, 0.9), FrameStack(2)], **options)
 
     def body():
         buffer.insert(ROWS, priority=PRIORITY, end=ENDS)
@@ -174,7 +174,7 @@ def reservoir() -> Callable[..., Any]:
 
 
 def elastic() -> Callable[..., Any]:
-    buffer = ElasticReplayBuffer(2, 30, **COLUMNS, prioritized=True, ordered=True)
+    buffer = ElasticReplayBuffer(2, 30, **COLUMNS, prioritized=True)
 
     def body():
         buffer.insert(ROWS)

@@ -227,7 +227,7 @@ class Pair:
 
 def twin_of(buffer: Any, **options: Any) -> WindowsTwin:
     """Make the twin of an empty buffer with these options."""
-    mine = ("seed", "num_envs", "replace", "ordered", "max_use", "max_staleness", "alpha", "beta", "beta_steps")
+    mine = ("seed", "num_envs", "replace", "max_use", "max_staleness", "alpha", "beta", "beta_steps")
     rest = {key: value for key, value in options.items() if key in (*mine, "epsilon", "normalize")}
     if isinstance(buffer, EpisodeReplayBuffer):
         rule = Rule(length=buffer.max_episode_length, whole=True)
@@ -236,7 +236,7 @@ def twin_of(buffer: Any, **options: Any) -> WindowsTwin:
         rule = Rule(buffer.sequence_length, buffer.burn_in, buffer.stride, buffer.pad_end)
     cls = PrioritizedWindowsTwin if buffer.prioritized else WindowsTwin
     if not buffer.prioritized:
-        rest = {key: value for key, value in rest.items() if key in mine[:6]}
+        rest = {key: value for key, value in rest.items() if key in mine[:5]}
     return cls(buffer.sample_size, buffer.capacity, rule=rule, **rest)
 
 

@@ -258,11 +258,9 @@ class PrioritizedTwin(UniformTwin):
         """Return the slots of a sample; advances the random sequence. Deliveries are not counted yet."""
         if len(self.eligible()) < self.draws:
             raise RuntimeError(len(self.eligible()))
-        places, drawable = list(range(self.capacity)), self.drawable()
-        if self.ordered:
-            places = places[drawable[0] :] + places[: drawable[0]]
-        weights = [self.records[place].weight if place in drawable else 0.0 for place in places]
-        slots = [places[draw_slot(weights, target)] for target in self.targets(sum(weights))]
+        drawable = self.drawable()
+        weights = [self.records[slot].weight if slot in drawable else 0.0 for slot in range(self.capacity)]
+        slots = [draw_slot(weights, target) for target in self.targets(sum(weights))]
         self.counter += self.draws
         return slots
 

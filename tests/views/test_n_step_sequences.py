@@ -29,7 +29,7 @@ ARGUMENTS: dict[str, tuple[Any, Views, dict[str, Any]]] = {
     ),
     "own next, padded": (SEQUENCES, Views(1, 0.5, own_next=True), {"sequence_length": 3, "pad_end": True} | ROOTS),
     "frames": (SEQUENCES, Views(3, 0.5, 3), {"sequence_length": 3, "burn_in": 1, "pad_end": True, "num_envs": 2}),
-    "prioritized": (SEQUENCES, Views(2, 1.0, 2), {"sequence_length": 2, "stride": 3, "ordered": True} | ROOTS | LIMITS),
+    "prioritized": (SEQUENCES, Views(2, 1.0, 2), {"sequence_length": 2, "stride": 3} | ROOTS | LIMITS),
     "episodes": (EPISODES, Views(3, 0.5), {"max_episode_length": 6, "num_envs": 2} | LIMITS),
     "episodes, own next": (EPISODES, Views(2, 0.5, own_next=True), {"max_episode_length": 5} | ROOTS),
     "episodes of frames": (EPISODES, Views(2, 0.9, 3), {"max_episode_length": 5}),

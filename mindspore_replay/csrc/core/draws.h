@@ -51,27 +51,22 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
 }
 
 // Draws one row from each of `draws` equal strata of the total weight.
-inline void DrawByWeight(RandomState *state, const SumTree &tree, const Cursors &ring, bool ordered, int64_t draws,
-                         int64_t *slots) {
+inline void DrawByWeight(RandomState *state, const SumTree &tree, int64_t draws, int64_t *slots) {
   const RandomState before = *state;
   const double total = tree.Total();
   const double stratum = total / static_cast<double>(draws);
   Vector<double> targets(static_cast<size_t>(draws));
   for (int64_t i = 0; i < draws; ++i) targets[static_cast<size_t>(i)] = PointOfStratum(before, i, stratum, total);
-  if (ordered) Rotate(tree, ring.head, &targets);
   tree.Descend(targets.data(), draws, slots);
   state->counter += draws;
 }
 
 // The same, restricted to a range of rows.
-inline void DrawByWeight(RandomState *state, const TreeRange &range, bool ordered, int64_t draws, int64_t *slots) {
+inline void DrawByWeight(RandomState *state, const TreeRange &range, int64_t draws, int64_t *slots) {
   const RandomState before = *state;
   const double total = range.Total();
   const double stratum = total / static_cast<double>(draws);
-  const double offset = ordered ? range.BeforeFirst() : 0;
-  for (int64_t i = 0; i < draws; ++i) {
-    slots[i] = range.SlotAt(Rotated(PointOfStratum(before, i, stratum, total), offset, total));
-  }
+  for (int64_t i = 0; i < draws; ++i) slots[i] = range.SlotAt(PointOfStratum(before, i, stratum, total));
   state->counter += draws;
 }
 
@@ -104,12 +99,12 @@ Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int
   const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
   if (plan.draw == kByPriority && rows.size == ring.count) {
     if (tree.Positive() < static_cast<double>(n)) return kTooFewRows;
-    DrawByWeight(random, tree, ring, plan.ordered != 0, n, slots);
+    DrawByWeight(random, tree, n, slots);
     return kOk;
   }
   if (plan.draw == kByPriority) {
     if (!HasPositive(tree, rows, ring, n)) return kTooFewRows;
-    DrawByWeight(random, TreeRange(tree, rows, ring), plan.ordered != 0, n, slots);
+    DrawByWeight(random, TreeRange(tree, rows, ring), n, slots);
     return kOk;
   }
   const auto eligible = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));

@@ -44,18 +44,6 @@ class TreeRange {
   // The smallest positive weight, infinite if there is none.
   REPLAY_BOTH double Minimum() const { return least_; }
 
-  // Returns the sum of the weights in front of the range's first slot: those that wrapped around the end of the ring.
-  REPLAY_BOTH double BeforeFirst() const {
-    double before = 0;
-    for (int level = tree_.Height(); level >= 1; --level) {
-      const int64_t child = edges_[level - 1].first;
-      double prefix = 0;
-      for (int64_t i = child & ~(kFanout - 1); i < child; ++i) prefix += Weight(level - 1, i);
-      before += prefix;
-    }
-    return before;
-  }
-
   // SumTree::SlotAt, for a target in (0, Total()].
   REPLAY_BOTH int64_t SlotAt(double target) const {
     int64_t node = 0;

@@ -117,7 +117,6 @@ struct Sample {
     if (has_row_state && !(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
     if (!state.IsConsistent() || (!has_row_state && plan->max_use != 0)) return replay::kBadArguments;
     const replay::Cursors ring = state.Ring();
-    const bool ordered = plan->ordered != 0;
     draws->by_priority = plan->draw == replay::kByPriority;
     draws->in_order = false;
     draws->given = n;
@@ -135,7 +134,7 @@ struct Sample {
     draws->in_order = plan->InOrder();
     draws->ranks.replace = plan->replace != 0 || draws->in_order;  // no shuffle
     // A full ring holds the same rows in any order, so a draw at random from all of it can yield slots directly.
-    draws->rotates = ordered || draws->in_order || rows.size < ring.capacity;
+    draws->rotates = plan->ordered != 0 || draws->in_order || rows.size < ring.capacity;
     if constexpr (replay::kHasRowState<Rows>) {
       draws->ranks.size = static_cast<int64_t>(replay::SumRows(tree, rows, ring.head, ring.capacity));
       if (draws->ranks.size < n) return replay::kTooFewRows;
@@ -162,9 +161,7 @@ struct Sample {
       const SumTree &tree = state.row_state.tree;
       const double point = draws.by_priority ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, draws.total)
                                              : static_cast<double>(RankOf(draws, i) + 1);
-      if (draws.by_priority && draws.in_range) {
-        return TreeRange(tree, draws.rows, state.Ring()).SlotAt(replay::Rotated(point, draws.offset, draws.total));
-      }
+      if (draws.by_priority && draws.in_range) return TreeRange(tree, draws.rows, state.Ring()).SlotAt(point);
       return tree.SlotAt(draws.rotates ? replay::Rotated(point, draws.offset, tree.Total()) : point);
     } else {
       return replay::SlotOf(draws.first + draws.ranks(i), draws.head, state.capacity);
@@ -255,18 +252,16 @@ struct Sample {
                                 Draws *draws) const {
     draws->rows = rows;
     draws->in_range = rows.size < ring.count;
-    draws->rotates = plan->ordered != 0;
+    draws->rotates = false;
     if (draws->in_range) {
       if (!HasPositive(tree, ring, rows)) return replay::kTooFewRows;
       const TreeRange range(tree, rows, ring);
       draws->total = range.Total();
       draws->least = range.Minimum();
-      draws->offset = draws->rotates ? range.BeforeFirst() : 0;
     } else {
       if (tree.Positive() < static_cast<double>(n)) return replay::kTooFewRows;
       draws->total = tree.Total();
       draws->least = tree.Minimum();
-      draws->offset = draws->rotates ? tree.Before(ring.head) : 0;
     }
     draws->stratum = draws->total / static_cast<double>(n);
     return replay::kOk;

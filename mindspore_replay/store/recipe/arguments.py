@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..habits import check_arguments
 from ..schema import given_type_name
 from .registry import find
 
@@ -16,7 +17,8 @@ class KeepsArguments:
     _given: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make the object, and record its arguments."""
+        """Make the object, and record its arguments; raise a TypeError if one is unknown."""
+        check_arguments(cls, kwargs)
         alone = super().__new__ is object.__new__  # which takes only the class
         made: Any = super().__new__(cls) if alone else super().__new__(cls, *args, **kwargs)
         made.__dict__["_given"] = (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()})

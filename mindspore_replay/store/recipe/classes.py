@@ -65,8 +65,6 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         *,
         names: Sequence[str] | None = None,
         num_envs: int = 1,
-        replace: bool = True,
-        ordered: bool = False,
         max_use: int | None = None,
         max_staleness: int | None = None,
         alpha: float = 0.6,
@@ -81,7 +79,7 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, replace, ordered)
+        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize)
         parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
@@ -107,7 +105,6 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         names: Sequence[str] | None = None,
         num_envs: int = 1,
         replace: bool = True,
-        ordered: bool = False,
         max_use: int | None = None,
         max_staleness: int | None = None,
         alpha: float = 0.6,
@@ -123,7 +120,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
         super().__init__(
@@ -148,7 +145,6 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         names: Sequence[str] | None = None,
         num_envs: int = 1,
         replace: bool = True,
-        ordered: bool = False,
         max_use: int | None = None,
         max_staleness: int | None = None,
         alpha: float = 0.6,
@@ -164,7 +160,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered)
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
@@ -188,7 +184,6 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         names: Sequence[str] | None = None,
         num_envs: int = 1,
         replace: bool = True,
-        ordered: bool = False,
         max_use: int | None = None,
         max_staleness: int | None = None,
         weighted: bool = False,
@@ -205,7 +200,7 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         backend: str = "auto",
     ) -> None:
         priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, ordered, window)
+        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
         super().__init__(
             sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,

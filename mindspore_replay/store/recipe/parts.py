@@ -77,11 +77,16 @@ class Prioritized(Sampler):
     """
 
     def __init__(
-        self, alpha: float, beta: float, beta_steps: int, epsilon: float, normalize: str, replace: bool, ordered: bool,
+        self,
+        alpha: float,
+        beta: float,
+        beta_steps: int,
+        epsilon: float,
+        normalize: str,
         window: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.alpha, self.beta, self.beta_steps, self.epsilon = alpha, beta, beta_steps, epsilon
-        self.normalize, self.replace, self.ordered, self.window = normalize, replace, ordered, window
+        self.normalize, self.window = normalize, window
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument that does not fit the sizes."""
@@ -94,12 +99,6 @@ class Prioritized(Sampler):
             raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {self.epsilon}.")
         if self.normalize not in ("batch", "buffer"):
             raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {self.normalize!r}.")
-        if not check_bool(name, "replace", self.replace):
-            raise ValueError(
-                f"For '{name}', 'replace' must be True, but got False: each stratum of the total weight gives one row, "
-                "and a row may fill several."
-            )
-        check_bool(name, "ordered", self.ordered)
         self.weighting = self.alpha, self.epsilon
         self.beta_step = (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
         self.by_buffer = self.normalize == "buffer"
@@ -154,13 +153,21 @@ class InEpochs(Sampler):
 
 
 def sampler_of(
-    name: str, prioritized: Any, priorities: tuple[float, float, int, float, str], replace: bool, ordered: bool,
+    name: str,
+    prioritized: Any,
+    priorities: tuple[float, float, int, float, str],
+    replace: Any,
     window: int | None = None,
-) -> Sampler:  # fmt: skip
+) -> Sampler:
     """Make the sampler of a class that supports both ways to draw."""
-    if check_bool(name, "prioritized", prioritized):
-        return Prioritized(*priorities, replace, ordered, window)
-    return Uniform(replace, ordered, window)
+    if not check_bool(name, "prioritized", prioritized):
+        return Uniform(replace, window=window)
+    if not check_bool(name, "replace", replace):
+        raise ValueError(
+            f"For '{name}', 'replace' must be True, but got False: each stratum of the total weight gives one row, and "
+            "a row may fill several."
+        )
+    return Prioritized(*priorities, window)
 
 
 class Limits(NamedTuple):
